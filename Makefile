@@ -1,0 +1,155 @@
+# Targets only: a recipe is one command, and the command is a file in scripts/. `make help` prints the
+# comments behind the targets.
+
+.DEFAULT_GOAL := train
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules
+
+# The Python that makes the environment, and the environment. `make PYTHON=/path/to/python VENV=` uses
+# a Python that already has everything, such as one with a CUDA or ROCm build of torch.
+PYTHON ?= $(or $(shell command -v python3.11),python3)
+VENV ?= .venv
+
+# Variables given on the command line reach the scripts as environment variables, letter for letter:
+# make would expand a $(...) in them, so each is frozen first; no recipe mentions one, so no shell sees it.
+cli_variables := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$v))
+$(foreach v,$(cli_variables),$(eval override $v := $$(value $v))$(eval export $v))
+export KHARNESS_MAKE_VARS := $(strip $(cli_variables))
+
+# These two are part of commands, so they must be plain paths.
+shell_characters := ; & | < > ( ) * ? " ' ` \ $$ \#
+$(foreach v,PYTHON VENV,$(if $(or $(word 2,$($v)),$(strip $(foreach c,$(shell_characters),$(findstring $c,$($v))))),\
+	$(error $v must be one path without spaces or shell characters, not: $($v))))
+
+ifeq ($(strip $(VENV)),)
+python := $(PYTHON)
+setup := verify-environment
+setup_tests := verify-environment
+export PYTHONPATH := $(CURDIR)/lib$(if $(PYTHONPATH),:$(PYTHONPATH))
+else
+python := $(VENV)/bin/python
+setup := $(VENV)/.ready
+setup_tests := $(VENV)/.ready-for-tests
+endif
+
+presets := $(sort $(notdir $(wildcard defconfigs/* */defconfigs/*)))
+config_targets := menuconfig oldconfig olddefconfig defconfig savedefconfig list-defconfigs \
+	listnewconfig helpnewconfig allyesconfig allnoconfig alldefconfig randconfig mergeconfig \
+	configwhy configdiff
+
+#: Training
+
+.PHONY: train
+train: $(setup)			## train what .config says (plain `make` does this)
+	@$(python) scripts/train.py
+
+.PHONY: test_matrix test-matrix
+test_matrix: $(setup)		## train every cell of MATRIX_AXES, compare them, draw the graphs
+	@$(python) scripts/test_matrix.py
+
+test-matrix: test_matrix	## the same
+
+.PHONY: summary
+summary: $(setup)		## write the summary again from run directories: RUN=dir (default: the newest)
+	@$(python) scripts/summary.py
+
+.PHONY: graphs
+graphs: $(setup)		## draw the graphs again from run directories: RUN=dir (default: the newest)
+	@$(python) scripts/graphs.py
+
+.PHONY: data
+data: $(setup)			## fetch and verify the full datasets into DATA_DIR
+	@$(python) scripts/data.py
+
+#: Configuration (O=dir: in another folder; TRACKER=none|trackio|wandb|both, GPU_MONITOR=y, CONFIG_X=value)
+
+.PHONY: $(config_targets) $(addprefix defconfig-,$(presets))
+menuconfig: $(setup)		## choose options in a menu
+oldconfig: $(setup)		## ask about options that .config does not hold yet
+olddefconfig: $(setup)		## give options that .config does not hold yet their defaults
+defconfig: $(setup)		## write .config from a preset: DEFCONFIG=name|path (default: default)
+savedefconfig: $(setup)		## write the shortest preset that gives this .config to ./defconfig
+list-defconfigs: $(setup)	## list the presets
+listnewconfig: $(setup)		## list options that .config does not hold yet
+helpnewconfig: $(setup)		## the same with their help
+allyesconfig: $(setup)		## write .config with every yes/no option on
+allnoconfig: $(setup)		## write .config with every yes/no option off
+alldefconfig: $(setup)		## write .config with every default
+randconfig: $(setup)		## write a random .config: SEED=n gives the same again
+mergeconfig: $(setup)		## lay fragments over .config: FRAGMENTS="a b"
+configwhy: $(setup)		## tell an option's value, where it comes from and what it depends on: SYMBOL=X
+configdiff: $(setup)		## compare two configs or run directories: A= B=
+
+$(config_targets):
+	@$(python) scripts/config.py $@
+
+$(addprefix defconfig-,$(presets)): $(setup)
+	@$(python) scripts/config.py $@
+
+# A name that is no preset: the script names the nearest ones.
+defconfig-%: $(setup) FORCE
+	@$(python) scripts/config.py $@
+
+#: Experiment tracking
+
+.PHONY: trackio-view
+trackio-view: $(setup)		## open Trackio's dashboard for the configured project and port
+	@$(python) scripts/trackio_view.py
+
+.PHONY: trackio-test
+trackio-test: $(setup)		## send made-up metrics to Trackio and read them back
+	@$(python) scripts/trackio_test.py
+
+.PHONY: wandb-test
+wandb-test: $(setup)		## send made-up metrics to W&B (offline without a login) and read them back
+	@$(python) scripts/wandb_test.py
+
+.PHONY: sync
+sync: $(setup)			## bring a run's trackers up to date: RUN=dir [TRACKER=name]
+	@$(python) scripts/sync.py
+
+#: Working on kharness
+
+.PHONY: check
+check: $(setup_tests)		## lint, types and tests, as CI runs them
+	@$(python) scripts/check.py
+
+.PHONY: bench
+bench: $(setup_tests)		## time kharness beside the alternatives: ONLY=name for one
+	@$(python) scripts/bench.py
+
+.PHONY: docs
+docs: $(setup)			## generate docs/options.md from the Kconfig help
+	@$(python) scripts/options_doc.py
+
+.PHONY: requirements
+requirements:			## pin requirements/*.txt anew from requirements/*.in
+	@$(PYTHON) scripts/requirements.py
+
+#: Cleaning
+
+.PHONY: clean mrproper distclean
+clean:				## remove caches; configuration and results stay
+mrproper:			## also remove .config and what was generated from it
+distclean:			## also remove .venv; results and data always stay
+
+clean mrproper distclean:
+	@$(PYTHON) scripts/clean.py $@
+
+.PHONY: help
+help:				## list the targets
+	@$(PYTHON) scripts/make_help.py
+
+# The environment. A stamp is written last, so an interrupted set-up is taken up again.
+$(VENV)/.ready: requirements/run.txt pyproject.toml
+	@$(PYTHON) scripts/environment.py create $@ requirements/run.txt
+
+$(VENV)/.ready-for-tests: requirements/run.txt requirements/test.txt pyproject.toml | $(VENV)/.ready
+	@$(PYTHON) scripts/environment.py create $@ requirements/test.txt
+
+.PHONY: verify-environment
+verify-environment:
+	@$(PYTHON) scripts/environment.py verify
+
+.PHONY: FORCE
+FORCE:

@@ -1,0 +1,78 @@
+"""Run lint, types and tests, as CI does (`make check`)."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+# Programs of the system that tests compare with: program -> (Debian package, what is not tested without it).
+SYSTEM_PROGRAMS = {
+    "kconfig-conf": ("kconfig-frontends-nox", "that C conf and kharness write the same .config"),
+}
+
+
+def main() -> int:
+    """0 when all checks pass; the tests come last, so their closing line ends the output."""
+    install_system_programs()
+    checks = {
+        "ruff format": [BIN / "ruff", "format", "--check", "--quiet", "."],
+        "ruff check": [BIN / "ruff", "check", "--quiet", "."],
+        "mypy": [BIN / "mypy"],
+    }
+    # pytest prints as it goes; the short checks share its first seconds.
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        short = pool.submit(lambda: [timed(name, command) for name, command in checks.items()])
+        workers = str(max(2, len(os.sched_getaffinity(0))))
+        tests = subprocess.run([BIN / "pytest", "-n", workers, "-rs"], cwd=ROOT, check=False).returncode
+        failed = [name for name, code in short.result() if code != 0] + (["pytest"] if tests else [])
+    if failed:
+        print(f"error: failed: {', '.join(failed)}", file=sys.stderr)
+        return 1
+    print("all checks passed: " + ", ".join([*checks, "pytest"]))
+    return 0
+
+
+def install_system_programs() -> None:
+    """Install what the tests compare with where that needs no password; else say what will be skipped."""
+    missing = {
+        package: reason for program, (package, reason) in SYSTEM_PROGRAMS.items() if not shutil.which(program)
+    }
+    if not missing:
+        return
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        print(f"check: installing {', '.join(missing)}", flush=True)
+        install = ["install", "-y", "--no-install-recommends", *missing]
+        if not apt_get(install):
+            apt_get(["update"])  # a new machine has no list of packages yet
+            apt_get(install)
+        return
+    for package, reason in missing.items():
+        print(f"check: without the system package {package} it is not tested {reason}", flush=True)
+
+
+def apt_get(arguments: list[str]) -> bool:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    command = ["apt-get", "-qq", *arguments]
+    return subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def timed(name: str, command: list[Path | str]) -> tuple[str, int]:
+    """Run one check and print its output as one block."""
+    start = time.monotonic()
+    done = subprocess.run(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    verdict = "passed" if done.returncode == 0 else "FAILED"
+    print(f"check: {name} {verdict} in {time.monotonic() - start:.0f} s\n{done.stdout}", end="", flush=True)
+    return name, done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""The layers of docs/architecture.md, as data: who may import what, and nothing works on import."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = frozenset(path.parent.name for path in ROOT.glob("*/train.py"))
+STANDARD = frozenset(sys.stdlib_module_names)
+
+# package -> what it may import beyond the standard library and itself. A longer name wins over a shorter.
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "monitoring": frozenset({"orjson", "psutil"}),
+    "monitoring.device_scalars": frozenset({"torch"}),
+    "monitoring.trackers.tensorboard": frozenset({"tensorboard"}),
+    "monitoring.trackers.trackio": frozenset({"trackio"}),
+    "monitoring.trackers.wandb": frozenset({"wandb"}),
+    "kharness.config": frozenset(),
+    "kharness.config.menu": frozenset({"kconfiglib", "menuconfig"}),
+    "kharness.config.tree": frozenset({"kconfiglib"}),
+    "kharness.training": frozenset({"torch", "numpy", "kharness.config", "monitoring"}),
+    "kharness.matrix": frozenset({"kharness.config", "monitoring"}),
+    "kharness.report": frozenset({"kharness.config", "monitoring", "numpy"}),
+    "kharness.report.graphs": frozenset({"kharness.config", "monitoring", "numpy", "matplotlib"}),
+    "scripts": frozenset({"kharness", "monitoring"}),
+    **{
+        model: frozenset({"torch", "numpy", "kharness.config", "kharness.training", "monitoring"})
+        for model in MODELS
+    },
+}
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for folder in [ROOT / "lib", ROOT / "scripts", *(ROOT / model for model in MODELS)]:
+        base = ROOT / "lib" if folder.name == "lib" else ROOT
+        for path in sorted(folder.rglob("*.py")):
+            name = ".".join(path.relative_to(base).with_suffix("").parts)
+            yield name.removesuffix(".__init__"), path
+
+
+def rule_for(module: str) -> tuple[str, frozenset[str]]:
+    """The longest package of the table that holds the module, with all that its parents may import too."""
+    parts = module.split(".")
+    names = [".".join(parts[: i + 1]) for i in range(len(parts))]
+    held = [name for name in names if name in MAY_IMPORT]
+    return (held[0] if held else ""), frozenset().union(*(MAY_IMPORT[name] for name in held))
+
+
+def imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+    package = module.split(".") if is_package else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            yield node.lineno, ".".join([*base, *([node.module] if node.module else [])])
+
+
+def allowed(name: str, own: str, may: frozenset[str]) -> bool:
+    if name.split(".")[0] in STANDARD:
+        return True
+    inside = lambda parent: name == parent or name.startswith(parent + ".")  # noqa: E731
+    return inside(own) or any(inside(parent) for parent in may)
+
+
+@pytest.mark.parametrize(
+    ("module", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_imports_stay_within_the_layer(module: str, path: Path) -> None:
+    own, may = rule_for(module)
+    tree = ast.parse(path.read_text())
+    found = imports(tree, module, path.name == "__init__.py")
+    refused = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for line, name in found
+        if not allowed(name, own, may)
+    ]
+    assert refused == [], (
+        f"a module of {module.split('.')[0]} may import only {sorted(may)} and its own package"
+    )
+
+
+@pytest.mark.parametrize("package", ["torch", "trackio", "wandb", "tensorboard", "matplotlib"])
+def test_outside_packages_are_imported_inside_functions(package: str) -> None:
+    """A module that wraps an optional or slow package must not load it when it is itself imported."""
+    free = {"torch": ("kharness.training", *MODELS)}.get(package, ())
+    found = []
+    for module, path in modules():
+        if module.startswith(tuple(free)) and free:
+            continue
+        for node in ast.parse(path.read_text()).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            found += [f"{module}:{node.lineno}" for name in names if name.split(".")[0] == package]
+    assert found == [], f"import {package} inside the function that needs it"
+
+
+@pytest.mark.parametrize(
+    ("module", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_modules_only_define_on_import(module: str, path: Path) -> None:
+    definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
+    work = []
+    for node in ast.parse(path.read_text()).body:
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        guard = isinstance(node, ast.If) and ast.unparse(node.test) in (
+            "__name__ == '__main__'",
+            "TYPE_CHECKING",
+        )
+        if not (isinstance(node, definitions) or docstring or guard):
+            work.append(f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node).splitlines()[0]}")
+    assert work == [], "a module does nothing on import beyond definitions"
+
+
+def test_nothing_edits_the_import_path() -> None:
+    edits = [f"{path.relative_to(ROOT)}" for _, path in modules() if "sys.path" in path.read_text()]
+    assert edits == [], "lib/ is the source root (pyproject.toml); nothing edits sys.path"
