@@ -21,7 +21,7 @@ SYSTEM_PROGRAMS = {
 def main() -> int:
     """0 when all checks pass; the tests come last, so their closing line ends the output."""
     install_system_programs()
-    checks = {
+    checks: dict[str, list[Path | str]] = {
         "ruff format": [BIN / "ruff", "format", "--check", "--quiet", "."],
         "ruff check": [BIN / "ruff", "check", "--quiet", "."],
         "mypy": [BIN / "mypy"],

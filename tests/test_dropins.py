@@ -1,0 +1,68 @@
+"""One file adds one thing, and one Kconfig entry: a test fails if either is missing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+
+def modules(folder: Path) -> set[str]:
+    return {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+
+
+def options(kconfig: Path, prefix: str, kind: str = "bool") -> set[str]:
+    found = re.findall(rf"^config {prefix}(\w+)\n\t{kind} \"", kconfig.read_text(), flags=re.M)
+    return {name.lower() for name in found}
+
+
+def members(kconfig: Path, prefix: str) -> set[str]:
+    """Members of the choice whose symbols begin with the prefix, without options such as OPTIMIZER_SGD_NESTEROV."""
+    choices = re.findall(r"^choice\n.*?^endchoice", kconfig.read_text(), flags=re.M | re.S)
+    return {
+        name.lower() for text in choices for name in re.findall(rf"^config {prefix}(\w+)", text, flags=re.M)
+    }
+
+
+def test_every_optimizer_has_a_module_and_a_choice_entry(root: Path) -> None:
+    folder = root / "lib/kharness/training/optimizers"
+    assert modules(folder) == members(folder / "Kconfig", "OPTIMIZER_")
+
+
+def test_every_tracker_has_a_module_and_an_enable_entry(root: Path) -> None:
+    folder = root / "lib/monitoring/trackers"
+    assert modules(folder) == options(folder / "Kconfig", "ENABLE_")
+
+
+def test_every_model_has_a_folder_with_its_files_and_a_choice_entry(root: Path) -> None:
+    folders = {path.parent.name for path in root.glob("*/train.py")}
+    assert folders == members(root / "Kconfig", "MODEL_")
+    needed = ["Kconfig", "model.py", "data.py", "train.py", "defconfigs"]
+    assert [
+        f"{name}/{file}" for name in folders for file in needed if not (root / name / file).exists()
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [
+        ("lib/kharness/training/optimizers", ("Options", "build")),
+        ("lib/monitoring/trackers", ("Options", "open_follower")),
+        ("lib/kharness/report/graphs", ("draw",)),
+    ],
+)
+def test_every_module_of_a_folder_defines_its_interface(
+    root: Path, folder: str, names: tuple[str, ...]
+) -> None:
+    missing = []
+    for path in sorted((root / folder).glob("*.py")):
+        if not path.stem.startswith("_"):
+            text = path.read_text()
+            missing += [
+                f"{path.name}: {name}"
+                for name in names
+                if not re.search(rf"^(def|class) {name}\b", text, re.M)
+            ]
+    assert missing == []
+    assert modules(root / folder) != set()
