@@ -1,4 +1,4 @@
-"""Run the benchmarks one after another, each in a process of its own (`make bench`, `make bench ONLY=log_step`)."""
+"""Run the benchmarks, each in a process of its own (`make bench`, `make bench ONLY=log_step`)."""
 
 from __future__ import annotations
 

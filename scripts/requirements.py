@@ -1,4 +1,4 @@
-"""Pin requirements/run.txt and test.txt anew from the .in files, in a fresh environment (`make requirements`)."""
+"""Pin requirements/*.txt anew from the .in files, in a fresh environment (`make requirements`)."""
 
 from __future__ import annotations
 

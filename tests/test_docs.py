@@ -1,0 +1,71 @@
+"""Documentation under test: every target, option, metric, dependency and link is there and right."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("*/README.md")])
+
+
+def targets() -> list[str]:
+    return re.findall(r"^([\w-]+):[^#\n]*##", (ROOT / "Makefile").read_text(), flags=re.M)
+
+
+def everything() -> str:
+    return "\n".join(page.read_text() for page in PAGES)
+
+
+def test_every_target_is_documented() -> None:
+    text = everything()
+    assert [name for name in targets() if not re.search(rf"make {re.escape(name)}\b", text)] == []
+
+
+def test_every_target_named_in_the_docs_exists(root: Path) -> None:
+    known = {*targets(), *(f"defconfig-{path.name}" for path in root.glob("**/defconfigs/*"))}
+    code = re.findall(r"```.*?```|`[^`\n]+`", everything(), flags=re.S)
+    named = {name for text in code for name in re.findall(r"(?:^|[`\n; ])make ([a-z][\w-]*)", text)}
+    assert named - known == {"defconfig-"} & named
+
+
+def test_every_option_is_documented(root: Path) -> None:
+    symbols = {
+        name
+        for path in [root / "Kconfig", *root.glob("*/Kconfig"), *root.glob("lib/**/Kconfig")]
+        for name in re.findall(r"^config (\w+)", path.read_text(), flags=re.M)
+    }
+    text = (root / "docs/options.md").read_text()
+    assert [name for name in sorted(symbols) if name not in text] == []
+
+
+def test_every_requirement_is_justified(root: Path) -> None:
+    names = [
+        re.split(r"[=<>]", line)[0]
+        for file in ("run.in", "test.in")
+        for line in (root / "requirements" / file).read_text().splitlines()
+        if line and not line.startswith(("#", "-"))
+    ]
+    text = (root / "docs/dependencies.md").read_text()
+    assert [name for name in names if not re.search(rf"\b{re.escape(name)}\b", text)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    local = [link for link in links if "://" not in link]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    seen, queue = set(), [ROOT / "README.md"]
+    while queue:
+        page = queue.pop()
+        if page in seen or page.suffix != ".md":
+            continue
+        seen.add(page)
+        links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+        queue += [(page.parent / link).resolve() for link in links if "://" not in link]
+    assert [str(page.relative_to(ROOT)) for page in PAGES if page not in seen] == []
