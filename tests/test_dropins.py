@@ -18,7 +18,7 @@ def options(kconfig: Path, prefix: str, kind: str = "bool") -> set[str]:
 
 
 def members(kconfig: Path, prefix: str) -> set[str]:
-    """Members of the choice whose symbols begin with the prefix (no options such as OPTIMIZER_SGD_NESTEROV)."""
+    """Members of the choice whose symbols begin with the prefix; options of a member are not."""
     choices = re.findall(r"^choice\n.*?^endchoice", kconfig.read_text(), flags=re.M | re.S)
     return {
         name.lower() for text in choices for name in re.findall(rf"^config {prefix}(\w+)", text, flags=re.M)
