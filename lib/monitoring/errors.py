@@ -1,0 +1,41 @@
+"""Everything that monitoring raises for a reader to mend.
+
+MonitoringError
+    RunDirectoryError    the run directory cannot be made, written or understood
+    RunBusyError         another process writes or follows this run
+    UnknownFollower      no tracker or exporter of that name
+    FollowerOptionsError an option that the follower does not have, or a value it refuses
+    MissingPackage       the follower's package is not installed
+"""
+
+from __future__ import annotations
+
+
+class MonitoringError(Exception):
+    """One sentence for the user, and in `hint` the next thing to try; commands exit with `exit_code`."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class RunDirectoryError(MonitoringError):
+    """The run directory cannot be made, written or understood."""
+
+
+class RunBusyError(MonitoringError):
+    """Another process writes or follows this run."""
+
+
+class UnknownFollower(MonitoringError):
+    """No tracker or exporter has this name."""
+
+
+class FollowerOptionsError(MonitoringError):
+    """The follower has no such option, or refuses its value."""
+
+
+class MissingPackage(MonitoringError):
+    """The package that a follower writes with is not installed."""
