@@ -1,0 +1,85 @@
+"""What a run ran on: hardware, versions and git state, for its start record and run.json."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+
+import psutil
+
+# Packages whose version can change a result or a record; listed if this process has imported them.
+PACKAGES = ("torch", "torchvision", "numpy", "triton", "transformers", "lightning", "orjson")
+
+
+def hardware() -> dict[str, object]:
+    """Host, processor, memory (bytes) and the GPUs that torch sees, if this process uses torch."""
+    return {
+        "host": platform.node(),
+        "cpu": _cpu_name(),
+        "cpu_count": os.cpu_count(),
+        "cpu_usable": len(os.sched_getaffinity(0)),
+        "memory_bytes": psutil.virtual_memory().total,
+        "gpus": _gpu_names(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, the operating system and the imported ones of PACKAGES."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in PACKAGES:
+        if package in sys.modules:
+            version = getattr(sys.modules[package], "__version__", None)
+            found[package] = str(version or metadata.version(package))
+    return found
+
+
+def git_state(directory: str | None = None) -> dict[str, object] | None:
+    """Revision, whether tracked files differ from it, and the difference's SHA-256; None outside git."""
+    revision = _git("rev-parse", "HEAD", directory=directory)
+    difference = _git("diff", "HEAD", "--binary", directory=directory)
+    if revision is None or difference is None:
+        return None
+    return {
+        "revision": revision.decode().strip(),
+        "dirty": bool(difference),
+        "diff_sha256": hashlib.sha256(difference).hexdigest() if difference else None,
+    }
+
+
+def _git(*arguments: str, directory: str | None) -> bytes | None:
+    try:
+        return subprocess.run(
+            ["git", *arguments],
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+            timeout=20,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+        ).stdout
+    except (OSError, subprocess.SubprocessError):  # no git, no repository, or one it refuses to read
+        return None
+
+
+def _cpu_name() -> str | None:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or None
+
+
+def _gpu_names() -> list[str] | None:
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if not torch.cuda.is_available():
+        return []
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

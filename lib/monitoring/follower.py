@@ -1,0 +1,113 @@
+"""What a tracker or exporter is: a sink that follows the journal of a run, and how one is found by its name.
+
+A follower's module defines `Options` (a frozen dataclass, every field with a default) and
+`open_follower(run: RunInfo, options: Options) -> Follower`. It may define `check(options: Options) -> None`,
+which the trainer calls before step 0: it raises a MonitoringError for what the user can mend (a missing
+package), is quick and imports nothing outside the standard library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from monitoring.errors import FollowerOptionsError, UnknownFollower
+from monitoring.records import Record
+from monitoring.run_json import read_run_json
+
+# Followers of every run, whatever its trackers are.
+ALWAYS = ("csv",)
+
+JOURNAL = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """A run as a follower sees it."""
+
+    directory: Path
+    run_id: str
+    """16 hexadecimal digits, the same for all attempts, of no other run."""
+    project: str
+    name: str
+    group: str | None
+    """The matrix that the run is a cell of, if any."""
+    config: Mapping[str, object]
+
+    @classmethod
+    def read(cls, directory: Path) -> RunInfo:
+        """The run in `directory`, from its run.json; RunDirectoryError if it is none."""
+        run = read_run_json(directory)
+        tracking = run["tracking"]
+        return cls(
+            directory, run["run_id"], tracking["project"], tracking["name"], tracking["group"], run["config"]
+        )
+
+
+class Follower(Protocol):
+    """A sink of records, used by one thread from opening to close.
+
+    Any method may raise; the follower is then closed, and opened anew later.
+    """
+
+    def last_seq(self) -> int:
+        """The `seq` of the last record that the sink durably holds, 0 if none.
+
+        Read from the sink itself, so that a SIGKILL at any moment neither doubles nor loses a record.
+        """
+
+    def deliver(self, records: Sequence[Record]) -> None:
+        """Take whole records in journal order, each with a `seq` above `last_seq()`."""
+
+    def flush(self) -> None:
+        """Return when everything delivered survives a SIGKILL of this process."""
+
+    def close(self, status: str | None) -> None:
+        """Let go of the sink; `status` is that of the end record, None if the run has not ended."""
+
+
+def tracker_names() -> list[str]:
+    """The trackers there are: the modules in trackers/."""
+    return _modules_in("trackers")
+
+
+def follower_names() -> list[str]:
+    """Every follower there is: trackers and exporters."""
+    return sorted(_modules_in("trackers") + _modules_in("exporters"))
+
+
+def follower_module(name: str) -> ModuleType:
+    """The module of the follower `name`; UnknownFollower lists the known ones."""
+    for package in ("trackers", "exporters"):
+        if name in _modules_in(package):
+            return importlib.import_module(f"monitoring.{package}.{name}")
+    raise UnknownFollower(
+        f"{name!r} is not a known tracker", hint="known trackers: " + ", ".join(tracker_names())
+    )
+
+
+def follower_options(name: str, values: Mapping[str, object]) -> Any:
+    """The `Options` of the follower `name`; FollowerOptionsError for a value it does not have or take."""
+    options = follower_module(name).Options
+    known = [field.name for field in fields(options)]
+    for key in values:
+        if key not in known:
+            raise FollowerOptionsError(
+                f"{name} has no option {key!r}", hint="its options: " + (", ".join(known) or "none")
+            )
+    try:
+        return options(**values)
+    except (TypeError, ValueError) as error:
+        raise FollowerOptionsError(f"{name}: {error}") from error
+
+
+def _modules_in(package: str) -> list[str]:
+    folder = Path(__file__).parent / package
+    return sorted(
+        module.name for module in pkgutil.iter_modules([str(folder)]) if not module.name.startswith("_")
+    )

@@ -1,0 +1,65 @@
+"""run.json: the identity of a run, its configuration and trackers, and one entry an attempt."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from monitoring.atomic_file import write_atomically
+from monitoring.errors import RunDirectoryError
+from monitoring.records import plain
+
+RUN_JSON = "run.json"
+
+
+def read_run_json(directory: Path) -> dict[str, Any]:
+    """The contents of DIRECTORY/run.json; RunDirectoryError if it is missing or not what a Run writes."""
+    path = directory / RUN_JSON
+    try:
+        content = orjson.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise RunDirectoryError(
+            f"{directory} is not a run directory: it has no {RUN_JSON}",
+            hint="name a directory that a training wrote, such as results/RUN",
+        ) from error
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise RunDirectoryError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict) or "run_id" not in content:
+        raise RunDirectoryError(f"{path} does not describe a run: it has no run_id")
+    return content
+
+
+def register_attempt(
+    directory: Path,
+    *,
+    name: str,
+    project: str,
+    group: str | None,
+    config: Mapping[str, object],
+    trackers: Mapping[str, Mapping[str, object]],
+    attempt: Mapping[str, object],
+) -> dict[str, Any]:
+    """Write run.json for a first or a further attempt and return it.
+
+    A further attempt keeps the run's id, project, name and group, so that trackers continue the same run;
+    configuration and trackers are those of the newest attempt. OSError if it cannot be written.
+    """
+    if (directory / RUN_JSON).exists():
+        run = read_run_json(directory)
+    else:
+        tracking = {"project": project, "name": name, "group": group}
+        run = {"run_id": secrets.token_hex(8), "created": time.time(), "tracking": tracking, "attempts": []}
+    run["tracking"]["trackers"] = {tracker: dict(options) for tracker, options in trackers.items()}
+    run["config"] = dict(config)
+    run["attempts"] = [old for old in run["attempts"] if old["attempt"] != attempt["attempt"]] + [
+        dict(attempt)
+    ]
+    write_atomically(
+        directory / RUN_JSON, orjson.dumps(plain(run), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    )
+    return run

@@ -1,0 +1,1 @@
+"""One module a tracker; follower.py says what it defines."""
