@@ -1,0 +1,1 @@
+"""kharness: from a Kconfig menu to trained, tracked and compared PyTorch runs."""

@@ -1,0 +1,78 @@
+"""What somebody asked for, who did, and what all of it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kharness.config.values import Value
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who asked for a value."""
+
+    kind: str
+    """'default', 'preset', 'fragment', 'make variable', 'flag', 'matrix axis', 'config file', or the name of
+    the make target that chose it: 'menuconfig', 'oldconfig', 'randconfig', 'allyesconfig', 'allnoconfig'."""
+    where: str = ""
+    """`lenet5/defconfigs/x:3`, `TRACKER=both`, `--optimizer adamw`, `OPTIMIZER=adam|adamw`."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One value that somebody asked for."""
+
+    symbol: str
+    """Without the CONFIG_ prefix."""
+    value: str
+    """As Kconfig text, unquoted."""
+    origin: Origin
+
+    def __str__(self) -> str:
+        return show(self.symbol, self.value)
+
+
+Layer = Sequence[Assignment]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a stack of layers comes to."""
+
+    values: Mapping[str, Value]
+    """Typed; a bool that is n or out of reach is False, any other symbol out of reach is absent."""
+    text: str
+    """The `.config`, byte for byte what C conf writes."""
+    minimal: str
+    """Only what differs from the defaults, as `make savedefconfig` writes it."""
+    asked: Layer
+    """The assignments that hold, later layers having won."""
+    origins: Mapping[str, Origin]
+    """For every symbol in `values`."""
+    follows: Mapping[str, str]
+    """Symbols that the user cannot set, as text."""
+    set_aside: Layer
+    """Assignments that a later layer made pointless by changing what they depend on."""
+
+
+def show(symbol: str, value: str) -> str:
+    """`SYMBOL=value` for a message: one line, whatever the value holds."""
+    return f"{symbol}={printable(value)}"
+
+
+def at(origin: Origin, name: str, value: str) -> str:
+    """`where: ` for a message, nothing where that would only repeat the assignment."""
+    repeats = origin.where in ("", f"{name}={value}", f"CONFIG_{name}={value}")
+    return "" if repeats else f"{origin.where}: "
+
+
+def at_assignment(a: Assignment) -> str:
+    """`where: ` of an assignment."""
+    return at(a.origin, a.symbol, a.value)
+
+
+def printable(value: str) -> str:
+    """A value on one line, cut where it is long."""
+    shown = value if value and value.isprintable() else ascii(value)
+    return shown if len(shown) <= 80 else f"{shown[:77]}…"

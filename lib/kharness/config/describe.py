@@ -1,0 +1,122 @@
+"""The option tree as its documentation, help texts and questions need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kharness.config.tree import Tree
+from kharness.config.values import ValueType
+
+
+@dataclass(frozen=True)
+class Option:
+    """One symbol of the tree."""
+
+    name: str
+    type: str
+    """`bool`, `int`, `hex` or `string`."""
+    prompt: str
+    """Empty for a symbol that only follows others."""
+    help: str
+    """As it stands in Kconfig; for the alias of a choice, the choice's."""
+    menu: tuple[str, ...]
+    """Titles of the menus around it, outermost first."""
+    where: str
+    """`lenet5/Kconfig:33`."""
+    value_type: ValueType | None
+    ranges: tuple[tuple[str, str, str], ...]
+    """(low, high, condition): the first whose condition holds counts, an empty one always holds."""
+    defaults: tuple[tuple[str, str], ...]
+    """(value, condition): the first whose condition holds counts, an empty one always holds."""
+    depends: str
+    """What must hold for the symbol to be in reach; empty if it always is."""
+    choice: str
+    """Prompt of the choice that it is a member or the alias of."""
+    members: Mapping[str, str]
+    """For the alias of a choice, its values and what they set: {"adamw": "OPTIMIZER_ADAMW"}."""
+
+    @property
+    def explanation(self) -> str:
+        """Prompt and help as one paragraph, without the `Value:` line."""
+        lines = [line for line in self.help.splitlines() if not line.startswith("Value:")]
+        return f"{self.prompt or self.choice}. {' '.join(lines)}".strip()
+
+    @property
+    def type_text(self) -> str:
+        """The type in words: `int, 1 to 65536`, `float, 0 < x`, `one of adam, adamw, sgd`."""
+        if self.members:
+            return f"one of {', '.join(self.members)}"
+        if self.value_type:
+            return self.value_type.text
+        ranges = [f"{low} to {high}" + (f" if {when}" if when else "") for low, high, when in self.ranges]
+        return ", ".join([self.type, *ranges])
+
+    @property
+    def default_text(self) -> str:
+        """The defaults in words: `0.1 if OPTIMIZER_SGD, else 0.003`."""
+        texts = [f"{value} if {when}" if when else value for value, when in self.defaults]
+        return ", else ".join(texts)
+
+
+def options(tree: Tree) -> list[Option]:
+    """Every symbol, in the order of the menus."""
+    return [_option(tree, symbol) for symbol in tree.kconf.unique_defined_syms]
+
+
+def option(tree: Tree, name: str) -> Option:
+    """One symbol, with or without CONFIG_; ConfigError with the nearest known names if there is none."""
+    return _option(tree, tree.symbol(name.removeprefix("CONFIG_")))
+
+
+def _option(tree: Tree, symbol: Any) -> Option:
+    node = next((n for n in symbol.nodes if n.prompt), symbol.nodes[0])
+    members = tree.aliases.get(symbol.name, {})
+    choice = symbol.choice or next((tree.kconf.syms[m].choice for m in members.values()), None)
+    choice_node = choice.nodes[0] if choice else None
+    if members:
+        value_of = {member: value for value, member in members.items()}
+        defaults = [(value_of[d.name], c) for d, c in choice_node.orig_defaults]
+        defaults.append((value_of[choice.syms[0].name], tree.kconf.y))
+    else:
+        defaults = [(_default(tree, value), c) for value, c in node.orig_defaults]
+    return Option(
+        name=symbol.name,
+        type=tree.type_of(symbol),
+        prompt=node.prompt[0] if node.prompt else "",
+        help=(choice_node.help if members else node.help) or "",
+        menu=_menu_path(node),
+        where=tree.place(symbol),
+        value_type=tree.value_types.get(symbol.name),
+        ranges=tuple((low.str_value, high.str_value, tree.condition(c)) for low, high, c in node.orig_ranges),
+        defaults=_until_unconditional((value, tree.condition(c)) for value, c in defaults),
+        depends=tree.condition(node.dep),
+        choice=choice_node.prompt[0] if choice else "",
+        members=members,
+    )
+
+
+def _until_unconditional(defaults: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The defaults that can take effect: none after the first that always holds."""
+    effective = []
+    for value, condition in defaults:
+        effective.append((value, condition))
+        if not condition:
+            break
+    return tuple(effective)
+
+
+def _default(tree: Tree, value: Any) -> str:
+    if value.__class__.__name__ != "Symbol" or not value.is_constant:
+        return tree.condition(value)
+    return str(value.str_value) or '""'
+
+
+def _menu_path(node: Any) -> tuple[str, ...]:
+    path: list[str] = []
+    while node.parent.parent:
+        node = node.parent
+        if node.item.__class__.__name__ != "Choice":
+            path.insert(0, node.prompt[0])
+    return tuple(path)

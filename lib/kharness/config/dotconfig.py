@@ -1,0 +1,132 @@
+"""The text format of `.config`, presets and fragments, line by line and without the option tree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.config.errors import ConfigError
+
+HEADER = "Automatically generated file; DO NOT EDIT."
+"""In the second line of every complete `.config`, ours and C conf's; presets and fragments lack it."""
+
+_SET = re.compile(r"CONFIG_([A-Za-z0-9_]+)=(.*)", re.ASCII | re.DOTALL)
+_UNSET = re.compile(r"# CONFIG_([A-Za-z0-9_]+) is not set", re.ASCII)
+_BARE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=", re.ASCII)
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One assignment as it stands in a file."""
+
+    number: int
+    symbol: str
+    text: str | None
+    """Right of the `=`, quotes and all; None for `# CONFIG_X is not set`."""
+
+
+def read_text(path: Path, shown: str) -> str:
+    """The file's text; ConfigError if it is missing, unreadable or not UTF-8."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{shown}: {(error.strerror or str(error)).lower()}") from error
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{shown}:{line}: byte 0x{data[error.start]:02x} is not UTF-8",
+            hint=f"save the file as UTF-8, for example: iconv -f latin1 -t utf-8 {path.name}",
+        ) from error
+
+
+def parse_lines(text: str, shown: str) -> Iterator[Line]:
+    """Every assignment of a file called `shown`; ConfigError at a line that is neither one nor a comment."""
+    # Not splitlines(): it would also split inside strings that hold a form feed or a Unicode line separator.
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.rstrip(" \t\r")
+        if match := _SET.fullmatch(line):
+            yield Line(number, match[1], match[2])
+        elif match := _UNSET.fullmatch(line):
+            yield Line(number, match[1], None)
+        elif line and not line.lstrip().startswith("#"):
+            bare = _BARE.match(line)
+            raise ConfigError(
+                f"{shown}:{number}: {line[:60]!r} is not an assignment",
+                hint=f"write CONFIG_{bare[1]}=… from the first column on"
+                if bare
+                else "lines are CONFIG_NAME=value, '# CONFIG_NAME is not set', or comments that start with #",
+            )
+
+
+def quote(value: str) -> str:
+    """A string value as it stands in `.config`."""
+    return '"' + value.replace("\\", r"\\").replace('"', r"\"") + '"'
+
+
+def unquote(text: str) -> str:
+    """The string that a quoted right-hand side means; ValueError says what is wrong with it."""
+    if not text.startswith('"'):
+        raise ValueError("needs double quotes")
+    value: list[str] = []
+    rest = iter(enumerate(text[1:], 1))
+    for position, char in rest:
+        if char == '"':
+            after = text[position + 1 :].strip()
+            if after.startswith("#"):
+                raise ValueError("is followed by an inline comment")
+            if after:
+                raise ValueError(f"is followed by {after[:40]!r} after its closing quote")
+            return "".join(value)
+        if char == "\\":
+            char = next(rest, (0, ""))[1]
+        value.append(char)
+    raise ValueError("has an unterminated quote")
+
+
+def plain_value(line: Line, kind: str, where: str) -> str:
+    """The value that a line gives a symbol of type `kind` (`bool`, `int`, `hex`, `string`), unquoted.
+
+    ConfigError, located at `where`, for quotes that are missing, too many or open, and for inline comments.
+    """
+    if line.text is None:
+        if kind != "bool":
+            raise ConfigError(
+                f"{where}: {line.symbol} is of type {kind} and cannot be unset",
+                hint="give it a value, or remove the line",
+            )
+        return "n"
+    given = f"{where}: {line.symbol}={line.text[:60]}"
+    before_comment = line.text.partition("#")[0].strip()
+    if kind == "string":
+        try:
+            return unquote(line.text)
+        except ValueError as error:
+            bare = before_comment.strip('"')
+            raise ConfigError(f"{given} {error}", hint=f'write CONFIG_{line.symbol}="{bare}"') from None
+    if "#" in line.text:
+        raise ConfigError(
+            f"{given} is followed by an inline comment",
+            hint=f"put the comment on a line of its own above CONFIG_{line.symbol}={before_comment}",
+        )
+    if line.text.startswith('"'):
+        bare = line.text.strip('"')
+        raise ConfigError(
+            f"{given} is quoted, but is of type {kind}", hint=f"write CONFIG_{line.symbol}={bare}"
+        )
+    return line.text
+
+
+def check_storable(value: str) -> None:
+    """ValueError for what no `.config` line can hold: line breaks, control characters, text not in UTF-8."""
+    if match := _UNPRINTABLE.search(value):
+        what = "a line break" if match[0] in "\r\n" else f"the control character {match[0]!r}"
+        raise ValueError(f"holds {what}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("is not UTF-8") from None

@@ -1,0 +1,147 @@
+"""Writes `.config`, `config.py` and the record of origins, so that a reader never meets half a file."""
+
+from __future__ import annotations
+
+import ast
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from kharness.config.assignment import Resolved
+from kharness.config.dotconfig import read_text
+from kharness.config.errors import ConfigError
+from kharness.config.project_name import project_name, run_name
+from kharness.config.record import ORIGINS, Record, record_text, text_hash
+from kharness.config.tree import CONFIG, Tree
+from kharness.config.values import Value
+
+CONFIG_PY = "config.py"
+LOCK = ".config.lock"
+OLD = ".config.old"
+
+
+def write_config(resolved: Resolved, directory: Path, *, root: Path) -> bool:
+    """Write the three files of a configuration; returns whether anything changed.
+
+    Everything is made and checked before the first file is touched. Each file is replaced whole, under a
+    lock that makes writers of the same directory take turns. `config.py` carries the hash of its `.config`,
+    so a reader can tell if a crash came between the two; the next write mends it.
+    """
+    files = {
+        CONFIG: resolved.text,
+        CONFIG_PY: config_py(resolved, root),
+        ORIGINS: record_text(Record(text_hash(resolved.text), resolved.asked, resolved.follows)),
+    }
+    with _locked(directory):
+        changed = {name: text for name, text in files.items() if _current(directory / name) != text.encode()}
+        old = _current(directory / CONFIG)
+        if CONFIG in changed and old:
+            write_file(directory / OLD, old)
+        for name, text in changed.items():
+            write_file(directory / name, text.encode())
+    return bool(changed)
+
+
+def load_config(tree: Tree, directory: Path) -> Resolved:
+    """The configuration of a directory, its `config.py` made again if `.config` was edited by hand."""
+    resolved = tree.resolve(tree.base(directory))
+    write_config(resolved, directory, root=tree.root)
+    return resolved
+
+
+def config_py(resolved: Resolved, root: Path) -> str:
+    """`config.py` as text: literals only, the same bytes for the same `.config` in the same checkout."""
+    project = _checked_project_name(resolved, root)
+    lines = [
+        '"""Made from .config; change it with `make menuconfig`, not here."""',
+        "",
+        f"# sha256 of its .config: {text_hash(resolved.text)}",
+        "",
+        "import sys",
+        "",
+        *(f"{name} = {value!r}" for name, value in {**resolved.values, "TRACKER_PROJECT": project}.items()),
+        "",
+        "# `from config import config` gives the values as attributes.",
+        "config = sys.modules[__name__]",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def read_values(config_file: Path) -> dict[str, Value]:
+    """The values in a `config.py`, without running it and without the option tree."""
+    shown = str(config_file)
+    try:
+        tree = ast.parse(read_text(config_file, shown), filename=shown)
+        return {
+            target.id: ast.literal_eval(node.value)
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name) and target.id.isupper()
+        }
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(
+            f"{shown} holds more than literal values", hint="make it again: make olddefconfig"
+        ) from error
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Replace a file whole: written beside, flushed to the disk, then renamed."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _cannot_write(path, error) from error
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One writer a directory at a time; the directory is made if it does not exist."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise _cannot_write(directory, error) from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _current(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path}: {(error.strerror or str(error)).lower()}",
+        hint="choose a directory that you can write to with O=dir",
+    )
+
+
+def _checked_project_name(resolved: Resolved, root: Path) -> str:
+    """The project name; a template that would fail when a run starts is refused now."""
+    checking = "TRACKER_RUN_NAME"
+    try:
+        run_name(resolved.values, root, datetime.min)
+        checking = "TRACKER_PROJECT"
+        return project_name(resolved.values, root)
+    except ValueError as error:
+        raise ConfigError(
+            f"{resolved.origins[checking].where}: {checking}: {error}",
+            hint="fields are {checksum}, {timestamp} for runs, and every symbol in lower case",
+        ) from None

@@ -1,0 +1,145 @@
+"""The options of a training script: the symbols of the tree as typed attributes and command-line flags."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kharness.config.assignment import Assignment, Origin, Resolved
+from kharness.config.describe import Option, options
+from kharness.config.errors import ConfigError
+from kharness.config.project_name import project_name
+from kharness.config.tree import CONFIG, Tree
+from kharness.config.values import Value
+
+
+class Options:
+    """Values as attributes named like their symbols: `options.LEARNING_RATE`.
+
+    TRACKER_PROJECT is expanded, as in `config.py`; TRACKER_RUN_NAME stays the template it is.
+    """
+
+    def __init__(self, resolved: Resolved, *, tree: Tree) -> None:
+        self.resolved = resolved
+        self.values: Mapping[str, Value] = {
+            **resolved.values,
+            "TRACKER_PROJECT": project_name(resolved.values, tree.root),
+        }
+        self._tree = tree
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.isupper():
+            raise AttributeError(f"Options has no attribute {name}; options are named like their symbols")
+        try:
+            return self.values[name]
+        except KeyError:
+            raise AttributeError(f"{name} has no value: {self._why_not(name)}") from None
+
+    def _why_not(self, name: str) -> str:
+        if name not in self._tree.kconf.syms:
+            return "there is no such symbol"
+        self._tree.resolve(self.resolved.asked)
+        return self._tree.unmet(name)
+
+
+def parse(
+    argv: Sequence[str], *, root: Path, model: str, prog: str, description: str
+) -> tuple[Options, argparse.Namespace]:
+    """The options of one training, flags on top of a configuration; says on stdout which one that is.
+
+    With --run-dir it is that directory's `.config`; else the root's, if its MODEL is this one; else the
+    model's defaults. ConfigError for whatever cannot be taken.
+    """
+    tree = Tree.load(root)
+    parser = _parser(options(tree), tree.trackers(), prog=prog, description=description)
+    arguments = parser.parse_args(argv)
+    flags: list[Assignment] = []
+    for flag, name, value in arguments.assignments:
+        flags.extend(tree.assignments(name, value, Origin("flag", flag)))
+    base, source = _base(tree, model, arguments.run_dir)
+    resolved = tree.resolve(base, flags)
+    print(f"configuration: {source}{', then flags' if flags else ''}")
+    return Options(resolved, tree=tree), arguments
+
+
+def _base(tree: Tree, model: str, run_dir: Path | None) -> tuple[Sequence[Assignment], str]:
+    """The layer below the flags, and what it is in words."""
+    directory = run_dir or tree.root
+    shown = tree.shown(directory / CONFIG)
+    defaults = tree.assignments("MODEL", model, Origin("flag", f"{model}/train.py"))
+    if run_dir is None and not (directory / CONFIG).exists():
+        return defaults, f"the defaults of {model} (there is no {shown})"
+    layer = tree.base(directory)
+    configured = tree.resolve(layer).values["MODEL"]
+    if configured == model:
+        return layer, shown
+    if run_dir:
+        raise ConfigError(f"{shown}: MODEL={configured} is not {model}", hint=f"run {configured}/train.py")
+    return defaults, f"the defaults of {model} ({shown} is for {configured})"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong flag like any other wrong value."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message, hint=f"{self.prog} --help lists every flag")
+
+
+class _Assign(argparse.Action):
+    """Collects `(--batch-size 32, BATCH_SIZE, 32)`; a bool's flag stands for y, or n with --no-."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        flag = option_string or ""
+        if self.nargs == 0:
+            given = (flag, self.dest, "n" if flag.startswith("--no-") else "y")
+        else:
+            given = (f"{flag} {values}", self.dest, values)
+        namespace.assignments = [*namespace.assignments, given]
+
+
+def _parser(
+    tree_options: Iterable[Option], trackers: Sequence[str], *, prog: str, description: str
+) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=prog,
+        usage="%(prog)s [flags]",
+        description=description,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(assignments=[], run_dir=None)
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="continue with the .config of this run")
+    tracker_names = ", ".join(["none", *trackers, "both"])
+    parser.add_argument(
+        "--tracker", dest="TRACKER", action=_Assign, metavar="LIST", help=f"{tracker_names}; or several: a,b"
+    )
+    groups: dict[str, Any] = {}
+    for option in tree_options:
+        if option.name == "MODEL" or (option.choice and not option.members) or not _settable(option):
+            continue
+        title = ": ".join(option.menu)
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        _add_flag(groups[title], option)
+    return parser
+
+
+def _settable(option: Option) -> bool:
+    return bool(option.prompt or option.members)
+
+
+def _add_flag(group: Any, option: Option) -> None:
+    word = option.name.lower().replace("_", "-")
+    text = _escape(f"{option.explanation} ({option.type_text}; default {option.default_text})")
+    if option.type == "bool":
+        group.add_argument(f"--{word}", f"--no-{word}", dest=option.name, action=_Assign, nargs=0, help=text)
+        return
+    metavar = word.rpartition("-")[2].upper()
+    group.add_argument(f"--{word}", dest=option.name, action=_Assign, metavar=metavar, help=text)
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%%")

@@ -1,0 +1,503 @@
+"""The option tree: loads Kconfig, applies what was asked layer by layer, and refuses what does not take.
+
+The only module besides menu.py that knows kconfiglib.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kharness.config import dotconfig
+from kharness.config.assignment import (
+    Assignment,
+    Layer,
+    Origin,
+    Resolved,
+    at,
+    at_assignment,
+    printable,
+    show,
+)
+from kharness.config.errors import ConfigError
+from kharness.config.record import read_record, text_hash
+from kharness.config.values import HINTS, Value, ValueType, canonical, typed, value_type
+
+__all__ = ["CONFIG", "Assignment", "Layer", "Origin", "Resolved", "Tree"]
+
+CONFIG = ".config"
+KCONFIGLIB = (14, 1, 0)
+
+
+class Tree:
+    """The loaded option tree. Every `resolve` starts afresh, so one tree serves many cells."""
+
+    def __init__(self, kconf: Any, root: Path) -> None:
+        self.kconf = kconf
+        self.root = root
+        self._lib = _kconfiglib()
+        self.value_types: dict[str, ValueType] = {}
+        self.aliases: dict[str, dict[str, str]] = {}
+        for symbol in kconf.unique_defined_syms:
+            self.value_types.update(_read_value_type(symbol))
+            if members := self._read_alias(symbol):
+                self.aliases[symbol.name] = members
+        self._trackers = {
+            symbol.name.removeprefix("ENABLE_").lower(): symbol.name
+            for symbol in kconf.unique_defined_syms
+            if symbol.name.startswith("ENABLE_") and symbol.nodes[0].filename.endswith("trackers/Kconfig")
+        }
+
+    @classmethod
+    def load(cls, root: Path) -> Tree:
+        """The tree under `root`; ConfigError for a tree or a kconfiglib that cannot be used."""
+        lib = _kconfiglib()
+        with _kconfig_environment(root):
+            try:
+                kconf = lib.Kconfig("Kconfig", warn_to_stderr=False)
+            except (lib.KconfigError, OSError) as error:
+                raise ConfigError(
+                    str(error).strip().replace("\n", " "), hint="the option tree itself is at fault"
+                ) from error
+        if kconf.warnings:
+            raise ConfigError(_one_line(kconf.warnings[0]), hint="the option tree itself is at fault")
+        return cls(kconf, root)
+
+    # What was asked
+
+    def assignments(self, name: str, value: str, origin: Origin) -> Layer:
+        """`name=value` as assignments: with or without CONFIG_, aliases and TRACKER= written out.
+
+        ConfigError for an unknown name (with the nearest known ones), alias value or tracker.
+        """
+        name = name.removeprefix("CONFIG_")
+        if name == "TRACKER":
+            return [Assignment(s, v, origin) for s, v in self._tracker_symbols(value, origin)]
+        symbol = self.symbol(name, value, origin)
+        if members := self.aliases.get(name):
+            if value not in members:
+                raise ConfigError(
+                    f"{at(origin, name, value)}{show(name, value)} is not one of {', '.join(members)}",
+                    hint=_did_you_mean(value, members),
+                )
+            return [Assignment(members[value], "y", origin)]
+        if not _prompts(symbol):
+            raise ConfigError(
+                f"{at(origin, name, value)}{show(name, value)} cannot be set: it only follows other symbols",
+                hint=f"see `make configwhy SYMBOL={name}`",
+            )
+        return [self._checked(Assignment(name, value, origin))]
+
+    def read(self, path: Path, kind: str) -> Layer:
+        """The assignments of a preset, fragment or `.config`; ConfigError names the line that is none."""
+        shown = self.shown(path)
+        layer: list[Assignment] = []
+        for line in dotconfig.parse_lines(dotconfig.read_text(path, shown), shown):
+            layer.extend(self._line_assignments(line, Origin(kind, f"{shown}:{line.number}")))
+        self._settle(layer)
+        return layer
+
+    def base(self, directory: Path, *, dropped: list[str] | None = None) -> Layer:
+        """What `.config` in a directory asks for beyond the defaults, with the origins recorded beside it.
+
+        As little as reproduces the file, so that defaults follow when a later layer changes what they
+        depend on. A file edited by hand, or made with another tree, is taken literally, as C conf does.
+        With `dropped`, lines for symbols that this tree no longer has are collected there, provided the
+        file is as kharness wrote it; otherwise they are refused like any unknown symbol.
+        """
+        path = directory / CONFIG
+        shown = self.shown(path)
+        text = dotconfig.read_text(path, shown)
+        record = read_record(directory)
+        if record and self._gives(record.asked, text):
+            return record.asked
+        by_us = record is not None and record.config_hash == text_hash(text)
+        layer: list[Assignment] = []
+        follows: list[dotconfig.Line] = []
+        for line in dotconfig.parse_lines(text, shown):
+            symbol = self.kconf.syms.get(line.symbol)
+            defined = symbol is not None and symbol.nodes
+            if not defined and by_us and dropped is not None:
+                dropped.append(line.symbol)
+            elif defined and not _prompts(symbol):
+                follows.append(line)
+            else:
+                layer.extend(self._line_assignments(line, Origin("config file", f"{shown}:{line.number}")))
+        resolved = self.resolve(layer)
+        self._check_follows(follows, record.follows if record else {}, shown)
+        needed = {line.symbol for line in dotconfig.parse_lines(resolved.minimal, shown)}
+        before = {(a.symbol, a.value): a for a in record.asked} if record else {}
+        kept = (before.get((a.symbol, a.value), a) for a in resolved.asked)
+        return [a for a in kept if a.symbol in needed or (a.symbol, a.value) in before]
+
+    # What it comes to
+
+    def resolve(self, *layers: Layer) -> Resolved:
+        """The outcome of the layers, later ones winning.
+
+        ConfigError for the first assignment that did not take, with its reason; one that took until a
+        later layer changed what it depends on is set aside instead.
+        """
+        settled = [self._settle(layer) for layer in layers]
+        asked = _merge(settled)
+        self._apply(asked)
+        failed = [(a, self._reason(a)) for a in asked if not self._took(a)]
+        for assignment, (reason, hint) in failed:
+            if not self._took_before(assignment, settled):
+                raise ConfigError(f"{at_assignment(assignment)}{assignment} {reason}", hint=hint)
+        set_aside = [assignment for assignment, _ in failed]
+        if failed:
+            asked = [a for a in asked if a not in set_aside]
+            self._apply(asked)
+        text = self._text()
+        minimal = str(self.kconf._min_config_contents(""))
+        by_symbol = {a.symbol: a for a in asked}
+        values = {s.name: self._typed(s) for s in self.kconf.unique_defined_syms if self._has_value(s)}
+        if self.kconf.warnings:
+            raise ConfigError(_one_line(self.kconf.warnings[0]))
+        return Resolved(
+            values=values,
+            text=text,
+            minimal=minimal,
+            asked=asked,
+            origins={name: self._origin(name, by_symbol) for name in values},
+            follows={name: self.current(name) for name in values if not _prompts(self.kconf.syms[name])},
+            set_aside=set_aside,
+        )
+
+    # What can be known about one symbol
+
+    def symbol(self, name: str, value: str = "", origin: Origin | None = None) -> Any:
+        """kconfiglib's symbol; ConfigError with the nearest known names if the tree does not define it."""
+        symbol = self.kconf.syms.get(name)
+        if symbol and symbol.nodes:
+            return symbol
+        asked = show(name, value) if value else name
+        where = at(origin, name, value) if origin else ""
+        known = [s.name for s in self.kconf.unique_defined_syms]
+        raise ConfigError(
+            f"{where}{asked} is unknown: there is no symbol {name}",
+            hint=_did_you_mean(name.upper(), known) or "`make menuconfig` finds symbols with /",
+        )
+
+    def type_of(self, symbol: Any) -> str:
+        """`bool`, `int`, `hex` or `string`."""
+        return str(self._lib.TYPE_TO_STR[symbol.orig_type])
+
+    def place(self, symbol: Any) -> str:
+        """Where a symbol is defined: `lenet5/Kconfig:33`."""
+        return f"{symbol.nodes[0].filename}:{symbol.nodes[0].linenr}"
+
+    def condition(self, expression: Any) -> str:
+        """An expression as it stands in Kconfig; empty if it always holds."""
+        return "" if expression is self.kconf.y else str(self._lib.expr_str(expression))
+
+    def unmet(self, name: str) -> str:
+        """Why a symbol is out of reach after the last `resolve`: `needs OPTIMIZER_ADAM=y, which is n`."""
+        return self._unmet(self.kconf.syms[name])[0]
+
+    def current(self, name: str) -> str:
+        """A symbol's text after the last `resolve`; empty if it is out of reach."""
+        return str(self.kconf.syms[name].str_value)
+
+    def reachable(self, name: str) -> bool:
+        """Whether the last `resolve` left the symbol for the user to set."""
+        return bool(self.kconf.syms[name].visibility)
+
+    def trackers(self) -> list[str]:
+        """The names that TRACKER= knows."""
+        return sorted(self._trackers)
+
+    def shown(self, path: Path) -> str:
+        """A path as messages show it: from the root on where it lies below it."""
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
+
+    # Checking single assignments
+
+    def _line_assignments(self, line: dotconfig.Line, origin: Origin) -> Layer:
+        symbol = self.symbol(line.symbol, line.text or "n", origin)
+        return self.assignments(
+            line.symbol, dotconfig.plain_value(line, self.type_of(symbol), origin.where), origin
+        )
+
+    def _checked(self, a: Assignment) -> Assignment:
+        """The assignment with its value in canonical form; ConfigError if its type cannot hold it."""
+        symbol = self.symbol(a.symbol, a.value, a.origin)
+        kind = self.type_of(symbol)
+        spec = self.value_types.get(a.symbol)
+        try:
+            return replace(a, value=canonical(kind, a.value, spec))
+        except ValueError as error:
+            low, high = self._range(symbol)
+            what = spec.text if spec else f"{kind} from {low} to {high}" if low else HINTS[kind]
+            raise ConfigError(f"{at_assignment(a)}{a} {error}", hint=f"its value is: {what}") from None
+
+    def _tracker_symbols(self, value: str, origin: Origin) -> Iterator[tuple[str, str]]:
+        """`TRACKER=both` as ENABLE_… symbols: exactly the trackers named, and no other."""
+        known = ", ".join(["none", *sorted(self._trackers), "both"])
+        asked = f"{at(origin, 'TRACKER', value)}{show('TRACKER', value)}"
+        names = {"none": [], "both": ["trackio", "wandb"]}.get(value, value.split(","))
+        for name in names:
+            if name not in self._trackers:
+                raise ConfigError(
+                    f"{asked}: no tracker is called {printable(name)}",
+                    hint=f"known are {known}, or several separated by commas",
+                )
+        for name, symbol in self._trackers.items():
+            yield symbol, "y" if name in names else "n"
+
+    def _settle(self, layer: Layer) -> dict[str, Assignment]:
+        """One layer by symbol; ConfigError if it contradicts itself."""
+        settled: dict[str, Assignment] = {}
+        chosen: dict[Any, Assignment] = {}
+        for a in map(self._checked, layer):
+            earlier = settled.setdefault(a.symbol, a)
+            if earlier.value != a.value:
+                raise ConfigError(
+                    f"{at_assignment(a)}{a} contradicts {earlier} ({earlier.origin.where})",
+                    hint="keep one of them",
+                )
+            choice = self.kconf.syms[a.symbol].choice
+            if choice and a.value == "y":
+                other = chosen.setdefault(choice, a)
+                if other.symbol != a.symbol:
+                    raise ConfigError(
+                        f"{at_assignment(a)}{a} contradicts {other} ({other.origin.where}): "
+                        f"both are members of the choice '{choice.nodes[0].prompt[0]}'",
+                        hint="keep one of them",
+                    )
+        return settled
+
+    def _check_follows(
+        self, lines: Sequence[dotconfig.Line], recorded: Mapping[str, str], shown: str
+    ) -> None:
+        """A symbol without a prompt must say in the file what the others make it, or what it said before."""
+        for line in lines:
+            value = dotconfig.plain_value(line, self.type_of(self.kconf.syms[line.symbol]), shown)
+            now = self.kconf.syms[line.symbol].str_value
+            if value not in (now, recorded.get(line.symbol)):
+                members = self.aliases.get(line.symbol, {})
+                raise ConfigError(
+                    f"{shown}:{line.number}: {show(line.symbol, value)} contradicts the rest of the file, "
+                    f"which makes it {printable(now)}",
+                    hint=f"remove the line; to change it set CONFIG_{members[value]}=y"
+                    if value in members
+                    else "remove the line",
+                )
+
+    # Working on kconfiglib's state
+
+    def _apply(self, assignments: Iterable[Assignment]) -> None:
+        self.kconf.unset_values()
+        self.kconf.warnings.clear()
+        for a in assignments:
+            self.kconf.syms[a.symbol].set_value(a.value)
+
+    def _took(self, a: Assignment) -> bool:
+        symbol = self.kconf.syms[a.symbol]
+        reached = symbol.orig_type is self._lib.BOOL or symbol.visibility
+        return bool(reached and symbol.str_value == a.value)
+
+    def _took_before(self, a: Assignment, settled: Sequence[Mapping[str, Assignment]]) -> bool:
+        """Whether an assignment was in effect before the layers after its own came."""
+        took = False
+        for end in range(1, len(settled)):
+            if not took and any(layer.get(a.symbol) is a for layer in settled[:end]):
+                self._apply(_merge(settled[:end]))
+                took = self._took(a)
+        return took
+
+    def _gives(self, layer: Layer, text: str) -> bool:
+        """Whether a layer alone, in this tree, comes to exactly this `.config`."""
+        try:
+            return self.resolve(layer).text == text
+        except ConfigError:
+            return False
+
+    def _reason(self, a: Assignment) -> tuple[str, str]:
+        """Why an assignment did not take, and what to do about it."""
+        symbol = self.kconf.syms[a.symbol]
+        remove = "or remove this assignment"
+        if symbol.visibility:
+            if symbol.choice and symbol.choice.selection is not symbol:
+                return f"has no effect: {symbol.choice.selection.name}=y is chosen", "keep one of them"
+            if symbol.choice:
+                return "has no effect: no other member of its choice is set", "set the member you want to y"
+            low, high = self._range(symbol)
+            if low:
+                return f"is outside {low}..{high}", f"give a value from {low} to {high}"
+            selecting = self._lib.expr_str(symbol.rev_dep)
+            return f"has no effect: it is selected by {selecting}", f"unset {selecting}, {remove}"
+        unmet, remedy = self._unmet(symbol)
+        return f"has no effect: {unmet}", f"{remedy}, {remove}" if remedy else "remove this assignment"
+
+    def _unmet(self, symbol: Any) -> tuple[str, str]:
+        """The conditions that keep a symbol out of reach, and how to meet them."""
+        needs, remedies = [], []
+        for node in symbol.nodes:
+            if not node.prompt:
+                continue
+            for term in self._lib.split_expr(node.prompt[1], self._lib.AND):
+                if self._lib.expr_value(term):
+                    continue
+                if _is_symbol(term):
+                    needs.append(f"{term.name}=y, which is n")
+                    remedies.append(f"CONFIG_{term.name}=y")
+                elif isinstance(term, tuple) and term[0] is self._lib.NOT and _is_symbol(term[1]):
+                    needs.append(f"{term[1].name}=n, which is y")
+                    remedies.append(f"CONFIG_{term[1].name}=n")
+                else:
+                    needs.append(self._lib.expr_str(term))
+        needs = list(dict.fromkeys(needs))
+        if not needs:
+            return "it only follows other symbols", ""
+        return (
+            f"needs {' and '.join(needs)}",
+            f"set {' and '.join(dict.fromkeys(remedies))}" if remedies else "",
+        )
+
+    def _range(self, symbol: Any) -> tuple[str, str]:
+        for low, high, condition in symbol.ranges:
+            if self._lib.expr_value(condition):
+                return str(low.str_value), str(high.str_value)
+        return "", ""
+
+    def _has_value(self, symbol: Any) -> bool:
+        return symbol.orig_type is self._lib.BOOL or bool(symbol.config_string)
+
+    def _typed(self, symbol: Any) -> Value:
+        text = str(symbol.str_value)
+        try:
+            return typed(self.type_of(symbol), text, self.value_types.get(symbol.name))
+        except ValueError as error:
+            # What was asked is checked before; what is left is a default that its own type refuses.
+            raise ConfigError(
+                f"{self.place(symbol)}: the default {show(symbol.name, text)} {error}"
+            ) from None
+
+    def _origin(self, name: str, asked: Mapping[str, Assignment]) -> Origin:
+        """Who made a symbol what it is: for a choice's members and alias, who chose."""
+        symbol = self.kconf.syms[name]
+        deciding = symbol
+        if choice := symbol.choice or self._aliased_choice(name):
+            deciding = choice.selection or symbol
+        if name in asked:
+            return asked[name].origin
+        if deciding.name in asked:
+            return asked[deciding.name].origin
+        return Origin("default", self.place(symbol))
+
+    def _aliased_choice(self, name: str) -> Any:
+        for member in self.aliases.get(name, {}).values():
+            return self.kconf.syms[member].choice
+        return None
+
+    def _text(self) -> str:
+        """The `.config` as C conf writes it (kconfiglib's own writer adds `# end of` lines)."""
+        chunks = [f"#\n# {dotconfig.HEADER}\n# {self.kconf.mainmenu_text}\n#\n"]
+        for node in self.kconf.node_iter(unique_syms=True):
+            if _is_symbol(node.item):
+                chunks.append(node.item.config_string)
+            elif self._heads_section(node):
+                chunks.append(f"\n#\n# {node.prompt[0]}\n#\n")
+        return "".join(chunks)
+
+    def _heads_section(self, node: Any) -> bool:
+        if not self._lib.expr_value(node.dep):
+            return False
+        is_menu = node.item is self._lib.MENU and self._lib.expr_value(node.visibility)
+        return bool(is_menu or node.item is self._lib.COMMENT)
+
+    # Reading the tree
+
+    def _read_alias(self, symbol: Any) -> dict[str, str]:
+        """{value: member} for a symbol that only says which member of a choice is set, else nothing."""
+        members: dict[str, str] = {}
+        if symbol.orig_type is not self._lib.STRING or _prompts(symbol):
+            return {}
+        for node in symbol.nodes:
+            choices = set()
+            for default, condition in node.orig_defaults:
+                if not (default.is_constant and _is_symbol(condition) and condition.choice):
+                    return {}
+                if members.setdefault(default.str_value, condition.name) != condition.name:
+                    raise ConfigError(f"{self.place(symbol)}: two members make {symbol.name} {default.name}")
+                choices.add(condition.choice)
+            if len(choices) > 1:
+                return {}
+        return members
+
+
+def _one_line(warning: str) -> str:
+    return " ".join(warning.removeprefix("warning: ").split())
+
+
+def _did_you_mean(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, list(known), n=3)
+    return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def _merge(settled: Sequence[Mapping[str, Assignment]]) -> list[Assignment]:
+    """The last word on each symbol, in the order of asking: the last member of a choice that is set wins."""
+    merged: dict[str, Assignment] = {}
+    for layer in settled:
+        for name, assignment in layer.items():
+            merged.pop(name, None)
+            merged[name] = assignment
+    return list(merged.values())
+
+
+def _prompts(symbol: Any) -> bool:
+    return any(node.prompt for node in symbol.nodes)
+
+
+def _is_symbol(item: Any) -> bool:
+    return isinstance(item, _kconfiglib().Symbol)
+
+
+def _read_value_type(symbol: Any) -> Iterator[tuple[str, ValueType]]:
+    for node in symbol.nodes:
+        try:
+            found = value_type(node.help)
+        except ValueError as error:
+            raise ConfigError(f"{node.filename}:{node.linenr}: {symbol.name}: {error}") from None
+        if found:
+            yield symbol.name, found
+
+
+def _kconfiglib() -> Any:
+    """The kconfiglib module, if it is the one that kharness was written for."""
+    try:
+        import kconfiglib
+    except ImportError as error:
+        raise ConfigError(
+            "kconfiglib is not installed", hint="run it through make, or: pip install kconfiglib==14.1.0"
+        ) from error
+    found = getattr(kconfiglib, "VERSION", None)
+    if found != KCONFIGLIB or hasattr(kconfiglib, "__path__"):
+        raise ConfigError(
+            f"{kconfiglib.__file__} is not kconfiglib 14.1.0 (its version is {found})",
+            hint="esp-idf-kconfig installs a package of that name: pip uninstall esp-idf-kconfig, "
+            "then pip install --force-reinstall kconfiglib==14.1.0",
+        )
+    return kconfiglib
+
+
+@contextmanager
+def _kconfig_environment(root: Path) -> Iterator[None]:
+    """kconfiglib reads its settings from the environment: only ours, and only while the tree is parsed."""
+    names = ["CONFIG_", "srctree", *(n for n in os.environ if n.startswith("KCONFIG_"))]
+    saved = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ.update(srctree=str(root), KCONFIG_WARN_UNDEF="y")
+    try:
+        yield
+    finally:
+        for name in ("srctree", "KCONFIG_WARN_UNDEF"):
+            del os.environ[name]
+        os.environ.update(saved)
