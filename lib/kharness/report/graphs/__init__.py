@@ -1,0 +1,71 @@
+"""Graphs: each module of this folder draws one, from run directories alone.
+
+A module defines `numbers(summary) -> Numbers`, the CSV beside the picture, and `draw(summary) -> Figure`,
+which draws those numbers and nothing else. A file whose name begins with an underscore is no graph.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import io
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+from kharness.report.summary import Summary
+from monitoring.atomic_file import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What a graph shows, as a table; an empty cell is a null."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str | int | float | None]]
+
+    def csv(self) -> str:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
+        return text.getvalue()
+
+
+class Graph(Protocol):
+    """The two functions of a graph module."""
+
+    def numbers(self, summary: Summary) -> Numbers: ...
+    def draw(self, summary: Summary) -> Figure: ...
+
+
+def graph_names() -> list[str]:
+    """The graphs there are, by file name."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+
+
+def draw_all(summary: Summary) -> list[Path]:
+    """Write graphs/NAME.png and NAME.csv for every graph; returns the pictures.
+
+    A run without the numbers of a graph is named in it; a graph without any number says so.
+    """
+    import matplotlib
+
+    from kharness.report.graphs._canvas import STYLE, png
+
+    folder = summary.directory / "graphs"
+    folder.mkdir(exist_ok=True)
+    pictures = []
+    for name in graph_names():
+        graph = cast(Graph, importlib.import_module(f"{__name__}.{name}"))
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()  # nobody's matplotlibrc decides how a graph looks
+            matplotlib.rcParams.update(STYLE)
+            picture = png(graph.draw(summary))
+        write_atomically(folder / f"{name}.csv", graph.numbers(summary).csv().encode())
+        write_atomically(folder / f"{name}.png", picture)
+        pictures.append(folder / f"{name}.png")
+    return pictures

@@ -1,0 +1,122 @@
+"""The look that all graphs share: style, colours, titles, notes, and panels that grow with the matrix."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kharness.report.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito 2008 ("Color Universal Design"), without yellow, which is lost on white.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+INK, SOFT, GRID, BACKDROP, ALARM = "#222222", "#6b6b6b", "#e6e6e6", "#cfcfcf", "#A23B00"
+# Colour is never the only difference.
+MARKERS = ("o", "s", "^", "D", "v", "P")
+
+# Above this a figure becomes small multiples, one variant in each.
+MAX_TOGETHER = len(PALETTE)
+MAX_PANELS = 120
+DPI = 150
+
+# Inches around the plots.
+HEAD, FOOT, LEFT, RIGHT = 1.0, 0.62, 0.80, 0.25
+
+STYLE: Any = {
+    "axes.edgecolor": SOFT,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.labelcolor": INK,
+    "axes.labelsize": 10,
+    "axes.linewidth": 0.8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "text.parse_math": False,
+    "xtick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.color": SOFT,
+    "ytick.labelcolor": INK,
+}
+
+
+def canvas(width: float, height: float, title: str, subtitle: str, notes: Sequence[str]) -> Figure:
+    """A figure with its words in place; sizes in inches, the height that of the plots without the words."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    foot = 0.17 * len(notes)
+    full = height + HEAD + FOOT + foot
+    figure = Figure(figsize=(width, full), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    left = LEFT / width
+    figure.text(left, 1 - 0.16 / full, title, fontsize=14, fontweight="bold", color=INK, va="top")
+    figure.text(left, 1 - 0.45 / full, subtitle, fontsize=9, color=SOFT, va="top", linespacing=1.35)
+    for i, note in enumerate(reversed(notes)):
+        figure.text(left, (0.10 + 0.17 * i) / full, note, fontsize=8, color=ALARM, va="bottom")
+    figure.subplots_adjust(
+        left=left, right=1 - RIGHT / width, top=1 - HEAD / full, bottom=(FOOT + foot) / full
+    )
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """The picture, the same bytes for the same numbers."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def nothing_to_draw(title: str, subtitle: str, summary: Summary, what: str) -> Figure:
+    """A picture that says what is not there."""
+    figure = canvas(8.4, 2.0, title, subtitle, notes(summary, []))
+    axes = figure.add_subplot()
+    axes.axis("off")
+    axes.text(0.5, 0.5, what, ha="center", va="center", fontsize=11, color=SOFT, transform=axes.transAxes)
+    return figure
+
+
+def notes(summary: Summary, without_numbers: Sequence[str]) -> list[str]:
+    """What a reader must not overlook: runs that are not complete, and runs that are not in the picture."""
+    lines = []
+    if summary.incomplete:
+        named = [f"{cell.name} ({cell.run.status})" for cell in summary.incomplete]
+        count = f"{len(named)} of {len(summary.cells)}"
+        lines.append(_shortened(f"not complete, in no mean ({count}): ", named))
+    if without_numbers:
+        lines.append(_shortened("no numbers from: ", list(without_numbers)))
+    return lines
+
+
+def rows_and_columns(panels: int) -> tuple[int, int]:
+    columns = min(4, math.ceil(math.sqrt(panels)))
+    return math.ceil(panels / columns), columns
+
+
+def label_outer(panels: Sequence[Axes], columns: int, x_label: str, y_label: str) -> None:
+    """Axis titles on the left and lowest panels alone; the others share them."""
+    for i, axes in enumerate(panels):
+        if i % columns == 0:
+            axes.set_ylabel(y_label)
+        if i + columns >= len(panels):
+            axes.set_xlabel(x_label)
+            axes.tick_params(labelbottom=True)
+
+
+def _shortened(lead: str, names: list[str], limit: int = 120) -> str:
+    text = lead
+    for i, name in enumerate(names):
+        more = f" and {len(names) - i} more"
+        if i and len(text) + len(name) + len(more) > limit:
+            return text.rstrip(", ") + more
+        text += f"{name}, "
+    return text.rstrip(", ")

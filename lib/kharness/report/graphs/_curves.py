@@ -1,0 +1,223 @@
+"""Curves over training steps: a thin line a run, a bold one for the mean of a variant's complete runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kharness.report.graphs import Numbers
+from kharness.report.graphs._canvas import (
+    BACKDROP,
+    MARKERS,
+    MAX_PANELS,
+    MAX_TOGETHER,
+    PALETTE,
+    canvas,
+    label_outer,
+    notes,
+    nothing_to_draw,
+    rows_and_columns,
+)
+from kharness.report.runs import RunData, Series
+from kharness.report.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# As many points as a line of this width can show.
+MAX_POINTS = 100
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of the graph; the mean of a variant has no run."""
+
+    variant: str
+    run: str
+    complete: bool
+    num_runs: int
+    steps: Sequence[float]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What differs between the graphs of this kind."""
+
+    title: str
+    y_label: str
+    value_name: str
+    """The column of the CSV, in the unit of the axis."""
+    markers: bool = False
+    may_be_logarithmic: bool = False
+
+
+def bin_size(summary: Summary, read: Callable[[RunData], Series]) -> int:
+    """How many steps one drawn point stands for: the same for all runs."""
+    longest = max((series.steps[-1] for cell in summary.cells if (series := read(cell.run))), default=0)
+    return max(1, math.ceil(longest / MAX_POINTS))
+
+
+def curves(
+    summary: Summary, read: Callable[[RunData], Series], *, scale: float = 1, size: int = 1
+) -> list[Curve]:
+    """For each variant the curve of every run, then their mean; values are means over `size` steps."""
+    found = []
+    for variant in summary.variants:
+        runs = [(cell, _binned(read(cell.run), scale, size)) for cell in variant.cells]
+        runs = [(cell, bins) for cell, bins in runs if bins]
+        for cell, bins in runs:
+            found.append(_curve(variant.label, cell.name, cell.run.complete, 1, bins))
+        complete = [bins for cell, bins in runs if cell.run.complete]
+        if complete:
+            # Only where every run has a point: a mean must not jump because a run has ended.
+            shared = set(complete[0]).intersection(*complete[1:])
+            mean = {
+                key: (complete[0][key][0], math.fsum(bins[key][1] for bins in complete) / len(complete))
+                for key in sorted(shared)
+            }
+            found.append(_curve(variant.label, "", True, len(complete), mean))
+    return found
+
+
+def curve_numbers(found: Sequence[Curve], value_name: str) -> Numbers:
+    """One row a point; an empty run is the mean, and `num_runs` says of how many."""
+    return Numbers(
+        ["variant", "run", "num_runs", "global_step", value_name],
+        [
+            [curve.variant, curve.run, curve.num_runs, step, value]
+            for curve in found
+            for step, value in zip(curve.steps, curve.values, strict=True)
+        ],
+    )
+
+
+def draw_curves(summary: Summary, found: Sequence[Curve], look: Look, *, size: int) -> Figure:
+    """All variants in one panel while colours can tell them apart, else one panel each."""
+    subtitle = f"{summary.title}\nbold: mean of a variant's complete runs   thin: one run"
+    if any(not curve.complete for curve in found):
+        subtitle += "   dotted: a run that did not complete"
+    if size > 1:
+        subtitle += f"   each point: mean of {size} steps"
+    labels = list(dict.fromkeys(curve.variant for curve in found))
+    if not labels:
+        return nothing_to_draw(
+            look.title, summary.title, summary, f"no run has recorded {look.value_name} yet"
+        )
+    drawn = {curve.run for curve in found}
+    extra = notes(summary, [cell.name for cell in summary.cells if cell.name not in drawn])
+    if len(labels) <= MAX_TOGETHER:
+        return _one_panel(found, labels, look, subtitle, extra)
+    if len(labels) > MAX_PANELS:
+        extra.append(f"the first {MAX_PANELS} of {len(labels)} variants; the CSV has all")
+    return _panel_each(found, labels[:MAX_PANELS], look, subtitle, extra)
+
+
+def _one_panel(
+    found: Sequence[Curve], labels: Sequence[str], look: Look, subtitle: str, extra: list[str]
+) -> Figure:
+    from matplotlib.lines import Line2D
+
+    longest = max(map(len, labels))
+    legend_width = 0.9 + 0.075 * (longest + 6)
+    figure = canvas(7.6 + legend_width, 4.0, look.title, subtitle, extra)
+    figure.subplots_adjust(right=1 - legend_width / (7.6 + legend_width))
+    axes = figure.add_subplot()
+    handles = []
+    for i, label in enumerate(labels):
+        own = [curve for curve in found if curve.variant == label]
+        _plot(axes, own, PALETTE[i], MARKERS[i] if look.markers else None)
+        n = max((curve.num_runs for curve in own if not curve.run), default=0)
+        marker = MARKERS[i] if look.markers else None
+        handles.append(
+            Line2D([], [], color=PALETTE[i], lw=2.4, marker=marker, ms=5, label=f"{label} (n={n})")
+        )
+    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=1.6)
+    _scale(axes, found, look)
+    label_outer([axes], 1, "optimiser step", look.y_label + _log_note(axes))
+    return figure
+
+
+def _panel_each(
+    found: Sequence[Curve], labels: Sequence[str], look: Look, subtitle: str, extra: list[str]
+) -> Figure:
+    rows, columns = rows_and_columns(len(labels))
+    figure = canvas(
+        2.75 * columns + 1.0, 2.15 * rows + 0.22, look.title, subtitle + "   grey: the other variants", extra
+    )
+    figure.subplots_adjust(hspace=0.34, wspace=0.08, top=1 - 1.22 / figure.get_figheight())
+    means = [curve for curve in found if not curve.run]
+    panels: list[Axes] = []
+    for i, label in enumerate(labels):
+        share = panels[0] if panels else None
+        axes = figure.add_subplot(rows, columns, i + 1, sharex=share, sharey=share)
+        for curve in means:
+            if curve.variant != label:
+                axes.plot(curve.steps, curve.values, color=BACKDROP, lw=0.7, zorder=1)
+        own = [curve for curve in found if curve.variant == label]
+        _plot(axes, own, PALETTE[0], None)
+        n = max((curve.num_runs for curve in own if not curve.run), default=0)
+        axes.set_title(f"{label} (n={n})", fontsize=9, loc="left", pad=4)
+        axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
+        panels.append(axes)
+    for axes in panels:
+        _scale(axes, found, look)
+    label_outer(panels, columns, "optimiser step", look.y_label + _log_note(panels[0]))
+    return figure
+
+
+def _plot(axes: Axes, own: Sequence[Curve], color: str, marker: str | None) -> None:
+    has_mean = any(not curve.run for curve in own)
+    for curve in own:
+        steps, values = list(curve.steps), list(curve.values)
+        if not curve.run:
+            axes.plot(
+                steps, values, color=color, lw=2.2, marker=marker, ms=5, zorder=4, solid_capstyle="round"
+            )
+        elif curve.complete:
+            axes.plot(steps, values, color=color, lw=0.9, alpha=0.45 if has_mean else 1, zorder=3)
+        else:
+            axes.plot(steps, values, color=color, lw=1.3, ls=(0, (1, 1.5)), zorder=3)
+            axes.plot(steps[-1:], values[-1:], color=color, marker="x", ms=6, mew=1.5, zorder=5)
+
+
+def _scale(axes: Axes, found: Sequence[Curve], look: Look) -> None:
+    """Logarithmic where the values span more than a factor of ten; plain numbers on the axis either way."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    values = [value for curve in found for value in curve.values]
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.margins(x=0.02)
+    if look.may_be_logarithmic and min(values) > 0 and max(values) > 10 * min(values):
+        axes.set_yscale("log")
+        decades = math.log10(max(values) / min(values))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 4 else (1,), numticks=12))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.tick_params(axis="y", which="minor", length=0)
+    axes.set_xlim(left=0)
+
+
+def _log_note(axes: Axes) -> str:
+    return " (log scale)" if axes.get_yscale() == "log" else ""
+
+
+def _binned(series: Series, scale: float, size: int) -> dict[int, tuple[float, float]]:
+    """Bin number to (mean step, mean value)."""
+    sums: dict[int, list[float]] = {}
+    for step, value in zip(series.steps, series.values, strict=True):
+        entry = sums.setdefault((step - 1) // size, [0.0, 0.0, 0.0])
+        entry[0] += step
+        entry[1] += value
+        entry[2] += 1
+    return {key: (step / n, value / n * scale) for key, (step, value, n) in sums.items()}
+
+
+def _curve(
+    variant: str, run: str, complete: bool, num_runs: int, bins: dict[int, tuple[float, float]]
+) -> Curve:
+    steps = [step for step, _ in bins.values()]
+    return Curve(variant, run, complete, num_runs, steps, [value for _, value in bins.values()])

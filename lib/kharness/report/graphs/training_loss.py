@@ -1,0 +1,29 @@
+"""Training loss over the steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kharness.report.graphs import Numbers
+from kharness.report.graphs._curves import Look, bin_size, curve_numbers, curves, draw_curves
+from kharness.report.runs import RunData, Series
+from kharness.report.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+LOOK = Look("Training loss", "training loss (nats)", "train_loss", may_be_logarithmic=True)
+
+
+def numbers(summary: Summary) -> Numbers:
+    """The loss of each run and the mean of each variant, both as drawn: averaged over a few steps."""
+    return curve_numbers(curves(summary, _loss, size=bin_size(summary, _loss)), LOOK.value_name)
+
+
+def draw(summary: Summary) -> Figure:
+    size = bin_size(summary, _loss)
+    return draw_curves(summary, curves(summary, _loss, size=size), LOOK, size=size)
+
+
+def _loss(run: RunData) -> Series:
+    return run.metric("step", "train_loss")

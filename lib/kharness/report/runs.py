@@ -1,0 +1,161 @@
+"""One run directory as numbers: its status, and every metric of its journal as a series over steps."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+import orjson
+
+from monitoring.records import Record, points, read_records
+
+COMPLETE = "complete"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One metric over `global_step`, in the order of the journal; a null in the journal is no point here."""
+
+    steps: array[int] = field(default_factory=lambda: array("q"))
+    values: array[float] = field(default_factory=lambda: array("d"))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def last(self) -> float | None:
+        return self.values[-1] if self.values else None
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What one run left behind; everything is optional, because a run may end at any moment."""
+
+    directory: Path
+    status: str
+    """As in status.json; without one what the end record says; `missing` without a directory, `unfinished`
+    without an end."""
+    reason: str
+    """Why the run is not complete, in the words of whoever noticed; empty for a complete one."""
+    attempts: int
+    start: Mapping[str, object]
+    """The start record of the last attempt."""
+    end: Mapping[str, object]
+    """The end record of the last attempt, empty if it has none."""
+    series: Mapping[tuple[str, str], Series]
+    """By event (`step`, `epoch`, `eval`) and metric."""
+    nonfinite_records: int
+    """Records in which a value was NaN or infinite."""
+
+    @property
+    def complete(self) -> bool:
+        return self.status == COMPLETE
+
+    @property
+    def last_step(self) -> int | None:
+        """The highest step that any series holds."""
+        return max((series.steps[-1] for series in self.series.values() if series), default=None)
+
+    @property
+    def num_steps(self) -> int | None:
+        """How many steps the run had planned."""
+        planned = self.start.get("num_steps")
+        return planned if isinstance(planned, int) else None
+
+    def metric(self, event: str, name: str) -> Series:
+        return self.series.get((event, name), Series())
+
+    def validation(self, name: str) -> Series:
+        """A validation metric; evaluations have it, or the epochs where a training writes no eval records."""
+        return self.metric("eval", name) or self.metric("epoch", name)
+
+    def at_end(self, name: str) -> float | None:
+        """A number of the end record."""
+        value = self.end.get(name)
+        return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def load_run(directory: Path) -> RunData:
+    """Read a run directory; nothing in it has to be there, whole or readable."""
+    if not directory.is_dir():
+        return RunData(directory, "missing", "it has no directory", 0, {}, {}, {}, 0)
+    history = _History()
+    for record, _ in read_records(directory / "metrics.jsonl"):
+        history.add(record)
+    status, reason, attempts = _status(directory / "status.json", history)
+    return RunData(
+        directory=directory,
+        status=status,
+        reason=reason,
+        attempts=attempts,
+        start=MappingProxyType(history.start),
+        end=MappingProxyType(history.end),
+        series=MappingProxyType(history.series),
+        nonfinite_records=history.nonfinite_records,
+    )
+
+
+class _History:
+    """The steps that made the model: what a resumed attempt does again replaces what the first one did."""
+
+    def __init__(self) -> None:
+        self.start: Record = {}
+        self.end: Record = {}
+        self.series: dict[tuple[str, str], Series] = {}
+        self.nonfinite_records = 0
+        self.attempt = 0
+        self._attempt_has_steps = True
+
+    def add(self, record: Record) -> None:
+        self._notice_attempt(record.get("attempt"))
+        event = record.get("event")
+        if event == "start":
+            self.start = record
+        elif event == "end":
+            self.end = record
+        if record.get("nonfinite"):
+            self.nonfinite_records += 1
+        step = record.get("global_step")
+        if event not in ("step", "epoch", "eval") or not isinstance(step, int):
+            return
+        if not self._attempt_has_steps:
+            self._attempt_has_steps = True
+            self._forget_from(step)
+        for name, value in points(record).items():
+            series = self.series.setdefault((event, name), Series())
+            series.steps.append(step)
+            series.values.append(value)
+
+    def _notice_attempt(self, attempt: object) -> None:
+        if isinstance(attempt, int) and attempt != self.attempt:
+            self.attempt = attempt
+            self._attempt_has_steps = attempt == 1
+            self.end = {}
+
+    def _forget_from(self, step: int) -> None:
+        for series in self.series.values():
+            keep = next((i for i, old in enumerate(series.steps) if old >= step), len(series))
+            del series.steps[keep:]
+            del series.values[keep:]
+
+
+def _status(path: Path, history: _History) -> tuple[str, str, int]:
+    """Status, reason and number of attempts: from status.json, else from the journal."""
+    try:
+        written = orjson.loads(path.read_bytes())
+        attempts = written["attempts"]
+        reason = attempts[-1].get("reason") or "" if attempts else ""
+        return str(written["status"]), str(reason), len(attempts)
+    except FileNotFoundError:
+        pass  # started by hand, without a runner
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return "unreadable", f"{path.name}: {error}", history.attempt
+    ended = history.end.get("status")
+    if ended == COMPLETE:
+        return COMPLETE, "", history.attempt
+    if isinstance(ended, str):
+        return ended, str(history.end.get("error") or ""), history.attempt
+    return "unfinished", "the journal has no end record", history.attempt

@@ -1,0 +1,150 @@
+"""summary.json, summary.csv and summary.md: the same numbers for programs, spreadsheets and people.
+
+All three follow from the run directories alone: the same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import orjson
+
+from kharness.report.comparison import EXPLANATION, comparison, each_run, incomplete_lines
+from kharness.report.summary import METRICS, REPLICATE_AXIS, Cell, Summary, Variant
+from monitoring.atomic_file import write_atomically
+
+
+def write_summary(summary: Summary) -> list[Path]:
+    """Write the three files into the summary's directory; returns their paths."""
+    contents = {
+        "summary.json": orjson.dumps(
+            as_json(summary), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+        ),
+        "summary.csv": as_csv(summary).encode(),
+        "summary.md": as_markdown(summary).encode(),
+    }
+    for name, content in contents.items():
+        write_atomically(summary.directory / name, content)
+    return [summary.directory / name for name in contents]
+
+
+def as_json(summary: Summary) -> dict[str, object]:
+    """Unrounded numbers in the unit named beside them; null is what was not measured."""
+    statuses = [cell.run.status for cell in summary.cells]
+    return {
+        "name": summary.title,
+        "model": summary.plan.get("model"),
+        "git": summary.plan.get("git"),
+        "versions": summary.plan.get("versions"),
+        "axes": [{"symbol": symbol, "values": values} for symbol, values in summary.axes.items()],
+        "replicate_axis": REPLICATE_AXIS if REPLICATE_AXIS in summary.axes else None,
+        "num_runs": {status: statuses.count(status) for status in sorted(set(statuses))},
+        "metrics": {metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in METRICS},
+        "variants": [_variant_json(variant) for variant in summary.variants],
+        "runs": [_run_json(cell) for cell in summary.cells],
+    }
+
+
+def as_csv(summary: Summary) -> str:
+    """One row a variant: axes, runs planned and complete, then n, mean and deviation of every metric."""
+    axes = summary.variant_axes
+    header = ["variant", *axes, "num_planned", "num_complete"]
+    header += [f"{metric.name}_{part}" for metric in METRICS for part in ("n", "mean", "std")]
+    rows: list[Sequence[object]] = [header]
+    for variant in summary.variants:
+        row: list[object] = [variant.label, *(variant.values.get(axis) for axis in axes)]
+        row += [len(variant.cells), len(variant.complete)]
+        for metric in METRICS:
+            found = variant.statistic(metric)
+            row += [found.n, found.mean, found.std]
+        rows.append(row)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def as_markdown(summary: Summary) -> str:
+    """A page that reads on its own and shows the graphs that lie beside it."""
+    parts = [
+        f"# {summary.title}",
+        *_facts(summary),
+        "## Comparison",
+        comparison(summary).markdown(),
+        EXPLANATION,
+    ]
+    if summary.incomplete:
+        parts.append(f"## Not complete: {len(summary.incomplete)} of {len(summary.cells)}")
+        parts.append("\n".join(f"- {line}; {_log(cell)}" for line, cell in _incomplete(summary)))
+    parts += ["## Runs", each_run(summary).markdown()]
+    unstable = [
+        f"- {cell.name}: {cell.run.nonfinite_records} records hold a value that is not finite"
+        for cell in summary.cells
+        if cell.run.nonfinite_records
+    ]
+    if unstable:
+        parts.append("\n".join(unstable))
+    graphs = sorted((summary.directory / "graphs").glob("*.png"))
+    if graphs:
+        parts.append("## Graphs")
+        parts += [f"![{path.stem.replace('_', ' ')}](graphs/{path.name})" for path in graphs]
+        parts.append("The numbers in each graph are in the CSV file of the same name.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(summary: Summary) -> list[str]:
+    """What was compared, and on which code."""
+    lines = [f"- axis {symbol}: {', '.join(values)}" for symbol, values in summary.axes.items()]
+    git, versions = summary.plan.get("git"), summary.plan.get("versions")
+    if summary.plan:
+        lines.append(f"- model {summary.plan.get('model')}")
+    if isinstance(git, Mapping) and git.get("revision"):
+        changed = f" with uncommitted changes {git['diff_sha256'][:12]}" if git.get("diff_sha256") else ""
+        lines.append(f"- revision {git['revision']}{changed}")
+    if isinstance(versions, Mapping):
+        lines.append("- " + ", ".join(f"{name} {version}" for name, version in versions.items() if version))
+    return ["\n".join(lines)] if lines else []
+
+
+def _incomplete(summary: Summary) -> list[tuple[str, Cell]]:
+    return list(zip(incomplete_lines(summary), summary.incomplete, strict=True))
+
+
+def _log(cell: Cell) -> str:
+    log = cell.run.directory / "output.log"
+    if not log.exists():
+        return "no output"
+    link = f"{cell.name}/output.log" if cell.values else "output.log"
+    return f"[output]({link})"
+
+
+def _variant_json(variant: Variant) -> dict[str, object]:
+    return {
+        "label": variant.label,
+        "values": variant.values,
+        "num_planned": len(variant.cells),
+        "num_complete": len(variant.complete),
+        "metrics": {
+            metric.name: {"n": found.n, "mean": found.mean, "std": found.std}
+            for metric in METRICS
+            for found in [variant.statistic(metric)]
+        },
+        "runs": [cell.name for cell in variant.cells],
+    }
+
+
+def _run_json(cell: Cell) -> dict[str, object]:
+    run = cell.run
+    return {
+        "name": cell.name,
+        "values": cell.values,
+        "status": run.status,
+        "reason": run.reason or None,
+        "attempts": run.attempts,
+        "last_step": run.last_step,
+        "num_steps": run.num_steps,
+        "nonfinite_records": run.nonfinite_records,
+        "metrics": {metric.name: cell.number(metric) for metric in METRICS},
+    }

@@ -1,0 +1,140 @@
+"""Graphs from run directories: the numbers they show, and a picture whatever the directories hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from PIL import Image
+
+from kharness.report.graphs import draw_all, graph_names
+from kharness.report.summary import collect
+
+
+def csv_rows(directory: Path, name: str) -> list[list[str]]:
+    return [line.split(",") for line in (directory / "graphs" / f"{name}.csv").read_text().splitlines()]
+
+
+def test_every_graph_is_a_picture_with_its_numbers(matrix: Any) -> None:
+    pictures = draw_all(collect(matrix.directory))
+    assert [path.stem for path in pictures] == graph_names()
+    assert graph_names() == ["time_per_step", "training_loss", "validation_accuracy"]
+    for path in pictures:
+        with Image.open(path) as image:
+            colours = image.convert("RGB").getcolors(1 << 20)
+            assert min(image.size) > 300
+            assert colours is not None
+            assert len(colours) > 50
+        assert path.with_suffix(".csv").exists()
+
+
+def test_training_loss_shows_runs_and_the_mean_of_complete_ones(matrix: Any) -> None:
+    draw_all(collect(matrix.directory))
+    rows = csv_rows(matrix.directory, "training_loss")
+    assert rows[0] == ["variant", "run", "num_runs", "global_step", "train_loss"]
+    assert [row[3:] for row in rows if row[:3] == ["sgd", "", "2"]] == [
+        ["1.0", "2.25"],
+        ["2.0", "1.25"],
+        ["3.0", "0.5"],
+        ["4.0", "0.5"],
+    ]
+    assert [row[3:] for row in rows if row[1] == "optimizer-adam_seed-2"] == [["1.0", "3.0"]]
+    assert [row[4] for row in rows if row[:3] == ["adam", "", "1"]] == ["4.0", "2.0", "1.0", "0.5"]
+
+
+def test_long_runs_are_drawn_as_means_over_steps(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"SEED": ["1"]})
+    made.add({"SEED": "1"}, make.training([float(n) for n in range(1, 251)], [0.5], 0.5))
+    draw_all(collect(made.directory))
+    rows = csv_rows(made.directory, "training_loss")
+    assert rows[1] == ["lenet5", "seed-1", "1", "2.0", "2.0"]
+    assert rows[84] == ["lenet5", "seed-1", "1", "250.0", "250.0"]
+
+
+def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"SEED": ["1", "2"]})
+    made.add({"SEED": "1"}, make.training([1.0, 1.0, 1.0], [0.5], 0.5))
+    made.add({"SEED": "2"}, make.training([3.0, 3.0], [0.5], 0.5))
+    draw_all(collect(made.directory))
+    mean = [row[3:] for row in csv_rows(made.directory, "training_loss") if row[1] == ""]
+    assert mean == [["1.0", "2.0"], ["2.0", "2.0"]]
+
+
+def test_time_per_step_gives_quantiles_in_milliseconds(matrix: Any) -> None:
+    draw_all(collect(matrix.directory))
+    rows = csv_rows(matrix.directory, "time_per_step")
+    assert rows[0] == [
+        *("variant", "run", "status", "num_steps"),
+        *("p05_ms", "p25_ms", "p50_ms", "p75_ms", "p95_ms", "max_ms"),
+    ]
+    # Four steps of 10, 20, 30 and 40 ms, interpolated between the order statistics.
+    assert rows[1] == [
+        "sgd",
+        "optimizer-sgd_seed-1",
+        "complete",
+        "4",
+        "11.5",
+        "17.5",
+        "25.0",
+        "32.5",
+        "38.5",
+        "40.0",
+    ]
+    assert rows[4][:4] == ["adam", "optimizer-adam_seed-2", "failed", "2"]
+
+
+def test_validation_accuracy_is_in_percent(matrix: Any) -> None:
+    draw_all(collect(matrix.directory))
+    rows = csv_rows(matrix.directory, "validation_accuracy")
+    assert rows[1:3] == [
+        ["sgd", "optimizer-sgd_seed-1", "1", "2.0", "50.0"],
+        ["sgd", "optimizer-sgd_seed-1", "1", "4.0", "75.0"],
+    ]
+
+
+def test_the_same_numbers_give_the_same_bytes(matrix: Any) -> None:
+    first = [path.read_bytes() for path in draw_all(collect(matrix.directory))]
+    assert [path.read_bytes() for path in draw_all(collect(matrix.directory))] == first
+
+
+def test_a_matrix_without_data_has_graphs_that_say_so(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"]})
+    made.plan({"OPTIMIZER": "sgd"})
+    made.add({"OPTIMIZER": "adam"}, [], status="killed", reason="signal 9")
+    assert len(draw_all(collect(made.directory))) == len(graph_names())
+    assert csv_rows(made.directory, "training_loss") == [
+        ["variant", "run", "num_runs", "global_step", "train_loss"]
+    ]
+
+
+def test_more_variants_than_colours_are_small_multiples(tmp_path: Path, make: SimpleNamespace) -> None:
+    sizes = [str(2**n) for n in range(9)]
+    made = make.matrix(tmp_path / "m", {"BATCH_SIZE": sizes})
+    for size in sizes:
+        made.add({"BATCH_SIZE": size}, make.training([2.0, 1.0], [0.5, 0.6], 0.5))
+    for path in draw_all(collect(made.directory)):
+        with Image.open(path) as image:
+            assert image.width > 900
+
+
+def test_names_with_formulas_are_drawn_as_text(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"TRACKER_PROJECT": ["a$b$", "a_$\\frac{"]})
+    for name in ("a$b$", "a_$\\frac{"):
+        made.plan({"TRACKER_PROJECT": name})
+        made.cells[-1]["name"] = f"cell{len(made.cells)}"
+    made.cells.pop()
+    made.add({"TRACKER_PROJECT": "a_$\\frac{"}, make.training([2.0, 1.0], [0.5], 0.5))
+    assert len(draw_all(collect(made.directory))) == len(graph_names())
+
+
+def test_reading_a_summary_loads_neither_torch_nor_matplotlib(matrix: Any) -> None:
+    program = (
+        "import sys; from pathlib import Path; from kharness.report.summary import collect; "
+        "import kharness.report.graphs, kharness.report.writers; collect(Path(sys.argv[1])); "
+        "print(sorted({'torch', 'matplotlib', 'kconfiglib', 'trackio', 'wandb'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", program, str(matrix.directory)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"

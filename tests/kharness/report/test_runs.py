@@ -1,0 +1,82 @@
+"""One run directory, in every state a run can leave it in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kharness.report.runs import load_run
+
+
+def step(number: int, loss: float, attempt: int = 1) -> dict[str, Any]:
+    return {"event": "step", "global_step": number, "train_loss": loss, "attempt": attempt}
+
+
+def test_series_of_a_complete_run(tmp_path: Path, make: SimpleNamespace) -> None:
+    make.journal(tmp_path, make.training([2.0, 1.0], [0.25, 0.5], 0.75))
+    make.status(tmp_path, "complete", None)
+    run = load_run(tmp_path)
+    loss, accuracy = run.metric("step", "train_loss"), run.validation("val_accuracy")
+    assert (list(loss.steps), list(loss.values)) == ([1, 2], [2.0, 1.0])
+    assert (list(accuracy.steps), list(accuracy.values)) == ([1, 2], [0.25, 0.5])
+    assert (run.status, run.reason, run.attempts, run.last_step, run.num_steps) == ("complete", "", 1, 2, 2)
+    assert run.at_end("test_accuracy") == 0.75
+
+
+def test_steps_done_again_replace_those_of_the_attempt_before(tmp_path: Path, make: SimpleNamespace) -> None:
+    """Attempt 2 goes on behind step 2: steps 3 and 4 of attempt 1 made no part of the model."""
+    first = [step(n, 10.0 + n) for n in (1, 2, 3, 4)]
+    second = [{"event": "start", "attempt": 2, "num_steps": 3}, step(3, 23.0, 2)]
+    make.journal(tmp_path, [*first, *second])
+    run = load_run(tmp_path)
+    loss = run.metric("step", "train_loss")
+    assert (list(loss.steps), list(loss.values)) == ([1, 2, 3], [11.0, 12.0, 23.0])
+    assert run.attempts == 2
+
+
+def test_a_first_attempt_that_ended_does_not_end_the_second(tmp_path: Path, make: SimpleNamespace) -> None:
+    ended = {"event": "end", "status": "complete", "test_accuracy": 0.5}
+    make.journal(tmp_path, [step(1, 1.0), ended, {"event": "start", "attempt": 2}])
+    run = load_run(tmp_path)
+    assert (run.status, run.reason) == ("unfinished", "the journal has no end record")
+    assert run.at_end("test_accuracy") is None
+
+
+def test_validation_comes_from_epochs_without_eval_records(tmp_path: Path, make: SimpleNamespace) -> None:
+    make.journal(tmp_path, [{"event": "epoch", "global_step": 5, "epoch": 1, "val_accuracy": 0.5}])
+    assert list(load_run(tmp_path).validation("val_accuracy").values) == [0.5]
+
+
+def test_values_that_are_not_finite_are_counted_and_no_points(tmp_path: Path, make: SimpleNamespace) -> None:
+    make.journal(tmp_path, make.training([2.0, None, 1.0], [0.5]))
+    run = load_run(tmp_path)
+    assert list(run.metric("step", "train_loss").steps) == [1, 3]
+    assert run.nonfinite_records == 1
+
+
+def test_a_run_without_directory_is_missing(tmp_path: Path) -> None:
+    run = load_run(tmp_path / "nothing")
+    assert (run.status, run.reason, run.last_step) == ("missing", "it has no directory", None)
+
+
+def test_an_empty_directory_is_unfinished(tmp_path: Path) -> None:
+    run = load_run(tmp_path)
+    assert (run.status, run.last_step, run.num_steps) == ("unfinished", None, None)
+
+
+def test_a_torn_and_a_broken_line_leave_the_others(tmp_path: Path, make: SimpleNamespace) -> None:
+    make.journal(tmp_path, [step(1, 2.0), step(2, 1.0)])
+    journal = tmp_path / "metrics.jsonl"
+    first, second = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(first + b"\x00\x00garbage\n" + second + b'{"event": "step", "glob')
+    assert list(load_run(tmp_path).metric("step", "train_loss").values) == [2.0, 1.0]
+
+
+def test_a_broken_status_file_is_reported(tmp_path: Path, make: SimpleNamespace) -> None:
+    make.journal(tmp_path, make.training([1.0], [0.5], 0.5))
+    (tmp_path / "status.json").write_text('{"status": "comp')
+    run = load_run(tmp_path)
+    assert run.status == "unreadable"
+    assert run.reason.startswith("status.json: ")
+    assert not run.complete

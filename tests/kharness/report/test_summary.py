@@ -1,0 +1,96 @@
+"""From run directories to means and deviations, checked by hand."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kharness.report.summary import METRICS, ReportError, Statistic, collect, variant_label
+
+METRIC = {metric.name: metric for metric in METRICS}
+
+
+def test_mean_and_sample_deviation_over_seeds(matrix: Any) -> None:
+    sgd, adam = collect(matrix.directory).variants
+    assert (sgd.label, adam.label) == ("sgd", "adam")
+    assert sgd.statistic(METRIC["test_accuracy"]) == Statistic(2, 0.75, 0.125**0.5)
+    assert sgd.statistic(METRIC["val_accuracy"]) == Statistic(2, 0.5, 0.125**0.5)
+    assert sgd.statistic(METRIC["best_val_loss"]) == Statistic(2, 0.5, 0.125**0.5)
+    assert sgd.statistic(METRIC["sec_per_step"]) == Statistic(2, 0.025, 0.0)
+
+
+def test_one_complete_run_has_no_deviation(matrix: Any) -> None:
+    adam = collect(matrix.directory).variants[1]
+    assert adam.statistic(METRIC["test_accuracy"]) == Statistic(1, 0.75, None)
+
+
+def test_a_failed_run_counts_in_no_mean_and_is_not_forgotten(matrix: Any) -> None:
+    summary = collect(matrix.directory)
+    assert [(c.name, c.run.status, c.run.reason) for c in summary.incomplete] == [
+        ("optimizer-adam_seed-2", "failed", "exit code 1")
+    ]
+    assert summary.variants[1].statistic(METRIC["sec_per_step"]).n == 1
+
+
+def test_a_cell_whose_directory_is_gone_is_missing(matrix: Any) -> None:
+    shutil.rmtree(matrix.directory / "optimizer-sgd_seed-2")
+    summary = collect(matrix.directory)
+    assert [c.run.status for c in summary.cells] == ["complete", "missing", "complete", "failed"]
+
+
+def test_a_metric_that_no_run_has_is_null_not_zero(matrix: Any) -> None:
+    sgd = collect(matrix.directory).variants[0]
+    assert sgd.statistic(METRIC["train_loss"]) == Statistic(0, None, None)
+
+
+def test_axes_without_a_seed_make_one_variant_a_cell(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"BATCH_SIZE": ["16", "32"], "DEVICE": ["cpu"]})
+    for size in ("16", "32"):
+        made.add({"BATCH_SIZE": size, "DEVICE": "cpu"}, make.training([1.0], [0.5], 0.5))
+    assert [v.label for v in collect(made.directory).variants] == ["batch_size=16", "batch_size=32"]
+
+
+def test_seeds_alone_are_one_variant_named_for_the_model(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"SEED": ["1", "2"]})
+    for seed in ("1", "2"):
+        made.add({"SEED": seed}, make.training([1.0], [0.5], 0.5))
+    assert [(v.label, len(v.cells)) for v in collect(made.directory).variants] == [("lenet5", 2)]
+
+
+def test_labels_name_numbers_and_switches() -> None:
+    values = {"OPTIMIZER": "sgd", "LEARNING_RATE": "0.1", "CHANNELS_LAST": "y", "SEED": "1"}
+    assert (
+        variant_label(values, ["OPTIMIZER", "LEARNING_RATE", "CHANNELS_LAST"])
+        == "sgd, learning_rate=0.1, channels_last=y"
+    )
+
+
+def test_a_single_run_is_a_summary_of_one(tmp_path: Path, make: SimpleNamespace) -> None:
+    make.journal(tmp_path / "lenet5_run", make.training([1.0], [0.5], 0.5))
+    make.status(tmp_path / "lenet5_run", "complete", None)
+    summary = collect(tmp_path / "lenet5_run")
+    assert [(v.label, len(v.complete)) for v in summary.variants] == [("lenet5_run", 1)]
+
+
+def test_a_link_to_a_matrix_is_the_matrix(matrix: Any) -> None:
+    link = matrix.directory.parent / "latest"
+    link.symlink_to(matrix.directory.name)
+    assert collect(link) == collect(matrix.directory)
+
+
+def test_a_directory_that_is_neither_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReportError) as caught:
+        collect(tmp_path)
+    assert str(caught.value) == f"{tmp_path} holds neither a matrix (matrix.json) nor a run (metrics.jsonl)"
+    assert caught.value.hint == "name one: RUN=results/latest, or RUN=results/latest/CELL"
+
+
+@pytest.mark.parametrize("text", ['{"model": "lenet5"}', "{", "[]", '{"model": 1, "axes": 1, "cells": 2}'])
+def test_a_plan_that_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "matrix.json").write_text(text)
+    with pytest.raises(ReportError, match="is not the plan of a matrix"):
+        collect(tmp_path)
