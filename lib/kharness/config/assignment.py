@@ -56,6 +56,11 @@ class Resolved:
     """Assignments that a later layer made pointless by changing what they depend on."""
 
 
+def origin_text(origin: Origin) -> str:
+    """`preset lenet5/defconfigs/x:3`, `make variable TRACKER=both`."""
+    return f"{origin.kind} {origin.where}".strip()
+
+
 def show(symbol: str, value: str) -> str:
     """`SYMBOL=value` for a message: one line, whatever the value holds."""
     return f"{symbol}={printable(value)}"

@@ -73,8 +73,8 @@ def option(tree: Tree, name: str) -> Option:
 def _option(tree: Tree, symbol: Any) -> Option:
     node = next((n for n in symbol.nodes if n.prompt), symbol.nodes[0])
     members = tree.aliases.get(symbol.name, {})
-    choice = symbol.choice or next((tree.kconf.syms[m].choice for m in members.values()), None)
-    choice_node = choice.nodes[0] if choice else None
+    choice: Any = symbol.choice or next((tree.kconf.syms[m].choice for m in members.values()), None)
+    choice_node: Any = choice.nodes[0] if choice else None
     if members:
         value_of = {member: value for value, member in members.items()}
         defaults = [(value_of[d.name], c) for d, c in choice_node.orig_defaults]

@@ -169,6 +169,35 @@ class Tree:
             set_aside=set_aside,
         )
 
+    def overridden(self, before: Sequence[Layer], layer: Layer) -> list[tuple[Assignment, Assignment]]:
+        """(new, old) for each assignment of a layer that changes what the layers before it asked for."""
+        asked = {a.symbol: a for a in _merge([self._settle(earlier) for earlier in before])}
+        pairs: list[tuple[Assignment, Assignment]] = []
+        for new in self._settle(layer).values():
+            choice = self.kconf.syms[new.symbol].choice
+            rivals = {s.name for s in choice.syms} - {new.symbol} if choice and new.value == "y" else set()
+            chosen = [a for a in asked.values() if a.symbol in rivals and a.value == "y"]
+            same = [asked[new.symbol]] if new.symbol in asked else []
+            pairs.extend((new, old) for old in chosen or same if str(old) != str(new))
+        return pairs
+
+    # For callers that set symbols themselves: the menu, and configurations made by rule
+
+    def restore(self, assignments: Iterable[Assignment]) -> None:
+        """Put exactly these values into the tree, unchecked; with none, back to the defaults."""
+        self._apply(assignments)
+
+    def set_by_user(self) -> list[tuple[str, str]]:
+        """(symbol, value) of everything that was set and is in effect, choices by their chosen member."""
+        return [
+            (symbol.name, str(symbol.str_value))
+            for symbol in self.kconf.unique_defined_syms
+            if symbol.user_value is not None
+            and symbol.visibility
+            and _prompts(symbol)
+            and (not symbol.choice or symbol.choice.selection is symbol)
+        ]
+
     # What can be known about one symbol
 
     def symbol(self, name: str, value: str = "", origin: Origin | None = None) -> Any:
@@ -196,6 +225,13 @@ class Tree:
         """An expression as it stands in Kconfig; empty if it always holds."""
         return "" if expression is self.kconf.y else str(self._lib.expr_str(expression))
 
+    def active_range(self, symbol: Any) -> tuple[str, str]:
+        """(low, high) of an int or hex as things stand; empty texts where anything goes."""
+        for low, high, condition in symbol.ranges:
+            if self._lib.expr_value(condition):
+                return str(low.str_value), str(high.str_value)
+        return "", ""
+
     def unmet(self, name: str) -> str:
         """Why a symbol is out of reach after the last `resolve`: `needs OPTIMIZER_ADAM=y, which is n`."""
         return self._unmet(self.kconf.syms[name])[0]
@@ -207,6 +243,18 @@ class Tree:
     def reachable(self, name: str) -> bool:
         """Whether the last `resolve` left the symbol for the user to set."""
         return bool(self.kconf.syms[name].visibility)
+
+    def depends_on(self, name: str) -> list[str]:
+        """The symbols that decide whether a symbol is in reach."""
+        return self._symbols_in([self.kconf.syms[name].direct_dep])
+
+    def defaults_depend_on(self, name: str) -> list[str]:
+        """The symbols that decide which of a symbol's defaults counts."""
+        return self._symbols_in(c for node in self.kconf.syms[name].nodes for _, c in node.orig_defaults)
+
+    def _symbols_in(self, expressions: Iterable[Any]) -> list[str]:
+        items = {item for expression in expressions for item in self._lib.expr_items(expression)}
+        return sorted(item.name for item in items if _is_symbol(item) and item.nodes)
 
     def trackers(self) -> list[str]:
         """The names that TRACKER= knows."""
@@ -232,7 +280,7 @@ class Tree:
         try:
             return replace(a, value=canonical(kind, a.value, spec))
         except ValueError as error:
-            low, high = self._range(symbol)
+            low, high = self.active_range(symbol)
             what = spec.text if spec else f"{kind} from {low} to {high}" if low else HINTS[kind]
             raise ConfigError(f"{at_assignment(a)}{a} {error}", hint=f"its value is: {what}") from None
 
@@ -327,7 +375,7 @@ class Tree:
                 return f"has no effect: {symbol.choice.selection.name}=y is chosen", "keep one of them"
             if symbol.choice:
                 return "has no effect: no other member of its choice is set", "set the member you want to y"
-            low, high = self._range(symbol)
+            low, high = self.active_range(symbol)
             if low:
                 return f"is outside {low}..{high}", f"give a value from {low} to {high}"
             selecting = self._lib.expr_str(symbol.rev_dep)
@@ -359,12 +407,6 @@ class Tree:
             f"needs {' and '.join(needs)}",
             f"set {' and '.join(dict.fromkeys(remedies))}" if remedies else "",
         )
-
-    def _range(self, symbol: Any) -> tuple[str, str]:
-        for low, high, condition in symbol.ranges:
-            if self._lib.expr_value(condition):
-                return str(low.str_value), str(high.str_value)
-        return "", ""
 
     def _has_value(self, symbol: Any) -> bool:
         return symbol.orig_type is self._lib.BOOL or bool(symbol.config_string)

@@ -53,12 +53,16 @@ class ValueType:
     def parse(self, text: str) -> int | float | list[int] | list[float]:
         """The typed value; ValueError says why not, as the end of a sentence ("is not a float")."""
         if not self.is_list:
-            return self._number(text, text)
+            return self.parse_item(text)
         words = text.split()
         if self.count is not None and len(words) != self.count:
             raise ValueError(f"has {len(words)} values, not {self.count}")
         numbers = [self._number(word, text) for word in words]
         return [int(n) for n in numbers] if self.item == "int" else [float(n) for n in numbers]
+
+    def parse_item(self, text: str) -> Number:
+        """One number of the type; ValueError says why not."""
+        return self._number(text, text)
 
     def _number(self, word: str, whole: str) -> Number:
         number: Number

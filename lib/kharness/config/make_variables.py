@@ -1,0 +1,63 @@
+"""What was written on make's command line: TRACKER=both, CONFIG_SEED=3, O=dir.
+
+The Makefile exports the names of the variables on its command line as KHARNESS_MAKE_VARS, so that a variable
+of the same name that happens to be in the environment is not taken for one. The values never pass a shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kharness.config.assignment import Assignment, Layer, Origin, show
+from kharness.config.errors import ConfigError
+from kharness.config.tree import Tree
+
+SHORT = ("TRACKER", "GPU_MONITOR")
+"""Symbols that are also taken without CONFIG_."""
+
+TARGET_VARIABLES = ("A", "B", "DEFCONFIG", "FRAGMENTS", "O", "RUN", "SYMBOL")
+
+
+def given(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of this call by name: those that make names, then `NAME=value` arguments."""
+    names = environ.get("KHARNESS_MAKE_VARS", "").split()
+    variables = {name: environ[name] for name in names if name in environ}
+    for word in argv:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{word!r} is not NAME=value", hint="for example TRACKER=both or CONFIG_SEED=3")
+        variables[name] = value
+    return variables
+
+
+def output_directory(variables: Mapping[str, str], root: Path) -> Path:
+    """Where `.config` lives: O=dir, else the root."""
+    chosen = variables.get("O")
+    return Path(chosen).absolute() if chosen else root
+
+
+def layer(tree: Tree, variables: Mapping[str, str], *, own: Sequence[str] = ()) -> Layer:
+    """The variables that set symbols, as assignments; `own` are names that the target itself uses.
+
+    ConfigError for a symbol without its CONFIG_, and for a name that is nearly one that counts.
+    """
+    found: list[Assignment] = []
+    for name, value in sorted(variables.items()):
+        if name.startswith("CONFIG_") or name in SHORT:
+            found.extend(tree.assignments(name, value, Origin("make variable", show(name, value))))
+        elif name not in (*own, *TARGET_VARIABLES):
+            _refuse_near_miss(tree, name, value)
+    return found
+
+
+def _refuse_near_miss(tree: Tree, name: str, value: str) -> None:
+    """A misspelt TRACKER must not train untracked."""
+    symbol = tree.kconf.syms.get(name)
+    if symbol and symbol.nodes:
+        raise ConfigError(f"{show(name, value)} sets nothing", hint=f"write CONFIG_{show(name, value)}")
+    from difflib import get_close_matches
+
+    near = get_close_matches(name.upper(), [*SHORT, "DEFCONFIG", "FRAGMENTS", "SYMBOL"], n=1, cutoff=0.75)
+    if near:
+        raise ConfigError(f"{show(name, value)} sets nothing", hint=f"did you mean {near[0]}?")

@@ -1,0 +1,53 @@
+"""Presets: `defconfigs/NAME` for what spans models, `MODEL/defconfigs/NAME` for one model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kharness.config.assignment import Layer
+from kharness.config.errors import ConfigError
+from kharness.config.tree import CONFIG, Tree
+
+DEFAULT = "default"
+
+
+def preset_files(root: Path) -> list[Path]:
+    """Every shipped preset, those that span models first."""
+    return [*sorted((root / "defconfigs").glob("*")), *sorted(root.glob("*/defconfigs/*"))]
+
+
+def find_preset(root: Path, asked: str) -> Path:
+    """The file of a preset given by name or by path (from here or from the root).
+
+    ConfigError with the nearest names if there is none, or if two models have one of that name.
+    """
+    files = preset_files(root)
+    named = [path for path in files if path.name == asked]
+    if len(named) > 1:
+        choices = " or ".join(str(path.relative_to(root)) for path in named)
+        raise ConfigError(f"preset {asked} exists more than once", hint=f"say DEFCONFIG={choices}")
+    if named:
+        return named[0]
+    for path in (Path(asked).absolute(), root / asked):
+        if asked and path.is_file():
+            return path
+    from difflib import get_close_matches
+
+    near = get_close_matches(Path(asked).name, [path.name for path in files], n=3, cutoff=0.4)
+    raise ConfigError(
+        f"there is no preset {asked!r}",
+        hint=f"did you mean {' or '.join(near)}?" if near else "make list-defconfigs shows all",
+    )
+
+
+def starting_layer(tree: Tree, directory: Path) -> Layer:
+    """What the directory's `.config` asks for; without one the default preset's layer, saying so.
+
+    Writes nothing: the caller does once it knows that everything else can be taken too.
+    """
+    path = directory / CONFIG
+    if path.exists():
+        return tree.base(directory)
+    preset = find_preset(tree.root, DEFAULT)
+    print(f"no {tree.shown(path)} yet: starting from {tree.shown(preset)}")
+    return tree.read(preset, "preset")

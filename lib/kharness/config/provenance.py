@@ -1,0 +1,81 @@
+"""Where a value comes from, and how two configurations differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from kharness.config import dotconfig
+from kharness.config.assignment import Resolved, origin_text, show
+from kharness.config.describe import option
+from kharness.config.errors import ConfigError
+from kharness.config.presets import find_preset
+from kharness.config.tree import CONFIG, Tree
+
+
+def why(tree: Tree, resolved: Resolved, name: str) -> Iterator[str]:
+    """Lines about one symbol after `tree.resolve` gave `resolved`: value, origin, type, dependencies."""
+    about = option(tree, name)
+    if about.name in resolved.values:
+        yield show(about.name, tree.current(about.name))
+        yield f"  from       {origin_text(resolved.origins[about.name])}"
+    else:
+        yield f"{about.name} has no value: {tree.unmet(about.name)}"
+    for assignment in resolved.set_aside:
+        if assignment.symbol == about.name:
+            yield f"  set aside  {assignment} ({origin_text(assignment.origin)})"
+    yield f"  type       {about.type_text}"
+    if about.default_text:
+        decides = [] if about.members else tree.defaults_depend_on(about.name)
+        yield f"  default    {about.default_text}{_now(tree, decides)}"
+    if about.choice:
+        chosen = _chosen(tree, about.name)
+        yield f"  choice     {about.choice}: {chosen}=y ({_chosen_by(resolved, chosen)})"
+    if about.depends:
+        yield f"  depends    {about.depends}{_now(tree, tree.depends_on(about.name))}"
+    yield f"  menu       {' > '.join(about.menu) or '(top)'}"
+    yield f"  defined    {about.where}"
+    yield f"  help       {about.explanation}"
+
+
+def differences(tree: Tree, a: str, b: str) -> Iterator[str]:
+    """One line a differing symbol, in the order of `a`: `BATCH_SIZE: 64 -> 128`."""
+    left, right = _values(tree, a), _values(tree, b)
+    for name in dict.fromkeys([*left, *right]):
+        if left.get(name) != right.get(name):
+            yield f"{name}: {left.get(name, '(absent)')} -> {right.get(name, '(absent)')}"
+
+
+def _values(tree: Tree, asked: str) -> dict[str, str]:
+    """Raw values of a run directory, a complete `.config` (of any tree), or a preset or fragment."""
+    path = Path(asked).absolute()
+    if path.is_dir():
+        path = path / CONFIG
+        if not path.exists():
+            raise ConfigError(f"{asked} holds no {CONFIG}", hint="give a run directory or a file")
+    elif not path.exists():
+        path = find_preset(tree.root, asked)
+    shown = tree.shown(path)
+    text = dotconfig.read_text(path, shown)
+    if dotconfig.HEADER not in text:
+        text = tree.resolve(tree.read(path, "preset")).text
+    return {
+        line.symbol: "n" if line.text is None else line.text for line in dotconfig.parse_lines(text, shown)
+    }
+
+
+def _chosen(tree: Tree, name: str) -> str:
+    symbol = tree.kconf.syms[name]
+    members = tree.aliases.get(name)
+    choice = tree.kconf.syms[next(iter(members.values()))].choice if members else symbol.choice
+    return str(choice.selection.name) if choice.selection else "nothing"
+
+
+def _chosen_by(resolved: Resolved, chosen: str) -> str:
+    return origin_text(resolved.origins[chosen]) if chosen in resolved.origins else "out of reach"
+
+
+def _now(tree: Tree, names: Iterable[str]) -> str:
+    """` (now OPTIMIZER_SGD=n)` for the symbols that a condition names."""
+    texts = [show(name, tree.current(name)) for name in names]
+    return f" (now {', '.join(texts)})" if texts else ""

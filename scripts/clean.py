@@ -1,0 +1,70 @@
+"""clean.py clean|mrproper|distclean: remove what tools, configuring and setup left behind.
+
+clean      caches of Python, tests and linters
+mrproper   and the configuration: .config and its companions (also those in O=dir)
+distclean  and .venv, if it is a virtual environment
+
+Results and downloaded data are the user's; nothing here touches them. Standard library only, so that it runs
+before anything is installed.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+CACHES = ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis")
+CONFIGURATION = (".config", ".config.old", ".config.lock", ".config.origins.json", "config.py", "defconfig")
+TEMPORARY = tuple(f".{name}.*.tmp" for name in CONFIGURATION)
+KEPT = (".git", ".venv", "data", "results", "wandb")
+
+
+def caches(root: Path) -> Iterator[Path]:
+    """Cache folders below the root, outside what is kept and never through a link."""
+    for folder, names, _ in os.walk(root):
+        yield from (Path(folder, name) for name in names if name in CACHES or name.endswith(".egg-info"))
+        names[:] = [name for name in names if name not in (*CACHES, *KEPT)]
+
+
+def configuration(directory: Path) -> Iterator[Path]:
+    """The files that the configuration targets write, and what a killed one left half-written."""
+    for pattern in (*CONFIGURATION, *TEMPORARY):
+        yield from directory.glob(pattern)
+
+
+def environment(root: Path) -> Iterator[Path]:
+    """The virtual environment that setup made; a folder that only has its name stays."""
+    if (root / ".venv" / "pyvenv.cfg").is_file() and not (root / ".venv").is_symlink():
+        yield root / ".venv"
+
+
+def output_directory(root: Path) -> Path:
+    """O=dir of make's command line, else the root."""
+    given = os.environ.get("KHARNESS_MAKE_VARS", "").split()
+    return Path(os.environ["O"]).absolute() if "O" in given and os.environ.get("O") else root
+
+
+def main(argv: list[str], root: Path) -> int:
+    """Remove what the target stands for and say what went."""
+    if len(argv) != 1 or argv[0] not in ("clean", "mrproper", "distclean"):
+        print("error: one of clean, mrproper, distclean is needed", file=sys.stderr)
+        return 2
+    found = [path for path in caches(root) if not path.is_symlink() and not path.name.endswith(".egg-info")]
+    if argv[0] != "clean":
+        found += configuration(output_directory(root))
+    if argv[0] == "distclean":
+        found += [path for path in caches(root) if path.name.endswith(".egg-info")]
+        found += environment(root)
+    for path in found:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+        if path.name not in CACHES:
+            print(f"removed {path.relative_to(root) if path.is_relative_to(root) else path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], Path(__file__).resolve().parent.parent))

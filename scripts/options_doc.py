@@ -1,0 +1,67 @@
+"""options_doc.py [--check]: write docs/options.md from the Kconfig help texts, or say it is out of date."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from kharness.config.describe import Option, options
+from kharness.config.errors import ConfigError, run_command
+from kharness.config.generate import write_file
+from kharness.config.tree import Tree
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAD = """\
+# Options
+
+Every symbol of the option tree, made from the Kconfig files by `scripts/options_doc.py`; a test keeps it up
+to date. A symbol is set by `CONFIG_NAME=value` on make's command line, in a preset, or by its flag on a
+training script's: see [configuration.md](configuration.md).
+"""
+
+
+def page(tree: Tree) -> str:
+    """The whole page."""
+    by_name = {option.name: option for option in options(tree)}
+    members = {member for option in by_name.values() for member in option.members.values()}
+    chunks, menu = [HEAD], None
+    for option in by_name.values():
+        if option.name in members:
+            continue
+        if option.menu != menu:
+            menu = option.menu
+            chunks.append(f"\n## {': '.join(menu) or 'Model'}\n")
+        chunks.append("\n".join(["", *_entry(option, by_name), ""]))
+    return "".join(chunks)
+
+
+def _entry(option: Option, by_name: dict[str, Option]) -> Iterator[str]:
+    yield f"### {option.name}"
+    yield ""
+    yield option.explanation
+    yield ""
+    yield f"- Type: {option.type_text}"
+    if option.default_text:
+        yield f"- Default: `{option.default_text}`"
+    if option.depends:
+        yield f"- Depends on: `{option.depends}`"
+    if option.name != "MODEL":
+        yield f"- Flag: `--{option.name.lower().replace('_', '-')}`"
+    for value, name in option.members.items():
+        yield f"- `{value}` ({name}): {by_name[name].explanation}"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Write the page, or with --check compare it."""
+    path = ROOT / "docs" / "options.md"
+    text = page(Tree.load(ROOT))
+    if list(argv) == ["--check"]:
+        if not path.exists() or path.read_text() != text:
+            raise ConfigError(
+                "docs/options.md is out of date", hint="python scripts/options_doc.py writes it"
+            )
+    else:
+        write_file(path, text.encode())
+    return 0
+
+
+if __name__ == "__main__":
+    run_command(main)
