@@ -1,1 +1,79 @@
-"""One module a tracker; follower.py says what it defines."""
+"""One module a tracker; follower.py says what it defines. Here is what all of them show: its points.
+
+Besides what follower.py asks for, a tracker's module defines `read_back(run, options) -> list[Point]`: what
+the tracker holds of the run, in the order in which it took it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import cast
+
+from monitoring.errors import MissingPackage
+from monitoring.records import Record, points
+
+EPOCH = "epoch/"
+
+
+@dataclass(frozen=True)
+class Point:
+    """One number of one record."""
+
+    seq: int
+    event: str
+    global_step: int | None
+    """None for an end record, which stands at no step."""
+    metric: str
+    """Its name in the journal."""
+    value: float
+
+
+def journal_points(records: Iterable[Record]) -> list[Point]:
+    """What every tracker holds after these records: no point more, no point less."""
+    return [
+        Point(seq_of(record), event_of(record), step_of(record), metric, value)
+        for record in records
+        for metric, value in points(record).items()
+    ]
+
+
+def shown_points(record: Record) -> dict[str, float]:
+    """The points of a record under the names that trackers show: those of an epoch as `epoch/NAME`.
+
+    An epoch's train_loss is a mean: in one chart with the losses of single steps it would be a jagged line.
+    The epoch's number stays `epoch`.
+    """
+    numbers = points(record)
+    if event_of(record) != "epoch":
+        return numbers
+    return {name if name == "epoch" else EPOCH + name: value for name, value in numbers.items()}
+
+
+def journal_metric(shown: str, event: str) -> str:
+    """The journal's name of a metric that a tracker shows as `shown`."""
+    return shown.removeprefix(EPOCH) if event == "epoch" else shown
+
+
+def seq_of(record: Record) -> int:
+    return cast(int, record["seq"])
+
+
+def event_of(record: Record) -> str:
+    return cast(str, record["event"])
+
+
+def step_of(record: Record) -> int | None:
+    return cast("int | None", record.get("global_step"))
+
+
+def time_of(record: Record) -> float:
+    """UTC epoch seconds."""
+    return cast(float, record["time"])
+
+
+def require_package(name: str) -> None:
+    """Raise MissingPackage unless the package is installed; it is not imported."""
+    if importlib.util.find_spec(name) is None:
+        raise MissingPackage(f"{name} is not installed", hint=f"pip install {name}")

@@ -1,0 +1,120 @@
+"""The file format of a `.wandb` transaction log: read it, cut it where it is torn, append to it.
+
+The format is LevelDB's log (github.com/google/leveldb, doc/log_format.md) with W&B's 7-byte header: blocks of
+32 KiB, in them chunks of checksum, length, type and data; a record that crosses blocks is several chunks.
+W&B's checksum is plain CRC-32 (zlib). What stands in the records is W&B's protobuf `Record`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# ":W&B", W&B's magic number 0xBEE1, format version 0; wandb-core refuses another version.
+HEADER = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
+BLOCK = 32 * 1024
+CHUNK = struct.Struct("<IHB")
+WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+
+@dataclass(frozen=True)
+class StoredRecord:
+    """One record of a log and the bytes it takes in the file."""
+
+    data: bytes
+    start: int
+    end: int
+
+
+def read_log(path: Path) -> Iterator[StoredRecord]:
+    """Yield the whole records from the start of a log on, none behind the first torn or damaged one."""
+    content = path.read_bytes()
+    if not content.startswith(HEADER):
+        return
+    parts: list[bytes] = []
+    at = start = len(HEADER)
+    while True:
+        left = BLOCK - at % BLOCK
+        if left < CHUNK.size:  # the end of a block that no chunk fits into
+            at += left
+            continue
+        if at + CHUNK.size > len(content):
+            return
+        checksum, length, kind = CHUNK.unpack_from(content, at)
+        data = content[at + CHUNK.size : at + CHUNK.size + length]
+        starts = kind in (WHOLE, FIRST)
+        if len(data) < length or starts == bool(parts) or _checksum(kind, data) != checksum:
+            return
+        if starts:
+            start = at
+        parts.append(data)
+        at += CHUNK.size + length
+        if kind in (WHOLE, LAST):
+            yield StoredRecord(b"".join(parts), start, at)
+            parts = []
+
+
+class LogWriter:
+    """Appends records to a log behind byte `end`, cutting off what is there."""
+
+    def __init__(self, path: Path, end: int) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        self._end = end
+        if end < len(HEADER):
+            self._end = 0
+        os.ftruncate(self._fd, self._end)
+        if self._end == 0:
+            self._write(HEADER)
+
+    def append(self, records: Iterable[bytes]) -> None:
+        """Write the records with one call; on OSError the log is as it was before."""
+        out = bytearray()
+        for record in records:
+            _frame(record, self._end + len(out), out)
+        self._write(bytes(out))
+
+    def sync(self) -> None:
+        """Return when what was appended survives a loss of power."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _write(self, data: bytes) -> None:
+        written = 0
+        try:
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], self._end + written)
+        except OSError:
+            os.ftruncate(self._fd, self._end)
+            raise
+        self._end += len(data)
+
+
+def _frame(record: bytes, at: int, out: bytearray) -> None:
+    """Add the chunks of a record to `out`, which will stand in the file such that its end is at byte `at`."""
+    first = True
+    while True:
+        left = BLOCK - at % BLOCK
+        if left < CHUNK.size:
+            out += bytes(left)
+            at += left
+            left = BLOCK
+        data, record = record[: left - CHUNK.size], record[left - CHUNK.size :]
+        if first:
+            kind = FIRST if record else WHOLE
+        else:
+            kind = MIDDLE if record else LAST
+        out += CHUNK.pack(_checksum(kind, data), len(data), kind) + data
+        at += CHUNK.size + len(data)
+        if not record:
+            return
+        first = False
+
+
+def _checksum(kind: int, data: bytes) -> int:
+    return zlib.crc32(data, zlib.crc32(bytes([kind])))

@@ -1,0 +1,110 @@
+"""W&B's records, as wandb-core writes them into a transaction log: the head of a run, its rows, its end."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from monitoring.follower import RunInfo
+
+# W&B refuses longer names, and these characters in a project.
+LONGEST_NAME = 128
+NOT_IN_PROJECT = str.maketrans(dict.fromkeys("/\\#?%:", "-"))
+
+
+class LogRecords:
+    """W&B's records of one delivery, encoded; numbered behind the `number` records that the log has."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.encoded: list[bytes] = []
+        self.defined: set[str] = set()
+
+    def begin(self, run: RunInfo, entity: str, start: float) -> None:
+        """The head of a log: whose run this is, and what its charts have as their x axis."""
+        from wandb import __version__
+
+        record = new_record()
+        record.header.version_info.producer = __version__
+        record.header.version_info.min_consumer = "0.70.0"
+        self._add(record)
+        record = new_record()
+        record.run.run_id = run.run_id
+        record.run.entity = entity
+        record.run.project = run.project.translate(NOT_IN_PROJECT)[:LONGEST_NAME]
+        record.run.display_name = run.name[:LONGEST_NAME]
+        record.run.run_group = (run.group or "")[:LONGEST_NAME]
+        record.run.host = platform.node()
+        record.run.start_time.FromNanoseconds(round(start * 1e9))
+        for key, value in run.config.items():
+            record.run.config.update.add(key=key, value_json=orjson.dumps(value).decode())
+        self._add(record)
+        record = new_record()
+        record.metric.name = "global_step"
+        record.metric.options.defined = True
+        self._add(record)
+        record = new_record()
+        record.metric.name = "event"
+        record.metric.options.defined = True
+        record.metric.options.hidden = True
+        self._add(record)
+
+    def define(self, name: str) -> None:
+        """A metric, drawn over global_step."""
+        record = new_record()
+        record.metric.name = name
+        record.metric.step_metric = "global_step"
+        record.metric.options.defined = True
+        record.metric.options.step_sync = True
+        self._add(record)
+        self.defined.add(name)
+
+    def history(self, row: Mapping[str, object]) -> None:
+        """A row of the run's table."""
+        record = new_record()
+        for name, value in row.items():
+            record.history.item.add(nested_key=[name], value_json=orjson.dumps(value).decode())
+        record.history.step.num = row["_step"]
+        self._add(record)
+
+    def summary(self, values: Mapping[str, object]) -> None:
+        """The last value of each metric, which W&B's table of runs shows."""
+        record = new_record()
+        for name, value in values.items():
+            record.summary.update.add(nested_key=[name], value_json=orjson.dumps(value).decode())
+        self._add(record)
+
+    def exit(self, code: int) -> None:
+        """The end of the run."""
+        record = new_record()
+        record.exit.exit_code = code
+        self._add(record)
+
+    def _add(self, record: Any) -> None:
+        self.number += 1
+        record.num = self.number
+        self.encoded.append(record.SerializeToString())
+
+
+def row_of(record: Any) -> dict[str, Any] | None:
+    """The columns of a history record, None of another kind of record."""
+    if not record.HasField("history"):
+        return None
+    return {item.nested_key[0]: orjson.loads(item.value_json) for item in record.history.item}
+
+
+def parse_record(data: bytes) -> Any:
+    """One of W&B's records from its encoded form."""
+    record = new_record()
+    record.ParseFromString(data)
+    return record
+
+
+def new_record() -> Any:
+    """An empty record of W&B's."""
+    from wandb.proto import wandb_internal_pb2
+
+    return wandb_internal_pb2.Record()

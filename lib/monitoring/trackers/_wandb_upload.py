@@ -1,0 +1,132 @@
+"""The upload of a W&B transaction log: whether there is to be one, and W&B's own `sync` as a process for it.
+
+The process only reads the log. It survives the agent, and a second one is not started while it lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from monitoring.errors import MonitoringError
+
+UPLOAD_LOCK = ".upload.lock"
+UPLOAD_LOG = "sync.log"
+
+# Seconds before an upload that ended by itself is tried again: doubled each time.
+FIRST_DELAY = 10.0
+LONGEST_DELAY = 300.0
+
+# Seconds that closing waits for the upload of a run that has ended.
+PATIENCE = 120.0
+
+
+class UploadUnfinished(MonitoringError):
+    """The run has ended and W&B does not have all of it yet."""
+
+
+def is_disabled() -> bool:
+    """Whether W&B is switched off (WANDB_MODE=disabled)."""
+    return _mode() == "disabled"
+
+
+def is_online() -> bool:
+    """Whether W&B is to upload: its mode says so and there is a login; asks no server and no user."""
+    from wandb.errors import AuthenticationError
+    from wandb.sdk import wandb_setup
+    from wandb.sdk.lib import wbauth
+
+    if _mode() not in ("online", "run", "shared"):
+        return False
+    try:
+        login = wbauth.authenticate_session(
+            host=wandb_setup.singleton().settings.base_url,
+            source="monitoring",
+            prompt=False,
+            update_session=False,
+        )
+    except AuthenticationError:  # a key that cannot be one; `wandb sync` tells the user
+        return False
+    return login is not None
+
+
+def _mode() -> str:
+    """W&B's mode: WANDB_MODE, else what `wandb offline` or `wandb online` left in its settings."""
+    from wandb.sdk import wandb_setup
+
+    return str(wandb_setup.singleton().settings.mode)
+
+
+def unmark(log: Path) -> None:
+    """Take back W&B's mark that a log is uploaded, because there is more in it now."""
+    _mark(log).unlink(missing_ok=True)
+
+
+class Uploader:
+    """Keeps one `wandb beta sync --live` at work on a log while it grows."""
+
+    def __init__(self, directory: Path, log: Path) -> None:
+        self._directory = directory
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._delay = FIRST_DELAY
+        self._not_before = 0.0
+
+    def keep_alive(self) -> None:
+        """Start the upload if none is at work, after the delays above; never waits for it."""
+        if self._process is not None and self._process.poll() is not None:
+            self._process = None
+            self._not_before = time.monotonic() + self._delay
+            self._delay = min(2 * self._delay, LONGEST_DELAY)
+        if self._process is None and time.monotonic() >= self._not_before:
+            self._process = self._start("beta", "sync", "--live")
+
+    def finish(self, *, ended: bool) -> None:
+        """See the upload to its end if the run has ended; else let W&B have what there is."""
+        if not ended:
+            if self._process is not None:
+                self._process.terminate()
+                self._process.wait()
+                self._process = self._start("sync")
+            return
+        deadline = time.monotonic() + PATIENCE
+        while not _mark(self._log).exists():
+            self.keep_alive()
+            if time.monotonic() > deadline:
+                raise UploadUnfinished(
+                    f"{self._log.parent} is not uploaded after {PATIENCE:.0f} s",
+                    hint=f"wandb sync {self._log.parent}",
+                )
+            time.sleep(0.2)
+
+    def _start(self, *command: str) -> subprocess.Popen[bytes] | None:
+        """The process, None while another one uploads this log."""
+        folder = self._directory / "wandb"
+        lock = os.open(folder / UPLOAD_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        with contextlib.closing(open(folder / UPLOAD_LOG, "ab")) as output:
+            try:
+                return subprocess.Popen(
+                    [sys.executable, "-m", "wandb", *command, str(self._log.parent)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env={**os.environ, "WANDB_DIR": str(self._directory), "WANDB_MODE": "online"},
+                    pass_fds=[lock],
+                    start_new_session=True,
+                )
+            finally:
+                os.close(lock)
+
+
+def _mark(log: Path) -> Path:
+    return log.with_name(f"{log.name}.synced")

@@ -1,0 +1,172 @@
+"""Trackio: the points of a run in Trackio's own SQLite database, where `trackio show` finds them.
+
+One call of `SQLiteStorage.bulk_log` is one transaction. Every row has a log id made from run, seq and event;
+the database keeps a log id once. So a SIGKILL leaves whole deliveries, and a delivery made twice counts once.
+No Run object of Trackio's is made: it would start threads, sample the machine and write when it likes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from monitoring.follower import RunInfo
+from monitoring.records import Record
+from monitoring.trackers import (
+    Point,
+    event_of,
+    journal_metric,
+    require_package,
+    seq_of,
+    shown_points,
+    step_of,
+    time_of,
+)
+
+# Trackio names its files after the project; file systems take 255 bytes, and Trackio adds up to 40.
+LONGEST_PROJECT = 200
+
+# Trackio's readers put these into the row themselves; its own `log` makes a metric of that name `__NAME`.
+RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
+
+# Trackio refuses a query that finds more than 10,000 rows.
+ROWS_A_QUERY = 10_000
+
+
+@dataclass(frozen=True)
+class Options:
+    """Trackio has none: it looks at TRACKIO_DIR for its directory."""
+
+
+def check(options: Options) -> None:
+    """Raise MissingPackage if Trackio is not installed."""
+    require_package("trackio")
+
+
+def open_follower(run: RunInfo, options: Options) -> TrackioFollower:
+    """Deliver to the run's project; MissingPackage if Trackio is not installed."""
+    return TrackioFollower(run)
+
+
+class TrackioFollower:
+    """Writes each delivery as one transaction."""
+
+    def __init__(self, run: RunInfo) -> None:
+        self._storage = _storage()
+        self._run = run
+        self._project = project_name(run.project)
+        self._config: dict[str, object] | None = dict(run.config)
+        self._storage.init_db(self._project)
+        self._last_step: int = self._storage.get_last_step(self._project, run_id=run.run_id) or 0
+
+    def last_seq(self) -> int:
+        """The highest seq among the run's rows."""
+        seq = f"CAST(substr(log_id, {len(self._run.run_id) + 2}) AS INTEGER)"
+        [row] = _query(self._project, f"SELECT MAX({seq}) AS seq FROM metrics WHERE {_is_run(self._run)}")
+        return row["seq"] or 0
+
+    def deliver(self, records: Sequence[Record]) -> None:
+        """Add one row for each record that has points, at its step; an end record stands at the last step."""
+        rows: list[dict[str, float]] = []
+        steps: list[int] = []
+        times: list[str] = []
+        log_ids: list[str] = []
+        for record in records:
+            metrics = shown_points(record)
+            if not metrics:
+                continue
+            step = step_of(record)
+            self._last_step = self._last_step if step is None else step
+            rows.append({f"__{name}" if name in RESERVED else name: metrics[name] for name in metrics})
+            steps.append(self._last_step)
+            times.append(datetime.fromtimestamp(time_of(record), UTC).isoformat())
+            log_ids.append(f"{self._run.run_id}:{seq_of(record)}:{event_of(record)}")
+        if not rows:
+            return
+        self._storage.bulk_log(
+            self._project,
+            self._run.name,
+            rows,
+            steps=steps,
+            timestamps=times,
+            config=None if self._config is None else self._shown_config(created=times[0]),
+            log_ids=log_ids,
+            run_id=self._run.run_id,
+        )
+        self._config = None
+
+    def flush(self) -> None:
+        """Nothing to do: a delivery returns after its transaction."""
+
+    def close(self, status: str | None) -> None:
+        """Nothing to do: Trackio knows no end of a run, and connections last one transaction."""
+
+    def _shown_config(self, *, created: str) -> dict[str, object]:
+        """The configuration with the keys by which Trackio's dashboard sorts and groups."""
+        assert self._config is not None
+        before = self._storage.get_run_config(self._project, run_id=self._run.run_id) or {}
+        group = self._run.group
+        return {**self._config, "_Created": before.get("_Created", created), "_Group": group}
+
+
+def read_back(run: RunInfo, options: Options) -> list[Point]:
+    """What Trackio's database holds of the run, through Trackio's own read-only query."""
+    import orjson
+
+    found: list[Point] = []
+    after = 0
+    while True:
+        rows = _query(
+            project_name(run.project),
+            f"SELECT id, step, metrics, log_id FROM metrics WHERE {_is_run(run)} AND id > {after} "
+            f"ORDER BY id LIMIT {ROWS_A_QUERY}",
+        )
+        for row in rows:
+            _, seq, event = row["log_id"].split(":")
+            step = None if event == "end" else row["step"]
+            for name, value in orjson.loads(row["metrics"]).items():
+                metric = journal_metric(name.removeprefix("__"), event)
+                found.append(Point(int(seq), event, step, metric, value))
+        if len(rows) < ROWS_A_QUERY:
+            return found
+        after = rows[-1]["id"]
+
+
+def project_name(project: str) -> str:
+    """The name under which Trackio keeps a project: the name itself where it can be a file's name.
+
+    Trackio drops characters until a file name is left, so that `a/b` and `ab` were one project, and refuses
+    names that end like its side files. Such a name keeps what can stay and gets 6 hex digits of its own.
+    """
+    storage = _storage()
+    from trackio.utils import canonical_project_name
+
+    kept: str = canonical_project_name(project)
+    try:
+        storage.validate_project_name(project)
+        if kept == project and len(project.encode()) <= LONGEST_PROJECT:
+            return project
+    except ValueError:
+        kept = kept.removeprefix("registry-")
+    kept = kept.encode()[: LONGEST_PROJECT - 7].decode(errors="ignore")
+    return f"{kept}-{hashlib.md5(project.encode(), usedforsecurity=False).hexdigest()[:6]}"
+
+
+def _is_run(run: RunInfo) -> str:
+    """The condition on a row; run ids are hexadecimal, so nothing needs quoting."""
+    return f"run_id = '{run.run_id}' AND log_id LIKE '{run.run_id}:%'"
+
+
+def _query(project: str, query: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = _storage().query_project(project, query)["rows"]
+    return rows
+
+
+def _storage() -> Any:
+    require_package("trackio")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    return SQLiteStorage

@@ -1,0 +1,233 @@
+"""W&B: a run's points as an offline run in RUN/wandb, uploaded by W&B's own `sync`, live where it can be.
+
+The follower writes the run's transaction log (`offline-run-*/run-ID.wandb`) itself, in W&B's records. It does
+not call wandb.init, which starts a service that writes when it likes, and a new log in each life of the
+agent: `wandb sync` begins each log at line 0 of the run's history, so a second log replaces lines of the
+first. One log that grows is sound: `wandb sync` again sends the same lines, and a row's `_step` is its seq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from monitoring.follower import RunInfo
+from monitoring.records import Record
+from monitoring.trackers import (
+    Point,
+    event_of,
+    journal_metric,
+    require_package,
+    seq_of,
+    shown_points,
+    step_of,
+    time_of,
+)
+from monitoring.trackers._wandb_log import LogWriter, read_log
+from monitoring.trackers._wandb_records import LogRecords, parse_record, row_of
+from monitoring.trackers._wandb_upload import Uploader, is_disabled, is_online, unmark
+
+# W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
+EXIT_CODES = {"complete": 0, "interrupted": 255, "failed": 1}
+
+# The row's own columns, beside the metrics.
+COLUMNS = frozenset({"_step", "_timestamp", "_runtime", "event", "global_step"})
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where and how W&B gets the run; the project and the names come from the run itself."""
+
+    entity: str = ""
+    """Team or user; empty is the default of the login."""
+    offline: bool = False
+    """Never upload; `wandb sync` does it later."""
+
+
+def check(options: Options) -> None:
+    """Raise MissingPackage if wandb is not installed."""
+    require_package("wandb")
+
+
+def open_follower(run: RunInfo, options: Options) -> WandbFollower | Disabled:
+    """Deliver to the run's transaction log, and upload it if W&B is online; MissingPackage without wandb."""
+    require_package("wandb")
+    if is_disabled():
+        return Disabled()
+    return WandbFollower(run, options)
+
+
+class WandbFollower:
+    """Appends each delivery to the log with one write."""
+
+    def __init__(self, run: RunInfo, options: Options) -> None:
+        self._run = run
+        self._options = options
+        self._log = _read_state(run)
+        self._writer: LogWriter | None = None
+        self._uploader: Uploader | None = None
+        self._defined: set[str] = set()
+
+    def last_seq(self) -> int:
+        """`_step` of the last whole row in the log."""
+        return self._log.seq
+
+    def deliver(self, records: Sequence[Record]) -> None:
+        """Add one row for each record that has points, and the last values as the run's summary."""
+        out = LogRecords(self._log.records)
+        writer = self._writer or self._open(out, records[0])
+        latest: dict[str, object] = {}
+        for record in records:
+            metrics = shown_points(record)
+            if not metrics:
+                continue
+            for name in metrics.keys() - self._defined:
+                out.define(name)
+            row = self._row(record, metrics)
+            out.history(row)
+            latest.update(row)
+        if latest:
+            out.summary(latest)
+        writer.append(out.encoded)
+        self._writer = writer
+        self._defined |= out.defined
+        self._log.records = out.number
+        self._log.seq = int(str(latest.get("_step", self._log.seq)))
+        self._start_upload()
+
+    def flush(self) -> None:
+        """Bring the log to the disk."""
+        if self._writer is not None:
+            self._writer.sync()
+
+    def close(self, status: str | None) -> None:
+        """Write how the run ended, and wait for the upload; UploadUnfinished if it takes too long."""
+        if self._log.path is None:
+            return
+        if status is not None and self._log.exit_code is None:
+            unmark(self._log.path)
+            writer = self._writer or LogWriter(self._log.path, self._log.end)
+            out = LogRecords(self._log.records)
+            out.exit(EXIT_CODES.get(status, 1))
+            writer.append(out.encoded)
+            writer.sync()
+            writer.close()
+        elif self._writer is not None:
+            self._writer.close()
+        self._writer = None
+        self._start_upload()
+        if self._uploader is not None:
+            self._uploader.finish(ended=status is not None)
+
+    def _open(self, out: LogRecords, first: Record) -> LogWriter:
+        """The log's writer: behind the last row, where an earlier attempt's end gives way to the next."""
+        if self._log.path is None:
+            self._log.path = _new_path(self._run, time_of(first))
+        unmark(self._log.path)
+        if not self._log.records:
+            self._log.start = time_of(first)
+            out.begin(self._run, self._options.entity, self._log.start)
+        self._log.exit_code = None
+        return LogWriter(self._log.path, self._log.end)
+
+    def _row(self, record: Record, metrics: Mapping[str, float]) -> dict[str, object]:
+        time, step = time_of(record), step_of(record)
+        row: dict[str, object] = {
+            **metrics,
+            "event": event_of(record),
+            "_step": seq_of(record),
+            "_timestamp": time,
+            "_runtime": time - self._log.start,
+        }
+        if step is not None:
+            row["global_step"] = step
+        return row
+
+    def _start_upload(self) -> None:
+        assert self._log.path is not None
+        if not self._log.records:
+            return
+        if self._uploader is None and not self._options.offline and is_online():
+            self._uploader = Uploader(self._run.directory, self._log.path)
+        if self._uploader is not None:
+            self._uploader.keep_alive()
+
+
+class Disabled:
+    """W&B switched off: takes everything and keeps nothing."""
+
+    def last_seq(self) -> int:
+        return 0
+
+    def deliver(self, records: Sequence[Record]) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+    def close(self, status: str | None) -> None:
+        pass
+
+
+def read_back(run: RunInfo, options: Options) -> list[Point]:
+    """What the run's transaction log holds."""
+    path = _path(run)
+    found: list[Point] = []
+    for stored in read_log(path) if path is not None else ():
+        row = row_of(parse_record(stored.data))
+        if row is None:
+            continue
+        event = row["event"]
+        for name, value in row.items():
+            if name not in COLUMNS:
+                metric = journal_metric(name, event)
+                found.append(Point(row["_step"], event, row.get("global_step"), metric, value))
+    return found
+
+
+@dataclass
+class _State:
+    """What a log holds."""
+
+    path: Path | None = None
+    end: int = 0
+    """Bytes of whole records before the end of the run, if that is recorded."""
+    records: int = 0
+    """How many of W&B's records those are."""
+    seq: int = 0
+    start: float = 0.0
+    """When the run began, in epoch seconds."""
+    exit_code: int | None = None
+
+
+def _read_state(run: RunInfo) -> _State:
+    state = _State(path=_path(run))
+    if state.path is None:
+        return state
+    for stored in read_log(state.path):
+        record = parse_record(stored.data)
+        if record.HasField("exit"):
+            state.exit_code = record.exit.exit_code
+            break
+        if record.HasField("run"):
+            state.start = record.run.start_time.ToNanoseconds() / 1e9
+        row = row_of(record)
+        if row is not None:
+            state.seq = row["_step"]
+        state.end = stored.end
+        state.records += 1
+    return state
+
+
+def _path(run: RunInfo) -> Path | None:
+    return next((run.directory / "wandb").glob(f"offline-run-*-{run.run_id}/run-{run.run_id}.wandb"), None)
+
+
+def _new_path(run: RunInfo, start: float) -> Path:
+    """Where W&B's tools look for a run that was not uploaded while it ran."""
+    stamp = datetime.fromtimestamp(start, UTC).strftime("%Y%m%d_%H%M%S")
+    folder = run.directory / "wandb" / f"offline-run-{stamp}-{run.run_id}"
+    (folder / "files").mkdir(parents=True, exist_ok=True)
+    return folder / f"run-{run.run_id}.wandb"
