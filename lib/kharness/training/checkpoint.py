@@ -1,0 +1,238 @@
+"""Checkpoints: everything a training needs to go on, in files that are whole or not there.
+
+A file is written beside, synced, and renamed to a name that holds the first 16 hex digits of its SHA-256,
+so one rename makes it both complete and verifiable: `step-00000425-1f0c….pt`. `torch.load` reads it as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import pickle
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import torch
+from torch import nn
+
+from kharness.training.data import Batches
+from kharness.training.errors import CheckpointError
+from kharness.training.schedules import Schedule
+from kharness.training.seeds import restore_rng_state, rng_state
+
+# Counts up when a reader of older files must know the difference.
+FORMAT = 1
+
+_NAME = re.compile(r"(step|best)-(\d{8,})-([0-9a-f]{16})\.pt")
+
+
+@dataclass(frozen=True)
+class Best:
+    """The lowest validation loss so far, and the step it was measured after."""
+
+    val_loss: float
+    global_step: int
+
+
+def training_state(
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    schedule: Schedule,
+    batches: Batches,
+    journal_seq: int,
+    attempt: int,
+    config: Mapping[str, Any],
+) -> dict[str, Any]:
+    """All that `restore` needs, in types that `torch.load(weights_only=True)` takes.
+
+    `journal_seq` is the last record that belongs to the state; a resumed run supersedes those behind it.
+    """
+    return {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "schedule": asdict(schedule),
+        "data": batches.state_dict(),
+        "rng": rng_state(),
+        "journal_seq": journal_seq,
+        "attempt": attempt,
+        "config": dict(config),
+    }
+
+
+def restore(
+    state: Mapping[str, Any], *, model: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches
+) -> int:
+    """Put model, optimiser, data position and generators where they were; returns the global step.
+
+    CheckpointError if the state is of another model or optimiser.
+    """
+    try:
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        batches.load_state_dict(state["data"])
+        restore_rng_state(state["rng"])
+        return int(state["global_step"])
+    except (KeyError, ValueError, RuntimeError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
+        raise CheckpointError(
+            f"the checkpoint does not fit this training: {first}",
+            hint="continue with the model and the optimizer that it was made with",
+        ) from error
+
+
+class Checkpoints:
+    """The checkpoints of one run: the newest `keep`, and the best by validation loss."""
+
+    def __init__(self, directory: Path, *, every: int, keep: int = 2) -> None:
+        """`every` counts epochs; 0 leaves only the last checkpoint of a training."""
+        self.directory = directory
+        self.every = every
+        self.keep = keep
+        self.best: Best | None = None
+        """Of all validation losses that `improves` was asked about."""
+        self._saved: dict[int, Path] = {}
+
+    def improves(self, val_loss: float, *, step: int) -> bool:
+        """Whether this is the lowest validation loss so far, compared before it is remembered."""
+        improved = math.isfinite(val_loss) and (self.best is None or val_loss < self.best.val_loss)
+        if improved:
+            self.best = Best(val_loss, step)
+        return improved
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether an epoch (from 1) ends with a checkpoint."""
+        return self.every > 0 and epoch % self.every == 0
+
+    def save(self, step: int, state: Mapping[str, Any], *, best: bool = False) -> Path:
+        """Write the state after a step, durable on return, then delete what is no longer kept.
+
+        `best` also keeps it as the best so far. CheckpointError when it cannot be written.
+        """
+        if step in self._saved and not best:
+            return self._saved[step]
+        content = {"format": FORMAT, "global_step": step, "best": asdict(self.best) if self.best else None}
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            path = _write(self.directory, f"step-{step:08d}", {**content, **state})
+            if best:
+                _keep_as_best(path)
+            _sync_folder(self.directory)
+            self._delete_old()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise CheckpointError(
+                f"{self.directory}: the checkpoint of step {step} cannot be written: {reason}",
+                hint="free some space; the checkpoints before it are whole",
+            ) from error
+        self._saved = {step: path}
+        return path
+
+    def _delete_old(self) -> None:
+        for path in checkpoint_files(self.directory, "step")[self.keep :]:
+            path.unlink()
+        for path in checkpoint_files(self.directory, "best")[1:]:
+            path.unlink()
+        for path in self.directory.glob(".*.tmp"):  # left by a process that was killed while it wrote
+            path.unlink()
+
+
+def checkpoint_files(directory: Path, kind: str) -> list[Path]:
+    """The files of a kind (step or best), newest first: by step, then by time."""
+    found = [path for path in directory.glob(f"{kind}-*.pt") if _NAME.fullmatch(path.name)]
+    return sorted(
+        found, key=lambda path: (int(path.name.split("-")[1]), path.stat().st_mtime_ns), reverse=True
+    )
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The state in a checkpoint, on the CPU; CheckpointError unless its SHA-256 is the one in its name."""
+    name = _NAME.fullmatch(path.name)
+    if name is None:
+        raise CheckpointError(
+            f"{path} is not named like a checkpoint",
+            hint="the name holds the hash; give it its own name back",
+        )
+    other = "take the checkpoint before it"
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+            if found != name[3]:
+                raise CheckpointError(f"{path} is damaged: its SHA-256 begins with {found}", hint=other)
+            file.seek(0)
+            state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}", hint=other) from error
+    if state["format"] != FORMAT:
+        raise CheckpointError(
+            f"{path} has format {state['format']}, this is for {FORMAT}",
+            hint="use the revision that wrote it",
+        )
+    return state
+
+
+def newest_whole(directory: Path) -> tuple[dict[str, Any] | None, list[CheckpointError]]:
+    """The state of the newest checkpoint that is whole, None if there is none; and what was passed over."""
+    broken: list[CheckpointError] = []
+    for path in checkpoint_files(directory, "step"):
+        try:
+            return load(path), broken
+        except CheckpointError as error:
+            broken.append(error)
+    return None, broken
+
+
+class _HashingFile:
+    """Hashes what is written, so that a large checkpoint is neither held in memory nor read again."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.sha256 = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        self.sha256.update(data)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _write(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
+    temporary = directory / f".{stem}.{os.getpid()}.tmp"
+    try:
+        with temporary.open("wb") as file:
+            hashing = _HashingFile(file)
+            torch.save(dict(state), cast(IO[bytes], hashing))
+            file.flush()
+            os.fsync(file.fileno())
+        path = directory / f"{stem}-{hashing.sha256.hexdigest()[:16]}.pt"
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _keep_as_best(path: Path) -> None:
+    """A second name for the same file; a copy where the file system has no hard links."""
+    best = path.with_name(path.name.replace("step-", "best-", 1))
+    temporary = path.with_name(f".{best.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)  # writing into an old link would change an older checkpoint
+    try:
+        os.link(path, temporary)
+    except OSError:
+        shutil.copyfile(path, temporary)
+    os.replace(temporary, best)
+
+
+def _sync_folder(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

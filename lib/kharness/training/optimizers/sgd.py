@@ -1,0 +1,55 @@
+"""SGD with momentum, Nesterov's as in Sutskever et al. 2013.
+
+On the importance of initialization and momentum in deep learning, equations 3 and 4, in torch's form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from kharness.training.errors import TrainingError
+from kharness.training.optimizers import parameter_groups
+
+
+@dataclass(frozen=True)
+class Options:
+    """What SGD does with a gradient."""
+
+    learning_rate: float
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+    """Times the weight, added to the gradient (L2)."""
+
+    def __post_init__(self) -> None:
+        if self.nesterov and self.momentum == 0:
+            raise TrainingError(
+                "OPTIMIZER_SGD_NESTEROV=y needs OPTIMIZER_SGD_MOMENTUM above 0",
+                hint="set OPTIMIZER_SGD_NESTEROV=n for plain SGD",
+            )
+
+    @classmethod
+    def read(cls, symbols: Mapping[str, Any]) -> Self:
+        """The options that the configuration holds."""
+        return cls(
+            learning_rate=symbols["LEARNING_RATE"],
+            momentum=symbols["OPTIMIZER_SGD_MOMENTUM"],
+            nesterov=symbols["OPTIMIZER_SGD_NESTEROV"],
+            weight_decay=symbols["WEIGHT_DECAY"],
+        )
+
+
+def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
+    """torch's SGD, its fused kernel."""
+    return torch.optim.SGD(
+        parameter_groups(model, options.weight_decay),
+        lr=options.learning_rate,
+        momentum=options.momentum,
+        nesterov=options.nesterov,
+        fused=True,
+    )

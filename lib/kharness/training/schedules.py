@@ -1,0 +1,85 @@
+"""The learning rate of each step: a pure function, so a resumed run needs only its step.
+
+Steps are counted from 0 to `num_steps - 1`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from kharness.training.errors import TrainingError
+
+# torch.optim.lr_scheduler.OneCycleLR's defaults: the first rate is peak / 25, the last is the first / 10,000.
+_DIV_FACTOR = 25.0
+_FINAL_DIV_FACTOR = 1e4
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the learning rate moves below its peak over a training."""
+
+    name: str
+    """constant, cosine or onecycle."""
+    peak: float
+    num_steps: int
+    warmup_fraction: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.name not in _SHAPES:
+            raise TrainingError(
+                f"SCHEDULE={self.name} is not a known schedule", hint=f"known: {', '.join(_SHAPES)}"
+            )
+
+    def __call__(self, step: int) -> float:
+        """The learning rate of a step."""
+        return _SHAPES[self.name](self, step)
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Use this rate in every parameter group from the next step on."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def _constant(schedule: Schedule, step: int) -> float:
+    return schedule.peak
+
+
+def _cosine(schedule: Schedule, step: int) -> float:
+    """Linear up to the peak, then half a cosine that would reach zero one step after the last.
+
+    Loshchilov and Hutter 2017 (one cycle of SGDR), with the warm-up of Goyal et al. 2017.
+    """
+    warmup = round(schedule.warmup_fraction * schedule.num_steps)
+    if step < warmup:
+        return schedule.peak * (step + 1) / warmup
+    progress = (step - warmup) / (schedule.num_steps - warmup)
+    return schedule.peak * (1 + math.cos(math.pi * progress)) / 2
+
+
+def _onecycle(schedule: Schedule, step: int) -> float:
+    """Cosine up from peak / 25, then cosine down to that / 10,000 in the last step.
+
+    Smith and Topin 2019 as torch.optim.lr_scheduler.OneCycleLR has it, with a constant momentum.
+    """
+    initial = schedule.peak / _DIV_FACTOR
+    top = schedule.warmup_fraction * schedule.num_steps - 1
+    last = schedule.num_steps - 1
+    if step <= top:
+        return _cosine_between(initial, schedule.peak, step / top if top > 0 else 1.0)
+    return _cosine_between(schedule.peak, initial / _FINAL_DIV_FACTOR, (step - top) / (last - top))
+
+
+def _cosine_between(start: float, end: float, progress: float) -> float:
+    return end + (start - end) * (1 + math.cos(math.pi * progress)) / 2
+
+
+_SHAPES: dict[str, Callable[[Schedule, int], float]] = {
+    "constant": _constant,
+    "cosine": _cosine,
+    "onecycle": _onecycle,
+}
