@@ -148,6 +148,12 @@ class Run:
         """Record that a checkpoint is complete on disk."""
         self._log("checkpoint", global_step, {"checkpoint_path": str(checkpoint_path), **fields})
 
+    def last_seq(self) -> int:
+        """The `seq` of the last record, after writing those that wait for a device (a checkpoint holds it)."""
+        while self._in_flight:
+            self._append_complete(self._in_flight.popleft().complete())
+        return self._journal.seq
+
     def finish(self, status: Status = "complete", **fields: object) -> None:
         """Write the end record and close the journal, waiting for no tracker; a second call does nothing."""
         if self._journal.closed:
