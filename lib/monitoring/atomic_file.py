@@ -6,17 +6,19 @@ import os
 from pathlib import Path
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` in one step, also on disk; OSError leaves the old file as it was.
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace `path` by `data` in one step; OSError leaves the old file as it was.
 
-    Two processes writing at once leave one of the two contents, never a mixture.
+    A `durable` one is on disk on return, so that a loss of power leaves one of the two as well. Two processes
+    writing at once leave one of their contents, never a mixture.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)

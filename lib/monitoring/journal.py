@@ -16,7 +16,7 @@ from pathlib import Path
 import orjson
 
 from monitoring.errors import RunBusyError, RunDirectoryError
-from monitoring.records import JSON_LINE, Record, mark_nonfinite, parse
+from monitoring.records import JSON_LINE, Record, last_line, mark_nonfinite, parse
 
 # What a journal keeps in memory while its disk takes nothing: about 50,000 records of ten scalars.
 BACKLOG_BYTES = 16 * 2**20
@@ -198,20 +198,15 @@ def _lock(fd: int, path: Path) -> None:
 
 def _continue(fd: int, path: Path) -> tuple[int, int]:
     """Cut a torn last line; return `seq` and `attempt` of the last record, (0, 0) for an empty journal."""
-    end = os.fstat(fd).st_size
-    tail = b""
-    while tail.count(b"\n") < 2 and len(tail) < end:
-        size = min(end, max(65536, 2 * len(tail)))
-        tail = os.pread(fd, size, end - size)
-    whole = tail[: tail.rfind(b"\n") + 1]
-    record = parse(whole[whole.rfind(b"\n", 0, -1) + 1 :]) if whole else {"seq": 0, "attempt": 0}
+    line, end = last_line(fd)
+    record: Record | None = parse(line) if line else {"seq": 0, "attempt": 0}
     seq, attempt = (record.get("seq"), record.get("attempt")) if record else (None, None)
     if not isinstance(seq, int) or not isinstance(attempt, int):
         raise RunDirectoryError(
             f"{path}: the last line is not a journal record", hint="move the file away, or remove that line"
         )
-    if len(whole) < len(tail):
-        os.ftruncate(fd, end - len(tail) + len(whole))
+    if end < os.fstat(fd).st_size:
+        os.ftruncate(fd, end)
     return seq, attempt
 
 

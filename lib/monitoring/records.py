@@ -46,6 +46,27 @@ def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
                 yield record, offset
 
 
+def last_record(path: Path) -> Record | None:
+    """The last whole record, None if there is none; reads the file's end only."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return None
+    with file:
+        return parse(last_line(file.fileno())[0])
+
+
+def last_line(fd: int) -> tuple[bytes, int]:
+    """The last whole line of a file and the offset behind it; (b"", 0) if it has none."""
+    end = os.fstat(fd).st_size
+    tail = b""
+    while tail.count(b"\n") < 2 and len(tail) < end:
+        size = min(end, max(65536, 2 * len(tail)))
+        tail = os.pread(fd, size, end - size)
+    whole = tail[: tail.rfind(b"\n") + 1]
+    return whole[whole.rfind(b"\n", 0, -1) + 1 :], end - len(tail) + len(whole) if whole else 0
+
+
 def parse(line: bytes) -> Record | None:
     """The record in one line, None if it holds none."""
     try:

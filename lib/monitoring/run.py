@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import sys
 import time
@@ -155,7 +156,7 @@ class Run:
         return self._journal.seq
 
     def finish(self, status: Status = "complete", **fields: object) -> None:
-        """Write the end record and close the journal, waiting for no tracker; a second call does nothing."""
+        """Write the end record and close the journal; wait for no tracker. A second call does nothing."""
         if self._journal.closed:
             return
         self._log("end", None, {"status": status, **fields})
@@ -274,6 +275,7 @@ def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
 def _this_process() -> Record:
     return {
         "started": time.time(),
+        "host": platform.node(),
         "command": shlex.join([sys.executable, *sys.argv]),
         "cwd": os.getcwd(),
         "pid": os.getpid(),

@@ -1,0 +1,41 @@
+"""alerts.jsonl: what somebody should know about a run, written by its agent."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+
+from monitoring.journal import Journal
+
+ALERTS = "alerts.jsonl"
+
+Severity = Literal["info", "warning", "error"]
+
+
+class Alerts:
+    """Appends alert records; several threads may, and a full disk raises nothing (see Journal)."""
+
+    def __init__(self, directory: Path) -> None:
+        self._journal = Journal(directory / ALERTS)
+        self._lock = threading.Lock()
+
+    def add(self, rule: str, severity: Severity, message: str) -> None:
+        """Record one alert: the rule that found it, and a sentence for a person."""
+        with self._lock:
+            self._journal.append(
+                {
+                    "event": "alert",
+                    "time": time.time(),
+                    "seq": 0,
+                    "attempt": self._journal.attempt,
+                    "rule": rule,
+                    "severity": severity,
+                    "message": message.encode("utf-8", "replace").decode(),
+                }
+            )
+
+    def close(self) -> None:
+        with self._lock:
+            self._journal.close()

@@ -1,0 +1,208 @@
+"""The way of one run's records into one follower: every record once, in order, through any failure."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+import orjson
+
+from monitoring.alerts import Alerts
+from monitoring.atomic_file import write_atomically
+from monitoring.errors import MonitoringError
+from monitoring.follower import JOURNAL, Follower, RunInfo, follower_module, follower_options
+from monitoring.records import Record, last_record, read_records
+
+FOLLOWERS_JSON = "followers.json"
+
+# Records handed to a follower at once.
+BATCH = 1000
+
+# Seconds between looks at the journal: while it grows, and when it has not for a while.
+POLL = 0.25
+LONGEST_POLL = 1.0
+STILL_AFTER = 10.0
+
+# Seconds between two flushes of a follower while records keep coming.
+FLUSH_EVERY = 1.0
+
+# Seconds before a follower that failed is opened again: doubled at each failure. Once no records come any
+# more it is given up after LAST_TRIES further failures, and `make sync` delivers the rest.
+FIRST_DELAY = 1.0
+LONGEST_DELAY = 60.0
+LAST_TRIES = 5
+LONGEST_LAST_DELAY = 8.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a follower is, as followers.json keeps it. Only a hint where to read: the sink itself knows."""
+
+    offset: int = 0
+    """Bytes of the journal whose records are durably in the sink."""
+    seq: int = 0
+    """The last of those records."""
+    ended: bool = False
+    """Whether the sink was closed behind the run's end record."""
+    error: str | None = None
+    """Why the follower does not take records now."""
+
+
+def read_progress(directory: Path) -> dict[str, Progress]:
+    """What followers.json says, which is nothing if it is not there or not whole."""
+    try:
+        saved = orjson.loads((directory / FOLLOWERS_JSON).read_bytes())
+        return {name: Progress(**progress) for name, progress in saved.items()}
+    except (OSError, orjson.JSONDecodeError, AttributeError, TypeError):
+        return {}
+
+
+def write_progress(directory: Path, progress: Mapping[str, Progress]) -> None:
+    """Replace followers.json, keeping what it says of followers that are not in `progress`."""
+    merged = {**read_progress(directory), **progress}
+    data = orjson.dumps(
+        {name: asdict(merged[name]) for name in sorted(merged)},
+        option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
+    )
+    write_atomically(directory / FOLLOWERS_JSON, data, durable=False)
+
+
+class Delivery:
+    """Takes records from the journal of `run` to the follower `name`; one thread calls `follow`."""
+
+    def __init__(
+        self, run: RunInfo, name: str, options: Mapping[str, object], *, saved: Progress, alerts: Alerts
+    ) -> None:
+        self.name = name
+        self.progress = saved
+        self.delivered = 0
+        """Records that this delivery has brought into the sink."""
+        self.last_moved = time.monotonic()
+        self.finished = False
+        """Whether the sink has everything and is closed."""
+        self.error: Exception | None = None
+        """Why `follow` gave up, or fails at present."""
+        self._run = run
+        self._options = options
+        self._alerts = alerts
+        self._journal = run.directory / JOURNAL
+        self._follower: Follower | None = None
+        self._offset = self._seq = 0  # what the follower has taken, flushed or not
+        self._pending = 0  # records taken and not flushed
+        self._flushed_at = 0.0
+        self._size = -1  # of the journal when it was last read
+        self._last: Record = {}
+        self._failures, self._failed_at = 0, 0.0
+        self._last_tries = LAST_TRIES
+
+    def follow(self, *, attempt: int, ending: threading.Event, stop: threading.Event) -> None:
+        """Deliver until `attempt` has ended and everything is in the sink, until `stop`, or until given up.
+
+        `ending` says that no more records will come. Never raises: what the follower raises becomes an alert.
+        """
+        while True:
+            last_pass = ending.is_set() or stop.is_set()
+            try:
+                more = self._advance(last_pass=last_pass)
+                if not more and (last_pass or self._has_ended(attempt)):
+                    self._close()
+                    return
+            except Exception as error:  # noqa: BLE001 - a follower is called here; the failure becomes an alert
+                if not self._retry_after(error, last_pass=last_pass, stop=stop):
+                    return
+                continue
+            self._note_success()
+            if not more:
+                growing = time.monotonic() - self.last_moved < STILL_AFTER
+                ending.wait(POLL if growing else LONGEST_POLL)
+
+    def _advance(self, *, last_pass: bool) -> bool:
+        """Bring what the journal has into the sink; True if there is more."""
+        if self._follower is None:
+            self._follower = self._open()
+        batch = self._read(whatever_size=last_pass)
+        new = [record for record, _ in batch if _seq(record) > self._seq]
+        if new:
+            self._follower.deliver(new)
+            self._seq = _seq(new[-1])
+            self._pending += len(new)
+        if batch:
+            self._last, self._offset = batch[-1]
+            self.last_moved = time.monotonic()
+        ended = self._last.get("event") == "end"
+        if self._pending and (last_pass or ended or time.monotonic() - self._flushed_at >= FLUSH_EVERY):
+            self._follower.flush()
+            self._flushed_at = time.monotonic()
+            self.delivered += self._pending
+            self._pending = 0
+        if not self._pending:
+            self.progress = Progress(self._offset, self._seq)
+        return len(batch) == BATCH
+
+    def _read(self, *, whatever_size: bool) -> list[tuple[Record, int]]:
+        """The next records behind our offset; without opening the journal if it has its last size."""
+        size = self._journal.stat().st_size if self._journal.exists() else 0
+        if size == self._size and not whatever_size:
+            return []
+        batch = list(islice(read_records(self._journal, self._offset), BATCH))
+        self._size = -1 if len(batch) == BATCH else size
+        return batch
+
+    def _open(self) -> Follower:
+        options = follower_options(self.name, self._options)
+        follower: Follower = follower_module(self.name).open_follower(self._run, options)
+        self._seq = follower.last_seq()
+        self._offset = self.progress.offset if self.progress.seq <= self._seq else 0
+        self._pending, self._size = 0, -1
+        self._last = last_record(self._journal) or {}  # stands if there is nothing left to read
+        return follower
+
+    def _has_ended(self, attempt: int) -> bool:
+        return self._last.get("event") == "end" and int(str(self._last["attempt"])) >= attempt
+
+    def _close(self) -> None:
+        follower, self._follower = self._follower, None
+        assert follower is not None
+        ended = self._last.get("event") == "end"
+        follower.close(str(self._last.get("status")) if ended else None)
+        self.progress = Progress(self._offset, self._seq, ended=ended)
+        self.finished = True
+
+    def _retry_after(self, error: Exception, *, last_pass: bool, stop: threading.Event) -> bool:
+        """Note the failure, close the follower and wait before the next try; False when it is given up."""
+        message = f"{self.name}: {type(error).__name__}: {error}"
+        if self.error is None or str(error) != str(self.error):
+            self._alerts.add("follower", "warning", f"{message}; it is tried again")
+        self.error = error
+        self.progress = Progress(self.progress.offset, self.progress.seq, error=message)
+        if self._follower is not None:
+            follower, self._follower = self._follower, None
+            try:
+                follower.close(None)
+            except Exception as closing:  # noqa: BLE001 - a follower is called here; it has failed already
+                self._alerts.add("follower", "warning", f"{self.name}: while closing: {closing}")
+        if last_pass:  # what the user has to mend does not mend itself meanwhile
+            self._last_tries -= LAST_TRIES + 1 if isinstance(error, MonitoringError) else 1
+        if stop.is_set() or self._last_tries < 0:
+            self._alerts.add("follower", "error", f"{message}; given up, `make sync` delivers the rest")
+            return False
+        delay = min(FIRST_DELAY * 2**self._failures, LONGEST_LAST_DELAY if last_pass else LONGEST_DELAY)
+        self._failures += 1
+        self._failed_at = time.monotonic()
+        stop.wait(delay)
+        return True
+
+    def _note_success(self) -> None:
+        if self.error is not None:
+            self._alerts.add("follower", "info", f"{self.name}: takes records again")
+            self.error, self._last_tries = None, LAST_TRIES
+        if self._failures and time.monotonic() - self._failed_at > LONGEST_DELAY:
+            self._failures = 0
+
+
+def _seq(record: Record) -> int:
+    return int(str(record["seq"]))

@@ -1,0 +1,118 @@
+"""metrics.csv: the journal as one wide table, for spreadsheets and data frames.
+
+One row a record. The columns are the envelope, then every text and every point (see records.points) in the
+order of their first appearance; a cell is empty where the record has no such value. A line break in a text
+is written as backslash and n, so that a row is always one line.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from monitoring.follower import RunInfo
+from monitoring.records import Record, points
+
+METRICS_CSV = "metrics.csv"
+
+LEADING = ("seq", "attempt", "event", "time", "global_step")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The CSV mirror has no options."""
+
+
+def open_follower(run: RunInfo, options: Options) -> CsvFile:
+    """The run's metrics.csv, made if it is not there; OSError if it cannot be written."""
+    return CsvFile(run.directory / METRICS_CSV)
+
+
+class CsvFile:
+    """A table to which rows are appended; for a new column, which is seldom, it is rewritten."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._columns, self._last_seq = self._resume()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def last_seq(self) -> int:
+        """The first cell of the last whole row."""
+        return self._last_seq
+
+    def deliver(self, records: Sequence[Record]) -> None:
+        """Append one row a record; OSError leaves at most a torn row, which the next opening cuts."""
+        rows = [row(record) for record in records]
+        known = set(self._columns)
+        new = [name for name in dict.fromkeys(name for cells in rows for name in cells) if name not in known]
+        if new:
+            self._add_columns(new)
+        self._append(_lines([cells.get(name) for name in self._columns] for cells in rows))
+        self._last_seq = int(str(records[-1]["seq"]))
+
+    def flush(self) -> None:
+        """Nothing is held back: what deliver wrote is with the kernel."""
+
+    def close(self, status: str | None) -> None:
+        os.close(self._fd)
+
+    def _resume(self) -> tuple[list[str], int]:
+        """Cut a torn last row; return the columns and the last row's seq, ([], 0) for a new file."""
+        with self._path.open("rb") as file:
+            header = file.readline()
+            if not header.endswith(b"\n"):
+                os.ftruncate(self._fd, 0)
+                return [], 0
+            last, end = b"", file.tell()
+            for line in file:
+                if line.endswith(b"\n"):
+                    last, end = line, end + len(line)
+        os.ftruncate(self._fd, end)
+        columns = next(csv.reader([header.decode()]))
+        return columns, int(last.partition(b",")[0]) if last else 0
+
+    def _add_columns(self, new: Sequence[str]) -> None:
+        """Put the columns behind the others, in a new file that takes the old one's place in one step."""
+        columns = [*(self._columns or LEADING), *(name for name in new if name not in LEADING)]
+        padding = b"," * (len(columns) - len(self._columns)) + b"\n"
+        temporary = self._path.with_name(f".{self._path.name}.tmp")
+        with self._path.open("rb") as old, temporary.open("wb") as file:
+            old.readline()
+            file.write(_lines([columns]))
+            for line in old:
+                file.write(line.removesuffix(b"\n") + padding)
+        os.replace(temporary, self._path)
+        os.close(self._fd)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND)
+        self._columns = columns
+
+    def _append(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+
+def row(record: Record) -> dict[str, object]:
+    """The cells of a record by column: its envelope, its texts and its points."""
+    cells = {name: record[name] for name in LEADING if record.get(name) is not None}
+    cells.update((key, _one_line(value)) for key, value in record.items() if isinstance(value, str))
+    cells.update(points(record))
+    return {_one_line(key): value for key, value in cells.items()}
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", "\\r").replace("\n", "\\n")
+
+
+def _lines(rows: Iterable[Sequence[object]]) -> bytes:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue().encode()
