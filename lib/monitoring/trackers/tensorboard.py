@@ -1,0 +1,196 @@
+"""TensorBoard: the points of a run as an event file in RUN/tensorboard, without torch.
+
+Each record is one event, written with its length and checksum by one call. Its seq stands in the event's
+`source_metadata`, which TensorBoard shows nowhere. Values are rounded to 32 bits: TensorBoard's data server
+shows no others. Each life of the follower has a file of its own: TensorBoard's readers end a file at its first
+torn event and go on to the next, and one that has read a torn tail would trip over a mended one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monitoring.follower import RunInfo
+from monitoring.records import Record
+from monitoring.trackers import (
+    Point,
+    event_of,
+    journal_metric,
+    require_package,
+    seq_of,
+    shown_points,
+    step_of,
+    time_of,
+)
+
+# An event in its file: length, the length's checksum, the event, its checksum.
+LENGTH = struct.Struct("<QI")
+CHECKSUM = struct.Struct("<I")
+
+# What `source_metadata` of our events begins with; seq and event follow.
+SOURCE = "monitoring"
+
+
+@dataclass(frozen=True)
+class Options:
+    """TensorBoard has none."""
+
+
+def check(options: Options) -> None:
+    """Raise MissingPackage if TensorBoard is not installed."""
+    require_package("tensorboard")
+
+
+def open_follower(run: RunInfo, options: Options) -> TensorboardFollower:
+    """Deliver to event files of the run; MissingPackage if TensorBoard is not installed."""
+    require_package("tensorboard")
+    return TensorboardFollower(run)
+
+
+class TensorboardFollower:
+    """Appends each delivery to this life's event file with one write."""
+
+    def __init__(self, run: RunInfo) -> None:
+        self._directory = run.directory / "tensorboard"
+        self._last_seq, self._last_step = _last_event(self._directory)
+        self._fd: int | None = None
+        self._size = 0
+
+    def last_seq(self) -> int:
+        """The seq of the last whole event in the run's files."""
+        return self._last_seq
+
+    def deliver(self, records: Sequence[Record]) -> None:
+        """Add one event for each record that has points, at its step; an end record is at the last step."""
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        out = io.BytesIO()
+        writer = RecordWriter(out)
+        if self._fd is None:
+            writer.write(_version(time_of(records[0])))
+        for record in records:
+            points = shown_points(record)
+            if points:
+                step = step_of(record)
+                self._last_step = self._last_step if step is None else step
+                writer.write(self._event(record, points))
+                self._last_seq = seq_of(record)
+        self._write(out.getvalue())
+
+    def flush(self) -> None:
+        """Bring the file to the disk."""
+        if self._fd is not None:
+            os.fsync(self._fd)
+
+    def close(self, status: str | None) -> None:
+        """Close the file; TensorBoard knows no end of a run."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _event(self, record: Record, points: dict[str, float]) -> bytes:
+        from tensorboard.compat.proto.event_pb2 import Event
+
+        event = Event(wall_time=time_of(record), step=self._last_step)
+        event.source_metadata.writer = f"{SOURCE}:{seq_of(record)}:{event_of(record)}"
+        for name, number in points.items():
+            event.summary.value.add(tag=name, simple_value=number)
+        encoded: bytes = event.SerializeToString()
+        return encoded
+
+    def _write(self, data: bytes) -> None:
+        """Append to the file of this life; on OSError the file is as it was before."""
+        if self._fd is None:
+            self._directory.mkdir(exist_ok=True)
+            # the life's number, so that the name sorts behind those of earlier lives
+            name = f"events.out.tfevents.{len(_files(self._directory)):010d}.{socket.gethostname()}"
+            self._fd = os.open(self._directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        written = 0
+        try:
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], self._size + written)
+        except OSError:
+            os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(data)
+
+
+def read_back(run: RunInfo, options: Options) -> list[Point]:
+    """What the run's event files hold, through TensorBoard's own loader; values have 32 bits."""
+    require_package("tensorboard")
+    from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    found: list[Point] = []
+    for path in _files(run.directory / "tensorboard"):
+        for data in RawEventFileLoader(str(path)).Load():
+            event = Event.FromString(data)
+            source = _source(event)
+            if source is None:
+                continue
+            seq, kind = source
+            step = None if kind == "end" else event.step
+            for value in event.summary.value:
+                found.append(Point(seq, kind, step, journal_metric(value.tag, kind), value.simple_value))
+    return found
+
+
+def _last_event(directory: Path) -> tuple[int, int]:
+    """Seq and step of the last whole event of ours, zeros if there is none."""
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    for path in reversed(_files(directory)):
+        for data in reversed(_whole_events(path)):
+            event = Event.FromString(data)
+            source = _source(event)
+            if source is not None:
+                return source[0], event.step
+    return 0, 0
+
+
+def _whole_events(path: Path) -> list[bytes]:
+    """The encoded events of a file up to the first that is torn."""
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
+
+    content = path.read_bytes()
+    events: list[bytes] = []
+    at = 0
+    while at + LENGTH.size <= len(content):
+        length, _ = LENGTH.unpack_from(content, at)
+        start, end = at + LENGTH.size, at + LENGTH.size + length
+        if end + CHECKSUM.size > len(content):
+            break
+        events.append(content[start:end])
+        at = end + CHECKSUM.size
+    # a tear can only be at the end: the slow checksum of each event is not needed
+    if events and CHECKSUM.unpack_from(content, at - CHECKSUM.size)[0] != masked_crc32c(events[-1]):
+        events.pop()
+    return events
+
+
+def _source(event: Any) -> tuple[int, str] | None:
+    """Seq and kind of the record that an event was made from, None of another writer's event."""
+    source, _, rest = event.source_metadata.writer.partition(":")
+    if source != SOURCE:
+        return None
+    seq, _, kind = rest.partition(":")
+    return int(seq), kind
+
+
+def _version(time: float) -> bytes:
+    """The event that every file begins with."""
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    encoded: bytes = Event(wall_time=time, file_version="brain.Event:2").SerializeToString()
+    return encoded
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(directory.glob("events.out.tfevents.*"))
