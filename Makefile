@@ -37,7 +37,7 @@ config_targets := menuconfig oldconfig olddefconfig defconfig savedefconfig list
 	listnewconfig helpnewconfig allyesconfig allnoconfig alldefconfig randconfig mergeconfig \
 	configwhy configdiff
 
-#: Training
+##@ Training
 
 .PHONY: train
 train: $(setup)			## train what .config says (plain `make` does this)
@@ -47,7 +47,7 @@ train: $(setup)			## train what .config says (plain `make` does this)
 test_matrix: $(setup)		## train every cell of MATRIX_AXES, compare them, draw the graphs
 	@$(python) scripts/test_matrix.py
 
-test-matrix: test_matrix	## the same
+test-matrix: test_matrix	## the same as test_matrix
 
 .PHONY: summary
 summary: $(setup)		## write the summary again from run directories: RUN=dir (default: the newest)
@@ -61,7 +61,7 @@ graphs: $(setup)		## draw the graphs again from run directories: RUN=dir (defaul
 data: $(setup)			## fetch and verify the full datasets into DATA_DIR
 	@$(python) scripts/data.py
 
-#: Configuration (O=dir: in another folder; TRACKER=none|trackio|wandb|both, GPU_MONITOR=y, CONFIG_X=value)
+##@ Configuration (all take O=dir TRACKER=none|trackio|wandb|both GPU_MONITOR=y CONFIG_X=value)
 
 .PHONY: $(config_targets) $(addprefix defconfig-,$(presets))
 menuconfig: $(setup)		## choose options in a menu
@@ -81,16 +81,18 @@ configwhy: $(setup)		## tell an option's value, where it comes from and what it 
 configdiff: $(setup)		## compare two configs or run directories: A= B=
 
 $(config_targets):
-	@$(python) scripts/config.py $@
+	@$(python) scripts/kconfig.py $@
 
-$(addprefix defconfig-,$(presets)): $(setup)
-	@$(python) scripts/config.py $@
+# defconfig-<name>: $(setup)	## the same as DEFCONFIG=name; the shell completes it
+defconfig-%: export KHARNESS_PRESET = $*
+$(addprefix defconfig-,$(presets)): defconfig-%: $(setup)
+	@$(python) scripts/kconfig.py defconfig
 
-# A name that is no preset: the script names the nearest ones.
+# A name that is no preset: the script tells the nearest ones.
 defconfig-%: $(setup) FORCE
-	@$(python) scripts/config.py $@
+	@$(python) scripts/kconfig.py defconfig
 
-#: Experiment tracking
+##@ Experiment tracking
 
 .PHONY: trackio-view
 trackio-view: $(setup)		## open Trackio's dashboard for the configured project and port
@@ -108,7 +110,7 @@ wandb-test: $(setup)		## send made-up metrics to W&B (offline without a login) a
 sync: $(setup)			## bring a run's trackers up to date: RUN=dir [TRACKER=name]
 	@$(python) scripts/sync.py
 
-#: Working on kharness
+##@ Working on kharness
 
 .PHONY: check
 check: $(setup_tests)		## lint, types and tests, as CI runs them
@@ -126,7 +128,7 @@ docs: $(setup)			## generate docs/options.md from the Kconfig help
 requirements:			## pin requirements/*.txt anew from requirements/*.in
 	@$(PYTHON) scripts/requirements.py
 
-#: Cleaning
+##@ Cleaning
 
 .PHONY: clean mrproper distclean
 clean:				## remove caches; configuration and results stay
@@ -138,7 +140,7 @@ clean mrproper distclean:
 
 .PHONY: help
 help:				## list the targets
-	@$(PYTHON) scripts/make_help.py
+	@$(PYTHON) scripts/make_help.py Makefile
 
 # The environment. A stamp is written last, so an interrupted set-up is taken up again.
 $(VENV)/.ready: requirements/run.txt pyproject.toml
