@@ -1,6 +1,6 @@
 """The upload of a W&B transaction log: whether there is to be one, and W&B's own `sync` as a process for it.
 
-The process only reads the log. It survives the agent, and a second one is not started while it lives.
+The process only reads the log. It survives the agent, and while it lives no second one is started.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +25,7 @@ FIRST_DELAY = 10.0
 LONGEST_DELAY = 300.0
 
 # Seconds that closing waits for the upload of a run that has ended.
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 
 class UploadUnfinished(MonitoringError):
@@ -73,6 +75,7 @@ class Uploader:
     def __init__(self, directory: Path, log: Path) -> None:
         self._directory = directory
         self._log = log
+        self._lock = directory / "wandb" / UPLOAD_LOCK
         self._process: subprocess.Popen[bytes] | None = None
         self._delay = FIRST_DELAY
         self._not_before = 0.0
@@ -87,35 +90,46 @@ class Uploader:
             self._process = self._start("beta", "sync", "--live")
 
     def finish(self, *, ended: bool) -> None:
-        """See the upload to its end if the run has ended; else let W&B have what there is."""
+        """See the upload to its end if the run has ended; else let W&B have what there is.
+
+        UploadUnfinished, with the upload stopped, if an ended run's takes longer than PATIENCE.
+        """
         if not ended:
-            if self._process is not None:
-                self._process.terminate()
-                self._process.wait()
-                self._process = self._start("sync")
+            self._stop()
+            self._process = self._start("sync")
             return
         deadline = time.monotonic() + PATIENCE
         while not _mark(self._log).exists():
             self.keep_alive()
             if time.monotonic() > deadline:
+                self._stop()
+                reason = self._lock.with_name(UPLOAD_LOG)
                 raise UploadUnfinished(
-                    f"{self._log.parent} is not uploaded after {PATIENCE:.0f} s",
-                    hint=f"wandb sync {self._log.parent}",
+                    f"{self._log.parent} is not uploaded after {PATIENCE:.0f} s; {reason} may say why",
+                    hint=f"wandb sync {shlex.quote(str(self._log.parent))}",
                 )
             time.sleep(0.2)
 
+    def _stop(self) -> None:
+        """End the process that uploads this log, also one that an agent before us started."""
+        lock = self._take_lock()
+        while lock is None:
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                os.kill(int(self._lock.read_text()), signal.SIGTERM)
+            time.sleep(0.05)
+            if self._process is not None:
+                self._process.poll()
+            lock = self._take_lock()
+        os.close(lock)
+
     def _start(self, *command: str) -> subprocess.Popen[bytes] | None:
         """The process, None while another one uploads this log."""
-        folder = self._directory / "wandb"
-        lock = os.open(folder / UPLOAD_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
+        lock = self._take_lock()
+        if lock is None:
             return None
-        with contextlib.closing(open(folder / UPLOAD_LOG, "ab")) as output:
+        with contextlib.closing(open(self._lock.with_name(UPLOAD_LOG), "ab")) as output:
             try:
-                return subprocess.Popen(
+                process = subprocess.Popen(
                     [sys.executable, "-m", "wandb", *command, str(self._log.parent)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -124,8 +138,20 @@ class Uploader:
                     pass_fds=[lock],
                     start_new_session=True,
                 )
+                self._lock.write_text(str(process.pid))
+                return process
             finally:
                 os.close(lock)
+
+    def _take_lock(self) -> int | None:
+        """A descriptor of the lock, None while an upload holds it."""
+        lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return None
+        return lock
 
 
 def _mark(log: Path) -> Path:

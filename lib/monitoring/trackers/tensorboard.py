@@ -2,8 +2,8 @@
 
 Each record is one event, written with its length and checksum by one call. Its seq stands in the event's
 `source_metadata`, which TensorBoard shows nowhere. Values are rounded to 32 bits: TensorBoard's data server
-shows no others. Each life of the follower has a file of its own: TensorBoard's readers end a file at its first
-torn event and go on to the next, and one that has read a torn tail would trip over a mended one.
+shows no others. Each life of the follower has a file of its own: TensorBoard's readers end a file at its
+first torn event and go on to the next, and one that has read a torn tail would trip over a mended one.
 """
 
 from __future__ import annotations
