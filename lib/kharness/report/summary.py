@@ -116,6 +116,8 @@ class Summary:
 def collect(directory: Path) -> Summary:
     """Read a matrix directory or a single run's; ReportError if it is neither."""
     directory = directory.resolve()
+    if not directory.is_dir():
+        raise ReportError(f"{directory} does not exist", hint="name a run or a matrix: RUN=results/latest")
     plan = _read_plan(directory)
     if plan is None:
         return _single(directory)

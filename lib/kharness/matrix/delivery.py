@@ -1,0 +1,71 @@
+"""The wait at the end: until the trackers hold what the runs recorded, but not for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kharness.matrix.signals import Signals
+from monitoring.agent import is_followed, undelivered
+from monitoring.errors import MonitoringError
+from monitoring.run_json import RUN_JSON, read_run_json
+
+# An agent that has this many seconds after its trainer's end not taken its lock will not come.
+AGENT_GRACE = 3.0
+PATIENCE = 60.0
+
+
+def wait_for_delivery(
+    directories: Sequence[Path],
+    signals: Signals,
+    say: Callable[[str], None],
+    *,
+    patience: float = PATIENCE,
+) -> dict[Path, dict[str, int]]:
+    """Wait for the agents of the runs, at most `patience` seconds or until a signal asks to stop.
+
+    Returns the runs of which a follower still lacks records, with how many; says once that it waits.
+    """
+    begun = time.monotonic()
+    stops = len(signals.stops)
+    waiting = followed = [directory for directory in directories if _is_run(directory, say)]
+    said = False
+    while waiting:
+        elapsed = time.monotonic() - begun
+        waiting = [
+            directory
+            for directory in waiting
+            if is_followed(directory) or (elapsed < AGENT_GRACE and undelivered(directory))
+        ]
+        if not waiting or elapsed > patience or len(signals.stops) > stops:
+            break
+        if not said and elapsed > 1:
+            said = True
+            say(f"waiting up to {patience:.0f} s for the trackers to take the last points")
+        signals.wait(0.1)
+    return {directory: lacking for directory in followed if (lacking := undelivered(directory))}
+
+
+def _is_run(directory: Path, say: Callable[[str], None]) -> bool:
+    """Whether a trainer ever opened a journal here; a broken run.json is said and passed over."""
+    if not (directory / RUN_JSON).exists():
+        return False
+    try:
+        read_run_json(directory)
+    except MonitoringError as error:
+        say(f"warning: {error}")
+        return False
+    return True
+
+
+def delivery_lines(lacking: Mapping[Path, Mapping[str, int]], root: Path) -> list[str]:
+    """What to tell the user after the wait."""
+    if not lacking:
+        return ["trackers: all points delivered"]
+    lines = []
+    for directory, followers in lacking.items():
+        shown = directory.relative_to(root) if directory.is_relative_to(root) else directory
+        counts = ", ".join(f"{name} lacks {count} records" for name, count in followers.items())
+        lines.append(f"warning: {shown}: {counts}; later: make sync RUN={shown}")
+    return lines

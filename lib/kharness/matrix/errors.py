@@ -1,0 +1,9 @@
+"""What matrix raises for the user to mend."""
+
+from __future__ import annotations
+
+from kharness.config.errors import KharnessError
+
+
+class MatrixError(KharnessError):
+    """A matrix that cannot be planned or started as it was asked for."""

@@ -1,0 +1,55 @@
+"""Requests to stop, and children that end, without a poll: while open, a signal only wakes the waiter."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Signals:
+    """Counts SIGINT, SIGTERM and SIGHUP instead of dying of them; `wait` returns early for any signal."""
+
+    def __init__(self) -> None:
+        self.stops: list[int] = []
+        """The signals that asked to stop, in order."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in STOPPING:
+            if signal.getsignal(number) is signal.SIG_IGN:
+                continue  # as nohup wants it
+            self._before[number] = signal.signal(number, self._stop)
+        # Without a handler of Python's the wake-up does not happen.
+        self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+        os.close(self._read)
+        os.close(self._write)
+
+    @property
+    def exit_code(self) -> int:
+        """What a process that was stopped this way exits with: 130 for Ctrl-C."""
+        return 128 + self.stops[0]
+
+    def wait(self, seconds: float) -> None:
+        """Return after `seconds`, or as soon as a signal has come."""
+        if select.select([self._read], [], [], seconds)[0]:
+            os.read(self._read, 4096)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.stops.append(number)

@@ -1,0 +1,48 @@
+"""A single training: configured, given a directory of its own, ready to run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kharness.config.assignment import Assignment, Layer, Origin
+from kharness.config.generate import write_config
+from kharness.config.presets import starting_layer
+from kharness.config.project_name import run_name
+from kharness.config.tree import CONFIG, Tree
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.execute import Launch
+from kharness.matrix.rundir import create_exclusively, link_latest, numbered, results_directory
+from kharness.matrix.status import RunStatus, write_status
+
+
+def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch:
+    """Check the configuration, then make RESULTS_DIR/<run name>/ with it; nothing is written before.
+
+    `output` is where `.config` lives; if it has none, the default preset becomes it. A name that is taken
+    gets a number, and the run carries the same name in the trackers.
+    """
+    base = starting_layer(tree, output)
+    configured = tree.resolve(base)
+    resolved = tree.resolve(base, command_line)
+    model = str(resolved.values["MODEL"])
+    if not (tree.root / model / "train.py").is_file():
+        raise MatrixError(f"MODEL={model}: there is no {model}/train.py", hint="choose another model")
+    try:
+        wanted = run_name(resolved.values, tree.root, datetime.now(UTC))
+    except ValueError as error:
+        raise MatrixError(
+            f"TRACKER_RUN_NAME: {error}", hint="make menuconfig, or CONFIG_TRACKER_RUN_NAME="
+        ) from error
+    results = results_directory(str(resolved.values["RESULTS_DIR"]), output)
+    attempt = 1
+    while (directory := create_exclusively(results, numbered(wanted, attempt))) is None:
+        attempt += 1
+    name = [Assignment("TRACKER_RUN_NAME", directory.name, Origin("make train", "the name of the run"))]
+    resolved = tree.resolve(base, command_line, name)
+    if not (output / CONFIG).exists():
+        write_config(configured, output, root=tree.root)
+    write_config(resolved, directory, root=tree.root)
+    write_status(directory, RunStatus("pending"))
+    link_latest(directory)
+    return Launch(directory.name, directory, tree.root, model, resolved.values)

@@ -1,0 +1,54 @@
+"""status.json: what became of a run, every attempt of it; written by whoever started the process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import orjson
+
+from kharness.matrix.errors import MatrixError
+from monitoring.atomic_file import write_atomically
+
+STATUS_JSON = "status.json"
+
+Status = Literal["pending", "running", "complete", "failed", "timeout", "killed", "interrupted"]
+"""`interrupted`: stopped on request with everything saved; `killed`: ended by a signal."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One process. Times are UTC epoch seconds; what is not known yet is None."""
+
+    started: float
+    pid: int
+    ended: float | None = None
+    exit_code: int | None = None
+    """None for a process that a signal ended."""
+    signal: int | None = None
+    reason: str | None = None
+    """Why it is not complete."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    status: Status
+    attempts: Sequence[Attempt] = ()
+
+
+def write_status(directory: Path, status: RunStatus) -> None:
+    """Replace DIRECTORY/status.json."""
+    content = orjson.dumps(asdict(status), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    write_atomically(directory / STATUS_JSON, content)
+
+
+def read_status(directory: Path) -> RunStatus:
+    """DIRECTORY/status.json; MatrixError if it is missing or not what write_status writes."""
+    path = directory / STATUS_JSON
+    try:
+        content = orjson.loads(path.read_bytes())
+        return RunStatus(content["status"], [Attempt(**attempt) for attempt in content["attempts"]])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise MatrixError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,57 @@
+"""The whole report of a matrix or a run: graphs, then the summary that shows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from kharness.config.generate import CONFIG_PY, read_values
+from kharness.report.comparison import comparison, each_run, incomplete_lines
+from kharness.report.graphs import draw_all
+from kharness.report.summary import ReportError, Summary, collect
+from kharness.report.writers import write_summary
+
+
+def write_report(directory: Path) -> Summary:
+    """Draw all graphs and write summary.{json,csv,md} into `directory`, from the run directories in it."""
+    summary = collect(directory)
+    draw_all(summary)
+    write_summary(summary)
+    return summary
+
+
+def report_lines(summary: Summary) -> list[str]:
+    """The comparison (of a single run: its numbers) as a terminal shows it, with all that is not in it."""
+    table = comparison(summary) if summary.plan else each_run(summary)
+    lines = ["", table.plain(), ""]
+    if any(len(variant.complete) > 1 for variant in summary.variants):
+        lines.append("mean ± sample standard deviation over seeds; n: complete runs of those planned")
+    missing = incomplete_lines(summary)
+    if missing:
+        lines.append(f"not complete, in no mean: {len(missing)} of {len(summary.cells)}")
+        lines += [f"  {line}" for line in missing]
+    return lines
+
+
+def asked_directory(variables: Mapping[str, str], output: Path) -> Path:
+    """RUN=, else the newest run or matrix of the configured RESULTS_DIR.
+
+    Reads config.py rather than the option tree, so that a report needs nothing but files.
+    """
+    asked = variables.get("RUN")
+    if asked:
+        return Path(asked).expanduser().absolute()
+    config = output / CONFIG_PY
+    configured = read_values(config).get("RESULTS_DIR") if config.exists() else None
+    latest = output / str(variables.get("CONFIG_RESULTS_DIR") or configured or "results") / "latest"
+    if not latest.exists():
+        raise ReportError(
+            f"{shown(latest)} does not exist", hint="run `make test_matrix` first, or say RUN=dir"
+        )
+    return latest
+
+
+def shown(path: Path) -> str:
+    """A path as one types it here."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,25 @@
+"""Draw the graphs again from run directories: graphs.py [RUN=dir]; default: the newest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config import make_variables
+from kharness.config.errors import run_command
+from kharness.report.graphs import draw_all
+from kharness.report.report import asked_directory, shown
+from kharness.report.summary import collect
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> None:
+    variables = make_variables.given(argv, os.environ)
+    summary = collect(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
+    print("\n".join(shown(path) for path in draw_all(summary)))
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,196 @@
+"""A checkout in small: the harness's real scripts and Kconfig files around a model that only pretends to train."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KCONFIG = """\
+mainmenu "a small checkout"
+
+choice
+	prompt "Model"
+	default MODEL_PRETENDER
+
+config MODEL_PRETENDER
+	bool "Pretends to train"
+
+config MODEL_ABSENT
+	bool "Has no train.py"
+
+endchoice
+
+config MODEL
+	string
+	default "pretender" if MODEL_PRETENDER
+	default "absent" if MODEL_ABSENT
+
+choice
+	prompt "Optimizer"
+	default OPTIMIZER_SGD
+
+config OPTIMIZER_ADAM
+	bool "Adam"
+
+config OPTIMIZER_SGD
+	bool "SGD"
+
+endchoice
+
+config OPTIMIZER
+	string
+	default "adam" if OPTIMIZER_ADAM
+	default "sgd" if OPTIMIZER_SGD
+
+config LEARNING_RATE
+	string "Learning rate"
+	default "0.1" if OPTIMIZER_SGD
+	default "0.003"
+	help
+	  Value: float, 0 < x
+
+config ADAM_BETAS
+	string "Betas"
+	default "0.9 0.999"
+	depends on OPTIMIZER_ADAM
+	help
+	  Value: list of 2 floats, 0 <= x < 1
+
+config SEED
+	int "Seed"
+	default 1
+	range 0 100
+
+config NUM_STEPS
+	int "Steps"
+	default 3
+
+config BEHAVIOUR
+	string "What becomes of the training"
+	default "good"
+
+config GPU_MONITOR
+	bool "Sample GPUs"
+
+source "lib/monitoring/trackers/Kconfig"
+
+source "lib/kharness/matrix/Kconfig"
+"""
+
+TRAIN = '''\
+"""Writes a journal like a training; BEHAVIOUR says what goes wrong, for every seed or as `what@seed`."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from kharness.config.generate import read_values
+from monitoring.run import Run
+
+directory = Path(sys.argv[sys.argv.index("--run-dir") + 1])
+values = read_values(directory / "config.py")
+what, _, seed = values["BEHAVIOUR"].partition("@")
+behaviour = what if seed in ("", str(values["SEED"])) else "good"
+stopping = []
+signal.signal(signal.SIGINT, lambda *_: stopping.append(1))
+signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
+print("training with", values["OPTIMIZER"], values["LEARNING_RATE"], "in", os.getcwd())
+if behaviour == "no-journal":
+    sys.exit(0)
+if behaviour == "crash":
+    raise RuntimeError("the loss is a banana")
+if behaviour == "lie":
+    values["LEARNING_RATE"] = 0.5
+run = Run(
+    directory, name=values["TRACKER_RUN_NAME"], project="p", config=values, agent=behaviour != "no-agent"
+)
+num_steps = values["NUM_STEPS"]
+run.start(model={"name": "pretender"}, training={"num_steps": num_steps})
+rate = 0.5 if values["OPTIMIZER"] == "sgd" else 0.25
+for step in range(1, num_steps + 1):
+    loss = 2.0 * (1 - rate) ** step + values["SEED"] / 100
+    run.log_step(step, train_loss=loss, sec_per_step=0.001 * step)
+    if behaviour == "slow":
+        time.sleep(0.01)
+    if behaviour == "deaf":
+        time.sleep(60)
+    if behaviour == "hang":
+        while not stopping:
+            time.sleep(0.01)
+    if behaviour == "sigkill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if stopping:
+        print("saving")
+        run.finish("interrupted", steps_done=step)
+        sys.exit(75)
+run.log_eval(num_steps, split="val", val_accuracy=rate, val_loss=loss)
+if behaviour == "no-end":
+    os._exit(0)
+run.finish(test_accuracy=rate + values["SEED"] / 100, training_seconds=1.5, steps_done=num_steps)
+'''
+
+
+class Checkout:
+    """Runs the scripts of a small checkout as make does."""
+
+    def __init__(self, root: Path, repository: Path) -> None:
+        self.root = root
+        for folder in ("lib/monitoring/trackers", "lib/kharness/matrix"):
+            (root / folder).mkdir(parents=True)
+            shutil.copy(repository / folder / "Kconfig", root / folder / "Kconfig")
+        shutil.copytree(repository / "scripts", root / "scripts")
+        (root / "Kconfig").write_text(KCONFIG)
+        (root / "pretender").mkdir()
+        (root / "pretender" / "train.py").write_text(TRAIN)
+        (root / "defconfigs").mkdir()
+        (root / "defconfigs" / "default").write_text('CONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam SEED=1|2"\n')
+
+    def start(self, script: str, *arguments: str, **kwargs: Any) -> subprocess.Popen[str]:
+        kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, **kwargs}
+        command = [sys.executable, str(self.root / "scripts" / f"{script}.py"), *arguments]
+        return subprocess.Popen(command, cwd=self.root, **kwargs)
+
+    def run(self, script: str, *arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
+        """Exit code and everything printed."""
+        process = self.start(script, *arguments, env={**os.environ, **(environment or {})})
+        output, _ = process.communicate(timeout=120)
+        return process.returncode, output
+
+    @property
+    def latest(self) -> Path:
+        return (self.root / "results" / "latest").resolve()
+
+    def statuses(self) -> dict[str, str]:
+        return {
+            path.parent.name: json.loads(path.read_text())["status"]
+            for path in sorted(self.latest.glob("*/status.json"))
+        }
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, root: Path) -> Iterator[Checkout]:
+    yield Checkout(tmp_path / "checkout", root)
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], bool]], None]:
+    """Poll until a condition holds, a minute at most."""
+    import time
+
+    def wait(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come to pass within a minute"
+            time.sleep(0.01)
+
+    return wait
