@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -18,20 +18,20 @@ NOT_IN_PROJECT = str.maketrans(dict.fromkeys("/\\#?%:", "-"))
 class LogRecords:
     """W&B's records of one delivery, encoded; numbered behind the `number` records that the log has."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, new: Callable[[], Any], number: int) -> None:
+        """`new` makes an empty one of W&B's protobuf `Record`s."""
+        self._new = new
         self.number = number
         self.encoded: list[bytes] = []
         self.defined: set[str] = set()
 
-    def begin(self, run: RunInfo, entity: str, start: float) -> None:
+    def begin(self, run: RunInfo, *, entity: str, start: float, producer: str) -> None:
         """The head of a log: whose run this is, and what its charts have as their x axis."""
-        from wandb import __version__
-
-        record = new_record()
-        record.header.version_info.producer = __version__
+        record = self._new()
+        record.header.version_info.producer = producer
         record.header.version_info.min_consumer = "0.70.0"
         self._add(record)
-        record = new_record()
+        record = self._new()
         record.run.run_id = run.run_id
         record.run.entity = entity
         record.run.project = run.project.translate(NOT_IN_PROJECT)[:LONGEST_NAME]
@@ -42,11 +42,11 @@ class LogRecords:
         for key, value in run.config.items():
             record.run.config.update.add(key=key, value_json=orjson.dumps(value).decode())
         self._add(record)
-        record = new_record()
+        record = self._new()
         record.metric.name = "global_step"
         record.metric.options.defined = True
         self._add(record)
-        record = new_record()
+        record = self._new()
         record.metric.name = "event"
         record.metric.options.defined = True
         record.metric.options.hidden = True
@@ -54,7 +54,7 @@ class LogRecords:
 
     def define(self, name: str) -> None:
         """A metric, drawn over global_step."""
-        record = new_record()
+        record = self._new()
         record.metric.name = name
         record.metric.step_metric = "global_step"
         record.metric.options.defined = True
@@ -64,7 +64,7 @@ class LogRecords:
 
     def history(self, row: Mapping[str, object]) -> None:
         """A row of the run's table."""
-        record = new_record()
+        record = self._new()
         for name, value in row.items():
             record.history.item.add(nested_key=[name], value_json=orjson.dumps(value).decode())
         record.history.step.num = row["_step"]
@@ -72,14 +72,14 @@ class LogRecords:
 
     def summary(self, values: Mapping[str, object]) -> None:
         """The last value of each metric, which W&B's table of runs shows."""
-        record = new_record()
+        record = self._new()
         for name, value in values.items():
             record.summary.update.add(nested_key=[name], value_json=orjson.dumps(value).decode())
         self._add(record)
 
     def exit(self, code: int) -> None:
         """The end of the run."""
-        record = new_record()
+        record = self._new()
         record.exit.exit_code = code
         self._add(record)
 
@@ -94,17 +94,3 @@ def row_of(record: Any) -> dict[str, Any] | None:
     if not record.HasField("history"):
         return None
     return {item.nested_key[0]: orjson.loads(item.value_json) for item in record.history.item}
-
-
-def parse_record(data: bytes) -> Any:
-    """One of W&B's records from its encoded form."""
-    record = new_record()
-    record.ParseFromString(data)
-    return record
-
-
-def new_record() -> Any:
-    """An empty record of W&B's."""
-    from wandb.proto import wandb_internal_pb2
-
-    return wandb_internal_pb2.Record()

@@ -1,4 +1,4 @@
-"""The upload of a W&B transaction log: whether there is to be one, and W&B's own `sync` as a process for it.
+"""The upload of a W&B transaction log: W&B's own `sync` as a process.
 
 The process only reads the log. It survives the agent, and while it lives no second one is started.
 """
@@ -30,38 +30,6 @@ PATIENCE = 60.0
 
 class UploadUnfinished(MonitoringError):
     """The run has ended and W&B does not have all of it yet."""
-
-
-def is_disabled() -> bool:
-    """Whether W&B is switched off (WANDB_MODE=disabled)."""
-    return _mode() == "disabled"
-
-
-def is_online() -> bool:
-    """Whether W&B is to upload: its mode says so and there is a login; asks no server and no user."""
-    from wandb.errors import AuthenticationError
-    from wandb.sdk import wandb_setup
-    from wandb.sdk.lib import wbauth
-
-    if _mode() not in ("online", "run", "shared"):
-        return False
-    try:
-        login = wbauth.authenticate_session(
-            host=wandb_setup.singleton().settings.base_url,
-            source="monitoring",
-            prompt=False,
-            update_session=False,
-        )
-    except AuthenticationError:  # a key that cannot be one; `wandb sync` tells the user
-        return False
-    return login is not None
-
-
-def _mode() -> str:
-    """W&B's mode: WANDB_MODE, else what `wandb offline` or `wandb online` left in its settings."""
-    from wandb.sdk import wandb_setup
-
-    return str(wandb_setup.singleton().settings.mode)
 
 
 def unmark(log: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from monitoring.follower import RunInfo
 from monitoring.records import Record
@@ -26,8 +27,8 @@ from monitoring.trackers import (
     time_of,
 )
 from monitoring.trackers._wandb_log import LogWriter, read_log
-from monitoring.trackers._wandb_records import LogRecords, parse_record, row_of
-from monitoring.trackers._wandb_upload import Uploader, is_disabled, is_online, unmark
+from monitoring.trackers._wandb_records import LogRecords, row_of
+from monitoring.trackers._wandb_upload import Uploader, unmark
 
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
 EXIT_CODES = {"complete": 0, "interrupted": 255, "failed": 1}
@@ -54,7 +55,7 @@ def check(options: Options) -> None:
 def open_follower(run: RunInfo, options: Options) -> WandbFollower | Disabled:
     """Deliver to the run's transaction log, and upload it if W&B is online; MissingPackage without wandb."""
     require_package("wandb")
-    if is_disabled():
+    if _mode() == "disabled":
         return Disabled()
     return WandbFollower(run, options)
 
@@ -76,7 +77,7 @@ class WandbFollower:
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Add one row for each record that has points, and the last values as the run's summary."""
-        out = LogRecords(self._log.records)
+        out = LogRecords(_record, self._log.records)
         writer = self._writer or self._open(out, records[0])
         latest: dict[str, object] = {}
         for record in records:
@@ -109,7 +110,7 @@ class WandbFollower:
         if status is not None and self._log.exit_code is None:
             unmark(self._log.path)
             writer = self._writer or LogWriter(self._log.path, self._log.end)
-            out = LogRecords(self._log.records)
+            out = LogRecords(_record, self._log.records)
             out.exit(EXIT_CODES.get(status, 1))
             writer.append(out.encoded)
             writer.sync()
@@ -128,7 +129,7 @@ class WandbFollower:
         unmark(self._log.path)
         if not self._log.records:
             self._log.start = time_of(first)
-            out.begin(self._run, self._options.entity, self._log.start)
+            out.begin(self._run, entity=self._options.entity, start=self._log.start, producer=_version())
         self._log.exit_code = None
         return LogWriter(self._log.path, self._log.end)
 
@@ -149,7 +150,7 @@ class WandbFollower:
         assert self._log.path is not None
         if not self._log.records:
             return
-        if self._uploader is None and not self._options.offline and is_online():
+        if self._uploader is None and not self._options.offline and _is_online():
             self._uploader = Uploader(self._run.directory, self._log.path)
         if self._uploader is not None:
             self._uploader.keep_alive()
@@ -176,7 +177,7 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
     path = _path(run)
     found: list[Point] = []
     for stored in read_log(path) if path is not None else ():
-        row = row_of(parse_record(stored.data))
+        row = row_of(_record(stored.data))
         if row is None:
             continue
         event = row["event"]
@@ -207,7 +208,7 @@ def _read_state(run: RunInfo) -> _State:
     if state.path is None:
         return state
     for stored in read_log(state.path):
-        record = parse_record(stored.data)
+        record = _record(stored.data)
         if record.HasField("exit"):
             state.exit_code = record.exit.exit_code
             break
@@ -231,3 +232,45 @@ def _new_path(run: RunInfo, start: float) -> Path:
     folder = run.directory / "wandb" / f"offline-run-{stamp}-{run.run_id}"
     (folder / "files").mkdir(parents=True, exist_ok=True)
     return folder / f"run-{run.run_id}.wandb"
+
+
+def _is_online() -> bool:
+    """Whether W&B is to upload: its mode says so and there is a login; asks no server and no user."""
+    from wandb.errors import AuthenticationError
+    from wandb.sdk import wandb_setup
+    from wandb.sdk.lib import wbauth
+
+    if _mode() not in ("online", "run", "shared"):
+        return False
+    try:
+        login = wbauth.authenticate_session(
+            host=wandb_setup.singleton().settings.base_url,
+            source="monitoring",
+            prompt=False,
+            update_session=False,
+        )
+    except AuthenticationError:  # a key that cannot be one; `wandb sync` tells the user
+        return False
+    return login is not None
+
+
+def _mode() -> str:
+    """W&B's mode: WANDB_MODE, else what `wandb offline` or `wandb online` left in its settings."""
+    from wandb.sdk import wandb_setup
+
+    return str(wandb_setup.singleton().settings.mode)
+
+
+def _version() -> str:
+    import wandb
+
+    return str(wandb.__version__)
+
+
+def _record(data: bytes = b"") -> Any:
+    """One of W&B's records from its encoded form; an empty one from nothing."""
+    from wandb.proto import wandb_internal_pb2
+
+    record = wandb_internal_pb2.Record()
+    record.ParseFromString(data)
+    return record
