@@ -1,0 +1,81 @@
+"""Bring the trackers of finished runs up to date (`make sync RUN=dir [TRACKER=wandb,trackio|both]`).
+
+RUN is a run directory, or one that holds some, such as a matrix. TRACKER adds trackers that the run did
+not have.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from kharness.config.errors import KharnessError, run_command
+from kharness.config.make_variables import given
+from monitoring.agent import catch_up, is_followed
+from monitoring.errors import RunDirectoryError
+from monitoring.follower import follower_module
+from monitoring.run_json import RUN_JSON, read_run_json
+
+# Seconds to wait for the agent of a run that has just ended.
+AGENT_SECONDS = 30.0
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 when every follower has everything, 2 when one fails."""
+    variables = given(argv, os.environ)
+    if not variables.get("RUN"):
+        raise KharnessError("RUN is not given", hint="for example make sync RUN=results/latest")
+    asked = tracker_names(variables.get("TRACKER", ""))
+    failures = []
+    for directory in run_directories(Path(variables["RUN"])):
+        if is_followed(directory):
+            print(f"{directory}: waiting for its agent", flush=True)
+        for delivery in catch_up(directory, trackers_of(directory, asked), wait=AGENT_SECONDS):
+            if delivery.error is not None:
+                failures.append(delivery.error)
+                print(f"error: {directory}: {delivery.name}: {delivery.error}", file=sys.stderr)
+                print(f"hint: {getattr(delivery.error, 'hint', '') or 'try again later'}", file=sys.stderr)
+            else:
+                total = delivery.progress.seq
+                print(f"{directory}: {delivery.name}: {delivery.delivered} records delivered, {total} in all")
+    return 2 if failures else 0
+
+
+def tracker_names(asked: str) -> list[str]:
+    """`both`, or names with commas; UnknownFollower lists the known trackers when one is unknown."""
+    names = {"": [], "none": [], "both": ["trackio", "wandb"]}.get(asked, asked.split(","))
+    for name in names:
+        follower_module(name)
+    return names
+
+
+def run_directories(path: Path) -> list[Path]:
+    """The directory itself if it is a run, else the runs in it."""
+    if not path.is_dir():
+        raise RunDirectoryError(f"{path} is not a directory", hint="name one that a training wrote")
+    found = [path] if (path / RUN_JSON).exists() else sorted(run.parent for run in path.glob(f"*/{RUN_JSON}"))
+    if not found:
+        read_run_json(path)
+    return found
+
+
+def trackers_of(directory: Path, asked: Sequence[str]) -> dict[str, Mapping[str, object]]:
+    """The run's trackers, and those asked for with the options that its configuration gives them."""
+    run: dict[str, Any] = read_run_json(directory)
+    own: dict[str, Mapping[str, object]] = run["tracking"]["trackers"]
+    added = {name: configured_options(name, run["config"]) for name in asked if name not in own}
+    return {**own, **added}
+
+
+def configured_options(name: str, config: Mapping[str, object]) -> dict[str, object]:
+    """WANDB_ENTITY of the configuration is the option `entity` of wandb, and so on."""
+    symbols = {field.name: f"{name}_{field.name}".upper() for field in fields(follower_module(name).Options)}
+    return {option: config[symbol] for option, symbol in symbols.items() if symbol in config}
+
+
+if __name__ == "__main__":
+    run_command(main)
