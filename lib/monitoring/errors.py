@@ -10,6 +10,8 @@ MonitoringError
 
 from __future__ import annotations
 
+from pathlib import Path
+
 
 class MonitoringError(Exception):
     """One sentence for the user, and in `hint` the next thing to try; commands exit with `exit_code`."""
@@ -39,3 +41,11 @@ class FollowerOptionsError(MonitoringError):
 
 class MissingPackage(MonitoringError):
     """The package that a follower writes with is not installed."""
+
+
+def unwritable(path: Path, error: OSError) -> RunDirectoryError:
+    """The error for a path that the system does not let us write."""
+    return RunDirectoryError(
+        f"{path} cannot be written: {(error.strerror or str(error)).lower()}",
+        hint="choose a run directory that you can write to",
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import orjson
 
-from monitoring.errors import RunBusyError, RunDirectoryError
+from monitoring.errors import RunBusyError, RunDirectoryError, unwritable
 from monitoring.records import JSON_LINE, Record, last_line, mark_nonfinite, parse
 
 # What a journal keeps in memory while its disk takes nothing: about 50,000 records of ten scalars.
@@ -39,10 +39,7 @@ class Journal:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
-            raise RunDirectoryError(
-                f"{path} cannot be written: {_reason(error)}",
-                hint="choose a run directory that you can write to",
-            ) from error
+            raise unwritable(path, error) from error
         try:
             _lock(fd, path)
             self.seq, last_attempt = _continue(fd, path)
@@ -71,11 +68,10 @@ class Journal:
             return
         try:
             written = os.write(self._fd, line)
-        except OSError as error:
-            self._keep(line, seq, 0, _reason(error))
-        else:
-            if written != len(line):
-                self._keep(line, seq, written, "the disk took part of a record")
+        except OSError:
+            written = 0
+        if written != len(line):
+            self._insist(line, seq, written)
 
     def close(self) -> None:
         """Write what is still in memory, if the disk takes it now, and make the file durable."""
@@ -99,43 +95,49 @@ class Journal:
             self._fd, self._closed, self._backlog = -1, why, None
             self._close_fd()
 
-    def _keep(self, line: bytes, seq: int, written: int, reason: str) -> None:
-        """Remember a line that could not be written, to write it with a later one."""
+    def _insist(self, line: bytes, seq: int, written: int) -> None:
+        """Write the rest of a line of which the disk took `written` bytes, or keep it for later."""
         if self._closed:
             if not self._complained:
                 _say(f"warning: {self.path}: a record was not written: {self._closed}")
             self._complained = True
             return
-        self._torn = written
-        self._backlog = _Backlog(reason)
-        self._backlog.add(line, seq)
-        _say(
-            f"warning: {self.path}: {reason}; records are kept in memory and written when it takes them again"
-        )
-        with contextlib.suppress(OSError):  # not now; every later write tries again first
-            self._cut_torn()
+        failure = self._write_whole(line, written)
+        if failure is not None:
+            self._backlog = _Backlog(failure)
+            self._backlog.add(line, seq)
+            _say(f"warning: {self.path}: {failure}; records are kept in memory until it takes them again")
 
     def _write_backlog(self) -> None:
         backlog = self._backlog
         assert backlog is not None
         while backlog.lines:
-            try:
-                self._cut_torn()
-                self._torn = os.write(self._fd, backlog.lines[0])
-                if self._torn != len(backlog.lines[0]):
-                    self._cut_torn()
-                    return
-            except OSError as error:
-                backlog.reason = _reason(error)
+            failure = self._write_whole(backlog.lines[0], 0)
+            if failure is not None:
+                backlog.reason = failure
                 return
-            self._torn = 0
             backlog.take()
         self._backlog = None
         self.append(
             {"event": "gap", "time": time.time(), "seq": 0, "attempt": self.attempt, **backlog.story()}
         )
 
+    def _write_whole(self, line: bytes, written: int) -> str | None:
+        """Write a line from byte `written` on; if the disk does not take it, cut what it took and say why."""
+        try:
+            self._cut_torn()
+            self._torn = written
+            while written < len(line):
+                written += os.write(self._fd, line[written:])
+                self._torn = written if written < len(line) else 0
+        except OSError as error:
+            with contextlib.suppress(OSError):  # not now; every later write tries it first
+                self._cut_torn()
+            return (error.strerror or str(error)).lower()
+        return None
+
     def _cut_torn(self) -> None:
+        """Cut off what a failed write left behind the last whole line."""
         if self._torn:
             os.ftruncate(self._fd, os.fstat(self._fd).st_size - self._torn)
             self._torn = 0
@@ -222,10 +224,6 @@ def _watch_forks() -> None:
 def _release_in_child() -> None:
     for journal in list(_open_journals):
         journal._release("it belongs to the parent process")
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()
 
 
 def _say(message: str) -> None:

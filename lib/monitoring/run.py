@@ -16,7 +16,7 @@ from typing import Literal, Self
 from monitoring.agent_process import AgentProcess
 from monitoring.device_scalars import InFlight, take_scalars
 from monitoring.environment import git_state, hardware, versions
-from monitoring.errors import RunDirectoryError
+from monitoring.errors import unwritable
 from monitoring.follower import JOURNAL, follower_module, follower_options
 from monitoring.journal import Journal
 from monitoring.process import process_started
@@ -67,7 +67,7 @@ class Run:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritable(self.directory, error) from error
+            raise unwritable(self.directory, error) from error
         self._journal = Journal(self.directory / JOURNAL)
         self.attempt = self._journal.attempt
         self._about = {"hardware": hardware(), "versions": versions(), "git": git_state()}
@@ -86,7 +86,7 @@ class Run:
                 self._agent.start()
         except OSError as error:
             self._journal.close()
-            raise _unwritable(self.directory, error) from error
+            raise unwritable(self.directory, error) from error
         except BaseException:
             self._journal.close()
             raise
@@ -150,9 +150,8 @@ class Run:
         self._log("checkpoint", global_step, {"checkpoint_path": str(checkpoint_path), **fields})
 
     def last_seq(self) -> int:
-        """The `seq` of the last record, after writing those that wait for a device (a checkpoint holds it)."""
-        while self._in_flight:
-            self._append_complete(self._in_flight.popleft().complete())
+        """The `seq` of the last record, after writing those that wait for a device; a checkpoint holds it."""
+        self._settle()
         return self._journal.seq
 
     def finish(self, status: Status = "complete", **fields: object) -> None:
@@ -160,8 +159,7 @@ class Run:
         if self._journal.closed:
             return
         self._log("end", None, {"status": status, **fields})
-        while self._in_flight:
-            self._append_complete(self._in_flight.popleft().complete())
+        self._settle()
         self._journal.close()
         self._memory.close()
         if self._agent is not None:
@@ -201,6 +199,11 @@ class Run:
             self._in_flight.append(take_scalars(record) or InFlight(record))
         else:
             self._append_unusual(record)
+
+    def _settle(self) -> None:
+        """Write the records that wait for a device, waiting for it."""
+        while self._in_flight:
+            self._append_complete(self._in_flight.popleft().complete())
 
     def _append_unusual(self, record: Record) -> None:
         """Append a record that may have tensors, or values that JSON does not know."""
@@ -281,10 +284,3 @@ def _this_process() -> Record:
         "pid": os.getpid(),
         "pid_started": process_started(os.getpid()),
     }
-
-
-def _unwritable(directory: Path, error: OSError) -> RunDirectoryError:
-    return RunDirectoryError(
-        f"{directory} cannot be written: {(error.strerror or str(error)).lower()}",
-        hint="choose a run directory that you can write to",
-    )
