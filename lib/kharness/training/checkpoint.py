@@ -48,10 +48,12 @@ def training_state(
     journal_seq: int,
     attempt: int,
     config: Mapping[str, Any],
+    progress: Mapping[str, Any],
 ) -> dict[str, Any]:
     """All that `restore` needs, in types that `torch.load(weights_only=True)` takes.
 
     `journal_seq` is the last record that belongs to the state; a resumed run supersedes those behind it.
+    `progress` is what the training itself counts, such as the sum of this epoch's losses.
     """
     return {
         "model": model.state_dict(),
@@ -62,6 +64,7 @@ def training_state(
         "journal_seq": journal_seq,
         "attempt": attempt,
         "config": dict(config),
+        "progress": dict(progress),
     }
 
 
@@ -96,7 +99,8 @@ class Checkpoints:
         self.keep = keep
         self.best: Best | None = None
         """Of all validation losses that `improves` was asked about."""
-        self._saved: dict[int, Path] = {}
+        self.last_step: int | None = None
+        """The step of the newest checkpoint that this process wrote."""
 
     def improves(self, val_loss: float, *, step: int) -> bool:
         """Whether this is the lowest validation loss so far, compared before it is remembered."""
@@ -114,8 +118,6 @@ class Checkpoints:
 
         `best` also keeps it as the best so far. CheckpointError when it cannot be written.
         """
-        if step in self._saved and not best:
-            return self._saved[step]
         content = {"format": FORMAT, "global_step": step, "best": asdict(self.best) if self.best else None}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -130,7 +132,7 @@ class Checkpoints:
                 f"{self.directory}: the checkpoint of step {step} cannot be written: {reason}",
                 hint="free some space; the checkpoints before it are whole",
             ) from error
-        self._saved = {step: path}
+        self.last_step = step
         return path
 
     def _delete_old(self) -> None:

@@ -60,11 +60,15 @@ class FiniteWatch:
     def __init__(self) -> None:
         self._in_flight: deque[tuple[int, Tensor, Tensor, Any]] = deque()
 
-    def look(self, step: int, loss: Tensor, grad_norm: Tensor) -> None:
-        """Note the values of a step; raise if these, or earlier ones that have arrived, are not finite."""
+    def look(self, step: int, loss: Tensor, grad_norm: Tensor) -> tuple[float | Tensor, float | Tensor]:
+        """Note the values of a step; raise if these, or earlier ones that have arrived, are not finite.
+
+        Returns the two as numbers where that costs no waiting, else as the tensors they are.
+        """
         if not loss.is_cuda:
-            _check(step, loss.item(), grad_norm.item())
-            return
+            values = loss.item(), grad_norm.item()
+            _check(step, *values)
+            return values
         copies = [torch.empty((), dtype=value.dtype, pin_memory=True) for value in (loss, grad_norm)]
         for copy, value in zip(copies, (loss, grad_norm), strict=True):
             copy.copy_(value.detach(), non_blocking=True)
@@ -73,6 +77,7 @@ class FiniteWatch:
         self._in_flight.append((step, copies[0], copies[1], event))
         while self._in_flight and self._in_flight[0][3].query():
             self._check_oldest()
+        return loss.detach(), grad_norm.detach()
 
     def wait(self) -> None:
         """Look at everything that was noted, waiting for the device."""

@@ -6,8 +6,9 @@ Steps are counted from 0 to `num_steps - 1`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 
@@ -33,6 +34,12 @@ class Schedule:
             raise TrainingError(
                 f"SCHEDULE={self.name} is not a known schedule", hint=f"known: {', '.join(_SHAPES)}"
             )
+
+    @classmethod
+    def read(cls, symbols: Mapping[str, Any], *, num_steps: int) -> Self:
+        """The schedule that the configuration holds."""
+        warmup = symbols.get("SCHEDULE_WARMUP_FRACTION", 0.0)  # a constant schedule has no such symbol
+        return cls(symbols["SCHEDULE"], symbols["LEARNING_RATE"], num_steps, warmup)
 
     def __call__(self, step: int) -> float:
         """The learning rate of a step."""

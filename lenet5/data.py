@@ -1,0 +1,93 @@
+"""MNIST as tensors on the device: training, validation and test images."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kharness.config.options import Options
+from kharness.training.data import LabelledImages, evenly_spaced
+from kharness.training.datasets.files import Dataset, IdxArray, read_verified
+from kharness.training.datasets.mnist import MNIST, MNIST_SUBSET
+
+# Mean and standard deviation of the pixels of the 60,000 training images, scaled to 0..1.
+MEAN, STD = 0.1307, 0.3081
+
+SUBSET_FOLDER = Path(__file__).resolve().parent / "mnist-subset"
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Validation images are held out of the training set; the test set is for one look, after training."""
+
+    train: LabelledImages
+    validation: LabelledImages
+    test: LabelledImages
+    sha256: str
+    """Over the SHA-256 of every file: which data this was."""
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Images in each split."""
+        return {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)}
+
+
+@dataclass(frozen=True)
+class ShiftedImages(LabelledImages):
+    """Images of which each batch sees a random 28x28 window of the image with a border of `shift` pixels."""
+
+    shift: int
+
+    @classmethod
+    def of(cls, images: LabelledImages, shift: int) -> ShiftedImages:
+        """The images with a border, and every window a view of it: (n, 1, down, across, 28, 28)."""
+        background = float(images.images.min())
+        bordered = F.pad(images.images, (shift,) * 4, value=background)
+        return cls(bordered.unfold(2, 28, 1).unfold(3, 28, 1), images.labels, shift)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """A window an image, chosen by torch's generator; one gather for the whole batch."""
+        down, across = torch.randint(0, 2 * self.shift + 1, (2, len(indices)), device=indices.device)
+        return self.images[indices, :, down, across], self.labels[indices]
+
+
+def load_splits(options: Options, *, root: Path, device: torch.device) -> Splits:
+    """The splits of the chosen DATASET; DatasetError if a file is missing or damaged."""
+    dataset, folder, hint = {
+        "mnist": (
+            MNIST,
+            root / Path(options.DATA_DIR).expanduser() / "mnist",
+            "make data fetches it; DATASET=mnist-subset needs no download",
+        ),
+        "mnist-subset": (MNIST_SUBSET, SUBSET_FOLDER, "git checkout -- lenet5/mnist-subset brings it back"),
+    }[options.DATASET]
+    train_images, train_labels, test_images, test_labels = _read(dataset, folder, hint)
+    labelled = _on_device(train_images, train_labels, device)
+    held_out = evenly_spaced(len(labelled), options.LENET5_VALIDATION_FRACTION).to(device)
+    kept = torch.ones(len(labelled), dtype=torch.bool, device=device).index_fill_(0, held_out, False)
+    train = LabelledImages(labelled.images[kept], labelled.labels[kept])
+    return Splits(
+        train=ShiftedImages.of(train, options.LENET5_SHIFT) if options.LENET5_SHIFT else train,
+        validation=LabelledImages(*labelled.batch(held_out)),
+        test=_on_device(test_images, test_labels, device),
+        sha256=hashlib.sha256("".join(file.sha256 for file in dataset.files).encode()).hexdigest(),
+    )
+
+
+def _read(dataset: Dataset, folder: Path, hint: str) -> list[IdxArray]:
+    """The four arrays, in the order of the dataset's files."""
+    return [IdxArray.parse(read_verified(folder, file, hint=hint), name=file.name) for file in dataset.files]
+
+
+def _on_device(images: IdxArray, labels: IdxArray, device: torch.device) -> LabelledImages:
+    """Normalised float images (n, 1, 28, 28) and integer labels, all at once."""
+    pixels = torch.from_numpy(np.frombuffer(images.data, dtype=np.uint8).reshape(images.shape).copy())
+    classes = torch.from_numpy(np.frombuffer(labels.data, dtype=np.uint8).astype(np.int64))
+    normalised = pixels.to(device).unsqueeze(1).float().div_(255).sub_(MEAN).div_(STD)
+    return LabelledImages(normalised, classes.to(device))

@@ -1,0 +1,32 @@
+"""How fast a training goes, between one record and the next."""
+
+from __future__ import annotations
+
+import time
+
+
+class Pace:
+    """Counts steps and samples since it was last read; on a GPU that is the pace at which work is queued."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to count now: what was done before (an evaluation, a checkpoint) is no training step."""
+        self._since = time.perf_counter()
+        self._steps = 0
+        self._samples = 0
+
+    def step(self, samples: int) -> None:
+        """One more step, of so many samples."""
+        self._steps += 1
+        self._samples += samples
+
+    def read(self) -> dict[str, float | None]:
+        """`samples_per_sec` and `sec_per_step` of the steps since the last reading; None without any."""
+        now = time.perf_counter()
+        seconds, steps, samples = now - self._since, self._steps, self._samples
+        self._since, self._steps, self._samples = now, 0, 0
+        if not steps or not seconds:
+            return {"samples_per_sec": None, "sec_per_step": None}
+        return {"samples_per_sec": samples / seconds, "sec_per_step": seconds / steps}

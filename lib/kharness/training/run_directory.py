@@ -1,0 +1,74 @@
+"""The run of a training: its directory with the configuration in it, its names and its trackers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kharness.config.generate import write_config
+from kharness.config.options import Options
+from kharness.config.project_name import run_name
+from kharness.training.errors import TrainingError
+from monitoring import Run
+from monitoring.follower import follower_module, tracker_names
+
+# What the matrix runner writes beside the directories of its cells.
+_MATRIX_JSON = "matrix.json"
+
+
+def open_run(options: Options, directory: Path | None, *, root: Path, identity: Mapping[str, object]) -> Run:
+    """The run in `directory`, or in a new one below RESULTS_DIR that is named by TRACKER_RUN_NAME.
+
+    The directory holds the configuration that is trained with before the run begins. `identity` goes into
+    run.json. TrainingError if no directory can be made.
+    """
+    if directory is None:
+        directory = _new_directory(options, root)
+    write_config(options.resolved, directory, root=root)
+    in_matrix = (directory.absolute().parent / _MATRIX_JSON).exists()
+    return Run(
+        directory,
+        name=directory.absolute().name,
+        project=options.TRACKER_PROJECT,
+        group=directory.absolute().parent.name if in_matrix else None,
+        config=options.values,
+        trackers=enabled_trackers(options.values),
+        identity=identity,
+    )
+
+
+def enabled_trackers(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """The trackers that ENABLE_NAME turns on; each takes its options from the symbols NAME_OPTION."""
+    return {
+        name: {
+            field.name: values[symbol]
+            for field in dataclasses.fields(follower_module(name).Options)
+            if (symbol := f"{name}_{field.name}".upper()) in values
+        }
+        for name in tracker_names()
+        if values.get(f"ENABLE_{name.upper()}")
+    }
+
+
+def _new_directory(options: Options, root: Path) -> Path:
+    """RESULTS_DIR/NAME, or NAME_2 and so on: never one that exists."""
+    results = root / Path(options.RESULTS_DIR).expanduser()
+    try:
+        name = run_name(options.values, root, datetime.now(UTC))
+    except ValueError as error:
+        raise TrainingError(f"TRACKER_RUN_NAME: {error}", hint="choose a name without those") from error
+    number = 1
+    while True:
+        directory = results / (name if number == 1 else f"{name}_{number}")
+        try:
+            directory.mkdir(parents=True)
+            return directory
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise TrainingError(
+                f"{directory} cannot be made: {(error.strerror or str(error)).lower()}",
+                hint="set RESULTS_DIR to a folder that you can write to",
+            ) from error
