@@ -50,8 +50,6 @@ class Resolved:
     """The assignments that hold, later layers having won."""
     origins: Mapping[str, Origin]
     """For every symbol in `values`."""
-    follows: Mapping[str, str]
-    """Symbols that the user cannot set, as text."""
     set_aside: Layer
     """Assignments that a later layer made pointless by changing what they depend on."""
 
@@ -68,7 +66,7 @@ def show(symbol: str, value: str) -> str:
 
 def at(origin: Origin, name: str, value: str) -> str:
     """`where: ` for a message, nothing where that would only repeat the assignment."""
-    repeats = origin.where in ("", f"{name}={value}", f"CONFIG_{name}={value}")
+    repeats = origin.where in ("", show(name, value), f"CONFIG_{show(name, value)}")
     return "" if repeats else f"{origin.where}: "
 
 

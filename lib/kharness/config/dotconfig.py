@@ -14,7 +14,7 @@ HEADER = "Automatically generated file; DO NOT EDIT."
 
 _SET = re.compile(r"CONFIG_([A-Za-z0-9_]+)=(.*)", re.ASCII | re.DOTALL)
 _UNSET = re.compile(r"# CONFIG_([A-Za-z0-9_]+) is not set", re.ASCII)
-_BARE = re.compile(r"\s*([A-Z][A-Z0-9_]*)=", re.ASCII)
+_NEARLY_SET = re.compile(r"\W*(?:CONFIG_)?([A-Z][A-Z0-9_]*)\s*=")
 _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -33,7 +33,8 @@ def read_text(path: Path, shown: str) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{shown}: {(error.strerror or str(error)).lower()}") from error
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"{shown}: {reason}", hint="check the path, and that you may read it") from error
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -54,11 +55,11 @@ def parse_lines(text: str, shown: str) -> Iterator[Line]:
         elif match := _UNSET.fullmatch(line):
             yield Line(number, match[1], None)
         elif line and not line.lstrip().startswith("#"):
-            bare = _BARE.match(line)
+            nearly = _NEARLY_SET.match(line)
             raise ConfigError(
                 f"{shown}:{number}: {line[:60]!r} is not an assignment",
-                hint=f"write CONFIG_{bare[1]}=… from the first column on"
-                if bare
+                hint=f"write CONFIG_{nearly[1]}=… from the first column on and without blanks around the ="
+                if nearly
                 else "lines are CONFIG_NAME=value, '# CONFIG_NAME is not set', or comments that start with #",
             )
 
@@ -106,8 +107,9 @@ def plain_value(line: Line, kind: str, where: str) -> str:
         try:
             return unquote(line.text)
         except ValueError as error:
-            bare = before_comment.strip('"')
-            raise ConfigError(f"{given} {error}", hint=f'write CONFIG_{line.symbol}="{bare}"') from None
+            value = quote(before_comment.strip('"'))
+            hint = f"write CONFIG_{line.symbol}={value}"
+            raise ConfigError(f"{given} {error}", hint=hint) from None
     if "#" in line.text:
         raise ConfigError(
             f"{given} is followed by an inline comment",

@@ -8,13 +8,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
 
 from kharness.config.assignment import Resolved
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
 from kharness.config.project_name import project_name, run_name
-from kharness.config.record import ORIGINS, Record, record_text, text_hash
+from kharness.config.record import ORIGINS, make_record, record_text
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
 
@@ -33,7 +34,7 @@ def write_config(resolved: Resolved, directory: Path, *, root: Path) -> bool:
     files = {
         CONFIG: resolved.text,
         CONFIG_PY: config_py(resolved, root),
-        ORIGINS: record_text(Record(text_hash(resolved.text), resolved.asked, resolved.follows)),
+        ORIGINS: record_text(make_record(resolved)),
     }
     with _locked(directory):
         changed = {name: text for name, text in files.items() if _current(directory / name) != text.encode()}
@@ -58,7 +59,7 @@ def config_py(resolved: Resolved, root: Path) -> str:
     lines = [
         '"""Made from .config; change it with `make menuconfig`, not here."""',
         "",
-        f"# sha256 of its .config: {text_hash(resolved.text)}",
+        f"# sha256 of its .config: {sha256(resolved.text.encode()).hexdigest()}",
         "",
         "import sys",
         "",

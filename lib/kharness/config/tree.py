@@ -24,7 +24,7 @@ from kharness.config.assignment import (
     show,
 )
 from kharness.config.errors import ConfigError
-from kharness.config.record import read_record, text_hash
+from kharness.config.record import read_record
 from kharness.config.values import HINTS, Value, ValueType, canonical, typed, value_type
 
 __all__ = ["CONFIG", "Assignment", "Layer", "Origin", "Resolved", "Tree"]
@@ -82,7 +82,7 @@ class Tree:
             if value not in members:
                 raise ConfigError(
                     f"{at(origin, name, value)}{show(name, value)} is not one of {', '.join(members)}",
-                    hint=_did_you_mean(value, members),
+                    hint=_did_you_mean(value, members) or f"give {' or '.join(members)}",
                 )
             return [Assignment(members[value], "y", origin)]
         if not _prompts(symbol):
@@ -105,49 +105,54 @@ class Tree:
         """What `.config` in a directory asks for beyond the defaults, with the origins recorded beside it.
 
         As little as reproduces the file, so that defaults follow when a later layer changes what they
-        depend on. A file edited by hand, or made with another tree, is taken literally, as C conf does.
-        With `dropped`, lines for symbols that this tree no longer has are collected there, provided the
-        file is as kharness wrote it; otherwise they are refused like any unknown symbol.
+        depend on. A file edited by hand, or made with another tree, is taken literally, as C conf does; the
+        other lines yield to the edited ones. Lines that kharness wrote for symbols that this tree
+        no longer has are collected in `dropped`; without it they are refused like any unknown symbol.
         """
-        path = directory / CONFIG
-        shown = self.shown(path)
-        text = dotconfig.read_text(path, shown)
+        shown = self.shown(directory / CONFIG)
+        text = dotconfig.read_text(directory / CONFIG, shown)
         record = read_record(directory)
-        if record and self._gives(record.asked, text):
+        if record.written and self._gives(record.asked, text):
             return record.asked
-        by_us = record is not None and record.config_hash == text_hash(text)
-        layer: list[Assignment] = []
+        untouched: list[Assignment] = []
+        edited: list[Assignment] = []
         follows: list[dotconfig.Line] = []
         for line in dotconfig.parse_lines(text, shown):
             symbol = self.kconf.syms.get(line.symbol)
-            defined = symbol is not None and symbol.nodes
-            if not defined and by_us and dropped is not None:
+            as_written = record.written.get(line.symbol) == (line.text or "n")
+            if symbol and symbol.nodes and not _prompts(symbol):
+                if not as_written:
+                    follows.append(line)
+            elif dropped is not None and as_written and not (symbol and symbol.nodes):
                 dropped.append(line.symbol)
-            elif defined and not _prompts(symbol):
-                follows.append(line)
             else:
+                layer = untouched if as_written else edited
                 layer.extend(self._line_assignments(line, Origin("config file", f"{shown}:{line.number}")))
-        resolved = self.resolve(layer)
-        self._check_follows(follows, record.follows if record else {}, shown)
+        self._settle([*untouched, *edited])
+        resolved = self.resolve(edited, yielding=untouched)
+        self._check_follows(follows, shown)
         needed = {line.symbol for line in dotconfig.parse_lines(resolved.minimal, shown)}
-        before = {(a.symbol, a.value): a for a in record.asked} if record else {}
+        before = {(a.symbol, a.value): a for a in record.asked}
         kept = (before.get((a.symbol, a.value), a) for a in resolved.asked)
         return [a for a in kept if a.symbol in needed or (a.symbol, a.value) in before]
 
     # What it comes to
 
-    def resolve(self, *layers: Layer) -> Resolved:
+    def resolve(self, *layers: Layer, yielding: Layer = ()) -> Resolved:
         """The outcome of the layers, later ones winning.
 
         ConfigError for the first assignment that did not take, with its reason; one that took until a
-        later layer changed what it depends on is set aside instead.
+        later layer changed what it depends on is set aside instead. `yielding` is a layer below all others
+        that nobody insists on: what does not take of it is set aside.
         """
-        settled = [self._settle(layer) for layer in layers]
+        lowest = self._settle(yielding)
+        settled = [lowest, *(self._settle(layer) for layer in layers)]
         asked = _merge(settled)
         self._apply(asked)
         failed = [(a, self._reason(a)) for a in asked if not self._took(a)]
         for assignment, (reason, hint) in failed:
-            if not self._took_before(assignment, settled):
+            insisted = lowest.get(assignment.symbol) is not assignment
+            if insisted and not self._took_before(assignment, settled):
                 raise ConfigError(f"{at_assignment(assignment)}{assignment} {reason}", hint=hint)
         set_aside = [assignment for assignment, _ in failed]
         if failed:
@@ -165,7 +170,6 @@ class Tree:
             minimal=minimal,
             asked=asked,
             origins={name: self._origin(name, by_symbol) for name in values},
-            follows={name: self.current(name) for name in values if not _prompts(self.kconf.syms[name])},
             set_aside=set_aside,
         )
 
@@ -208,10 +212,10 @@ class Tree:
         asked = show(name, value) if value else name
         where = at(origin, name, value) if origin else ""
         known = [s.name for s in self.kconf.unique_defined_syms]
-        raise ConfigError(
-            f"{where}{asked} is unknown: there is no symbol {name}",
-            hint=_did_you_mean(name.upper(), known) or "`make menuconfig` finds symbols with /",
-        )
+        hint = _did_you_mean(name.upper(), known) or "`make menuconfig` finds symbols with /"
+        if name == "TRACKER":
+            hint = "TRACKER= is for command lines; in a file set CONFIG_ENABLE_TRACKIO=y and its like"
+        raise ConfigError(f"{where}{asked} is unknown: there is no symbol {name}", hint=hint)
 
     def type_of(self, symbol: Any) -> str:
         """`bool`, `int`, `hex` or `string`."""
@@ -320,14 +324,12 @@ class Tree:
                     )
         return settled
 
-    def _check_follows(
-        self, lines: Sequence[dotconfig.Line], recorded: Mapping[str, str], shown: str
-    ) -> None:
-        """A symbol without a prompt must say in the file what the others make it, or what it said before."""
+    def _check_follows(self, lines: Sequence[dotconfig.Line], shown: str) -> None:
+        """A symbol without a prompt must say in the file what the others make it."""
         for line in lines:
             value = dotconfig.plain_value(line, self.type_of(self.kconf.syms[line.symbol]), shown)
             now = self.kconf.syms[line.symbol].str_value
-            if value not in (now, recorded.get(line.symbol)):
+            if value != now:
                 members = self.aliases.get(line.symbol, {})
                 raise ConfigError(
                     f"{shown}:{line.number}: {show(line.symbol, value)} contradicts the rest of the file, "
@@ -397,7 +399,9 @@ class Tree:
                     remedies.append(f"CONFIG_{term.name}=y")
                 elif isinstance(term, tuple) and term[0] is self._lib.NOT and _is_symbol(term[1]):
                     needs.append(f"{term[1].name}=n, which is y")
-                    remedies.append(f"CONFIG_{term[1].name}=n")
+                    choice = term[1].choice
+                    other = f"another member of the choice '{choice.nodes[0].prompt[0]}'" if choice else ""
+                    remedies.append(other or f"CONFIG_{term[1].name}=n")
                 else:
                     needs.append(self._lib.expr_str(term))
         needs = list(dict.fromkeys(needs))

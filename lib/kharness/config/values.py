@@ -23,7 +23,12 @@ Value = bool | int | float | str | list[int] | list[float]
 INT = re.compile(r"-?[0-9]+", re.ASCII)
 FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", re.ASCII)
 HEX = re.compile(r"(0[xX])?[0-9a-fA-F]{1,16}", re.ASCII)
-HINTS = {"bool": "y or n", "int": "a whole number", "hex": "a hex number such as 0x1f", "string": "a text"}
+HINTS = {
+    "bool": "y or n",
+    "int": "a whole number",
+    "hex": "a hex number such as 0x1f",
+    "string": "a line of text",
+}
 _SPEC = re.compile(
     r"(?:list of (?:(?P<count>[0-9]+) )?(?P<items>float|int)s|(?P<one>float|int))(?:, *(?P<where>.+))?"
 )
@@ -56,7 +61,7 @@ class ValueType:
             return self.parse_item(text)
         words = text.split()
         if self.count is not None and len(words) != self.count:
-            raise ValueError(f"has {len(words)} values, not {self.count}")
+            raise ValueError(f"has {len(words)} of {self.count} values")
         numbers = [self._number(word, text) for word in words]
         return [int(n) for n in numbers] if self.item == "int" else [float(n) for n in numbers]
 
