@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -35,6 +36,15 @@ class UploadUnfinished(MonitoringError):
 def unmark(log: Path) -> None:
     """Take back W&B's mark that a log is uploaded, because there is more in it now."""
     _mark(log).unlink(missing_ok=True)
+
+
+def uploaded_to(log: Path) -> str | None:
+    """The address of an uploaded run, None if it is not uploaded."""
+    if not _mark(log).exists():
+        return None
+    said = log.parent.with_name(UPLOAD_LOG)
+    found = re.findall(r"View run .* at (\S+)", said.read_text()) if said.exists() else []
+    return str(found[-1]) if found else f"uploaded: {log.parent}"
 
 
 class Uploader:

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from monitoring.follower import RunInfo
@@ -133,6 +134,20 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
         if len(rows) < ROWS_A_QUERY:
             return found
         after = rows[-1]["id"]
+
+
+def database(project: str) -> Path:
+    """The file that holds a project."""
+    return Path(_storage().get_project_db_path(project_name(project)))
+
+
+def show(project: str, *, port: int, open_browser: bool = True) -> None:
+    """Serve Trackio's dashboard of a project on 127.0.0.1 until Ctrl-C."""
+    require_package("trackio")
+    import trackio
+
+    name = project_name(project)
+    trackio.show(project=name, server_port=port, open_browser=open_browser, block_thread=True, share=False)
 
 
 def project_name(project: str) -> str:

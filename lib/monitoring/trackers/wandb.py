@@ -8,6 +8,7 @@ first. One log that grows is sound: `wandb sync` again sends the same lines, and
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +29,7 @@ from monitoring.trackers import (
 )
 from monitoring.trackers._wandb_log import LogWriter, read_log
 from monitoring.trackers._wandb_records import LogRecords, row_of
-from monitoring.trackers._wandb_upload import Uploader, unmark
+from monitoring.trackers._wandb_upload import Uploader, unmark, uploaded_to
 
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
 EXIT_CODES = {"complete": 0, "interrupted": 255, "failed": 1}
@@ -186,6 +187,14 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
                 metric = journal_metric(name, event)
                 found.append(Point(row["_step"], event, row.get("global_step"), metric, value))
     return found
+
+
+def where(run: RunInfo) -> str:
+    """What to do to see the run: where it was uploaded to, or the command that uploads it."""
+    path = _path(run)
+    if path is None:
+        return "W&B is disabled (WANDB_MODE); nothing was recorded"
+    return uploaded_to(path) or f"wandb sync {shlex.quote(str(path.parent))}"
 
 
 @dataclass
