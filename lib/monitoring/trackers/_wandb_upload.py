@@ -25,8 +25,8 @@ UPLOAD_LOG = "sync.log"
 FIRST_DELAY = 10.0
 LONGEST_DELAY = 300.0
 
-# Seconds that closing waits for the upload of a run that has ended.
-PATIENCE = 60.0
+# Seconds that an upload gets to end when it is told to.
+STOP_SECONDS = 5.0
 
 
 class UploadUnfinished(MonitoringError):
@@ -50,7 +50,9 @@ def uploaded_to(log: Path) -> str | None:
 class Uploader:
     """Keeps one `wandb beta sync --live` at work on a log while it grows."""
 
-    def __init__(self, directory: Path, log: Path) -> None:
+    def __init__(self, directory: Path, log: Path, *, patience: float) -> None:
+        """`patience` is how many seconds the end of a run waits for its upload."""
+        self._patience = patience
         self._directory = directory
         self._log = log
         self._lock = directory / "wandb" / UPLOAD_LOCK
@@ -70,41 +72,42 @@ class Uploader:
     def finish(self, *, ended: bool) -> None:
         """See the upload to its end if the run has ended; else let W&B have what there is.
 
-        UploadUnfinished, with the upload stopped, if an ended run's takes longer than PATIENCE.
+        UploadUnfinished, with the upload stopped, if that of an ended run takes too long.
         """
         if not ended:
             self._stop()
             self._process = self._start("sync")
             return
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self._patience
         while not _mark(self._log).exists():
             self.keep_alive()
             if time.monotonic() > deadline:
                 self._stop()
                 reason = self._lock.with_name(UPLOAD_LOG)
                 raise UploadUnfinished(
-                    f"{self._log.parent} is not uploaded after {PATIENCE:.0f} s; {reason} may say why",
+                    f"{self._log.parent} is not uploaded after {self._patience:.0f} s; {reason} may say why",
                     hint=f"wandb sync {shlex.quote(str(self._log.parent))}",
                 )
             time.sleep(0.2)
 
     def _stop(self) -> None:
         """End the process that uploads this log, also one that an agent before us started."""
-        lock = self._take_lock()
-        while lock is None:
+        deadline = time.monotonic() + STOP_SECONDS
+        while (lock := self._take_lock()) is None and time.monotonic() < deadline:
             with contextlib.suppress(ProcessLookupError, ValueError):
                 os.kill(int(self._lock.read_text()), signal.SIGTERM)
             time.sleep(0.05)
-            if self._process is not None:
-                self._process.poll()
-            lock = self._take_lock()
-        os.close(lock)
+        if self._process is not None:
+            self._process.poll()
+        if lock is not None:
+            os.close(lock)
 
     def _start(self, *command: str) -> subprocess.Popen[bytes] | None:
         """The process, None while another one uploads this log."""
         lock = self._take_lock()
         if lock is None:
             return None
+        os.ftruncate(lock, 0)  # whose number stands there is gone
         with contextlib.closing(open(self._lock.with_name(UPLOAD_LOG), "ab")) as output:
             try:
                 process = subprocess.Popen(

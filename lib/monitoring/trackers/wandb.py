@@ -46,6 +46,8 @@ class Options:
     """Team or user; empty is the default of the login."""
     offline: bool = False
     """Never upload; `wandb sync` does it later."""
+    upload_seconds: float = 60.0
+    """How long the end of a run waits for its upload before an alert says that it is to be repeated."""
 
 
 def check(options: Options) -> None:
@@ -152,7 +154,9 @@ class WandbFollower:
         if not self._log.records:
             return
         if self._uploader is None and not self._options.offline and _is_online():
-            self._uploader = Uploader(self._run.directory, self._log.path)
+            self._uploader = Uploader(
+                self._run.directory, self._log.path, patience=self._options.upload_seconds
+            )
         if self._uploader is not None:
             self._uploader.keep_alive()
 
