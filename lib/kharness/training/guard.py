@@ -6,6 +6,7 @@ import math
 import os
 import signal
 from collections import deque
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -57,7 +58,9 @@ class FiniteWatch:
     steps later, so that training never waits; `wait` before a checkpoint keeps spoiled weights out of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, record: Callable[..., object]) -> None:
+        """`record(step, train_loss=…, grad_norm=…)` is called with the bad values before the error."""
+        self._record = record
         self._in_flight: deque[tuple[int, Tensor, Tensor, Any]] = deque()
 
     def look(self, step: int, loss: Tensor, grad_norm: Tensor) -> tuple[float | Tensor, float | Tensor]:
@@ -67,7 +70,7 @@ class FiniteWatch:
         """
         if not loss.is_cuda:
             values = loss.item(), grad_norm.item()
-            _check(step, *values)
+            self._check(step, *values)
             return values
         copies = [torch.empty((), dtype=value.dtype, pin_memory=True) for value in (loss, grad_norm)]
         for copy, value in zip(copies, (loss, grad_norm), strict=True):
@@ -87,13 +90,13 @@ class FiniteWatch:
 
     def _check_oldest(self) -> None:
         step, loss, grad_norm, _ = self._in_flight.popleft()
-        _check(step, loss.item(), grad_norm.item())
+        self._check(step, loss.item(), grad_norm.item())
 
-
-def _check(step: int, loss: float, grad_norm: float) -> None:
-    if math.isfinite(loss) and math.isfinite(grad_norm):
-        return
-    raise NonFiniteError(
-        f"step {step}: loss {loss}, gradient norm {grad_norm}",
-        hint="try a lower LEARNING_RATE or a longer SCHEDULE_WARMUP_FRACTION; the last checkpoint is whole",
-    )
+    def _check(self, step: int, loss: float, grad_norm: float) -> None:
+        if math.isfinite(loss) and math.isfinite(grad_norm):
+            return
+        self._record(step, train_loss=loss, grad_norm=grad_norm)
+        raise NonFiniteError(
+            f"step {step}: loss {loss}, gradient norm {grad_norm}",
+            hint="lower LEARNING_RATE or raise SCHEDULE_WARMUP_FRACTION; earlier checkpoints are whole",
+        )

