@@ -85,7 +85,7 @@ def _in_name(value: str) -> str:
     if _PLAIN.fullmatch(text) and not text.startswith("."):
         return text
     kept = re.sub(r"[^A-Za-z0-9.,+-]+", "-", text)[:24].strip(".-")
-    return f"{kept}~{sha256(value.encode()).hexdigest()[:6]}"
+    return f"{kept}~{sha256(value.encode(errors='surrogatepass')).hexdigest()[:6]}"
 
 
 def _quoted(value: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import os
 import time
 from collections.abc import Sequence
 from typing import TextIO
@@ -97,7 +97,8 @@ class Progress:
         return left_now + num_waiting * (sum(lengths) / len(lengths)) / max(1, len(running))
 
     def _draw(self, line: str) -> None:
-        width = shutil.get_terminal_size().columns - 1
+        # Asked each time, for a window may be resized; 0 is a terminal that does not know.
+        width = (os.get_terminal_size(self._stream.fileno()).columns or 80) - 1
         line = line if len(line) <= width else line[: max(0, width - 1)] + "…"
         if line != self._drawn:
             self._stream.write(f"\r{line}\x1b[K")

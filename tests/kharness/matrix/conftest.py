@@ -1,4 +1,4 @@
-"""A checkout in small: the harness's real scripts and Kconfig files around a model that only pretends to train."""
+"""A checkout in small: the real scripts and Kconfig files around a model that only pretends to train."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,68 +17,68 @@ KCONFIG = """\
 mainmenu "a small checkout"
 
 choice
-	prompt "Model"
-	default MODEL_PRETENDER
+    prompt "Model"
+    default MODEL_PRETENDER
 
 config MODEL_PRETENDER
-	bool "Pretends to train"
+    bool "Pretends to train"
 
 config MODEL_ABSENT
-	bool "Has no train.py"
+    bool "Has no train.py"
 
 endchoice
 
 config MODEL
-	string
-	default "pretender" if MODEL_PRETENDER
-	default "absent" if MODEL_ABSENT
+    string
+    default "pretender" if MODEL_PRETENDER
+    default "absent" if MODEL_ABSENT
 
 choice
-	prompt "Optimizer"
-	default OPTIMIZER_SGD
+    prompt "Optimizer"
+    default OPTIMIZER_SGD
 
 config OPTIMIZER_ADAM
-	bool "Adam"
+    bool "Adam"
 
 config OPTIMIZER_SGD
-	bool "SGD"
+    bool "SGD"
 
 endchoice
 
 config OPTIMIZER
-	string
-	default "adam" if OPTIMIZER_ADAM
-	default "sgd" if OPTIMIZER_SGD
+    string
+    default "adam" if OPTIMIZER_ADAM
+    default "sgd" if OPTIMIZER_SGD
 
 config LEARNING_RATE
-	string "Learning rate"
-	default "0.1" if OPTIMIZER_SGD
-	default "0.003"
-	help
-	  Value: float, 0 < x
+    string "Learning rate"
+    default "0.1" if OPTIMIZER_SGD
+    default "0.003"
+    help
+      Value: float, 0 < x
 
 config ADAM_BETAS
-	string "Betas"
-	default "0.9 0.999"
-	depends on OPTIMIZER_ADAM
-	help
-	  Value: list of 2 floats, 0 <= x < 1
+    string "Betas"
+    default "0.9 0.999"
+    depends on OPTIMIZER_ADAM
+    help
+      Value: list of 2 floats, 0 <= x < 1
 
 config SEED
-	int "Seed"
-	default 1
-	range 0 100
+    int "Seed"
+    default 1
+    range 0 100
 
 config NUM_STEPS
-	int "Steps"
-	default 3
+    int "Steps"
+    default 3
 
 config BEHAVIOUR
-	string "What becomes of the training"
-	default "good"
+    string "What becomes of the training"
+    default "good"
 
 config GPU_MONITOR
-	bool "Sample GPUs"
+    bool "Sample GPUs"
 
 source "lib/monitoring/trackers/Kconfig"
 
@@ -178,8 +178,8 @@ class Checkout:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, root: Path) -> Iterator[Checkout]:
-    yield Checkout(tmp_path / "checkout", root)
+def checkout(tmp_path: Path, root: Path) -> Checkout:
+    return Checkout(tmp_path / "checkout", root)
 
 
 @pytest.fixture

@@ -1,0 +1,252 @@
+"""`make test_matrix` from outside: the script as a process, with a model that can be told to go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+FOUR = ["optimizer-adam_seed-1", "optimizer-adam_seed-2", "optimizer-sgd_seed-1", "optimizer-sgd_seed-2"]
+
+
+def behaviour(what: str) -> str:
+    return f"CONFIG_BEHAVIOUR={what}"
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_matrix_from_nothing_to_its_report(checkout: Any) -> None:
+    code, output = checkout.run("test_matrix")
+    assert code == 0, output
+    lines = output.splitlines()
+    name = checkout.latest.name
+    assert lines[0] == "no .config yet: starting from defconfigs/default"
+    assert lines[1] == f"matrix: 4 runs (OPTIMIZER=sgd|adam SEED=1|2) in results/{name}"
+    assert re.fullmatch(
+        rf"\[1/4\] optimizer-sgd_seed-1: \S*python\S* pretender/train\.py "
+        rf"--run-dir results/{name}/optimizer-sgd_seed-1",
+        lines[2],
+    )
+    assert re.fullmatch(r"  complete: 3 steps in \d+\.\d s, last train_loss 0\.2600", lines[3])
+    assert "sgd        2/2       51.50 ± 0.71" in output
+    assert "trackers: all points delivered" in lines
+    assert lines[-1] == f"summary: results/{name}/summary.md  graphs: results/{name}/graphs/"
+    assert checkout.statuses() == dict.fromkeys(FOUR, "complete")
+    assert 'CONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam SEED=1|2"' in (checkout.root / ".config").read_text()
+
+
+def test_what_a_run_directory_holds(checkout: Any) -> None:
+    checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1")
+    run = checkout.latest / "seed-1"
+    found = {path.name for path in run.iterdir()}
+    assert {".config", "config.py", "run.json", "status.json", "metrics.jsonl", "output.log"} <= found
+    assert "CONFIG_SEED=1\n" in (run / ".config").read_text()
+    assert (run / "output.log").read_text() == f"training with sgd 0.1 in {checkout.root}\n"
+    status = json.loads((run / "status.json").read_text())
+    attempt = status["attempts"][0]
+    assert status["status"] == "complete"
+    assert (attempt["exit_code"], attempt["signal"], attempt["reason"]) == (0, None, None)
+    assert attempt["started"] < attempt["ended"]
+
+
+def test_the_plan_says_what_was_to_run_and_on_what(checkout: Any) -> None:
+    environment = {**os.environ, "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b"}
+    environment |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": os.devnull}
+    for command in (["init", "-q"], ["add", "pretender"], ["commit", "-q", "-m", "x"]):
+        subprocess.run(["git", *command], cwd=checkout.root, check=True, env=environment)
+    revision = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=checkout.root, check=True, capture_output=True, text=True
+    ).stdout.strip()
+    checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=adam|sgd")
+    plan = json.loads((checkout.latest / "matrix.json").read_text())
+    assert plan["axes"] == [{"symbol": "OPTIMIZER", "values": ["adam", "sgd"]}]
+    assert [(cell["name"], cell["values"]) for cell in plan["cells"]] == [
+        ("optimizer-adam", {"OPTIMIZER": "adam"}),
+        ("optimizer-sgd", {"OPTIMIZER": "sgd"}),
+    ]
+    assert plan["git"] == {"revision": revision, "dirty": False, "diff_sha256": None}
+    assert plan["model"] == "pretender"
+    assert plan["versions"]["kconfiglib"] == "14.1.0"
+
+
+def test_the_printed_command_runs_by_hand(checkout: Any) -> None:
+    checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=3")
+    command = json.loads((checkout.latest / "matrix.json").read_text())["cells"][0]["command"]
+    subprocess.run(command, shell=True, cwd=checkout.root, check=True)  # noqa: S602 - it is meant for a shell
+    starts = [r for r in records(checkout.latest / "seed-3") if r["event"] == "start"]
+    assert [(r["attempt"], r["config"]["SEED"]) for r in starts] == [(1, 3), (2, 3)]
+
+
+def test_make_variables_count_for_this_call_only(checkout: Any) -> None:
+    environment = {
+        "KHARNESS_MAKE_VARS": "TRACKER CONFIG_NUM_STEPS",
+        "TRACKER": "none",
+        "CONFIG_NUM_STEPS": "5",
+    }
+    environment |= {"CONFIG_SEED": "99"}  # not on make's command line, so it is nobody's
+    code, output = checkout.run("test_matrix", environment=environment)
+    assert code == 0, output
+    start = records(checkout.latest / FOUR[0])[0]
+    assert (start["config"]["NUM_STEPS"], start["config"]["SEED"]) == (5, 1)
+    assert "CONFIG_NUM_STEPS=3" in (checkout.root / ".config").read_text()
+
+
+def test_refused_cells_are_listed_and_nothing_is_made(checkout: Any) -> None:
+    code, output = checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|lion SEED=1|101")
+    assert (code, output.splitlines()) == (
+        2,
+        [
+            "no .config yet: starting from defconfigs/default",
+            "error: 1 values of MATRIX_AXES are refused",
+            "  OPTIMIZER=lion is not one of adam, sgd (give adam or sgd)",
+            "hint: mend MATRIX_AXES",
+        ],
+    )
+    assert not (checkout.root / "results").exists()
+    assert not (checkout.root / ".config").exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "status", "reason"),
+    [
+        ("crash", "failed", "exit code 1"),
+        ("sigkill", "killed", "signal 9 (SIGKILL)"),
+        ("no-journal", "failed", "exit code 0, but the journal's end record is missing"),
+        ("no-end", "failed", "exit code 0, but the journal's end record is missing"),
+        ("lie", "failed", "ran with other values than asked: LEARNING_RATE=0.5, asked 0.1"),
+    ],
+)
+def test_a_run_that_goes_wrong_takes_no_other_along(
+    checkout: Any, what: str, status: str, reason: str
+) -> None:
+    code, output = checkout.run("test_matrix", behaviour(f"{what}@1"), "CONFIG_MATRIX_AXES=SEED=1|2")
+    name = checkout.latest.name
+    assert code == 3, output
+    assert checkout.statuses() == {"seed-1": status, "seed-2": "complete"}
+    assert f"  {status}: {reason} (" in output
+    assert f"see results/{name}/seed-1/output.log" in output
+    assert f"not complete, in no mean: 1 of 2\n  seed-1: {status} ({reason})\n" in output
+    assert "pretender  1/2" in output
+    summary = json.loads((checkout.latest / "summary.json").read_text())
+    assert summary["num_runs"] == {status: 1, "complete": 1}
+
+
+def test_a_crash_shows_the_end_of_its_output(checkout: Any) -> None:
+    _, output = checkout.run("test_matrix", behaviour("crash"), "CONFIG_MATRIX_AXES=SEED=1")
+    assert "  | RuntimeError: the loss is a banana\n" in output
+
+
+def test_ctrl_c_saves_and_reports_what_is_there(
+    checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    process = checkout.start("test_matrix", behaviour("hang@2"), "CONFIG_MATRIX_AXES=SEED=1|2|3")
+    run = checkout.root / "results" / "latest" / "seed-2" / "metrics.jsonl"
+    wait_until(lambda: run.exists() and '"step"' in run.read_text())
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert checkout.statuses() == {"seed-1": "complete", "seed-2": "interrupted", "seed-3": "pending"}
+    assert (
+        "SIGINT: stopping after the current step, with everything saved; once more kills at once\n" in output
+    )
+    assert "  interrupted: stopped on request after step 1 (" in output
+    assert "  seed-2: interrupted (stopped on request after step 1)\n  seed-3: pending\n" in output
+    assert "pretender  1/3" in output
+    assert records(checkout.latest / "seed-2")[-1]["status"] == "interrupted"
+    assert (checkout.latest / "output.log").exists() is False
+    assert (checkout.latest / "seed-2" / "output.log").read_text().endswith("saving\n")
+
+
+def test_a_second_ctrl_c_kills(checkout: Any, wait_until: Callable[[Callable[[], bool]], None]) -> None:
+    process = checkout.start("test_matrix", behaviour("deaf@1"), "CONFIG_MATRIX_AXES=SEED=1|2")
+    run = checkout.root / "results" / "latest" / "seed-1" / "metrics.jsonl"
+    wait_until(lambda: run.exists() and '"step"' in run.read_text())
+    process.send_signal(signal.SIGINT)
+    for line in process.stdout:
+        if line.startswith("SIGINT"):
+            break
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert checkout.statuses() == {"seed-1": "killed", "seed-2": "pending"}
+    assert "killing what runs\n" in output
+
+
+def test_runs_die_with_a_runner_that_is_killed(
+    checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    process = checkout.start("test_matrix", behaviour("deaf"), "CONFIG_MATRIX_AXES=SEED=1")
+    status = checkout.root / "results" / "latest" / "seed-1" / "status.json"
+    wait_until(lambda: status.exists() and '"running"' in status.read_text())
+    pid = json.loads(status.read_text())["attempts"][0]["pid"]
+    training = psutil.Process(pid)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not training.is_running() or training.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_matrices_started_together_share_no_directory(checkout: Any) -> None:
+    processes = [checkout.start("test_matrix", "CONFIG_MATRIX_AXES=SEED=1") for _ in range(4)]
+    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4, outputs
+    matrices = [path for path in (checkout.root / "results").iterdir() if not path.is_symlink()]
+    assert len(matrices) == 4
+    names = {json.loads((path / "seed-1" / "run.json").read_text())["tracking"]["name"] for path in matrices}
+    assert len(names) == 4
+    assert checkout.latest in matrices
+
+
+def test_points_that_did_not_arrive_are_named_with_the_way_to_send_them(checkout: Any) -> None:
+    code, output = checkout.run("test_matrix", behaviour("no-agent"), "CONFIG_MATRIX_AXES=SEED=1")
+    run = f"results/{checkout.latest.name}/seed-1"
+    assert code == 0, output
+    assert f"warning: {run}: csv lacks 6 records; later: make sync RUN={run}\n" in output
+
+
+def test_results_go_to_the_output_directory(checkout: Any, tmp_path: Path) -> None:
+    code, output = checkout.run("test_matrix", f"O={tmp_path / 'out'}", "CONFIG_MATRIX_AXES=SEED=1")
+    assert code == 0, output
+    assert (tmp_path / "out" / ".config").exists()
+    assert (tmp_path / "out" / "results" / "latest" / "seed-1" / "status.json").exists()
+    assert not (checkout.root / "results").exists()
+
+
+def test_a_results_folder_that_is_a_file_is_refused(checkout: Any) -> None:
+    (checkout.root / "results").write_text("")
+    code, output = checkout.run("test_matrix")
+    assert code == 2
+    assert "error: " in output
+    assert "Traceback" not in output
+
+
+def test_summary_and_graphs_again_are_the_same(checkout: Any) -> None:
+    checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam")
+    files = [*checkout.latest.glob("summary.*"), *(checkout.latest / "graphs").iterdir()]
+    before = {path.name: path.read_bytes() for path in files}
+    assert len(before) == 9
+    assert checkout.run("graphs")[0] == 0
+    code, output = checkout.run("summary", f"RUN={checkout.latest}")
+    assert code == 0
+    assert "sgd        1/1" in output
+    assert {path.name: path.read_bytes() for path in files} == before
+
+
+@pytest.mark.parametrize("script", ["summary", "graphs"])
+def test_a_report_of_nothing_is_refused(checkout: Any, script: str) -> None:
+    code, output = checkout.run(script)
+    assert (code, output) == (
+        2,
+        "error: results/latest does not exist\nhint: run `make test_matrix` first, or say RUN=dir\n",
+    )
+    code, output = checkout.run(script, "RUN=nowhere")
+    assert (code, output.splitlines()[0]) == (2, f"error: {checkout.root}/nowhere does not exist")

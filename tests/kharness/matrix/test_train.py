@@ -1,0 +1,82 @@
+"""`make train` from outside: one run in a directory of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def test_a_training_in_a_directory_of_its_own(checkout: Any) -> None:
+    code, output = checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine", "CONFIG_NUM_STEPS=5")
+    assert code == 0, output
+    lines = output.splitlines()
+    assert lines[0] == "no .config yet: starting from defconfigs/default"
+    assert lines[1] == "run: results/mine"
+    assert lines[2].endswith("pretender/train.py --run-dir results/mine")
+    assert lines[3:] == [
+        f"training with sgd 0.1 in {checkout.root}",
+        "trackers: all points delivered",
+        "run: results/mine  graphs: make graphs RUN=results/mine",
+    ]
+    status = json.loads((checkout.root / "results/mine/status.json").read_text())
+    assert status["status"] == "complete"
+    assert "CONFIG_NUM_STEPS=3" in (checkout.root / ".config").read_text()
+    assert checkout.latest.name == "mine"
+
+
+def test_a_name_that_is_taken_gets_a_number_in_the_tracker_too(checkout: Any) -> None:
+    for _ in range(2):
+        checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
+    run = json.loads((checkout.root / "results/mine_2/run.json").read_text())
+    assert run["tracking"]["name"] == "mine_2"
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "said"),
+    [
+        ("crash", 1, "failed: exit code 1"),
+        ("sigkill", 137, "killed: signal 9 (SIGKILL)"),
+        ("lie", 3, "failed: ran with other values than asked: LEARNING_RATE=0.5, asked 0.1"),
+    ],
+)
+def test_the_exit_code_is_that_of_the_training(checkout: Any, what: str, code: int, said: str) -> None:
+    got, output = checkout.run("train", f"CONFIG_BEHAVIOUR={what}")
+    assert (got, said in output.splitlines()) == (code, True), output
+
+
+def test_ctrl_c_is_passed_on_and_the_training_saves(
+    checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    process = checkout.start("train", "CONFIG_BEHAVIOUR=hang", "CONFIG_TRACKER_RUN_NAME=mine")
+    journal = checkout.root / "results/mine/metrics.jsonl"
+    wait_until(lambda: journal.exists() and '"step"' in journal.read_text())
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 75, output
+    assert "saving\n" in output
+    assert "interrupted: stopped on request after step 1\n" in output
+
+
+def test_a_wrong_name_for_the_run_is_refused(checkout: Any) -> None:
+    code, output = checkout.run("train", "CONFIG_TRACKER_RUN_NAME=a/b")
+    assert code == 2
+    assert not (checkout.root / "results").exists()
+    assert output.splitlines()[1:] == [
+        "error: TRACKER_RUN_NAME: 'a/b' cannot be the name of a folder",
+        "hint: give CONFIG_TRACKER_RUN_NAME=name",
+    ]
+
+
+def test_the_output_is_passed_on_while_it_is_printed(checkout: Any) -> None:
+    process = checkout.start("train", "CONFIG_BEHAVIOUR=hang")
+    for line in process.stdout:
+        if line.startswith("training with"):
+            break
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 75
