@@ -81,6 +81,8 @@ def _option(tree: Tree, symbol: Any) -> Option:
         defaults.append((value_of[choice.syms[0].name], tree.kconf.y))
     else:
         defaults = [(_default(tree, value), c) for value, c in node.orig_defaults]
+        if tree.type_of(symbol) == "bool" and not symbol.choice:
+            defaults.append(("n", tree.kconf.y))
     return Option(
         name=symbol.name,
         type=tree.type_of(symbol),

@@ -197,14 +197,15 @@ def configdiff(request: Request) -> None:
 
 
 def _start(request: Request) -> tuple[str, Layer]:
-    """What `.config` asks for, less the symbols that are gone from the tree, each said."""
+    """What `.config` asks for, in words and as a layer, less the symbols gone from the tree, each said."""
     if not (request.directory / CONFIG).exists():
-        return CONFIG, starting_layer(request.tree, request.directory)
+        preset = find_preset(request.tree.root, DEFAULT)
+        return request.tree.shown(preset), starting_layer(request.tree, request.directory)
     dropped: list[str] = []
     base = request.tree.base(request.directory, dropped=dropped)
     for name in dropped:
         print(f"note: {name} is gone from the option tree and dropped")
-    return CONFIG, base
+    return "as before", base
 
 
 def _list_new(request: Request, *, with_help: bool) -> None:

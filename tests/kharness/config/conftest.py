@@ -1,4 +1,4 @@
-"""A checkout to configure in: the real option tree and presets, copied, with the real command beside them."""
+"""A checkout to configure in: a sample option tree with presets, and the real command beside them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(scope="session")
 def tree(root: Path) -> Tree:
-    """The shipped option tree."""
-    return Tree.load(root)
+    """The option tree of the sample checkout, which stays as it is when the shipped one grows."""
+    return Tree.load(root / "tests" / "data" / "checkout")
 
 
 @pytest.fixture
@@ -37,14 +37,11 @@ def make_tree(tmp_path: Path) -> Callable[[str], Tree]:
 
 @pytest.fixture
 def checkout(root: Path, tmp_path: Path) -> Path:
-    """A folder with the shipped Kconfig files, presets and configuration script, and no `.config`."""
+    """A copy of the sample checkout with the real configuration script, and no `.config`."""
     copy = tmp_path / "checkout"
-    shipped = [*root.glob("Kconfig"), *root.glob("*/Kconfig"), *root.glob("lib/**/Kconfig")]
-    shipped += [*root.glob("defconfigs/*"), *root.glob("*/defconfigs/*"), root / "scripts" / "kconfig.py"]
-    for file in shipped:
-        target = copy / file.relative_to(root)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, target)
+    shutil.copytree(root / "tests" / "data" / "checkout", copy)
+    (copy / "scripts").mkdir()
+    shutil.copy(root / "scripts" / "kconfig.py", copy / "scripts")
     return copy
 
 

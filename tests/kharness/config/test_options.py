@@ -1,0 +1,130 @@
+"""A training script's flags and typed options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kharness.config import options
+from kharness.config.errors import ConfigError
+from kharness.config.generate import write_config
+from kharness.config.options import Options
+from kharness.config.project_name import checksum
+from kharness.config.tree import Origin, Tree
+
+
+def parse(checkout: Path, *argv: str) -> Options:
+    found, _ = options.parse(argv, root=checkout, model="lenet5", prog="lenet5/train.py", description="x")
+    return found
+
+
+def test_flags_are_the_symbols_by_another_door(checkout: Path) -> None:
+    found = parse(
+        checkout,
+        *("--optimizer", "adam", "--dataset", "mnist", "--tracker", "wandb,trackio", "--learning-rate=1e-3"),
+        *("--tracker-project", "my-experiments", "--tracker-run-name", "experiment-1", "--no-channels-last"),
+    )
+    assert (found.OPTIMIZER, found.DATASET, found.LEARNING_RATE) == ("adam", "mnist", 0.001)
+    assert (found.ENABLE_WANDB, found.ENABLE_TRACKIO, found.ENABLE_TENSORBOARD) == (True, True, False)
+    assert (found.TRACKER_PROJECT, found.TRACKER_RUN_NAME) == ("my-experiments", "experiment-1")
+    assert (found.CHANNELS_LAST, found.OPTIMIZER_ADAM_BETAS) == (False, [0.9, 0.999])
+    assert found.resolved.origins["LEARNING_RATE"] == Origin("flag", "--learning-rate 1e-3")
+    assert found.resolved.origins["CHANNELS_LAST"] == Origin("flag", "--no-channels-last")
+
+
+def test_option_out_of_reach_names_its_unmet_dependency(checkout: Path) -> None:
+    found = parse(checkout, "--optimizer", "adam")
+    with pytest.raises(AttributeError) as caught:
+        _ = found.OPTIMIZER_SGD_MOMENTUM
+    assert str(caught.value) == "OPTIMIZER_SGD_MOMENTUM has no value: needs OPTIMIZER_SGD=y, which is n"
+    with pytest.raises(AttributeError, match="LERNING_RATE has no value: there is no such symbol"):
+        _ = found.LERNING_RATE
+
+
+def test_project_is_expanded_and_run_name_is_not(checkout: Path) -> None:
+    found = parse(checkout)
+    names = (found.TRACKER_PROJECT, found.TRACKER_RUN_NAME)
+    assert names == (f"lenet5-{checksum(checkout)}", "{model}_{optimizer}_{timestamp}")
+
+
+def test_base_is_the_defaults_without_a_config(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(checkout, "--seed", "4").SEED == 4
+    assert capsys.readouterr().out == (
+        "configuration: the defaults of lenet5 (there is no .config), then flags\n"
+    )
+
+
+def test_base_is_the_config_of_the_checkout(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tree = Tree.load(checkout)
+    adamw = tree.assignments("OPTIMIZER", "adamw", Origin("make variable", "CONFIG_OPTIMIZER=adamw"))
+    write_config(tree.resolve(adamw), checkout, root=checkout)
+    assert parse(checkout).OPTIMIZER == "adamw"
+    assert capsys.readouterr().out == "configuration: .config\n"
+
+
+def test_per_optimizer_default_follows_the_flag(checkout: Path) -> None:
+    tree = Tree.load(checkout)
+    write_config(tree.resolve([]), checkout, root=checkout)
+    assert (parse(checkout).LEARNING_RATE, parse(checkout, "--optimizer", "adam").LEARNING_RATE) == (
+        0.1,
+        0.003,
+    )
+
+
+def test_base_is_the_run_directory_if_one_is_named(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = Tree.load(checkout)
+    run = tmp_path / "run"
+    cell = tree.assignments("SEED", "7", Origin("matrix axis", "SEED=6|7"))
+    write_config(tree.resolve(cell), run, root=checkout)
+    found, arguments = options.parse(
+        ["--run-dir", str(run)], root=checkout, model="lenet5", prog="lenet5/train.py", description="x"
+    )
+    assert (found.SEED, arguments.run_dir) == (7, run)
+    assert found.resolved.origins["SEED"] == Origin("matrix axis", "SEED=6|7")
+    assert capsys.readouterr().out == f"configuration: {run}/.config\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--optimizer", "adamx"], "--optimizer adamx: OPTIMIZER=adamx is not one of adam, adamw, sgd"),
+        (["--tracker", "wandbx"], "--tracker wandbx: TRACKER=wandbx: no tracker is called wandbx"),
+        (["--batch-size", "0"], "--batch-size 0: BATCH_SIZE=0 is outside 1..65536"),
+        (["--seed", "1", "--seed", "2"], "--seed 2: SEED=2 contradicts SEED=1 (--seed 1)"),
+        (
+            ["--optimizer-adam-eps", "1e-3"],
+            "--optimizer-adam-eps 1e-3: OPTIMIZER_ADAM_EPS=1e-3 has no effect: "
+            "needs OPTIMIZER_ADAM=y, which is n",
+        ),
+        (["--optimiser", "adam"], "unrecognized arguments: --optimiser adam"),
+        (["--opt", "adam"], "unrecognized arguments: --opt adam"),
+        (["--run-dir", "nowhere"], "nowhere/.config: no such file or directory"),
+    ],
+)
+def test_flag_is_refused(checkout: Path, argv: list[str], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(checkout, *argv)
+    assert str(caught.value) == message
+
+
+def test_help_groups_flags_by_menu_with_help_type_and_default(
+    checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as caught:
+        parse(checkout, "--help")
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "\nTraining: AdamW options:\n  --optimizer-adamw-betas BETAS\n" in text
+    assert (
+        "  --batch-size SIZE     Batch size. Images (or sequences) per optimiser step. "
+        "(int, 1 to 65536; default 64)\n"
+    ) in text
+    assert (
+        "  --optimizer OPTIMIZER\n                        Optimizer. (one of adam, adamw, sgd; default sgd)\n"
+        in text
+    )
+    assert "default 0.1 if OPTIMIZER_SGD, else 0.003)" in text

@@ -1,0 +1,54 @@
+"""Every shipped preset resolves to exactly what it asks for, and asks for nothing that is so anyway."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kharness.config.generate import config_py
+from kharness.config.presets import find_preset, preset_files
+from kharness.config.tree import Tree
+
+ROOT = Path(__file__).resolve().parent.parent
+PRESETS = preset_files(ROOT)
+
+
+@pytest.fixture(scope="module")
+def tree() -> Tree:
+    return Tree.load(ROOT)
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.name)
+def test_preset_takes_effect_whole(preset: Path, tree: Tree) -> None:
+    layer = tree.read(preset, "preset")
+    resolved = tree.resolve(layer)
+    assert (resolved.asked, resolved.set_aside) == (layer, [])
+    assert [(a.symbol, tree.current(a.symbol)) for a in layer] == [(a.symbol, a.value) for a in layer]
+    compile(config_py(resolved, ROOT), "config.py", "exec")
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.name)
+def test_preset_is_minimal_and_in_menu_order(preset: Path, tree: Tree) -> None:
+    lines = [line for line in preset.read_text().splitlines() if line and not line.startswith("# ")]
+    minimal = tree.resolve(tree.read(preset, "preset")).minimal.splitlines()
+    assert [line for line in minimal if not line.endswith(" is not set")] == lines
+    unset = [line for line in minimal if line.endswith(" is not set")]
+    assert all(line in preset.read_text().splitlines() for line in unset)
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.name)
+def test_preset_keeps_a_tracker_list_put_on_top(preset: Path, tree: Tree) -> None:
+    from kharness.config.tree import Origin
+
+    both = tree.assignments("TRACKER", "both", Origin("make variable", "TRACKER=both"))
+    values = tree.resolve(tree.read(preset, "preset"), both).values
+    assert (values["ENABLE_TRACKIO"], values["ENABLE_WANDB"], values["ENABLE_TENSORBOARD"]) == (
+        True,
+        True,
+        False,
+    )
+
+
+def test_preset_names_are_unique_and_found_by_name() -> None:
+    assert [find_preset(ROOT, path.name) for path in PRESETS] == PRESETS
