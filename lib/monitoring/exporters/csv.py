@@ -1,7 +1,7 @@
 """metrics.csv: the journal as one wide table, for spreadsheets and data frames.
 
-One row a record. The columns are the envelope, then every text and every point (see records.points) in the
-order of their first appearance; a cell is empty where the record has no such value. A line break in a text
+One row a record. The columns are the envelope, then texts and points (see records.points) in the order of
+their first appearance; a cell is empty where the record has no such value. A line break in a text
 is written as backslash and n, so that a row is always one line.
 """
 
