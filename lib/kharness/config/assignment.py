@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kharness.config.dotconfig import parse_lines
 from kharness.config.values import Value
 
 
@@ -52,6 +53,10 @@ class Resolved:
     """For every symbol in `values`."""
     set_aside: Layer
     """Assignments that a later layer made pointless by changing what they depend on."""
+
+    def beyond_defaults(self) -> set[str]:
+        """The symbols of `minimal`."""
+        return {line.symbol for line in parse_lines(self.minimal, "")}
 
 
 def origin_text(origin: Origin) -> str:

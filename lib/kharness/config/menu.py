@@ -11,6 +11,7 @@ from typing import Any
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config, write_file
+from kharness.config.record import read_record
 from kharness.config.tree import CONFIG, Tree
 
 ORIGIN = Origin("menuconfig")
@@ -91,10 +92,17 @@ class _Session:
 
     def _resolved(self, filename: str) -> Resolved:
         """What the menu holds now, checked like any other layer, with earlier origins kept."""
-        before = {} if isinstance(self._base, ConfigError) else {(a.symbol, a.value): a for a in self._base}
+        mended = isinstance(self._base, ConfigError)
+        known = read_record(self._path.parent).asked if isinstance(self._base, ConfigError) else self._base
+        before = {(a.symbol, a.value): a for a in known}
         asked = [before.get((s, v), Assignment(s, v, ORIGIN)) for s, v in self._tree.set_by_user()]
         try:
             resolved = self._tree.resolve(asked)
+            if mended:
+                # Every line of the file was set; what is as by default is not kept as asked for.
+                needed = resolved.beyond_defaults()
+                asked = [a for a in asked if a.symbol in needed or (a.symbol, a.value) in before]
+                resolved = self._tree.resolve(asked)
         except ConfigError as error:
             raise _shown_by_menu(filename, error) from error
         finally:

@@ -131,7 +131,7 @@ class Tree:
         self._settle([*untouched, *edited])
         resolved = self.resolve(edited, yielding=untouched)
         self._check_follows(follows, shown)
-        needed = {line.symbol for line in dotconfig.parse_lines(resolved.minimal, shown)}
+        needed = resolved.beyond_defaults()
         before = {(a.symbol, a.value): a for a in record.asked}
         kept = (before.get((a.symbol, a.value), a) for a in resolved.asked)
         return [a for a in kept if a.symbol in needed or (a.symbol, a.value) in before]

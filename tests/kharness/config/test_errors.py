@@ -1,0 +1,64 @@
+"""The one place where an error becomes lines on the terminal and an exit code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(body: str) -> tuple[int, str]:
+    code = f"""
+from kharness.config.errors import ConfigError, KharnessError, run_command
+
+class CellFailed(KharnessError):
+    exit_code = 3
+
+class Foreign(Exception):
+    hint = "try this"
+
+def main(argv):
+    {body}
+
+run_command(main)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return result.returncode, result.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "stderr"),
+    [
+        ("return None", 0, ""),
+        ("return 75", 75, ""),
+        ("raise ConfigError('x is wrong', hint='do y')", 2, "error: x is wrong\nhint: do y\n"),
+        ("raise ConfigError('x is wrong')", 2, "error: x is wrong\n"),
+        ("raise CellFailed('one cell failed', hint='see log')", 3, "error: one cell failed\nhint: see log\n"),
+        ("raise Foreign('elsewhere')", 2, "error: elsewhere\nhint: try this\n"),
+        ("raise KeyboardInterrupt", 130, ""),
+    ],
+)
+def test_command_ends_with(body: str, code: int, stderr: str) -> None:
+    assert run(body) == (code, stderr)
+
+
+def test_bug_keeps_its_traceback() -> None:
+    code, stderr = run("raise ValueError('a bug')")
+    assert code == 1
+    assert stderr.startswith("Traceback (most recent call last):\n")
+    assert stderr.endswith("ValueError: a bug\n")
+
+
+def test_reader_that_leaves_early_is_no_error() -> None:
+    command = f'{sys.executable} -c "$CODE" | head -1'
+    body = "print(chr(10).join(['line'] * 100000))"
+    code = f"from kharness.config.errors import run_command\nrun_command(lambda argv: {body})"
+    result = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        env={"CODE": code},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "line\n", "")
