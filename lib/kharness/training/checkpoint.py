@@ -190,15 +190,23 @@ def newest_whole(directory: Path) -> tuple[dict[str, Any] | None, list[Checkpoin
 
 
 class _HashingFile:
-    """Hashes what is written, so that a large checkpoint is neither held in memory nor read again."""
+    """Hashes what is written, so that a large checkpoint is neither held in memory nor read again.
+
+    torch replaces the error of a write by a RuntimeError of its own, so it is kept here.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.sha256 = hashlib.sha256()
+        self.error: OSError | None = None
 
     def write(self, data: bytes) -> int:
         self.sha256.update(data)
-        return self._file.write(data)
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
 
     def flush(self) -> None:
         self._file.flush()
@@ -209,7 +217,12 @@ def _write(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
     try:
         with temporary.open("wb") as file:
             hashing = _HashingFile(file)
-            torch.save(dict(state), cast(IO[bytes], hashing))
+            try:
+                torch.save(dict(state), cast(IO[bytes], hashing))
+            except RuntimeError:
+                if hashing.error is None:
+                    raise
+                raise hashing.error from None
             file.flush()
             os.fsync(file.fileno())
         path = directory / f"{stem}-{hashing.sha256.hexdigest()[:16]}.pt"

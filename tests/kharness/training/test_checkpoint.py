@@ -1,0 +1,292 @@
+"""Checkpoints: whole or not there, verified, and enough to go on bit for bit."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from kharness.training.checkpoint import (
+    Best,
+    Checkpoints,
+    checkpoint_files,
+    load,
+    newest_whole,
+    restore,
+    training_state,
+)
+from kharness.training.data import Batches
+from kharness.training.errors import CheckpointError
+from kharness.training.schedules import Schedule, set_learning_rate
+from kharness.training.seeds import seed_everything
+
+
+class Session:
+    """A training small enough to compare bit for bit, which uses every generator."""
+
+    def __init__(self, *, outputs: int = 2) -> None:
+        seed_everything(3)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, outputs))
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), fused=True)
+        self.schedule = Schedule("onecycle", 0.05, 12, 0.3)
+        self.batches = Batches(20, 6, seed=3, device=torch.device("cpu"))
+        self.data = torch.randn(20, 4)
+        self.step = 0
+        self.losses: list[float] = []
+
+    def advance(self, steps: int) -> None:
+        until = self.step + steps
+        while self.step < until:
+            for indices in self.batches.rest_of_epoch():
+                set_learning_rate(self.optimizer, self.schedule(self.step))
+                batch = self.data[indices] * (random.random() + float(np.random.rand()))
+                loss = self.model(batch).square().mean()
+                self.optimizer.zero_grad()
+                loss.backward()
+                self.optimizer.step()
+                self.losses.append(loss.item())
+                self.step += 1
+                if self.step == until:
+                    break
+
+    def state(self) -> dict[str, object]:
+        return training_state(
+            model=self.model,
+            optimizer=self.optimizer,
+            schedule=self.schedule,
+            batches=self.batches,
+            journal_seq=41,
+            attempt=2,
+            config={"SEED": 3, "LEARNING_RATE": 0.05, "BETAS": [0.9, 0.999], "NAME": "x"},
+            progress={"loss_sum": torch.tensor(1.5)},
+        )
+
+
+@pytest.mark.parametrize("saved_after", [1, 4, 7])
+def test_restored_training_goes_on_bit_for_bit(tmp_path: Path, saved_after: int) -> None:
+    whole = Session()
+    whole.advance(12)
+
+    begun = Session()
+    begun.advance(saved_after)
+    path = Checkpoints(tmp_path, every=1).save(saved_after, begun.state())
+
+    resumed = Session()
+    random.seed(99)
+    resumed.step = restore(
+        load(path), model=resumed.model, optimizer=resumed.optimizer, batches=resumed.batches
+    )
+    resumed.advance(12 - saved_after)
+
+    assert begun.losses + resumed.losses == whole.losses
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name])
+    for kept, again in zip(
+        whole.optimizer.state_dict()["state"].values(),
+        resumed.optimizer.state_dict()["state"].values(),
+        strict=True,
+    ):
+        assert all(torch.equal(kept[key], again[key]) for key in kept)
+
+
+def test_file_holds_everything_and_torch_reads_it_as_it_is(tmp_path: Path) -> None:
+    session = Session()
+    session.advance(5)
+    path = Checkpoints(tmp_path, every=1).save(5, session.state())
+    state = torch.load(path, weights_only=True)
+    assert state.keys() == {
+        *("format", "global_step", "best", "model", "optimizer", "schedule", "data", "rng"),
+        *("journal_seq", "attempt", "config", "progress"),
+    }
+    assert {key: state[key] for key in ("format", "global_step", "best", "schedule", "data")} == {
+        "format": 1,
+        "global_step": 5,
+        "best": None,
+        "schedule": {"name": "onecycle", "peak": 0.05, "num_steps": 12, "warmup_fraction": 0.3},
+        "data": {"epoch": 1, "position": 1},
+    }
+    assert (state["journal_seq"], state["attempt"]) == (41, 2)
+    assert state["config"] == {"SEED": 3, "LEARNING_RATE": 0.05, "BETAS": [0.9, 0.999], "NAME": "x"}
+
+
+def saved(directory: Path, *steps: int, every: int = 1, keep: int = 2) -> list[Path]:
+    checkpoints = Checkpoints(directory, every=every, keep=keep)
+    return [checkpoints.save(step, {"weights": torch.arange(1000) + step}) for step in steps]
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_one_flipped_bit_is_found(tmp_path: Path) -> None:
+    (path,) = saved(tmp_path, 1)
+    damage(path)
+    with pytest.raises(CheckpointError, match=r"is damaged: its SHA-256 begins with [0-9a-f]{16}$") as caught:
+        load(path)
+    assert caught.value.hint == "take the checkpoint before it"
+
+
+def test_truncated_file_is_found(tmp_path: Path) -> None:
+    (path,) = saved(tmp_path, 1)
+    os.truncate(path, 100)
+    with pytest.raises(CheckpointError, match="is damaged"):
+        load(path)
+
+
+def test_file_without_its_hash_is_refused(tmp_path: Path) -> None:
+    (path,) = saved(tmp_path, 1)
+    renamed = path.rename(tmp_path / "mine.pt")
+    with pytest.raises(CheckpointError, match="is not named like a checkpoint"):
+        load(renamed)
+
+
+def test_newest_whole_passes_over_the_broken_and_reports_them(tmp_path: Path) -> None:
+    older, newer = saved(tmp_path, 5, 10)
+    damage(newer)
+    state, broken = newest_whole(tmp_path)
+    assert state is not None
+    assert state["global_step"] == 5
+    assert [str(error).partition(" is")[0] for error in broken] == [str(newer)]
+    damage(older)
+    state, broken = newest_whole(tmp_path)
+    assert state is None
+    assert len(broken) == 2
+
+
+def test_nothing_there_is_nothing_whole(tmp_path: Path) -> None:
+    assert newest_whole(tmp_path / "checkpoints") == (None, [])
+
+
+def test_only_the_newest_are_kept_and_the_best(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, every=1, keep=2)
+    for step, val_loss in enumerate([0.9, 0.4, 0.6, 0.5], start=1):
+        best = checkpoints.improves(val_loss, step=step)
+        checkpoints.save(step, {"weights": torch.ones(3) * step}, best=best)
+    assert [load(path)["global_step"] for path in checkpoint_files(tmp_path, "step")] == [4, 3]
+    (best_file,) = checkpoint_files(tmp_path, "best")
+    assert load(best_file)["weights"].tolist() == [2.0, 2.0, 2.0]
+    assert load(checkpoint_files(tmp_path, "step")[0])["best"] == {"val_loss": 0.4, "global_step": 2}
+
+
+def test_best_is_compared_before_it_is_remembered(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, every=1)
+    losses = [0.5, 0.5, 0.6, float("nan"), 0.4, float("inf")]
+    assert [checkpoints.improves(loss, step=i) for i, loss in enumerate(losses)] == [
+        *(True, False, False, False, True, False)
+    ]
+    assert checkpoints.best == Best(0.4, 4)
+
+
+def test_every_says_which_epochs_are_due(tmp_path: Path) -> None:
+    assert [Checkpoints(tmp_path, every=2).is_due(epoch) for epoch in (1, 2, 3, 4)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert [Checkpoints(tmp_path, every=0).is_due(epoch) for epoch in (1, 2)] == [False, False]
+
+
+def test_state_of_another_model_is_refused(tmp_path: Path) -> None:
+    session, other = Session(), Session(outputs=3)
+    path = Checkpoints(tmp_path, every=1).save(0, session.state())
+    with pytest.raises(
+        CheckpointError, match=r"^the checkpoint does not fit this training: Error.* Sequential$"
+    ):
+        restore(load(path), model=other.model, optimizer=other.optimizer, batches=other.batches)
+
+
+def test_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("in the way")
+    with pytest.raises(
+        CheckpointError, match="the checkpoint of step 3 cannot be written: file exists"
+    ) as caught:
+        saved(tmp_path / "checkpoints", 3)
+    assert caught.value.hint == "free some space; the checkpoints before it are whole"
+
+
+FULL_DISK = """
+import resource, signal, sys, torch
+from pathlib import Path
+from kharness.training.checkpoint import Checkpoints
+from kharness.training.errors import CheckpointError
+
+checkpoints = Checkpoints(Path(sys.argv[1]), every=1)
+checkpoints.save(1, {"weights": torch.zeros(1000)})
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    checkpoints.save(2, {"weights": torch.zeros(1_000_000)})
+except CheckpointError as error:
+    print(error)
+"""
+
+
+def test_file_that_finds_no_room_leaves_the_earlier_ones(tmp_path: Path) -> None:
+    """A limit on the file size stands for a disk that fills in the middle of a checkpoint."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{tmp_path}: the checkpoint of step 2 cannot be written: file too large\n"
+    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["step"]
+    state, broken = newest_whole(tmp_path)
+    assert state is not None
+    assert (state["global_step"], broken) == (1, [])
+
+
+SAVED_AND_KILLED = """
+import itertools, os, random, signal, sys, time, torch
+from pathlib import Path
+from kharness.training.checkpoint import Checkpoints
+
+def save_for_ever(directory, out):
+    checkpoints = Checkpoints(directory, every=1)
+    for step in itertools.count():
+        checkpoints.improves(1 / (step + 1), step=step)
+        checkpoints.save(step, {"weights": torch.full((50_000,), float(step))}, best=True)
+        os.write(out, b"%d\\n" % step)
+
+chance = random.Random(1998)
+for moment in range(20):
+    # forked, to import torch once; this process runs no tensor operation, which a child would not survive
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        save_for_ever(Path(sys.argv[1], str(moment)), writer)
+    os.close(writer)
+    first = os.read(reader, 100)
+    time.sleep(chance.random() * 0.03)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    completed = first
+    while more := os.read(reader, 65536):
+        completed += more
+    print(completed.split()[-1].decode())
+"""
+
+
+def test_sigkill_at_any_moment_leaves_whole_checkpoints_only(tmp_path: Path) -> None:
+    """Twenty kills: every final name verifies, no completed save is lost, and the next save cleans up."""
+    command = [sys.executable, "-c", SAVED_AND_KILLED, tmp_path]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    completed = [int(line) for line in done.stdout.split()]
+    assert len(completed) == 20
+    for moment, last in enumerate(completed):
+        directory = tmp_path / str(moment)
+        steps, bests = checkpoint_files(directory, "step"), checkpoint_files(directory, "best")
+        states = [load(path) for path in (*steps, *bests)]
+        assert all(state["weights"].eq(state["global_step"]).all() for state in states)
+        assert states[0]["global_step"] >= last
+        assert load(bests[0])["global_step"] >= last
+        saved(directory, states[0]["global_step"] + 1)
+        assert list(directory.glob(".*")) == []

@@ -1,0 +1,89 @@
+"""Signals only ask to stop, and a number that is none stops the training before the optimiser step."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+
+import pytest
+import torch
+
+from kharness.training.errors import NonFiniteError
+from kharness.training.guard import FiniteWatch, StopOnSignal
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_signal_asks_to_stop_and_handlers_come_back(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(number)
+    with StopOnSignal() as stop:
+        assert stop.requested == ""
+        os.kill(os.getpid(), number)
+        assert stop.requested == number.name
+    assert signal.getsignal(number) is before
+    assert capfd.readouterr().err == f"\n{number.name}: stopping after this step\n"
+
+
+def test_second_ctrl_c_ends_at_once() -> None:
+    with StopOnSignal():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_second_sigterm_still_only_asks() -> None:
+    with StopOnSignal() as stop:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.requested == "SIGTERM"
+
+
+def test_finite_values_come_back_as_numbers() -> None:
+    watch = FiniteWatch(record=pytest.fail)
+    assert watch.look(1, torch.tensor(0.5), torch.tensor(2.0)) == (0.5, 2.0)
+    watch.wait()
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm", "message"),
+    [
+        (math.nan, 1.0, "step 7: loss nan, gradient norm 1.0"),
+        (math.inf, 1.0, "step 7: loss inf, gradient norm 1.0"),
+        (0.5, math.inf, "step 7: loss 0.5, gradient norm inf"),
+    ],
+)
+def test_non_finite_value_is_recorded_and_raises(loss: float, norm: float, message: str) -> None:
+    recorded: list[tuple[int, float, float]] = []
+    watch = FiniteWatch(
+        record=lambda step, train_loss, grad_norm: recorded.append((step, train_loss, grad_norm))
+    )
+    with pytest.raises(NonFiniteError) as caught:
+        watch.look(7, torch.tensor(loss), torch.tensor(norm))
+    assert str(caught.value) == message
+    assert caught.value.exit_code == 65
+    assert repr(recorded) == repr([(7, loss, norm)])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is visible")
+def test_gpu_values_are_looked_at_without_waiting() -> None:
+    recorded: list[int] = []
+    watch = FiniteWatch(record=lambda step, **values: recorded.append(step))
+    bad, good = torch.tensor(math.nan, device="cuda"), torch.tensor(1.0, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        loss, norm = watch.look(1, good, good)
+        assert isinstance(loss, torch.Tensor)
+        assert isinstance(norm, torch.Tensor)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+    def look_and_wait() -> None:
+        watch.look(2, bad, good)
+        watch.wait()
+
+    with pytest.raises(NonFiniteError, match="step 2: loss nan"):
+        look_and_wait()
+    assert recorded == [2]
