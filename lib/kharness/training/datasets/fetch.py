@@ -155,10 +155,11 @@ def _from_mirror(file: DatasetFile, url: str, folder: Path) -> Path:
     # Named for its source: mirrors may compress differently, so their bytes do not continue each other.
     part = folder / f".{file.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part"
     was_begun = part.exists()
-    _download(url, part, limit=file.size)
+    limit = file.size + file.size // 1000 + 1000  # gzip adds that much at most to what does not compress
+    _download(url, part, limit=limit)
     if not file.matches(content := _uncompressed(part, file)) and was_begun:
         part.unlink()
-        _download(url, part, limit=file.size)
+        _download(url, part, limit=limit)
         content = _uncompressed(part, file)
     if not file.matches(content):
         part.unlink()

@@ -1,0 +1,74 @@
+"""The shipped part of MNIST: chosen by hashes, balanced, and what its README says."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kharness.training.datasets.files import IdxArray, read_verified
+from kharness.training.datasets.mnist import MNIST, MNIST_SUBSET, Mnist, balanced_choice, subset
+
+
+def test_choice_takes_the_smallest_hashes_of_each_class() -> None:
+    labels = [0, 1, 0, 1, 0]
+    ranks = {i: hashlib.sha256(f"key {i}".encode()).hexdigest() for i in range(5)}
+    zeros, ones = sorted([0, 2, 4], key=ranks.get), sorted([1, 3], key=ranks.get)  # type: ignore[arg-type]
+    assert balanced_choice(labels, per_class=1, key="key") == sorted([zeros[0], ones[0]])
+    assert balanced_choice(labels, per_class=2, key="key") == sorted(zeros[:2] + ones)
+
+
+def test_subset_keeps_images_with_their_labels() -> None:
+    labels = bytes([0, 1, 0, 1])
+    images = IdxArray((4, 1, 2), bytes([0, 10, 1, 11, 2, 12, 3, 13]))  # each begins with its index
+    part = subset(
+        Mnist(images, IdxArray((4,), labels), images, IdxArray((4,), labels)),
+        train_per_class=1,
+        test_per_class=2,
+        seed=7,
+    )
+    chosen = list(part.train_images.data[::2])
+    assert part.train_images.data == bytes(value for i in chosen for value in (i, i + 10))
+    assert [labels[i] for i in chosen] == list(part.train_labels.data)
+    assert part.test_images == images
+
+
+def test_shipped_subset_is_verified_and_balanced(root: Path) -> None:
+    folder = root / "lenet5" / "mnist-subset"
+    arrays = [
+        IdxArray.parse(read_verified(folder, file, hint=""), name=file.name) for file in MNIST_SUBSET.files
+    ]
+    assert [array.shape for array in arrays] == [(6000, 28, 28), (6000,), (1000, 28, 28), (1000,)]
+    assert Counter(arrays[1].data) == dict.fromkeys(range(10), 600)
+    assert Counter(arrays[3].data) == dict.fromkeys(range(10), 100)
+    shipped = sum(path.stat().st_size for path in folder.glob("*.gz"))
+    assert shipped < 1_200_000
+
+
+def test_readme_of_the_subset_lists_its_hashes(root: Path) -> None:
+    text = (root / "lenet5" / "mnist-subset" / "README.md").read_text()
+    assert [file.name for file in MNIST_SUBSET.files if f"{file.sha256}  {file.name}" not in text] == []
+
+
+def test_subset_can_be_made_again_from_the_full_set(root: Path, tmp_path: Path) -> None:
+    folder = root / "data" / "mnist"
+    if any(file.find(folder) is None for file in MNIST.files):
+        pytest.skip("the full MNIST is not there (make data)")
+    command = [sys.executable, root / "scripts" / "mnist_subset.py", folder, tmp_path]
+    subprocess.run(command, check=True, capture_output=True)
+    made = [read_verified(tmp_path, file, hint="") for file in MNIST_SUBSET.files]
+    shipped = [read_verified(root / "lenet5/mnist-subset", file, hint="") for file in MNIST_SUBSET.files]
+    assert made == shipped
+
+
+def test_datasets_need_no_torch() -> None:
+    """`make data` runs where torch is not yet, or never, installed."""
+    code = (
+        "import sys, kharness.training.datasets.fetch, kharness.training.datasets.mnist; "
+        "print('torch' in sys.modules)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
