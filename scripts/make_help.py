@@ -4,6 +4,7 @@
 for targets that a pattern rule makes. Standard library only.
 """
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -32,7 +33,12 @@ def main(argv: list[str]) -> int:
     if len(argv) != 1:
         print("error: one Makefile is needed", file=sys.stderr)
         return 2
-    print("\n".join(help_lines(Path(argv[0]).read_text())).strip("\n"))
+    text = "\n".join(help_lines(Path(argv[0]).read_text(encoding="utf-8"))).strip("\n")
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # `make help | head`: the reader has what it wanted; nothing is left to flush to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> int:
     path = ROOT / "docs" / "options.md"
     text = page(Tree.load(ROOT))
     if list(argv) == ["--check"]:
-        if not path.exists() or path.read_text() != text:
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
             raise ConfigError(
                 "docs/options.md is out of date", hint="python scripts/options_doc.py writes it"
             )

@@ -6,10 +6,14 @@ KharnessError        base: a message, a hint with one thing to try, the exit cod
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+    from typing import NoReturn
 
 
 class KharnessError(Exception):
@@ -31,6 +35,9 @@ def run_command(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
 
     Any exception with a `hint` is reported in two lines; every other one is a bug and keeps its traceback.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A value in a script that the terminal's encoding lacks is no reason to stop.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code = main(sys.argv[1:]) or 0
         sys.stdout.flush()

@@ -7,14 +7,13 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
 from kharness.config.assignment import Resolved
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
-from kharness.config.project_name import project_name, run_name
+from kharness.config.project_name import check_run_name, project_name
 from kharness.config.record import ORIGINS, make_record, record_text
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
@@ -138,7 +137,7 @@ def _checked_project_name(resolved: Resolved, root: Path) -> str:
     """The project name; a template that would fail when a run starts is refused now."""
     checking = "TRACKER_RUN_NAME"
     try:
-        run_name(resolved.values, root, datetime.min)
+        check_run_name(resolved.values, root)
         checking = "TRACKER_PROJECT"
         return project_name(resolved.values, root)
     except ValueError as error:

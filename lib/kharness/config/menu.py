@@ -12,7 +12,7 @@ from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config, write_file
 from kharness.config.record import read_record
-from kharness.config.tree import CONFIG, Tree
+from kharness.config.tree import CONFIG, Tree, shadowed
 
 ORIGIN = Origin("menuconfig")
 
@@ -25,6 +25,8 @@ def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved
     _check_terminal()
     import menuconfig
 
+    if hasattr(menuconfig, "__path__"):
+        raise shadowed("menuconfig", "is a package")
     session = _Session(tree, directory, base, unsaved)
     os.environ["KCONFIG_CONFIG"] = str(directory / CONFIG)
     # Its own test wants every symbol assigned; we assign only what was asked, so that defaults follow.

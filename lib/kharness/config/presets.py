@@ -13,7 +13,8 @@ DEFAULT = "default"
 
 def preset_files(root: Path) -> list[Path]:
     """Every shipped preset, those that span models first."""
-    return [*sorted((root / "defconfigs").glob("*")), *sorted(root.glob("*/defconfigs/*"))]
+    found = [*sorted(root.glob("defconfigs/*")), *sorted(root.glob("*/defconfigs/*"))]
+    return [path for path in found if path.is_file() and not path.name.startswith(".")]
 
 
 def find_preset(root: Path, asked: str) -> Path:

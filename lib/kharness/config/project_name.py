@@ -9,8 +9,11 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # kept out of `make defconfig`, which has to be quick
+    from datetime import datetime
 
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
@@ -38,10 +41,19 @@ def run_name(values: Mapping[str, object], root: Path, started: datetime) -> str
 
     ValueError for an unknown field, or for a name that cannot be a folder.
     """
+    return _run_name(values, root, f"{started:%Y%m%dT%H%M%SZ}")
+
+
+def check_run_name(values: Mapping[str, object], root: Path) -> None:
+    """ValueError now for a TRACKER_RUN_NAME that would fail when a run starts."""
+    _run_name(values, root, "20260131T235959Z")
+
+
+def _run_name(values: Mapping[str, object], root: Path, timestamp: str) -> str:
     name = _expand(
         str(values["TRACKER_RUN_NAME"]),
         values,
-        lambda: {"checksum": checksum(root), "timestamp": f"{started:%Y%m%dT%H%M%SZ}"},
+        lambda: {"checksum": checksum(root), "timestamp": timestamp},
     )
     if not name or "/" in name or name.startswith("."):
         raise ValueError(f"{name!r} cannot be the name of a folder")
@@ -50,10 +62,11 @@ def run_name(values: Mapping[str, object], root: Path, started: datetime) -> str
 
 def _expand(template: str, values: Mapping[str, object], extra: Callable[[], Mapping[str, str]]) -> str:
     """Fields are the extra ones and every symbol in lower case: {model}, {optimizer}, {seed}."""
+    fields = _FIELD.findall(template)
     known = {name.lower(): str(value) for name, value in values.items()}
-    if _FIELD.search(template):
+    if any(field not in known for field in fields):
         known.update(extra())
-    for field in _FIELD.findall(template):
+    for field in fields:
         if field not in known:
             raise ValueError(f"{template!r} has an unknown field {{{field}}}")
     return _FIELD.sub(lambda match: known[match[1]], template)

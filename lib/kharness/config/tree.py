@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from kharness.config import dotconfig
 from kharness.config.assignment import (
@@ -26,6 +25,10 @@ from kharness.config.assignment import (
 from kharness.config.errors import ConfigError
 from kharness.config.record import read_record
 from kharness.config.values import HINTS, Value, ValueType, canonical, typed, value_type
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+    from typing import Any
 
 __all__ = ["CONFIG", "Assignment", "Layer", "Origin", "Resolved", "Tree"]
 
@@ -522,17 +525,25 @@ def _kconfiglib() -> Any:
     try:
         import kconfiglib
     except ImportError as error:
+        if error.name != "kconfiglib":
+            raise shadowed("kconfiglib", f"does not load ({error})") from error
         raise ConfigError(
             "kconfiglib is not installed", hint="run it through make, or: pip install kconfiglib==14.1.0"
         ) from error
     found = getattr(kconfiglib, "VERSION", None)
     if found != KCONFIGLIB or hasattr(kconfiglib, "__path__"):
-        raise ConfigError(
-            f"{kconfiglib.__file__} is not kconfiglib 14.1.0 (its version is {found})",
-            hint="esp-idf-kconfig installs a package of that name: pip uninstall esp-idf-kconfig, "
-            "then pip install --force-reinstall kconfiglib==14.1.0",
-        )
+        kind = "package" if hasattr(kconfiglib, "__path__") else "module"
+        raise shadowed("kconfiglib", f"is a {kind} of version {found}")
     return kconfiglib
+
+
+def shadowed(module: str, what: str) -> ConfigError:
+    """The error for another package that took the place of one of kconfiglib's modules."""
+    return ConfigError(
+        f"the installed {module} is not that of kconfiglib 14.1.0: it {what}",
+        hint="esp-idf-kconfig installs packages of that name: pip uninstall esp-idf-kconfig, "
+        "then pip install --force-reinstall kconfiglib==14.1.0",
+    )
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -62,3 +63,15 @@ def test_reader_that_leaves_early_is_no_error() -> None:
         check=False,
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, "line\n", "")
+
+
+def test_value_that_the_terminal_cannot_show_is_escaped() -> None:
+    code = "from kharness.config.errors import run_command\nrun_command(lambda argv: print('\u6570'))"
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (0, "\\u6570\n")

@@ -316,14 +316,22 @@ run_command(lambda argv: Tree.load(Path(".")) and 0)
 """
 
 
-def test_package_that_shadows_kconfiglib_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "is a package of version None"),
+        ("VERSION = (14, 1, 0)", "is a package of version (14, 1, 0)"),
+        ("import esp_pylib", "does not load (No module named 'esp_pylib')"),
+    ],
+)
+def test_package_that_shadows_kconfiglib_is_refused(tmp_path: Path, text: str, what: str) -> None:
     (tmp_path / "kconfiglib").mkdir()
-    (tmp_path / "kconfiglib" / "__init__.py").write_text("")
+    (tmp_path / "kconfiglib" / "__init__.py").write_text(text)
     result = run_with_module(tmp_path, LOAD)
     assert result.returncode == 2
     assert result.stderr == (
-        f"error: {tmp_path}/kconfiglib/__init__.py is not kconfiglib 14.1.0 (its version is None)\n"
-        "hint: esp-idf-kconfig installs a package of that name: pip uninstall esp-idf-kconfig, "
+        f"error: the installed kconfiglib is not that of kconfiglib 14.1.0: it {what}\n"
+        "hint: esp-idf-kconfig installs packages of that name: pip uninstall esp-idf-kconfig, "
         "then pip install --force-reinstall kconfiglib==14.1.0\n"
     )
 
