@@ -54,7 +54,7 @@ def load_config(tree: Tree, directory: Path) -> Resolved:
 
 def config_py(resolved: Resolved, root: Path) -> str:
     """`config.py` as text: literals only, the same bytes for the same `.config` in the same checkout."""
-    project = _checked_project_name(resolved, root)
+    project = checked_project_name(resolved, root)
     lines = [
         '"""Made from .config; change it with `make menuconfig`, not here."""',
         "",
@@ -68,6 +68,20 @@ def config_py(resolved: Resolved, root: Path) -> str:
         "config = sys.modules[__name__]",
     ]
     return "\n".join(lines) + "\n"
+
+
+def checked_project_name(resolved: Resolved, root: Path) -> str:
+    """The expanded TRACKER_PROJECT; ConfigError for a template that would fail when a run starts."""
+    checking = "TRACKER_RUN_NAME"
+    try:
+        check_run_name(resolved.values, root)
+        checking = "TRACKER_PROJECT"
+        return project_name(resolved.values, root)
+    except ValueError as error:
+        raise ConfigError(
+            f"{resolved.origins[checking].where}: {checking}: {error}",
+            hint="fields are {checksum}, {timestamp} for runs, and every symbol in lower case",
+        ) from None
 
 
 def read_values(config_file: Path) -> dict[str, Value]:
@@ -131,17 +145,3 @@ def _cannot_write(path: Path, error: OSError) -> ConfigError:
         f"{path}: {(error.strerror or str(error)).lower()}",
         hint="choose a directory that you can write to with O=dir",
     )
-
-
-def _checked_project_name(resolved: Resolved, root: Path) -> str:
-    """The project name; a template that would fail when a run starts is refused now."""
-    checking = "TRACKER_RUN_NAME"
-    try:
-        check_run_name(resolved.values, root)
-        checking = "TRACKER_PROJECT"
-        return project_name(resolved.values, root)
-    except ValueError as error:
-        raise ConfigError(
-            f"{resolved.origins[checking].where}: {checking}: {error}",
-            hint="fields are {checksum}, {timestamp} for runs, and every symbol in lower case",
-        ) from None

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from kharness.config.assignment import Assignment, Origin, Resolved
 from kharness.config.describe import Option, options
 from kharness.config.errors import ConfigError
-from kharness.config.project_name import project_name
+from kharness.config.generate import checked_project_name
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
 
@@ -25,7 +25,7 @@ class Options:
         self.resolved = resolved
         self.values: Mapping[str, Value] = {
             **resolved.values,
-            "TRACKER_PROJECT": project_name(resolved.values, tree.root),
+            "TRACKER_PROJECT": checked_project_name(resolved, tree.root),
         }
         self._tree = tree
 

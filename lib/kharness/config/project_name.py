@@ -32,8 +32,11 @@ def checksum(root: Path) -> str:
 
 
 def project_name(values: Mapping[str, object], root: Path) -> str:
-    """TRACKER_PROJECT with its fields filled in; ValueError names a field that does not exist."""
-    return _expand(str(values["TRACKER_PROJECT"]), values, lambda: {"checksum": checksum(root)})
+    """TRACKER_PROJECT with its fields filled in; ValueError for an unknown field or an empty name."""
+    name = _expand(str(values["TRACKER_PROJECT"]), values, lambda: {"checksum": checksum(root)})
+    if not name.strip():
+        raise ValueError("is empty")
+    return name
 
 
 def run_name(values: Mapping[str, object], root: Path, started: datetime) -> str:

@@ -99,6 +99,11 @@ def test_base_is_the_run_directory_if_one_is_named(
             "--optimizer-adam-eps 1e-3: OPTIMIZER_ADAM_EPS=1e-3 has no effect: "
             "needs OPTIMIZER_ADAM=y, which is n",
         ),
+        (
+            ["--tracker-project", "{modle}"],
+            "--tracker-project {modle}: TRACKER_PROJECT: '{modle}' has an unknown field {modle}",
+        ),
+        (["--tracker-project", ""], "--tracker-project : TRACKER_PROJECT: is empty"),
         (["--optimiser", "adam"], "unrecognized arguments: --optimiser adam"),
         (["--opt", "adam"], "unrecognized arguments: --opt adam"),
         (["--run-dir", "nowhere"], "nowhere/.config: no such file or directory"),
