@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import psutil
 
@@ -37,7 +38,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def git_state(directory: str | None = None) -> dict[str, object] | None:
+def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
     """Revision, whether tracked files differ from it, and the difference's SHA-256; None outside git."""
     revision = _git("rev-parse", "HEAD", directory=directory)
     difference = _git("diff", "HEAD", "--binary", directory=directory)
@@ -50,7 +51,7 @@ def git_state(directory: str | None = None) -> dict[str, object] | None:
     }
 
 
-def _git(*arguments: str, directory: str | None) -> bytes | None:
+def _git(*arguments: str, directory: Path | str | None) -> bytes | None:
     try:
         return subprocess.run(
             ["git", *arguments],

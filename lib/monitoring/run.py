@@ -70,7 +70,7 @@ class Run:
             raise unwritable(self.directory, error) from error
         self._journal = Journal(self.directory / JOURNAL)
         self.attempt = self._journal.attempt
-        self._about = {"hardware": hardware(), "versions": versions(), "git": git_state()}
+        self._about = {"hardware": hardware(), "versions": versions(), "git": git_state(_program_folder())}
         try:
             run = register_attempt(
                 self.directory,
@@ -112,7 +112,7 @@ class Run:
     def log_step(self, global_step: int, /, **metrics: object) -> None:
         """Record one training step: numbers, text, None (not measured) or 0-dim tensors.
 
-        `cpu_mem_rss_mb` (MiB, at most a second old) and `nan_inf_detected` are added.
+        `cpu_mem_rss_mb` (1e6 bytes, at most a second old) and `nan_inf_detected` are added.
         """
         now = time.time()
         if now >= self._next_look:
@@ -237,10 +237,10 @@ class _ResidentMemory:
             self._fd = os.open("/proc/self/statm", os.O_RDONLY)
         except OSError:  # a system without /proc: not measured
             self._fd = -1
-        self._page_mb = os.sysconf("SC_PAGE_SIZE") / 2**20
+        self._page_mb = os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def read_mb(self) -> float | None:
-        """MiB (2**20 bytes); None where the system does not say."""
+        """MB (1e6 bytes); None where the system does not say."""
         if self._fd == -1:
             return None
         return int(os.pread(self._fd, 128, 0).split()[1]) * self._page_mb
@@ -273,6 +273,12 @@ def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
         check = getattr(follower_module(name), "check", None)
         if check is not None:
             check(options)
+
+
+def _program_folder() -> Path | None:
+    """Where the program lies, whose git revision counts; None for one that is no file."""
+    program = Path(sys.argv[0]).absolute()
+    return program.parent if program.is_file() else None
 
 
 def _this_process() -> Record:

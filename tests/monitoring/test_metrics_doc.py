@@ -1,0 +1,50 @@
+"""docs/metrics.md lists each field of each record of a real training."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from monitoring.records import ENVELOPE, read_records
+
+
+def documented(page: str) -> dict[str, set[str]]:
+    """The fields in the tables of each section."""
+    sections = re.split(r"^## ", page, flags=re.M)[1:]
+    return {
+        section.split("\n")[0]: {
+            name
+            for cell in re.findall(r"^\| (`[^|]*) \|", section, flags=re.M)
+            for name in re.findall(r"`(\w+)`", cell)
+        }
+        for section in sections
+    }
+
+
+def test_every_field_of_a_training_is_documented(root: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "lenet5/train.py",
+        "--max-steps",
+        "2",
+        "--results-dir",
+        tmp_path,
+        "--tracker",
+        "none",
+    ]
+    subprocess.run(command, cwd=root, check=True, timeout=120, stdout=subprocess.DEVNULL)
+    [journal] = tmp_path.glob("*/metrics.jsonl")
+    fields = documented((root / "docs/metrics.md").read_text())
+    records = [record for record, _ in read_records(journal)]
+    assert {str(record["event"]) for record in records} == {
+        "start",
+        "step",
+        "eval",
+        "epoch",
+        "checkpoint",
+        "end",
+    }
+    for record in records:
+        assert set(record) - ENVELOPE - fields[str(record["event"])] == set()
