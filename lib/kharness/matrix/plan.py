@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
-
-import orjson
 
 from kharness.config.assignment import Layer
 from kharness.config.generate import write_config
@@ -68,8 +67,8 @@ def _launch(root: Path, directory: Path, cell: Cell) -> Launch:
 
 
 def _write(plan: Plan) -> Plan:
-    content = orjson.dumps(_as_json(plan), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    write_atomically(plan.directory / MATRIX_JSON, content)
+    content = json.dumps(_as_json(plan), indent=2) + "\n"
+    write_atomically(plan.directory / MATRIX_JSON, content.encode())
     for cell, launch in zip(plan.cells, plan.launches, strict=True):
         write_config(cell.resolved, launch.directory, root=launch.root)
         write_status(launch.directory, RunStatus("pending"))

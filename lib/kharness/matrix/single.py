@@ -31,9 +31,7 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch:
     try:
         wanted = run_name(resolved.values, tree.root, datetime.now(UTC))
     except ValueError as error:
-        raise MatrixError(
-            f"TRACKER_RUN_NAME: {error}", hint="give CONFIG_TRACKER_RUN_NAME=name"
-        ) from error
+        raise MatrixError(f"TRACKER_RUN_NAME: {error}", hint="give CONFIG_TRACKER_RUN_NAME=name") from error
     results = results_directory(str(resolved.values["RESULTS_DIR"]), output)
     attempt = 1
     while (directory := create_exclusively(results, numbered(wanted, attempt))) is None:

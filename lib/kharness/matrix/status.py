@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
-
-import orjson
 
 from kharness.matrix.errors import MatrixError
 from monitoring.atomic_file import write_atomically
@@ -40,15 +39,15 @@ class RunStatus:
 
 def write_status(directory: Path, status: RunStatus) -> None:
     """Replace DIRECTORY/status.json."""
-    content = orjson.dumps(asdict(status), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    write_atomically(directory / STATUS_JSON, content)
+    content = json.dumps(asdict(status), indent=2) + "\n"
+    write_atomically(directory / STATUS_JSON, content.encode())
 
 
 def read_status(directory: Path) -> RunStatus:
     """DIRECTORY/status.json; MatrixError if it is missing or not what write_status writes."""
     path = directory / STATUS_JSON
     try:
-        content = orjson.loads(path.read_bytes())
+        content = json.loads(path.read_bytes())
         return RunStatus(content["status"], [Attempt(**attempt) for attempt in content["attempts"]])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise MatrixError(f"{path} cannot be read: {error}") from error

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-
-import orjson
 
 from monitoring.records import Record, points, read_records
 
@@ -145,7 +144,7 @@ class _History:
 def _status(path: Path, history: _History) -> tuple[str, str, int]:
     """Status, reason and number of attempts: from status.json, else from the journal."""
     try:
-        written = orjson.loads(path.read_bytes())
+        written = json.loads(path.read_bytes())
         attempts = written["attempts"]
         reason = attempts[-1].get("reason") or "" if attempts else ""
         return str(written["status"]), str(reason), len(attempts)

@@ -6,13 +6,12 @@ in a mean; every other one stays in the summary with its status and reason.
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from kharness.config.errors import KharnessError
 from kharness.report.runs import RunData, load_run
@@ -131,7 +130,7 @@ def collect(directory: Path) -> Summary:
 def _read_plan(directory: Path) -> dict[str, Any] | None:
     path = directory / "matrix.json"
     try:
-        plan: dict[str, Any] = orjson.loads(path.read_bytes())
+        plan: dict[str, Any] = json.loads(path.read_bytes())
         _ = (
             plan["model"],
             [axis["values"] for axis in plan["axes"]],

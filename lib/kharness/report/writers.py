@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import orjson
 
 from kharness.report.comparison import EXPLANATION, comparison, each_run, incomplete_lines
 from kharness.report.summary import METRICS, REPLICATE_AXIS, Cell, Summary, Variant
@@ -20,14 +19,12 @@ from monitoring.atomic_file import write_atomically
 def write_summary(summary: Summary) -> list[Path]:
     """Write the three files into the summary's directory; returns their paths."""
     contents = {
-        "summary.json": orjson.dumps(
-            as_json(summary), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-        ),
-        "summary.csv": as_csv(summary).encode(),
-        "summary.md": as_markdown(summary).encode(),
+        "summary.json": json.dumps(as_json(summary), indent=2, allow_nan=False) + "\n",
+        "summary.csv": as_csv(summary),
+        "summary.md": as_markdown(summary),
     }
     for name, content in contents.items():
-        write_atomically(summary.directory / name, content)
+        write_atomically(summary.directory / name, content.encode())
     return [summary.directory / name for name in contents]
 
 

@@ -51,7 +51,8 @@ def test_long_runs_are_drawn_as_means_over_steps(tmp_path: Path, make: SimpleNam
     draw_all(collect(made.directory))
     rows = csv_rows(made.directory, "training_loss")
     assert rows[1] == ["lenet5", "seed-1", "1", "2.0", "2.0"]
-    assert rows[84] == ["lenet5", "seed-1", "1", "250.0", "250.0"]
+    # Step 250 would be alone in its bin of three, and a single step is no mean.
+    assert rows[83] == ["lenet5", "seed-1", "1", "248.5", "248.5"]
 
 
 def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: SimpleNamespace) -> None:
@@ -118,6 +119,13 @@ def test_more_variants_than_colours_are_small_multiples(tmp_path: Path, make: Si
     for path in draw_all(collect(made.directory)):
         with Image.open(path) as image:
             assert image.width > 900
+
+
+def test_a_perfect_accuracy_stays_on_a_logarithmic_picture(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"SEED": ["1"]})
+    made.add({"SEED": "1"}, make.training([2.0, 1.0, 0.5], [0.5, 0.99, 1.0], 1.0))
+    draw_all(collect(made.directory))
+    assert csv_rows(made.directory, "validation_accuracy")[3] == ["lenet5", "seed-1", "1", "3.0", "100.0"]
 
 
 def test_names_with_formulas_are_drawn_as_text(tmp_path: Path, make: SimpleNamespace) -> None:

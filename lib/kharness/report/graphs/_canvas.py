@@ -25,7 +25,7 @@ MAX_PANELS = 120
 DPI = 150
 
 # Inches around the plots.
-HEAD, FOOT, LEFT, RIGHT = 1.0, 0.62, 0.80, 0.25
+HEAD, FOOT, LEFT, RIGHT = 1.0, 0.62, 0.85, 0.25
 
 STYLE: Any = {
     "axes.edgecolor": SOFT,

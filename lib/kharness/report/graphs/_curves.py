@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
@@ -52,7 +52,8 @@ class Look:
     value_name: str
     """The column of the CSV, in the unit of the axis."""
     markers: bool = False
-    may_be_logarithmic: bool = False
+    scale: Literal["linear", "log", "log error"] = "linear"
+    """What the y axis may be where the values ask for it."""
 
 
 def bin_size(summary: Summary, read: Callable[[RunData], Series]) -> int:
@@ -136,8 +137,7 @@ def _one_panel(
             Line2D([], [], color=PALETTE[i], lw=2.4, marker=marker, ms=5, label=f"{label} (n={n})")
         )
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=1.6)
-    _scale(axes, found, look)
-    label_outer([axes], 1, "optimiser step", look.y_label + _log_note(axes))
+    label_outer([axes], 1, "optimiser step", _scale(axes, found, look))
     return figure
 
 
@@ -163,9 +163,8 @@ def _panel_each(
         axes.set_title(f"{label} (n={n})", fontsize=9, loc="left", pad=4)
         axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
         panels.append(axes)
-    for axes in panels:
-        _scale(axes, found, look)
-    label_outer(panels, columns, "optimiser step", look.y_label + _log_note(panels[0]))
+    titles = [_scale(axes, found, look) for axes in panels]
+    label_outer(panels, columns, "optimiser step", titles[0])
     return figure
 
 
@@ -184,35 +183,71 @@ def _plot(axes: Axes, own: Sequence[Curve], color: str, marker: str | None) -> N
             axes.plot(steps[-1:], values[-1:], color=color, marker="x", ms=6, mew=1.5, zorder=5)
 
 
-def _scale(axes: Axes, found: Sequence[Curve], look: Look) -> None:
-    """Logarithmic where the values span more than a factor of ten; plain numbers on the axis either way."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+def _scale(axes: Axes, found: Sequence[Curve], look: Look) -> str:
+    """Set the axes; returns the title of the y axis.
 
-    values = [value for curve in found for value in curve.values]
+    Loss is logarithmic where it spans more than a factor of ten. So is the distance of an accuracy from
+    100 %, or the runs that are worth telling apart would share the last millimetre.
+    """
+    from matplotlib.ticker import MaxNLocator
+
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.margins(x=0.02)
-    if look.may_be_logarithmic and min(values) > 0 and max(values) > 10 * min(values):
-        axes.set_yscale("log")
-        decades = math.log10(max(values) / min(values))
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 4 else (1,), numticks=12))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.tick_params(axis="y", which="minor", length=0)
     axes.set_xlim(left=0)
+    values = [value for curve in found for value in curve.values]
+    if look.scale == "log" and min(values) > 0 and max(values) > 10 * min(values):
+        _logarithmic(axes, values)
+        return f"{look.y_label}, log scale"
+    if look.scale == "log error" and max(values) <= 100 and 100 - min(values) > 10 * (100 - max(values)):
+        _logarithmic_error(axes, values)
+        return f"{look.y_label}, log scale of the error"
+    return look.y_label
 
 
-def _log_note(axes: Axes) -> str:
-    return " (log scale)" if axes.get_yscale() == "log" else ""
+def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    decades = math.log10(max(values) / min(values))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 4 else (1,), numticks=12))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="y", which="minor", length=0)
+
+
+def _logarithmic_error(axes: Axes, values: Sequence[float]) -> None:
+    import numpy as np
+
+    errors = [100 - value for value in values]
+    # 100 % itself is infinitely far: it is drawn at half the smallest error that is there.
+    floor = min((error for error in errors if error > 0), default=1.0) / 2
+    low, high = max(errors) * 1.25, min(errors) * 0.8 if min(errors) > 0 else floor * 0.8
+    axes.set_yscale(
+        "function",
+        functions=(
+            lambda accuracy: -np.log10(np.maximum(100 - np.asarray(accuracy), floor)),
+            lambda position: 100 - 10.0 ** -np.asarray(position),
+        ),
+    )
+    ticks = [100 - error for error in (90, 70, 50, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)]
+    shown = [tick for tick in ticks if high <= 100 - tick <= low]
+    axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
+    axes.set_yticks([], minor=True)
+    axes.set_ylim(100 - low, 100 - max(high, floor))
 
 
 def _binned(series: Series, scale: float, size: int) -> dict[int, tuple[float, float]]:
-    """Bin number to (mean step, mean value)."""
+    """Bin number to (mean step, mean value); a last bin that is less than half full joins the one before."""
     sums: dict[int, list[float]] = {}
     for step, value in zip(series.steps, series.values, strict=True):
         entry = sums.setdefault((step - 1) // size, [0.0, 0.0, 0.0])
         entry[0] += step
         entry[1] += value
         entry[2] += 1
+    if len(sums) > 1:
+        before, last = list(sums)[-2:]
+        if 2 * sums[last][2] < sums[before][2]:
+            sums[before] = [a + b for a, b in zip(sums[before], sums.pop(last), strict=True)]
     return {key: (step / n, value / n * scale) for key, (step, value, n) in sums.items()}
 
 

@@ -62,19 +62,21 @@ def draw(summary: Summary) -> Figure:
         extra.append(f"the first {MAX_RUNS} of {len(spreads)} runs; the CSV has all")
         spreads = spreads[:MAX_RUNS]
     subtitle = (
-        f"{summary.title}\ndot and number: median   thick: middle half of the steps   thin: 5% to 95%   "
+        f"{summary.title}\ndot: median   thick: middle half of the steps   thin: 5% to 95%   "
         "hollow: not complete"
     )
     labels = list(dict.fromkeys(one.variant for one in spreads))
     gutter = 0.55 + 0.078 * max(map(len, labels))
     width = 8.2 + gutter
     figure = canvas(width, 0.35 + 0.24 * len(spreads) + 0.16 * len(labels), TITLE, subtitle, extra)
-    figure.subplots_adjust(left=gutter / width)
+    figure.subplots_adjust(left=gutter / width, right=1 - 0.75 / width)
     _draw_rows(figure.add_subplot(), spreads, labels)
     return figure
 
 
 def _draw_rows(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str]) -> None:
+    right = axes.get_yaxis_transform()
+    axes.text(1.075, -0.85, "median", transform=right, ha="right", va="bottom", fontsize=8, color=SOFT)
     y, ticks = 0.0, []
     for i, label in enumerate(labels):
         color = PALETTE[i % len(PALETTE)]
@@ -86,10 +88,7 @@ def _draw_rows(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str]) -> 
             axes.plot([p25, p75], [y, y], color=color, lw=5.5, alpha=0.45, solid_capstyle="butt", zorder=3)
             face = color if one.status == "complete" else "white"
             axes.plot([p50], [y], marker="o", ms=6.5, mfc=face, mec=color, mew=1.4, zorder=4)
-            axes.annotate(
-                f"{p50:.2f}", (p95, y), xytext=(6, 0), textcoords="offset points",
-                va="center", fontsize=7.5, color=SOFT,
-            )  # fmt: skip
+            axes.text(1.075, y, f"{p50:.2f}", transform=right, ha="right", va="center", fontsize=8, color=INK)
             y += 1
         ticks.append((first + y - 1) / 2)
         y += 0.67
@@ -99,7 +98,7 @@ def _draw_rows(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str]) -> 
     axes.spines["left"].set_visible(False)
     axes.set_ylim(y - 0.67 - 0.3, -0.7)
     # From zero, so that lengths compare as times do.
-    axes.set_xlim(0, 1.08 * max(one.quantiles[-1] for one in spreads) or 1)
+    axes.set_xlim(0, 1.02 * max(one.quantiles[-1] for one in spreads) or 1)
     axes.set_xlabel("time per step (ms)")
 
 

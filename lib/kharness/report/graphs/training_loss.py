@@ -12,7 +12,7 @@ from kharness.report.summary import Summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LOOK = Look("Training loss", "training loss (nats)", "train_loss", may_be_logarithmic=True)
+LOOK = Look("Training loss", "training loss (nats)", "train_loss", scale="log")
 
 
 def numbers(summary: Summary) -> Numbers:

@@ -12,7 +12,13 @@ from kharness.report.summary import Summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LOOK = Look("Validation accuracy", "validation accuracy (%)", "val_accuracy_percent", markers=True)
+LOOK = Look(
+    title="Validation accuracy",
+    y_label="validation accuracy (%)",
+    value_name="val_accuracy_percent",
+    markers=True,
+    scale="log error",
+)
 
 
 def numbers(summary: Summary) -> Numbers:
