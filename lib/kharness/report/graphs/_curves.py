@@ -106,7 +106,7 @@ def draw_curves(summary: Summary, found: Sequence[Curve], look: Look, *, size: i
     labels = list(dict.fromkeys(curve.variant for curve in found))
     if not labels:
         return nothing_to_draw(
-            look.title, summary.title, summary, f"no run has recorded {look.value_name} yet"
+            look.title, summary.title, summary, f"no run has recorded a {look.title.lower()} yet"
         )
     drawn = {curve.run for curve in found}
     extra = notes(summary, [cell.name for cell in summary.cells if cell.name not in drawn])

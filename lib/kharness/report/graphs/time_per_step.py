@@ -55,7 +55,7 @@ def numbers(summary: Summary) -> Numbers:
 def draw(summary: Summary) -> Figure:
     spreads = _spreads(summary)
     if not spreads:
-        return nothing_to_draw(TITLE, summary.title, summary, f"no run has recorded {METRIC} yet")
+        return nothing_to_draw(TITLE, summary.title, summary, "no run has recorded a time per step yet")
     drawn = {one.run for one in spreads}
     extra = notes(summary, [cell.name for cell in summary.cells if cell.name not in drawn])
     if len(spreads) > MAX_RUNS:
