@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.alerts import Alerts
-from monitoring.delivery import Delivery, Progress, read_progress, write_progress
+from monitoring.delivery import LAST_TRIES, Delivery, Progress, read_progress, write_progress
 from monitoring.errors import MonitoringError, RunBusyError
 from monitoring.follower import ALWAYS, JOURNAL, RunInfo, follower_options
 from monitoring.process import process_started
@@ -87,7 +87,7 @@ def catch_up(
     stop, ending = threading.Event(), threading.Event()
     ending.set()
     with _only_agent(directory, wait=wait, stop=stop), contextlib.closing(Alerts(directory)) as alerts:
-        deliveries = _deliveries(directory, chosen, alerts)
+        deliveries = _deliveries(directory, chosen, alerts, last_tries=1)  # the caller can try again
         threads = _start(deliveries, attempt=run["attempts"][-1]["attempt"], ending=ending, stop=stop)
         try:
             while any(thread.is_alive() for thread in threads) and not _hanging(deliveries, ending):
@@ -142,12 +142,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _deliveries(
-    directory: Path, trackers: Mapping[str, Mapping[str, object]], alerts: Alerts
+    directory: Path,
+    trackers: Mapping[str, Mapping[str, object]],
+    alerts: Alerts,
+    *,
+    last_tries: int = LAST_TRIES,
 ) -> list[Delivery]:
     followers = {**{name: {} for name in ALWAYS}, **trackers}
     run, saved = RunInfo.read(directory), read_progress(directory)
     return [
-        Delivery(run, name, options, saved=saved.get(name, Progress()), alerts=alerts)
+        Delivery(run, name, options, saved=saved.get(name, Progress()), alerts=alerts, last_tries=last_tries)
         for name, options in followers.items()
     ]
 

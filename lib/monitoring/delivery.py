@@ -75,7 +75,14 @@ class Delivery:
     """Takes records from the journal of `run` to the follower `name`; one thread calls `follow`."""
 
     def __init__(
-        self, run: RunInfo, name: str, options: Mapping[str, object], *, saved: Progress, alerts: Alerts
+        self,
+        run: RunInfo,
+        name: str,
+        options: Mapping[str, object],
+        *,
+        saved: Progress,
+        alerts: Alerts,
+        last_tries: int = LAST_TRIES,
     ) -> None:
         self.name = name
         self.progress = saved
@@ -97,7 +104,7 @@ class Delivery:
         self._size = -1  # of the journal when it was last read
         self._last: Record = {}
         self._failures, self._failed_at = 0, 0.0
-        self._last_tries = LAST_TRIES
+        self._allowed = self._last_tries = last_tries
 
     def follow(self, *, attempt: int, ending: threading.Event, stop: threading.Event) -> None:
         """Deliver until `attempt` has ended and everything is in the sink, until `stop`, or until given up.
@@ -186,7 +193,7 @@ class Delivery:
             except Exception as closing:  # noqa: BLE001 - a follower is called here; it has failed already
                 self._alerts.add("follower", "warning", f"{self.name}: while closing: {closing}")
         if last_pass:  # what the user has to mend does not mend itself meanwhile
-            self._last_tries -= LAST_TRIES + 1 if isinstance(error, MonitoringError) else 1
+            self._last_tries -= self._allowed + 1 if isinstance(error, MonitoringError) else 1
         if stop.is_set() or self._last_tries < 0:
             self._alerts.add("follower", "error", f"{message}; given up, `make sync` delivers the rest")
             return False
@@ -199,7 +206,7 @@ class Delivery:
     def _note_success(self) -> None:
         if self.error is not None:
             self._alerts.add("follower", "info", f"{self.name}: takes records again")
-            self.error, self._last_tries = None, LAST_TRIES
+            self.error, self._last_tries = None, self._allowed
         if self._failures and time.monotonic() - self._failed_at > LONGEST_DELAY:
             self._failures = 0
 
