@@ -1,22 +1,94 @@
-"""A W&B server on loopback, for what only the real wandb client can show: what it uploads, and once."""
+"""Runs to follow, the real agent to follow them, and a W&B server on loopback.
+
+The agent is a process of its own, as in life: wandb and trackio read their settings once a process.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from monitoring import Run, read_records
+from monitoring.follower import RunInfo, follower_module
+from monitoring.trackers import Point, journal_points
+
+
+@dataclass(frozen=True)
+class Followed:
+    """A run directory, and what it takes to follow it."""
+
+    directory: Path
+    tracker: str
+    options: dict[str, object]
+
+    @property
+    def info(self) -> RunInfo:
+        return RunInfo.read(self.directory)
+
+    def train(self, steps: int, *, first: int = 1, status: str | None = "complete", **about: Any) -> None:
+        """One attempt: a start record, steps, an evaluation, an epoch and, unless status is None, an end."""
+        given = {"name": "run 1", "project": "digits", "config": {"SEED": 1, "LIST": [1, 2]}, **about}
+        run = Run(self.directory, trackers={self.tracker: self.options}, agent=False, **given)
+        run.start(model={"name": "lenet5"}, training={"num_steps": steps})
+        for step in range(first, first + steps):
+            run.log_step(step, train_loss=1 / step, lr=1e-3, grad_norm=2 / step, fine=True, text="x")
+        run.log_eval(first + steps - 1, split="val", val_loss=0.1, val_accuracy=1 / 3)
+        run.log_epoch(1, global_step=first + steps - 1, train_loss=0.2, val_loss=0.1)
+        if status is not None:
+            run.finish(status, best_val_loss=0.1)  # type: ignore[arg-type]
+
+    def follow(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run the agent to its end; it ends because the journal has ended or its trainer is gone."""
+        return subprocess.run(
+            [sys.executable, "-m", "monitoring.agent", str(self.directory)],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def sent(self) -> list[Point]:
+        records = (record for record, _ in read_records(self.directory / "metrics.jsonl"))
+        return journal_points(records)
+
+    def received(self) -> list[Point]:
+        module = follower_module(self.tracker)
+        return module.read_back(self.info, module.Options(**self.options))  # type: ignore[no-any-return]
+
+    def alerts(self) -> list[str]:
+        return [str(record["message"]) for record, _ in read_records(self.directory / "alerts.jsonl")]
+
+
+@pytest.fixture
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Followed]:
+    """Makes `Followed`s: followed("wandb", offline=True). Agents share this process's Trackio directory."""
+    from trackio.utils import TRACKIO_DIR
+
+    monkeypatch.setenv("TRACKIO_DIR", str(TRACKIO_DIR))
+    monkeypatch.setenv("TRACKIO_SQLITE_SYNCHRONOUS", "off")  # no test pulls the plug
+
+    def make(tracker: str, directory: str = "run", **options: object) -> Followed:
+        return Followed(tmp_path / directory, tracker, options)
+
+    return make
+
 
 @dataclass
 class UploadedRun:
-    """What the server holds of one run; history lines are kept by their offset, as W&B's file stream keeps them."""
+    """What the server holds of one run; history lines are kept by their offset, as W&B keeps them."""
 
     project: str
     entity: str | None = None
@@ -48,6 +120,9 @@ class WandbServer(ThreadingHTTPServer):
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up, as wandb does, is no error."""
+
     def environment(self) -> dict[str, str]:
         """The variables that point a wandb client here, logged in."""
         return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": "0" * 40}
@@ -61,10 +136,16 @@ class WandbServer(ThreadingHTTPServer):
             files = [{"name": name, "uploadUrl": f"{self.url}/upload"} for name in variables.get("files", [])]
             return {"createRunFiles": {"runID": "b1", "uploadHeaders": [], "files": files}}
         if "viewer" in query:
-            viewer = {"id": "u1", "entity": "local", "username": "local", "email": "", "flags": "{}", "admin": False}
+            viewer = {
+                "id": "u1",
+                "entity": "local",
+                "username": "local",
+                "flags": "{}",
+                "teams": {"edges": []},
+            }
             versions = {"min_cli_version": "0.10.0", "max_cli_version": "99.0.0"}
             server = {"cliVersionInfo": versions, "latestLocalVersionInfo": None, "features": []}
-            return {"viewer": {**viewer, "teams": {"edges": []}, "apiKeys": {"edges": []}}, "serverInfo": server}
+            return {"viewer": {**viewer, "teams": {"edges": []}}, "serverInfo": server}
         if "__type" in query:
             names = re.findall(r"(\w+)\s*:\s*__type", query)
             return {name: {"name": name, "fields": [], "inputFields": []} for name in names}
@@ -79,8 +160,8 @@ class WandbServer(ThreadingHTTPServer):
         run.group = variables.get("groupName") or run.group
         if variables.get("config"):
             run.config = json.loads(variables["config"])
-        bucket = {"id": f"b-{name}", "name": name, "displayName": run.name, "config": "{}", "project": project}
-        return {"bucket": {**bucket, "historyLineCount": 0, "sweepName": None}, "inserted": inserted}
+        bucket = {"id": f"b-{name}", "name": name, "displayName": run.name, "config": "{}"}
+        return {"bucket": {**bucket, "historyLineCount": 0, "project": project}, "inserted": inserted}
 
     def stream(self, run_id: str, request: dict[str, Any]) -> None:
         run = self.runs[run_id]

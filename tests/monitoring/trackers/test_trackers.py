@@ -1,0 +1,224 @@
+"""What holds for every tracker: each point of the journal once, through restarts, SIGKILLs, late starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from monitoring import Run
+from monitoring.agent import catch_up, is_followed
+from monitoring.trackers import Point
+
+TRACKERS = ["tensorboard", "trackio", "wandb"]
+
+# Seconds within which a delivering process is killed, and the most records it delivers at once.
+LIFE = {"tensorboard": (0.03, 40), "trackio": (0.05, 60), "wandb": (0.03, 40)}
+
+# Delivers a run when it is told to, in portions of random size.
+DELIVER = """
+import random, sys
+from pathlib import Path
+from monitoring.follower import RunInfo, follower_module
+from monitoring.records import read_records
+
+run, module = RunInfo.read(Path(sys.argv[1])), follower_module(sys.argv[2])
+most, chance = int(sys.argv[3]), random.Random(sys.argv[4])
+records = [record for record, _ in read_records(run.directory / "metrics.jsonl")]
+module.open_follower(run, module.Options()).close(None)  # so that the packages are imported
+print("warm", flush=True)
+sys.stdin.readline()
+follower = module.open_follower(run, module.Options())
+held = follower.last_seq()
+left = [record for record in records if record["seq"] > held]
+print("delivering", flush=True)
+while left:
+    count = chance.randint(1, most)
+    follower.deliver(left[:count])
+    follower.flush()
+    del left[:count]
+follower.close("complete")
+"""
+
+
+def shown(tracker: str, points: list[Point]) -> list[Point]:
+    """The points as the tracker can hold them: TensorBoard's values have 32 bits."""
+    if tracker == "tensorboard":
+        points = [replace(p, value=struct.unpack("f", struct.pack("f", p.value))[0]) for p in points]
+    return sorted(points, key=lambda point: (point.seq, point.metric))
+
+
+def ordered(points: list[Point]) -> list[Point]:
+    """As they came, but for the order within a record, which no tracker keeps."""
+    assert [point.seq for point in points] == sorted(point.seq for point in points)
+    return sorted(points, key=lambda point: (point.seq, point.metric))
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+def test_tracker_holds_every_point_once_after_a_restart_of_the_run(followed, tracker: str) -> None:
+    run = followed(tracker)
+    run.train(30, status="interrupted")
+    assert (run.follow().returncode, run.alerts()) == (0, [])
+    run.train(20, first=25)
+    assert (run.follow().returncode, run.alerts()) == (0, [])
+
+    assert {point.event for point in run.sent()} == {"step", "eval", "epoch", "end"}
+    assert ordered(run.received()) == shown(tracker, run.sent())
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+def test_tracker_that_is_added_later_gets_everything(followed, tracker: str) -> None:
+    run = followed("tensorboard" if tracker == "trackio" else "trackio")
+    run.train(10)
+    assert run.follow().returncode == 0
+
+    late = replace(run, tracker=tracker)
+    deliveries = catch_up(run.directory, {tracker: {}})
+
+    assert [(delivery.name, delivery.error) for delivery in deliveries] == [("csv", None), (tracker, None)]
+    assert ordered(late.received()) == shown(tracker, run.sent())
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(followed, tracker: str) -> None:
+    run = followed(tracker)
+    run.train(3000)
+    longest, most = LIFE[tracker]
+    chance = random.Random(11)
+    command = [sys.executable, "-c", DELIVER, str(run.directory), tracker, str(most)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    warm = deque(subprocess.Popen([*command, str(life)], **pipes) for life in range(2))
+    killed = 0
+    for life in range(2, 28):
+        warm.append(subprocess.Popen([*command, str(life)], **pipes))
+        with warm.popleft() as process:
+            begin(process)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(chance.uniform(0, longest))
+            process.kill()
+        killed += process.returncode == -signal.SIGKILL
+    for process in warm:
+        with process:
+            begin(process)
+        assert process.returncode == 0
+
+    assert killed >= 20
+    assert ordered(run.received()) == shown(tracker, run.sent())
+
+
+def begin(process: subprocess.Popen[str]) -> None:
+    """Return when the process delivers."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stdout.readline() == "warm\n"
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "delivering\n"
+
+
+def test_all_trackers_hold_the_same_when_the_agent_is_killed_while_the_run_goes_on(followed) -> None:
+    directory = followed("all").directory
+    run = Run(directory, name="all", project="digits", config={}, trackers={name: {} for name in TRACKERS})
+    chance = random.Random(5)
+    step = kills = 0
+    next_kill = time.monotonic() + 2
+    while kills < 3:
+        step += 1
+        run.log_step(step, train_loss=1 / step)
+        time.sleep(0.002)
+        if time.monotonic() > next_kill and is_followed(directory):
+            os.kill(lock_holder(directory), signal.SIGKILL)
+            kills += 1
+            next_kill = time.monotonic() + chance.uniform(0.5, 2)
+    run.finish()
+    wait_until(lambda: not is_followed(directory))
+    catch_up(directory)
+
+    for tracker in TRACKERS:
+        all_points = replace(followed("all"), tracker=tracker)
+        assert ordered(all_points.received()) == shown(tracker, all_points.sent())
+
+
+def lock_holder(directory: Path) -> int:
+    """The process number of the run's agent."""
+    inode = (directory / ".agent.lock").stat().st_ino
+    locks = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    [pid] = {int(lock[4]) for lock in locks if lock[1] == "FLOCK" and lock[5].endswith(f":{inode}")}
+    return pid
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+def test_value_that_is_not_a_number_is_no_point_and_is_flagged(followed, tracker: str) -> None:
+    run = followed(tracker)
+    given = {"name": "n", "project": "digits", "config": {}, "trackers": {tracker: {}}, "agent": False}
+    with Run(run.directory, **given) as training:
+        training.log_step(1, train_loss=float("nan"), lr=0.5)
+    run.follow()
+
+    held = {(point.metric, point.value) for point in run.received() if point.metric != "cpu_mem_rss_mb"}
+    assert held == {("lr", 0.5), ("nan_inf_detected", 1)}
+
+
+@pytest.mark.parametrize("tracker", TRACKERS)
+def test_missing_package_is_an_error_that_names_the_command(tracker: str, root: Path, tmp_path: Path) -> None:
+    """A real environment without the package: only what monitoring itself needs."""
+    import orjson
+    import psutil
+
+    for package in (orjson, psutil):
+        (tmp_path / package.__name__).symlink_to(Path(package.__file__ or "").parent)
+    code = f"""
+from monitoring import Run, MonitoringError
+from pathlib import Path
+try:
+    Run(Path("run"), name="n", project="p", config={{}}, trackers={{"{tracker}": {{}}}})
+except MonitoringError as error:
+    print(type(error).__name__, error, error.hint, sep="|")
+"""
+    answer = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": f"{root / 'lib'}:{tmp_path}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout == f"MissingPackage|{tracker} is not installed|pip install {tracker}\n"
+
+
+def test_following_imports_no_framework_and_says_nothing(followed, tmp_path: Path) -> None:
+    run = followed("all")
+    given = {"name": "n", "project": "digits", "config": {}, "agent": False}
+    with Run(run.directory, trackers={name: {} for name in TRACKERS}, **given) as training:
+        training.log_step(1, train_loss=0.5)
+    code = """
+import sys
+from pathlib import Path
+from monitoring.agent import catch_up
+catch_up(Path("run"))
+print([name for name in ("torch", "tensorflow") if name in sys.modules])
+"""
+    said = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+
+    assert (said.stdout, said.stderr) == ("[]\n", "")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
