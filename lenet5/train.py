@@ -115,7 +115,9 @@ def prepare(options: Options) -> Training:
 def fit(training: Training, run: Run, stop: StopOnSignal) -> int:
     """Epoch by epoch: train, evaluate, save. The test set is looked at once, at the end."""
     options, batches, model = training.options, training.batches, training.model
-    checkpoints = Checkpoints(run.directory / "checkpoints", every=options.CHECKPOINT_EVERY)
+    checkpoints = Checkpoints(
+        run.directory / "checkpoints", attempt=run.attempt, every=options.CHECKPOINT_EVERY
+    )
     watch = FiniteWatch(record=run.log_step)
     begun = time.perf_counter()
     best_accuracy = None

@@ -1,7 +1,8 @@
 """Checkpoints: everything a training needs to go on, in files that are whole or not there.
 
 A file is written beside, synced, and renamed to a name that holds the first 16 hex digits of its SHA-256,
-so one rename makes it both complete and verifiable: `step-00000425-1f0c….pt`. `torch.load` reads it as it is.
+so one rename makes it both complete and verifiable: `attempt01-step00000425-1f0c….pt`. The attempt comes
+first, so that the newest is told from the name. `torch.load` reads it as it is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from kharness.training.seeds import restore_rng_state, rng_state
 # Counts up when a reader of older files must know the difference.
 FORMAT = 1
 
-_NAME = re.compile(r"(step|best)-(\d{8,})-([0-9a-f]{16})\.pt")
+_NAME = re.compile(r"(?P<best>best-)?attempt(\d{2,})-step(\d{8,})-(?P<sha256>[0-9a-f]{16})\.pt")
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,15 @@ def restore(
 class Checkpoints:
     """The checkpoints of one run: the newest `keep`, and the best by validation loss."""
 
-    def __init__(self, directory: Path, *, every: int, keep: int = 2) -> None:
-        """`every` counts epochs; 0 leaves only the last checkpoint of a training."""
+    def __init__(
+        self, directory: Path, *, attempt: int, every: int, keep: int = 2, best: Best | None = None
+    ) -> None:
+        """`every` counts epochs, 0 leaves only the last; `best` is what a resumed training had reached."""
         self.directory = directory
+        self.attempt = attempt
         self.every = every
         self.keep = keep
-        self.best: Best | None = None
+        self.best = best
         """Of all validation losses that `improves` was asked about."""
         self.last_step: int | None = None
         """The step of the newest checkpoint that this process wrote."""
@@ -121,7 +125,8 @@ class Checkpoints:
         content = {"format": FORMAT, "global_step": step, "best": asdict(self.best) if self.best else None}
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            path = _write(self.directory, f"step-{step:08d}", {**content, **state})
+            stem = f"attempt{self.attempt:02d}-step{step:08d}"
+            path = _write(self.directory, stem, {**content, **state})
             if best:
                 _keep_as_best(path)
             _sync_folder(self.directory)
@@ -136,20 +141,21 @@ class Checkpoints:
         return path
 
     def _delete_old(self) -> None:
-        for path in checkpoint_files(self.directory, "step")[self.keep :]:
+        for path in checkpoint_files(self.directory)[self.keep :]:
             path.unlink()
-        for path in checkpoint_files(self.directory, "best")[1:]:
+        for path in checkpoint_files(self.directory, best=True)[1:]:
             path.unlink()
         for path in self.directory.glob(".*.tmp"):  # left by a process that was killed while it wrote
             path.unlink()
 
 
-def checkpoint_files(directory: Path, kind: str) -> list[Path]:
-    """The files of a kind (step or best), newest first: by step, then by time."""
-    found = [path for path in directory.glob(f"{kind}-*.pt") if _NAME.fullmatch(path.name)]
-    return sorted(
-        found, key=lambda path: (int(path.name.split("-")[1]), path.stat().st_mtime_ns), reverse=True
-    )
+def checkpoint_files(directory: Path, *, best: bool = False) -> list[Path]:
+    """The checkpoints, or those kept as the best, newest first: by attempt, then by step."""
+    named = [(path, _NAME.fullmatch(path.name)) for path in directory.glob("*.pt")]
+    found = [
+        (int(name[2]), int(name[3]), path) for path, name in named if name and bool(name["best"]) == best
+    ]
+    return [path for *_, path in sorted(found, reverse=True)]
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -164,7 +170,7 @@ def load(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-            if found != name[3]:
+            if found != name["sha256"]:
                 raise CheckpointError(f"{path} is damaged: its SHA-256 begins with {found}", hint=other)
             file.seek(0)
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
@@ -181,7 +187,7 @@ def load(path: Path) -> dict[str, Any]:
 def newest_whole(directory: Path) -> tuple[dict[str, Any] | None, list[CheckpointError]]:
     """The state of the newest checkpoint that is whole, None if there is none; and what was passed over."""
     broken: list[CheckpointError] = []
-    for path in checkpoint_files(directory, "step"):
+    for path in checkpoint_files(directory):
         try:
             return load(path), broken
         except CheckpointError as error:
@@ -235,7 +241,7 @@ def _write(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
 
 def _keep_as_best(path: Path) -> None:
     """A second name for the same file; a copy where the file system has no hard links."""
-    best = path.with_name(path.name.replace("step-", "best-", 1))
+    best = path.with_name(f"best-{path.name}")
     temporary = path.with_name(f".{best.name}.{os.getpid()}.tmp")
     temporary.unlink(missing_ok=True)  # writing into an old link would change an older checkpoint
     try:

@@ -76,7 +76,7 @@ def test_restored_training_goes_on_bit_for_bit(tmp_path: Path, saved_after: int)
 
     begun = Session()
     begun.advance(saved_after)
-    path = Checkpoints(tmp_path, every=1).save(saved_after, begun.state())
+    path = Checkpoints(tmp_path, attempt=1, every=1).save(saved_after, begun.state())
 
     resumed = Session()
     random.seed(99)
@@ -99,7 +99,7 @@ def test_restored_training_goes_on_bit_for_bit(tmp_path: Path, saved_after: int)
 def test_file_holds_everything_and_torch_reads_it_as_it_is(tmp_path: Path) -> None:
     session = Session()
     session.advance(5)
-    path = Checkpoints(tmp_path, every=1).save(5, session.state())
+    path = Checkpoints(tmp_path, attempt=1, every=1).save(5, session.state())
     state = torch.load(path, weights_only=True)
     assert state.keys() == {
         *("format", "global_step", "best", "model", "optimizer", "schedule", "data", "rng"),
@@ -116,8 +116,8 @@ def test_file_holds_everything_and_torch_reads_it_as_it_is(tmp_path: Path) -> No
     assert state["config"] == {"SEED": 3, "LEARNING_RATE": 0.05, "BETAS": [0.9, 0.999], "NAME": "x"}
 
 
-def saved(directory: Path, *steps: int, every: int = 1, keep: int = 2) -> list[Path]:
-    checkpoints = Checkpoints(directory, every=every, keep=keep)
+def saved(directory: Path, *steps: int, attempt: int = 1, keep: int = 2) -> list[Path]:
+    checkpoints = Checkpoints(directory, attempt=attempt, every=1, keep=keep)
     return [checkpoints.save(step, {"weights": torch.arange(1000) + step}) for step in steps]
 
 
@@ -167,18 +167,33 @@ def test_nothing_there_is_nothing_whole(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_are_kept_and_the_best(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, every=1, keep=2)
+    checkpoints = Checkpoints(tmp_path, attempt=1, every=1, keep=2)
     for step, val_loss in enumerate([0.9, 0.4, 0.6, 0.5], start=1):
         best = checkpoints.improves(val_loss, step=step)
         checkpoints.save(step, {"weights": torch.ones(3) * step}, best=best)
-    assert [load(path)["global_step"] for path in checkpoint_files(tmp_path, "step")] == [4, 3]
-    (best_file,) = checkpoint_files(tmp_path, "best")
+    assert [load(path)["global_step"] for path in checkpoint_files(tmp_path)] == [4, 3]
+    (best_file,) = checkpoint_files(tmp_path, best=True)
     assert load(best_file)["weights"].tolist() == [2.0, 2.0, 2.0]
-    assert load(checkpoint_files(tmp_path, "step")[0])["best"] == {"val_loss": 0.4, "global_step": 2}
+    assert load(checkpoint_files(tmp_path)[0])["best"] == {"val_loss": 0.4, "global_step": 2}
+
+
+def test_later_attempt_is_newer_whatever_its_steps(tmp_path: Path) -> None:
+    """What began anew is neither passed over nor deleted in favour of the attempt before it."""
+    saved(tmp_path, 80, 90, attempt=1)
+    newest = saved(tmp_path, 10, attempt=2)[0]
+    assert checkpoint_files(tmp_path)[0] == newest
+    state, _ = newest_whole(tmp_path)
+    assert state is not None
+    assert state["global_step"] == 10
+
+
+def test_resumed_training_remembers_its_best(tmp_path: Path) -> None:
+    resumed = Checkpoints(tmp_path, attempt=2, every=1, best=Best(0.4, 7))
+    assert (resumed.improves(0.45, step=8), resumed.improves(0.39, step=9)) == (False, True)
 
 
 def test_best_is_compared_before_it_is_remembered(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, every=1)
+    checkpoints = Checkpoints(tmp_path, attempt=1, every=1)
     losses = [0.5, 0.5, 0.6, float("nan"), 0.4, float("inf")]
     assert [checkpoints.improves(loss, step=i) for i, loss in enumerate(losses)] == [
         *(True, False, False, False, True, False)
@@ -187,18 +202,18 @@ def test_best_is_compared_before_it_is_remembered(tmp_path: Path) -> None:
 
 
 def test_every_says_which_epochs_are_due(tmp_path: Path) -> None:
-    assert [Checkpoints(tmp_path, every=2).is_due(epoch) for epoch in (1, 2, 3, 4)] == [
+    assert [Checkpoints(tmp_path, attempt=1, every=2).is_due(epoch) for epoch in (1, 2, 3, 4)] == [
         False,
         True,
         False,
         True,
     ]
-    assert [Checkpoints(tmp_path, every=0).is_due(epoch) for epoch in (1, 2)] == [False, False]
+    assert [Checkpoints(tmp_path, attempt=1, every=0).is_due(epoch) for epoch in (1, 2)] == [False, False]
 
 
 def test_state_of_another_model_is_refused(tmp_path: Path) -> None:
     session, other = Session(), Session(outputs=3)
-    path = Checkpoints(tmp_path, every=1).save(0, session.state())
+    path = Checkpoints(tmp_path, attempt=1, every=1).save(0, session.state())
     with pytest.raises(
         CheckpointError, match=r"^the checkpoint does not fit this training: Error.* Sequential$"
     ):
@@ -220,7 +235,7 @@ from pathlib import Path
 from kharness.training.checkpoint import Checkpoints
 from kharness.training.errors import CheckpointError
 
-checkpoints = Checkpoints(Path(sys.argv[1]), every=1)
+checkpoints = Checkpoints(Path(sys.argv[1]), attempt=1, every=1)
 checkpoints.save(1, {"weights": torch.zeros(1000)})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -237,7 +252,7 @@ def test_file_that_finds_no_room_leaves_the_earlier_ones(tmp_path: Path) -> None
         [sys.executable, "-c", FULL_DISK, tmp_path], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"{tmp_path}: the checkpoint of step 2 cannot be written: file too large\n"
-    assert [path.name.partition("-")[0] for path in tmp_path.iterdir()] == ["step"]
+    assert [path.name[:22] for path in tmp_path.iterdir()] == ["attempt01-step00000001"]
     state, broken = newest_whole(tmp_path)
     assert state is not None
     assert (state["global_step"], broken) == (1, [])
@@ -249,7 +264,7 @@ from pathlib import Path
 from kharness.training.checkpoint import Checkpoints
 
 def save_for_ever(directory, out):
-    checkpoints = Checkpoints(directory, every=1)
+    checkpoints = Checkpoints(directory, attempt=1, every=1)
     for step in itertools.count():
         checkpoints.improves(1 / (step + 1), step=step)
         checkpoints.save(step, {"weights": torch.full((50_000,), float(step))}, best=True)
@@ -283,7 +298,7 @@ def test_sigkill_at_any_moment_leaves_whole_checkpoints_only(tmp_path: Path) -> 
     assert len(completed) == 20
     for moment, last in enumerate(completed):
         directory = tmp_path / str(moment)
-        steps, bests = checkpoint_files(directory, "step"), checkpoint_files(directory, "best")
+        steps, bests = checkpoint_files(directory), checkpoint_files(directory, best=True)
         states = [load(path) for path in (*steps, *bests)]
         assert all(state["weights"].eq(state["global_step"]).all() for state in states)
         assert states[0]["global_step"] >= last

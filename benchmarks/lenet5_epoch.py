@@ -1,0 +1,179 @@
+"""CPU time of a LeNet-5 epoch at batch 64: lenet5/train.py beside the usual DataLoader script, paired.
+
+The usual script is pytorch/examples' mnist/main.py with torchvision's own per-sample steps written out
+(Image.fromarray, ToTensor, Normalize; torchvision 0.20): the same images, model, optimiser and thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from kharness.config.options import parse
+from kharness.training.datasets.files import IdxArray, read_verified
+from kharness.training.datasets.mnist import MNIST_SUBSET
+from kharness.training.guard import FiniteWatch, StopOnSignal
+from monitoring import Run
+
+ROOT = Path(__file__).resolve().parent.parent
+BATCH, PAIRS = 64, 9
+
+
+class UsualDataset(Dataset[tuple[Tensor, int]]):
+    """torchvision.datasets.MNIST with Compose([ToTensor(), Normalize((0.1307,), (0.3081,))])."""
+
+    def __init__(self, images: Tensor, labels: Tensor) -> None:
+        self.data, self.targets = images, labels
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        image, target = self.data[index], int(self.targets[index])
+        return normalize(to_tensor(Image.fromarray(image.numpy()))), target
+
+
+def to_tensor(picture: Image.Image) -> Tensor:
+    """transforms.functional.to_tensor of a greyscale picture."""
+    image = torch.from_numpy(np.array(picture, np.uint8, copy=True))
+    image = image.view(picture.size[1], picture.size[0], 1).permute((2, 0, 1)).contiguous()
+    return image.to(dtype=torch.get_default_dtype()).div(255)
+
+
+def normalize(image: Tensor) -> Tensor:
+    """transforms.functional.normalize."""
+    image = image.clone()
+    mean = torch.as_tensor((0.1307,), dtype=image.dtype, device=image.device)
+    std = torch.as_tensor((0.3081,), dtype=image.dtype, device=image.device)
+    if (std == 0).any():
+        raise ValueError("std evaluated to zero")
+    return image.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
+
+
+class UsualLeNet(nn.Module):
+    """The same 61,706 parameters, drawn as usual: ReLU, then pooling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 6, 5, padding=2), nn.Conv2d(6, 16, 5)
+        self.fc1, self.fc2, self.fc3 = nn.Linear(400, 120), nn.Linear(120, 84), nn.Linear(84, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
+        x = torch.flatten(x, 1)
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
+
+
+def usual_epoch(images: Tensor, labels: Tensor) -> Callable[[], None]:
+    """pytorch/examples mnist/main.py's train(), logging to nothing every 10 batches."""
+    torch.manual_seed(1)
+    loader = DataLoader(UsualDataset(images, labels), batch_size=BATCH, shuffle=True)
+    model = UsualLeNet()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-4)
+
+    def epoch() -> None:
+        model.train()
+        for number, (data, target) in enumerate(loader):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(data), target)
+            loss.backward()
+            optimizer.step()
+            if number % 10 == 0:
+                loss.item()
+
+    return epoch
+
+
+def our_epoch(train: ModuleType, folder: Path, *flags: str) -> Callable[[], None]:
+    """lenet5/train.py's own train_epoch: gradient norm, learning rate and a journal record every step."""
+    fixed = ["--dataset", "mnist-subset", "--optimizer", "sgd", "--device", "cpu", "--num-threads", "1"]
+    fixed += [
+        "--batch-size",
+        str(BATCH),
+        "--tracker",
+        "none",
+        "--learning-rate",
+        "0.01",
+        "--num-epochs",
+        "1000",
+    ]
+    with contextlib.redirect_stdout(io.StringIO()):
+        options, _ = parse([*fixed, *flags], root=ROOT, model="lenet5", prog="bench", description="")
+        training = train.prepare(options)
+    run = Run(folder, name="bench", project="bench", config={}, agent=False)
+    watch, stop = FiniteWatch(record=run.log_step), StopOnSignal()
+    return lambda: train.train_epoch(training, run, stop, watch)
+
+
+def main() -> int:
+    """Print the medians and the median ratio of the pairs."""
+    train = load_training_script()
+    files = [
+        IdxArray.parse(read_verified(ROOT / "lenet5/mnist-subset", file, hint=""), name=file.name)
+        for file in MNIST_SUBSET.files[:2]
+    ]
+    kept = [index for index in range(6000) if index % 10]  # the validation images are left out, as ours are
+    images = torch.tensor(list(files[0].rows(kept).data), dtype=torch.uint8).reshape(-1, 28, 28)
+    labels = torch.tensor(list(files[1].rows(kept).data))
+    with tempfile.TemporaryDirectory() as folder:
+        shift = ["--lenet5-shift"]
+        epochs = {
+            "usual DataLoader script": usual_epoch(images, labels),
+            "lenet5/train.py": our_epoch(train, Path(folder, "1"), *shift, "0"),
+            "lenet5/train.py, not channels-last": our_epoch(
+                train, Path(folder, "2"), *shift, "0", "--no-channels-last"
+            ),
+            "lenet5/train.py, shifting images": our_epoch(train, Path(folder, "3"), *shift, "2"),
+        }
+        seconds: dict[str, list[float]] = {name: [] for name in epochs}
+        for number in range(PAIRS + 1):
+            for name, epoch in epochs.items():
+                begun = time.process_time()
+                epoch()
+                if number:  # the first of each warms up
+                    seconds[name].append(time.process_time() - begun)
+    report(seconds)
+    return 0
+
+
+def report(seconds: dict[str, list[float]]) -> None:
+    """One line each: median CPU time, and the median of its ratios to the usual script's epoch beside it."""
+    usual = next(iter(seconds.values()))
+    print(f"epoch of 5,400 images, batch {BATCH}, 1 thread, {PAIRS} pairs, torch {torch.__version__}")
+    for name, values in seconds.items():
+        ratios = sorted(own / other for own, other in zip(values, usual, strict=True))
+        ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        print(f"{name:36} {statistics.median(values):6.3f} s CPU  ratio {ratio}")
+
+
+def load_training_script() -> Any:
+    """lenet5/train.py as a module; its neighbours are found as they are when it is run."""
+    sys.path.insert(0, str(ROOT / "lenet5"))
+    spec = importlib.util.spec_from_file_location("lenet5_train", ROOT / "lenet5" / "train.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    sys.exit(main())

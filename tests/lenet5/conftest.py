@@ -1,0 +1,87 @@
+"""LeNet-5 as its user meets it: a command; and its modules, loaded as the command loads them."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from monitoring import read_records
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished `python lenet5/train.py`."""
+
+    code: int
+    out: str
+    err: str
+    results: Path
+
+    @property
+    def directory(self) -> Path:
+        """The only run directory that it made."""
+        (directory,) = self.results.iterdir()
+        return directory
+
+    def records(self, event: str) -> list[dict[str, Any]]:
+        found = (record for record, _ in read_records(self.directory / "metrics.jsonl"))
+        return [record for record in found if record["event"] == event]
+
+
+# Whatever the checkout's `.config` says, a test trains this, unless it asks for something else.
+FIXED = {
+    "--dataset": "mnist-subset",
+    "--optimizer": "sgd",
+    "--tracker": "none",
+    "--device": "cpu",
+    "--num-threads": "1",
+}
+
+
+@pytest.fixture(scope="session")
+def train_command(root: Path) -> Callable[..., list[str]]:
+    """The command of a training that makes its run directory in a folder."""
+
+    def command(results: Path, *flags: str, checkout: Path = root) -> list[str]:
+        script = str(checkout / "lenet5" / "train.py")
+        fixed = [word for flag in FIXED.items() if flag[0] not in flags for word in flag]
+        return [sys.executable, script, "--results-dir", str(results), *fixed, *flags]
+
+    return command
+
+
+@pytest.fixture
+def train(train_command: Callable[..., list[str]], tmp_path: Path) -> Callable[..., Trained]:
+    """Run a training to its end."""
+    results = tmp_path / "results"
+
+    def run(*flags: str, **options: Path) -> Trained:
+        command = train_command(results, *flags, **options)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        return Trained(done.returncode, done.stdout, done.stderr, results)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def lenet5(root: Path) -> Callable[[str], ModuleType]:
+    """A module of the model's folder by its name."""
+
+    def load(name: str) -> ModuleType:
+        spec = importlib.util.spec_from_file_location(f"lenet5_{name}", root / "lenet5" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        return module
+
+    return load

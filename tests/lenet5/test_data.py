@@ -1,0 +1,88 @@
+"""MNIST as tensors: splits that no seed changes, shifts that move pixels and nothing else."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from kharness.training.data import LabelledImages
+from kharness.training.errors import DatasetError
+
+Load = Callable[[str], ModuleType]
+CPU = torch.device("cpu")
+
+
+def options(**changes: object) -> SimpleNamespace:
+    values = {
+        "DATASET": "mnist-subset",
+        "DATA_DIR": "data",
+        "LENET5_SHIFT": 0,
+        "LENET5_VALIDATION_FRACTION": 0.1,
+    }
+    return SimpleNamespace(**{**values, **changes})
+
+
+def test_splits_of_the_subset(lenet5: Load, root: Path) -> None:
+    splits = lenet5("data").load_splits(options(), root=root, device=CPU)
+    assert splits.sizes == {"train": 5400, "validation": 600, "test": 1000}
+    assert splits.sha256 == "06b18432b1a5514a8658edc95b77a3a2b41f6f8d168e4cfefcb990d5b06ba969"
+    labels = gzip.decompress((root / "lenet5/mnist-subset/train-labels-idx1-ubyte.gz").read_bytes())[8:]
+    assert splits.validation.labels.tolist() == list(labels[::10])
+    assert splits.train.labels.tolist() == [label for i, label in enumerate(labels) if i % 10]
+
+
+def test_pixels_are_normalised(lenet5: Load, root: Path) -> None:
+    data = lenet5("data")
+    splits = data.load_splits(options(), root=root, device=CPU)
+    pixels = gzip.decompress((root / "lenet5/mnist-subset/t10k-images-idx3-ubyte.gz").read_bytes())[16:]
+    first = torch.tensor(list(pixels[: 28 * 28]), dtype=torch.float64).reshape(1, 28, 28)
+    torch.testing.assert_close(
+        splits.test.images[0], ((first / 255 - 0.1307) / 0.3081).float(), rtol=1e-5, atol=1e-5
+    )
+    assert splits.train.images.shape == (5400, 1, 28, 28)
+    # the constants are the full set's, so the subset's mean and deviation are only near 0 and 1
+    assert splits.train.images.mean().item() == pytest.approx(0, abs=0.02)
+    assert splits.train.images.std().item() == pytest.approx(1, abs=0.02)
+
+
+def test_shift_moves_an_image_and_fills_with_background(lenet5: Load) -> None:
+    images = torch.full((1, 1, 28, 28), -0.5)
+    images[0, 0, 10, 20] = 3.0
+    shifted = lenet5("data").ShiftedImages.of(LabelledImages(images, torch.tensor([7])), 2)
+    torch.manual_seed(0)
+    seen = set()
+    for _ in range(400):
+        batch, labels = shifted.batch(torch.tensor([0]))
+        assert (batch.shape, labels.tolist()) == ((1, 1, 28, 28), [7])
+        assert batch.sum().item() == images.sum().item()
+        (position,) = (batch[0, 0] == 3.0).nonzero().tolist()
+        seen.add(tuple(position))
+    assert seen == {(10 + down, 20 + across) for down in range(-2, 3) for across in range(-2, 3)}
+
+
+def test_each_image_of_a_batch_has_its_own_shift(lenet5: Load) -> None:
+    images = torch.zeros(64, 1, 28, 28)
+    images[:, 0, 14, 14] = 1.0
+    shifted = lenet5("data").ShiftedImages.of(LabelledImages(images, torch.arange(64)), 1)
+    batch, labels = shifted.batch(torch.arange(64).flip(0))
+    assert labels.tolist() == list(range(63, -1, -1))
+    assert len({tuple(index) for index in (batch[:, 0] == 1).nonzero()[:, 1:].tolist()}) == 9
+
+
+def test_full_set_that_was_not_fetched_is_refused(lenet5: Load, tmp_path: Path) -> None:
+    with pytest.raises(DatasetError) as caught:
+        lenet5("data").load_splits(options(DATASET="mnist"), root=tmp_path, device=CPU)
+    assert str(caught.value) == f"{tmp_path}/data/mnist/train-images-idx3-ubyte.gz does not exist"
+    assert caught.value.hint == "make data fetches it; DATASET=mnist-subset needs no download"
+
+
+def test_full_set_elsewhere_is_verified(lenet5: Load, root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "lenet5" / "mnist-subset", tmp_path / "mnist")  # whole files, but other ones
+    with pytest.raises(DatasetError, match=r"mnist/train-images-idx3-ubyte\.gz is damaged"):
+        lenet5("data").load_splits(options(DATASET="mnist", DATA_DIR=str(tmp_path)), root=root, device=CPU)
