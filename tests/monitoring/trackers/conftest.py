@@ -60,6 +60,17 @@ class Followed:
             check=False,
         )
 
+    def catch_up(self, root: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        """`make sync` of the run."""
+        return subprocess.run(
+            [sys.executable, str(root / "scripts/sync.py"), f"RUN={self.directory}"],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
     def sent(self) -> list[Point]:
         records = (record for record, _ in read_records(self.directory / "metrics.jsonl"))
         return journal_points(records)
@@ -128,7 +139,7 @@ class WandbServer(ThreadingHTTPServer):
         return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": "0" * 40}
 
     def graphql(self, query: str, variables: dict[str, Any]) -> dict[str, Any]:
-        entity = {"name": "local", "id": "e1"}
+        entity = {"name": variables.get("entity") or "local", "id": "e1"}
         project = {"id": "p1", "name": variables.get("project") or "none", "entity": entity}
         if "upsertBucket" in query:
             return {"upsertBucket": self._upsert(variables, project)}

@@ -1,0 +1,251 @@
+"""W&B: what its own `sync` makes of our logs, live and later, and what happens without login or network."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from monitoring.follower import RunInfo
+from monitoring.records import read_records
+from monitoring.trackers import Point, wandb
+from monitoring.trackers._wandb_log import BLOCK
+
+
+def sync(directory: Path, environment: dict[str, str], *flags: str) -> str:
+    """Upload with W&B's command, as a user would; what it says."""
+    command = [sys.executable, "-m", "wandb", "sync", *flags, str(directory / "wandb")]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, cwd=directory, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def points_of(rows: list[dict[str, Any]]) -> list[Point]:
+    """A server's history as points; W&B shows the metrics of an epoch as `epoch/NAME`."""
+    columns = ("event", "global_step", "_step", "_timestamp", "_runtime")
+    return [
+        Point(row["_step"], row["event"], row.get("global_step"), name.removeprefix("epoch/"), value)
+        for row in rows
+        for name, value in row.items()
+        if name not in columns
+    ]
+
+
+def ordered(points: list[Point]) -> list[Point]:
+    return sorted(points, key=lambda point: (point.seq, point.metric))
+
+
+def log_of(run: RunInfo) -> Path:
+    [path] = run.directory.glob("wandb/offline-run-*/run-*.wandb")
+    return path
+
+
+def test_wandb_sync_takes_the_run_whole(followed, wandb_server) -> None:
+    run = followed("wandb", entity="team")
+    run.train(40, group="matrix 1")
+    run.follow()
+    sync(run.directory, wandb_server.environment())
+
+    [(run_id, uploaded)] = wandb_server.runs.items()
+    assert run_id == run.info.run_id
+    assert (uploaded.project, uploaded.entity) == ("digits", "team")
+    assert (uploaded.name, uploaded.group, uploaded.exit_code) == ("run 1", "matrix 1", 0)
+    assert {name: uploaded.config[name]["value"] for name in ("SEED", "LIST")} == {"SEED": 1, "LIST": [1, 2]}
+    assert points_of(uploaded.rows()) != []
+    assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
+    assert uploaded.summary["train_loss"] == 1 / 40
+    assert uploaded.summary["best_val_loss"] == 0.1
+
+
+def test_wandb_draws_every_metric_over_global_step(followed, wandb_server) -> None:
+    run = followed("wandb")
+    run.train(2)
+    run.follow()
+    sync(run.directory, wandb_server.environment())
+
+    [uploaded] = wandb_server.runs.values()
+    metrics = uploaded.config["_wandb"]["value"]["m"]
+    x_axes = {metric["1"]: metrics[metric["5"] - 1]["1"] for metric in metrics if "5" in metric}
+    shown = {name for row in uploaded.rows() for name in row if not name.startswith("_")}
+    assert x_axes == dict.fromkeys(shown - {"event", "global_step"}, "global_step")
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("complete", 0), ("interrupted", 255), ("failed", 1), (None, 1)]
+)
+def test_end_of_the_run_is_its_exit_code(followed, wandb_server, status: str | None, code: int) -> None:
+    run = followed("wandb")
+    if status is None:  # a trainer that dies
+        train = (
+            "from monitoring import Run; from pathlib import Path\n"
+            "run = Run(Path('run'), name='n', project='p', config={}, trackers={'wandb': {}}, agent=False)\n"
+            "run.log_step(1, train_loss=1.0)\n"
+        )
+        subprocess.run([sys.executable, "-c", train], cwd=run.directory.parent, check=True)
+    else:
+        run.train(3, status=status)
+    run.follow()
+    sync(run.directory, wandb_server.environment())
+
+    assert [uploaded.exit_code for uploaded in wandb_server.runs.values()] == [code]
+
+
+def test_sync_again_after_a_restart_gives_each_row_once(followed, wandb_server) -> None:
+    run = followed("wandb")
+    run.train(20, status="interrupted")
+    run.follow()
+    sync(run.directory, wandb_server.environment())
+    run.train(20, first=15)
+    run.follow()
+    said = sync(run.directory, wandb_server.environment())
+
+    [uploaded] = wandb_server.runs.values()
+    assert "Finished syncing" in said
+    assert (uploaded.overwritten, uploaded.exit_code) == ([], 0)
+    assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
+
+
+def test_agent_uploads_while_it_follows_when_there_is_a_login(followed, wandb_server) -> None:
+    run = followed("wandb")
+    run.train(300)
+    agent = run.follow(**wandb_server.environment())
+
+    [uploaded] = wandb_server.runs.values()
+    assert (agent.returncode, agent.stdout, agent.stderr, run.alerts()) == (0, "", "", [])
+    assert (uploaded.overwritten, uploaded.exit_code) == ([], 0)
+    assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
+    assert wandb.where(run.info).startswith(f"{wandb_server.url}/local/digits/runs/{run.info.run_id}")
+
+
+def test_without_a_network_nothing_is_lost_and_it_is_delivered_later(
+    followed, wandb_server, root: Path
+) -> None:
+    run = followed("wandb", upload_seconds=1.0)
+    run.train(10)
+    with socket.socket() as nobody:  # bound and not listening: connections are refused
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        first = run.catch_up(root, **{**wandb_server.environment(), "WANDB_BASE_URL": url})
+    folder = log_of(run.info).parent
+    assert first.returncode == 2
+    assert first.stderr.splitlines() == [
+        f"error: {run.directory}: wandb: {folder} is not uploaded after 1 s; "
+        f"{folder.with_name('sync.log')} may say why",
+        f"hint: wandb sync {folder}",
+    ]
+    assert ordered(run.received()) == ordered(run.sent())
+
+    run_json = run.directory / "run.json"
+    run_json.write_text(run_json.read_text().replace('"upload_seconds": 1.0', '"upload_seconds": 60.0'))
+    assert run.catch_up(root, **wandb_server.environment()).returncode == 0
+    [uploaded] = wandb_server.runs.values()
+    assert (uploaded.overwritten, uploaded.exit_code) == ([], 0)
+    assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
+
+
+@pytest.mark.parametrize(
+    ("environment", "offline"),
+    [({}, False), ({"WANDB_MODE": "offline"}, False), ({"WANDB_MODE": "dryrun"}, False), ({}, True)],
+    ids=["no login", "WANDB_MODE=offline", "WANDB_MODE=dryrun", "WANDB_OFFLINE=y"],
+)
+def test_offline_run_is_whole_and_no_upload_is_started(
+    followed, wandb_server, environment: dict[str, str], offline: bool
+) -> None:
+    run = followed("wandb", offline=offline)
+    run.train(5)
+    server = wandb_server.environment()
+    if not environment and not offline:
+        del server["WANDB_API_KEY"]
+    run.follow(**server, **environment)
+
+    assert (wandb_server.requests, run.alerts()) == (0, [])
+    assert ordered(run.received()) == ordered(run.sent())
+    assert sorted(path.name for path in (run.directory / "wandb").iterdir()) == [log_of(run.info).parent.name]
+
+
+def test_disabled_wandb_records_nothing(followed) -> None:
+    run = followed("wandb")
+    run.train(5)
+    assert run.follow(WANDB_MODE="disabled").returncode == 0
+    assert not (run.directory / "wandb").exists()
+
+
+def test_log_torn_at_any_byte_goes_on_where_it_is_whole(followed, tmp_path: Path) -> None:
+    run = followed("wandb")
+    run.train(6)
+    run.follow()
+    log, whole = log_of(run.info), ordered(run.received())
+    content = log.read_bytes()
+    records = [record for record, _ in read_records(run.directory / "metrics.jsonl")]
+    for end in [*range(40), *range(len(content) - 400, len(content))]:
+        log.write_bytes(content[:end])
+        follower = wandb.open_follower(run.info, wandb.Options())
+        held = follower.last_seq()
+        left = [record for record in records if int(str(record["seq"])) > held]
+        if left:
+            follower.deliver(left)
+        follower.close("complete")
+        assert (end, ordered(run.received())) == (end, whole)
+
+
+def test_record_larger_than_a_block_of_the_log_is_taken(followed, wandb_server) -> None:
+    run = followed("wandb")
+    long = {f"KEY_{number}": "x" * (BLOCK // 3) for number in range(10)}
+    run.train(3, config=long)
+    run.follow()
+    sync(run.directory, wandb_server.environment())
+
+    [uploaded] = wandb_server.runs.values()
+    assert {name: uploaded.config[name]["value"] for name in long} == long
+    assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
+
+
+def test_names_that_wandb_refuses_are_taken_in_a_form_that_it_takes(followed, wandb_server) -> None:
+    run = followed("wandb")
+    run.train(2, project='a/b:"c" ü' + "x" * 200, name="n/'\"" + "y" * 200)
+    run.follow()
+    sync(run.directory, wandb_server.environment())
+
+    [uploaded] = wandb_server.runs.values()
+    assert uploaded.project == ('a-b-"c" ü' + "x" * 200)[:128]
+    assert uploaded.name == ("n/'\"" + "y" * 200)[:128]
+
+
+def test_upload_that_outlived_its_agent_is_not_doubled(followed, wandb_server, tmp_path: Path) -> None:
+    """The agent is killed while its upload waits for more; the next agent leaves the upload to it."""
+    run = followed("wandb")
+    run.train(20)
+    journal = run.directory / "metrics.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:10]))
+    code = f"""
+import os, signal
+from pathlib import Path
+from monitoring.follower import RunInfo
+from monitoring.records import read_records
+from monitoring.trackers import wandb
+run = RunInfo.read(Path({str(run.directory)!r}))
+follower = wandb.open_follower(run, wandb.Options())
+follower.deliver([record for record, _ in read_records(run.directory / "metrics.jsonl")])
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, **wandb_server.environment()}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    upload = psutil.Process(int((run.directory / "wandb" / ".upload.lock").read_text()))
+    with journal.open("ab") as file:
+        file.write(b"".join(lines[10:]))
+    assert run.follow(**wandb_server.environment()).returncode == 0
+
+    [uploaded] = wandb_server.runs.values()
+    assert not upload.is_running() or upload.status() == psutil.STATUS_ZOMBIE
+    assert len(list((run.directory / "wandb" / "logs").glob("debug-sync.*"))) == 1
+    assert (uploaded.overwritten, uploaded.exit_code) == ([], 0)
+    assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
