@@ -38,6 +38,8 @@ LOOK_EVERY = 0.5
 # Seconds that the agent waits, once no more records come, for a follower that neither delivers nor fails.
 HANGING_AFTER = 600.0
 
+NO_SAMPLER = "GPU_MONITOR=y, but there is no GPU sampler; gpu_stats.jsonl is not written"
+
 # The agent gives way to the training when both want a core.
 NICENESS = 5
 
@@ -54,6 +56,9 @@ def follow(directory: Path) -> bool:
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]
         with contextlib.closing(Alerts(directory)) as alerts:
+            if run.get("gpu_monitor"):
+                # asked for and not had: said where a reader of the run looks, never passed over
+                alerts.add("gpu_monitor", "warning", NO_SAMPLER)
             deliveries = _deliveries(directory, trackers, alerts)
             threads = _start(deliveries, attempt=attempt["attempt"], ending=ending, stop=stop)
             while any(thread.is_alive() for thread in threads):
@@ -185,9 +190,8 @@ def _hanging(deliveries: Sequence[Delivery], ending: threading.Event) -> bool:
 def _write_progress(directory: Path, deliveries: Sequence[Delivery]) -> None:
     progress = {delivery.name: delivery.progress for delivery in deliveries}
     if not progress.items() <= read_progress(directory).items():
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk: it is only a hint, and the next look writes it again
+        # a full disk: it is only a hint, and the next look writes it again
+        with contextlib.suppress(OSError):
             write_progress(directory, progress)
 
 

@@ -55,12 +55,14 @@ class Run:
         trackers: Mapping[str, Mapping[str, object]] | None = None,
         group: str | None = None,
         identity: Mapping[str, object] | None = None,
+        gpu_monitor: bool = False,
         agent: bool = True,
     ) -> None:
         """Open a new run in `directory`, or the next attempt of the run that is there.
 
-        `trackers` maps tracker names to their options, `identity` goes into run.json (seed, data hash), and
-        `agent=False` leaves the following to `monitoring.agent.catch_up`.
+        `trackers` maps tracker names to their options, `identity` goes into run.json (seed, data hash),
+        `gpu_monitor` asks the agent to sample the GPUs, and `agent=False` leaves the following to
+        `monitoring.agent.catch_up`.
         """
         self.directory = Path(directory).absolute()
         _check_trackers(trackers or {})
@@ -79,6 +81,7 @@ class Run:
                 group=group,
                 config=config,
                 trackers=trackers or {},
+                gpu_monitor=gpu_monitor,
                 attempt={"attempt": self.attempt, **_this_process(), **self._about, **(identity or {})},
             )
             self._agent = AgentProcess(self.directory) if agent else None

@@ -42,6 +42,7 @@ def register_attempt(
     group: str | None,
     config: Mapping[str, object],
     trackers: Mapping[str, Mapping[str, object]],
+    gpu_monitor: bool,
     attempt: Mapping[str, object],
 ) -> dict[str, Any]:
     """Write run.json for a first or a further attempt and return it.
@@ -55,6 +56,7 @@ def register_attempt(
         tracking = {"project": project, "name": name, "group": group}
         run = {"run_id": secrets.token_hex(8), "created": time.time(), "tracking": tracking, "attempts": []}
     run["tracking"]["trackers"] = {tracker: dict(options) for tracker, options in trackers.items()}
+    run["gpu_monitor"] = gpu_monitor
     run["config"] = dict(config)
     run["attempts"] = [old for old in run["attempts"] if old["attempt"] != attempt["attempt"]] + [
         dict(attempt)

@@ -20,6 +20,7 @@ import orjson
 import psutil
 import pytest
 
+from monitoring import Run
 from monitoring.agent import catch_up, is_followed, undelivered
 from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
 from monitoring.records import Record, points, read_records
@@ -320,6 +321,14 @@ def test_followers_json_that_is_wrong_doubles_and_loses_nothing(run_dir: Path) -
         (run_dir / "metrics.csv").write_bytes(b"".join(rows[:20]))
         catch_up(run_dir)
         assert (run_dir / "metrics.csv").read_bytes() == whole
+
+
+def test_gpu_monitor_without_a_sampler_is_an_alert(run_dir: Path) -> None:
+    with Run(run_dir, name="r", project="p", config={}, gpu_monitor=True):
+        pass
+    wait_for_delivery(run_dir)
+    assert alerts(run_dir) == ["GPU_MONITOR=y, but there is no GPU sampler; gpu_stats.jsonl is not written"]
+    assert not (run_dir / "gpu_stats.jsonl").exists()
 
 
 def test_agent_command_says_what_it_is_for_and_what_is_wrong(tmp_path: Path) -> None:

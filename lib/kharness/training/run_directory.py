@@ -19,23 +19,25 @@ _MATRIX_JSON = "matrix.json"
 
 
 def open_run(options: Options, directory: Path | None, *, root: Path, identity: Mapping[str, object]) -> Run:
-    """The run in `directory`, or in a new one below RESULTS_DIR that is named by TRACKER_RUN_NAME.
+    """The run in `directory`, or in a new one below RESULTS_DIR; TRACKER_RUN_NAME names it in trackers.
 
     The directory holds the configuration that is trained with before the run begins. `identity` goes into
     run.json. TrainingError if no directory can be made.
     """
+    name = _run_name(options, root)
     if directory is None:
-        directory = _new_directory(options, root)
+        directory = _new_directory(options, name, root)
     write_config(options.resolved, directory, root=root)
     in_matrix = (directory.absolute().parent / _MATRIX_JSON).exists()
     return Run(
         directory,
-        name=directory.absolute().name,
+        name=name,
         project=options.TRACKER_PROJECT,
         group=directory.absolute().parent.name if in_matrix else None,
         config=options.values,
         trackers=enabled_trackers(options.values),
         identity=identity,
+        gpu_monitor=options.GPU_MONITOR,
     )
 
 
@@ -52,13 +54,16 @@ def enabled_trackers(values: Mapping[str, object]) -> dict[str, dict[str, object
     }
 
 
-def _new_directory(options: Options, root: Path) -> Path:
-    """RESULTS_DIR/NAME, or NAME_2 and so on: never one that exists."""
-    results = root / Path(options.RESULTS_DIR).expanduser()
+def _run_name(options: Options, root: Path) -> str:
     try:
-        name = run_name(options.values, root, datetime.now(UTC))
+        return run_name(options.values, root, datetime.now(UTC))
     except ValueError as error:
         raise TrainingError(f"TRACKER_RUN_NAME: {error}", hint="choose a name without those") from error
+
+
+def _new_directory(options: Options, name: str, root: Path) -> Path:
+    """RESULTS_DIR/NAME, or NAME_2 and so on: never one that exists."""
+    results = root / Path(options.RESULTS_DIR).expanduser()
     number = 1
     while True:
         directory = results / (name if number == 1 else f"{name}_{number}")
