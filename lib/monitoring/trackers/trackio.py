@@ -129,7 +129,8 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
             _, seq, event = row["log_id"].split(":")
             step = None if event == "end" else row["step"]
             for name, value in orjson.loads(row["metrics"]).items():
-                metric = journal_metric(name.removeprefix("__"), event)
+                kept = name.removeprefix("__")
+                metric = journal_metric(kept if kept in RESERVED else name, event)
                 found.append(Point(int(seq), event, step, metric, value))
         if len(rows) < ROWS_A_QUERY:
             return found
