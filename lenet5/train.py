@@ -68,6 +68,8 @@ class Training:
     step: int = 0
     loss_sum: Tensor | float = 0.0
     """Of this epoch, over samples; on the device, so that adding to it does not wait."""
+    seen: int = 0
+    """Samples of this epoch."""
 
     def identity(self) -> dict[str, Any]:
         """What run.json tells about this attempt, beside what every run tells."""
@@ -124,13 +126,13 @@ def fit(training: Training, run: Run, stop: StopOnSignal) -> int:
 
     while training.step < training.schedule.num_steps:
         epoch, epoch_begun = batches.epoch + 1, time.perf_counter()
-        seen = train_epoch(training, run, stop, watch)
+        train_epoch(training, run, stop, watch)
         done = training.step == training.schedule.num_steps
         if stop.requested and batches.position and not done:
             break  # in mid-epoch; the checkpoint below holds the place
         watch.wait()
         val_loss, val_accuracy = evaluate(model, training.splits.validation)
-        train_loss = float(training.loss_sum) / seen
+        train_loss = float(training.loss_sum) / training.seen
         validation = {"val_loss": val_loss, "val_accuracy": val_accuracy}
         seconds = time.perf_counter() - epoch_begun
         run.log_eval(training.step, split="val", **validation)
@@ -143,7 +145,7 @@ def fit(training: Training, run: Run, stop: StopOnSignal) -> int:
             f"{seconds:.1f} s",
             flush=True,
         )
-        training.loss_sum = 0.0
+        training.loss_sum, training.seen = 0.0, 0
         best_accuracy = max(val_accuracy, best_accuracy or 0.0)
         is_best = checkpoints.improves(val_loss, step=training.step)
         if checkpoints.is_due(epoch) or (is_best and options.CHECKPOINT_EVERY):
@@ -170,11 +172,11 @@ def fit(training: Training, run: Run, stop: StopOnSignal) -> int:
     return 0
 
 
-def train_epoch(training: Training, run: Run, stop: StopOnSignal, watch: FiniteWatch) -> int:
-    """The steps of an epoch that are left, up to a request to stop; returns how many samples were seen."""
+def train_epoch(training: Training, run: Run, stop: StopOnSignal, watch: FiniteWatch) -> None:
+    """The steps of an epoch that are left, up to a request to stop."""
     options, model, optimizer = training.options, training.model, training.optimizer
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    pace, seen = Pace(), 0
+    pace = Pace()
     for indices in training.batches.rest_of_epoch():
         images, labels = training.splits.train.batch(indices)
         rate = training.schedule(training.step)
@@ -188,7 +190,7 @@ def train_epoch(training: Training, run: Run, stop: StopOnSignal, watch: FiniteW
         optimizer.step()
         training.step += 1
         training.loss_sum += loss.detach() * len(indices)
-        seen += len(indices)
+        training.seen += len(indices)
         pace.step(len(indices))
         last = training.step == training.schedule.num_steps
         if last or training.step % options.LOG_EVERY == 0:
@@ -196,7 +198,6 @@ def train_epoch(training: Training, run: Run, stop: StopOnSignal, watch: FiniteW
             run.log_step(training.step, train_loss=train_loss, lr=rate, grad_norm=grad_norm, **measured)
         if last or stop.requested:
             break
-    return seen
 
 
 @torch.inference_mode()
@@ -225,7 +226,7 @@ def save(
         journal_seq=run.last_seq(),
         attempt=run.attempt,
         config=training.options.values,
-        progress={"loss_sum": training.loss_sum},
+        progress={"loss_sum": training.loss_sum, "seen": training.seen},
     )
     path = checkpoints.save(training.step, state, best=best)
     run.log_checkpoint(training.step, checkpoint_path=path, best=best)

@@ -24,7 +24,7 @@ def open_run(options: Options, directory: Path | None, *, root: Path, identity: 
     The directory holds the configuration that is trained with before the run begins. `identity` goes into
     run.json. TrainingError if no directory can be made.
     """
-    name = _run_name(options, root)
+    name = run_name(options.values, root, datetime.now(UTC))
     if directory is None:
         directory = _new_directory(options, name, root)
     write_config(options.resolved, directory, root=root)
@@ -52,13 +52,6 @@ def enabled_trackers(values: Mapping[str, object]) -> dict[str, dict[str, object
         for name in tracker_names()
         if values.get(f"ENABLE_{name.upper()}")
     }
-
-
-def _run_name(options: Options, root: Path) -> str:
-    try:
-        return run_name(options.values, root, datetime.now(UTC))
-    except ValueError as error:
-        raise TrainingError(f"TRACKER_RUN_NAME: {error}", hint="choose a name without those") from error
 
 
 def _new_directory(options: Options, name: str, root: Path) -> Path:

@@ -78,7 +78,11 @@ def mirror() -> Iterator[Mirror]:
         def log_message(self, *_: object) -> None:
             """Silent."""
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            """Silent: a client that hangs up is part of a test."""
+
+    server = Server(("127.0.0.1", 0), Handler)
     mirror.url = f"http://127.0.0.1:{server.server_port}/"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -1,0 +1,70 @@
+"""From the configuration to a run: its directory, its names and its trackers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+
+from kharness.config.options import Options, parse
+from kharness.training.errors import TrainingError
+from kharness.training.run_directory import enabled_trackers, open_run
+from monitoring import Run
+
+
+def options(root: Path, results: Path, *flags: str) -> Options:
+    fixed = ["--results-dir", str(results), "--tracker", "none", "--optimizer", "adam"]
+    return parse([*fixed, *flags], root=root, model="lenet5", prog="test", description="")[0]
+
+
+def finished(run: Run) -> dict[str, object]:
+    """The tracking part of its run.json."""
+    run.finish()
+    content: dict[str, object] = orjson.loads((run.directory / "run.json").read_bytes())["tracking"]
+    return content
+
+
+def test_enabled_trackers_have_their_options() -> None:
+    values = {
+        "ENABLE_TENSORBOARD": False,
+        "ENABLE_TRACKIO": True,
+        "ENABLE_WANDB": True,
+        "TRACKIO_PORT": 7860,
+        "WANDB_ENTITY": "team",
+        "WANDB_OFFLINE": True,
+    }
+    assert enabled_trackers(values) == {"trackio": {}, "wandb": {"entity": "team", "offline": True}}
+
+
+def test_new_run_is_named_by_its_template_and_holds_its_config(root: Path, tmp_path: Path) -> None:
+    asked = options(
+        root,
+        tmp_path,
+        "--tracker-run-name",
+        "{model}-{optimizer}-{seed}",
+        "--seed",
+        "7",
+        "--tracker-project",
+        "mine",
+    )
+    tracking = finished(open_run(asked, None, root=root, identity={}))
+    assert tracking == {"project": "mine", "name": "lenet5-adam-7", "group": None, "trackers": {}}
+    assert (tmp_path / "lenet5-adam-7" / ".config").read_text() == asked.resolved.text
+    assert "OPTIMIZER = 'adam'" in (tmp_path / "lenet5-adam-7" / "config.py").read_text()
+
+
+def test_cell_is_grouped_by_its_matrix(root: Path, tmp_path: Path) -> None:
+    cell = tmp_path / "test_matrix_1" / "optimizer-adam"
+    cell.mkdir(parents=True)
+    (tmp_path / "test_matrix_1" / "matrix.json").write_text("{}")
+    asked = options(root, tmp_path, "--tracker-run-name", "optimizer-adam")
+    tracking = finished(open_run(asked, cell, root=root, identity={}))
+    assert (tracking["name"], tracking["group"]) == ("optimizer-adam", "test_matrix_1")
+
+
+def test_results_folder_that_is_a_file_is_refused(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "results").write_text("in the way")
+    with pytest.raises(TrainingError, match="cannot be made: not a directory") as caught:
+        open_run(options(root, tmp_path / "results"), None, root=root, identity={})
+    assert caught.value.hint == "set RESULTS_DIR to a folder that you can write to"
