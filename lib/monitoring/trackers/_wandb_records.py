@@ -52,6 +52,13 @@ class LogRecords:
         record.metric.options.hidden = True
         self._add(record)
 
+    def configuration(self, config: Mapping[str, object]) -> None:
+        """The run's configuration, which a further attempt may have changed."""
+        record = self._new()
+        for key, value in config.items():
+            record.config.update.add(key=key, value_json=orjson.dumps(value).decode())
+        self._add(record)
+
     def define(self, name: str) -> None:
         """A metric, drawn over global_step."""
         record = self._new()

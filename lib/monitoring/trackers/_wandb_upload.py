@@ -1,6 +1,7 @@
 """The upload of a W&B transaction log: W&B's own `sync` as a process.
 
-The process only reads the log. It survives the agent, and while it lives no second one is started.
+The process only reads the log. It may survive the agent that started it; the next agent ends it and begins
+anew, because W&B marks a log as uploaded when such a process ends, also if more was written meanwhile.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import fcntl
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import psutil
 
 from monitoring.errors import MonitoringError
 
@@ -25,8 +27,12 @@ UPLOAD_LOG = "sync.log"
 FIRST_DELAY = 10.0
 LONGEST_DELAY = 300.0
 
-# Seconds that an upload gets to end when it is told to.
-STOP_SECONDS = 5.0
+# Writes its process number into the lock, which it holds, and becomes wandb.
+UPLOAD = """
+import os, sys
+os.pwrite(int(sys.argv[1]), str(os.getpid()).encode(), 0)
+os.execv(sys.executable, [sys.executable, "-m", "wandb", *sys.argv[2:]])
+"""
 
 
 class UploadUnfinished(MonitoringError):
@@ -38,9 +44,15 @@ def unmark(log: Path) -> None:
     _mark(log).unlink(missing_ok=True)
 
 
+def is_uploaded(log: Path) -> bool:
+    """Whether W&B has marked the log since it was last written."""
+    mark = _mark(log)
+    return mark.exists() and mark.stat().st_mtime_ns >= log.stat().st_mtime_ns
+
+
 def uploaded_to(log: Path) -> str | None:
     """The address of an uploaded run, None if it is not uploaded."""
-    if not _mark(log).exists():
+    if not is_uploaded(log):
         return None
     said = log.parent.with_name(UPLOAD_LOG)
     found = re.findall(r"View run .* at (\S+)", said.read_text()) if said.exists() else []
@@ -61,7 +73,7 @@ class Uploader:
         self._not_before = 0.0
 
     def keep_alive(self) -> None:
-        """Start the upload if none is at work, after the delays above; never waits for it."""
+        """Start the upload if it is not at work, after the delays above; never waits for it."""
         if self._process is not None and self._process.poll() is not None:
             self._process = None
             self._not_before = time.monotonic() + self._delay
@@ -75,43 +87,29 @@ class Uploader:
         UploadUnfinished, with the upload stopped, if that of an ended run takes too long.
         """
         if not ended:
-            self._stop()
             self._process = self._start("sync")
             return
         deadline = time.monotonic() + self._patience
-        while not _mark(self._log).exists():
+        while not (is_uploaded(self._log) and (self._process is None or self._process.poll() is not None)):
             self.keep_alive()
             if time.monotonic() > deadline:
-                self._stop()
+                os.close(self._stop())
                 reason = self._lock.with_name(UPLOAD_LOG)
                 raise UploadUnfinished(
                     f"{self._log.parent} is not uploaded after {self._patience:.0f} s; {reason} may say why",
                     hint=f"wandb sync {shlex.quote(str(self._log.parent))}",
                 )
-            time.sleep(0.2)
+            time.sleep(0.1)
 
-    def _stop(self) -> None:
-        """End the process that uploads this log, also one that an agent before us started."""
-        deadline = time.monotonic() + STOP_SECONDS
-        while (lock := self._take_lock()) is None and time.monotonic() < deadline:
-            with contextlib.suppress(ProcessLookupError, ValueError):
-                os.kill(int(self._lock.read_text()), signal.SIGTERM)
-            time.sleep(0.05)
-        if self._process is not None:
-            self._process.poll()
-        if lock is not None:
-            os.close(lock)
-
-    def _start(self, *command: str) -> subprocess.Popen[bytes] | None:
-        """The process, None while another one uploads this log."""
-        lock = self._take_lock()
-        if lock is None:
-            return None
+    def _start(self, *command: str) -> subprocess.Popen[bytes]:
+        """The process, which alone uploads this log; the lock is its own as long as it lives."""
+        lock = self._stop()
         os.ftruncate(lock, 0)  # whose number stands there is gone
-        with contextlib.closing(open(self._lock.with_name(UPLOAD_LOG), "ab")) as output:
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-m", "wandb", *command, str(self._log.parent)],
+        unmark(self._log)
+        try:
+            with open(self._lock.with_name(UPLOAD_LOG), "ab") as output:
+                return subprocess.Popen(
+                    [sys.executable, "-c", UPLOAD, str(lock), *command, str(self._log.parent)],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -119,10 +117,23 @@ class Uploader:
                     pass_fds=[lock],
                     start_new_session=True,
                 )
-                self._lock.write_text(str(process.pid))
-                return process
-            finally:
-                os.close(lock)
+        finally:
+            os.close(lock)
+
+    def _stop(self) -> int:
+        """End the process that uploads this log, whoever started it, and W&B's service below it.
+
+        Returns a descriptor of the lock, which is now ours.
+        """
+        while (lock := self._take_lock()) is None:
+            with contextlib.suppress(psutil.NoSuchProcess, ValueError):
+                process = psutil.Process(int(self._lock.read_text()))
+                family = [*process.children(recursive=True), process]
+                for member in family:
+                    member.kill()
+                psutil.wait_procs(family, timeout=1)
+            time.sleep(0.02)
+        return lock
 
     def _take_lock(self) -> int | None:
         """A descriptor of the lock, None while an upload holds it."""

@@ -29,7 +29,7 @@ from monitoring.trackers import (
 )
 from monitoring.trackers._wandb_log import LogWriter, read_log
 from monitoring.trackers._wandb_records import LogRecords, row_of
-from monitoring.trackers._wandb_upload import Uploader, unmark, uploaded_to
+from monitoring.trackers._wandb_upload import Uploader, is_uploaded, unmark, uploaded_to
 
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
 EXIT_CODES = {"complete": 0, "interrupted": 255, "failed": 1}
@@ -121,6 +121,8 @@ class WandbFollower:
         elif self._writer is not None:
             self._writer.close()
         self._writer = None
+        if status is not None and is_uploaded(self._log.path):
+            return
         self._start_upload()
         if self._uploader is not None:
             self._uploader.finish(ended=status is not None)
@@ -133,6 +135,8 @@ class WandbFollower:
         if not self._log.records:
             self._log.start = time_of(first)
             out.begin(self._run, entity=self._options.entity, start=self._log.start, producer=_version())
+        else:
+            out.configuration(self._run.config)
         self._log.exit_code = None
         return LogWriter(self._log.path, self._log.end)
 

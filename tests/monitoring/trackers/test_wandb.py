@@ -6,6 +6,8 @@ import os
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,13 @@ def ordered(points: list[Point]) -> list[Point]:
 def log_of(run: RunInfo) -> Path:
     [path] = run.directory.glob("wandb/offline-run-*/run-*.wandb")
     return path
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_wandb_sync_takes_the_run_whole(followed, wandb_server) -> None:
@@ -103,17 +112,18 @@ def test_sync_again_after_a_restart_gives_each_row_once(followed, wandb_server) 
     run.train(20, status="interrupted")
     run.follow()
     sync(run.directory, wandb_server.environment())
-    run.train(20, first=15)
+    run.train(20, first=15, config={"SEED": 1, "LIST": [9]})
     run.follow()
     said = sync(run.directory, wandb_server.environment())
 
     [uploaded] = wandb_server.runs.values()
     assert "Finished syncing" in said
+    assert uploaded.config["LIST"]["value"] == [9]
     assert (uploaded.overwritten, uploaded.exit_code) == ([], 0)
     assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
 
 
-def test_agent_uploads_while_it_follows_when_there_is_a_login(followed, wandb_server) -> None:
+def test_agent_uploads_while_it_follows_when_there_is_a_login(followed, wandb_server, root: Path) -> None:
     run = followed("wandb")
     run.train(300)
     agent = run.follow(**wandb_server.environment())
@@ -122,6 +132,9 @@ def test_agent_uploads_while_it_follows_when_there_is_a_login(followed, wandb_se
     assert (agent.returncode, agent.stdout, agent.stderr, run.alerts()) == (0, "", "", [])
     assert (uploaded.overwritten, uploaded.exit_code) == ([], 0)
     assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
+    requests = wandb_server.requests
+    assert run.catch_up(root, **wandb_server.environment()).returncode == 0
+    assert wandb_server.requests == requests  # it knows that everything is there
     assert wandb.where(run.info).startswith(f"{wandb_server.url}/local/digits/runs/{run.info.run_id}")
 
 
@@ -219,8 +232,8 @@ def test_names_that_wandb_refuses_are_taken_in_a_form_that_it_takes(followed, wa
     assert uploaded.name == ("n/'\"" + "y" * 200)[:128]
 
 
-def test_upload_that_outlived_its_agent_is_not_doubled(followed, wandb_server, tmp_path: Path) -> None:
-    """The agent is killed while its upload waits for more; the next agent leaves the upload to it."""
+def test_upload_that_outlived_its_agent_gives_way_to_the_next(followed, wandb_server, tmp_path: Path) -> None:
+    """The agent is killed while its upload waits for more."""
     run = followed("wandb")
     run.train(20)
     journal = run.directory / "metrics.jsonl"
@@ -239,13 +252,26 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     environment = {**os.environ, **wandb_server.environment()}
     subprocess.run([sys.executable, "-c", code], env=environment, check=False)
-    upload = psutil.Process(int((run.directory / "wandb" / ".upload.lock").read_text()))
+    lock = run.directory / "wandb" / ".upload.lock"
+    wait_until(lambda: lock.read_text() != "")
+    upload = psutil.Process(int(lock.read_text()))
     with journal.open("ab") as file:
         file.write(b"".join(lines[10:]))
     assert run.follow(**wandb_server.environment()).returncode == 0
 
     [uploaded] = wandb_server.runs.values()
     assert not upload.is_running() or upload.status() == psutil.STATUS_ZOMBIE
-    assert len(list((run.directory / "wandb" / "logs").glob("debug-sync.*"))) == 1
     assert (uploaded.overwritten, uploaded.exit_code) == ([], 0)
+    assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
+
+
+def test_run_that_goes_on_right_after_its_end_is_uploaded_whole(followed, wandb_server) -> None:
+    """Three attempts with an agent each, live: an upload must not take the first end for the last."""
+    run = followed("wandb")
+    for attempt in range(3):
+        run.train(200, first=100 * attempt + 1, status="complete" if attempt == 2 else "interrupted")
+        assert run.follow(**wandb_server.environment()).returncode == 0
+
+    [uploaded] = wandb_server.runs.values()
+    assert (uploaded.overwritten, uploaded.exit_code, run.alerts()) == ([], 0, [])
     assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
