@@ -134,7 +134,7 @@ CASES = {
     "name template with an unknown field": (
         'CONFIG_TRACKER_PROJECT="{modle}"\n',
         "p:1: TRACKER_PROJECT: '{modle}' has an unknown field {modle}",
-        "fields are {checksum}, {timestamp} for runs, and every symbol in lower case",
+        "write no /, and in braces checksum, timestamp (runs only) or a symbol in lower case",
     ),
 }
 
