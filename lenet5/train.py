@@ -18,11 +18,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from data import Splits, load_splits
-from model import LeNet5
 from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
+from data import Splits, load_splits
 from kharness.config.errors import run_command
 from kharness.config.options import Options, parse
 from kharness.training.checkpoint import Checkpoints, training_state
@@ -34,6 +33,7 @@ from kharness.training.pace import Pace
 from kharness.training.run_directory import open_run
 from kharness.training.schedules import Schedule, set_learning_rate
 from kharness.training.seeds import seed_everything
+from model import LeNet5
 from monitoring import Run
 
 ROOT = Path(__file__).resolve().parent.parent
