@@ -14,9 +14,9 @@ case $1 in
 	;;
 esac
 list=$2
-if [ "$list" = both ]; then
-	list=trackio,wandb
-fi
+case ",$list," in
+*,both,*) list=$list,trackio,wandb ;;
+esac
 case ",$list," in
 *",$1,"*) echo y ;;
 *) echo n ;;

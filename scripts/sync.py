@@ -13,6 +13,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from kharness.config.assignment import tracker_list
 from kharness.config.errors import KharnessError, run_command
 from kharness.config.make_variables import given
 from monitoring.agent import catch_up, is_followed
@@ -47,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
 
 def tracker_names(asked: str) -> list[str]:
     """`both`, or names with commas; UnknownFollower lists the known trackers when one is unknown."""
-    names = {"": [], "none": [], "both": ["trackio", "wandb"]}.get(asked, asked.split(","))
+    names = tracker_list(asked or "none")
     for name in names:
         follower_module(name)
     return names

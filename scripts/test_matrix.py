@@ -11,7 +11,7 @@ from kharness.config import make_variables
 from kharness.config.errors import run_command
 from kharness.config.tree import Tree
 from kharness.matrix.cells import set_aside
-from kharness.matrix.delivery import delivery_lines, wait_for_delivery
+from kharness.matrix.delivery import alert_lines, delivery_lines, wait_for_delivery
 from kharness.matrix.plan import Plan, prepare
 from kharness.matrix.progress import Progress
 from kharness.matrix.runner import run_all
@@ -31,9 +31,11 @@ def main(argv: Sequence[str]) -> int:
     with Signals() as signals:
         progress = Progress(sys.stdout, len(plan.cells))
         run_all(plan.launches, signals, progress)
-        lacking = wait_for_delivery([launch.directory for launch in plan.launches], signals, progress.say)
+        directories = [launch.directory for launch in plan.launches]
+        lacking = wait_for_delivery(directories, signals, progress.say)
     summary = write_report(plan.directory)
-    print("\n".join([*report_lines(summary), *delivery_lines(lacking, ROOT)]))
+    told = [*report_lines(summary), *delivery_lines(lacking, ROOT), *alert_lines(directories)]
+    print("\n".join(told))
     print(f"summary: {shown(plan.directory / 'summary.md')}  graphs: {shown(plan.directory / 'graphs')}/")
     if signals.stops:
         return signals.exit_code

@@ -10,7 +10,7 @@ from pathlib import Path
 from kharness.config import make_variables
 from kharness.config.errors import run_command
 from kharness.config.tree import Tree
-from kharness.matrix.delivery import delivery_lines, wait_for_delivery
+from kharness.matrix.delivery import alert_lines, delivery_lines, wait_for_delivery
 from kharness.matrix.execute import Outcome
 from kharness.matrix.runner import run_one
 from kharness.matrix.signals import Signals
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         lacking = wait_for_delivery([launch.directory], signals, say, patience=PATIENCE)
     if outcome.status != "complete":
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
-    print("\n".join(delivery_lines(lacking, ROOT)))
+    print("\n".join([*delivery_lines(lacking, ROOT), *alert_lines([launch.directory])]))
     print(f"run: {launch.shown_directory}  graphs: make graphs RUN={launch.shown_directory}")
     return exit_code(outcome)
 

@@ -84,3 +84,11 @@ def printable(value: str) -> str:
     """A value on one line, cut where it is long."""
     shown = value if value and value.isprintable() else ascii(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}…"
+
+
+def tracker_list(value: str) -> list[str]:
+    """The trackers that TRACKER= names, `both` written out: `both,tensorboard` is three; `none` is none."""
+    if value == "none":
+        return []
+    words = ("trackio,wandb" if word == "both" else word for word in value.split(","))
+    return list(dict.fromkeys(",".join(words).split(",")))

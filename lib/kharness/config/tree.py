@@ -21,6 +21,7 @@ from kharness.config.assignment import (
     at_assignment,
     printable,
     show,
+    tracker_list,
 )
 from kharness.config.errors import ConfigError
 from kharness.config.record import read_record
@@ -295,7 +296,7 @@ class Tree:
         """`TRACKER=both` as ENABLE_… symbols: exactly the trackers named, and no other."""
         known = ", ".join(["none", *sorted(self._trackers), "both"])
         asked = f"{at(origin, 'TRACKER', value)}{show('TRACKER', value)}"
-        names = {"none": [], "both": ["trackio", "wandb"]}.get(value, value.split(","))
+        names = tracker_list(value)
         for name in names:
             if name not in self._trackers:
                 raise ConfigError(

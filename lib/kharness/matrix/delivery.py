@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from kharness.matrix.signals import Signals
 from monitoring.agent import is_followed, undelivered
+from monitoring.alerts import ALERTS
 from monitoring.errors import MonitoringError
+from monitoring.records import read_records
 from monitoring.run_json import RUN_JSON, read_run_json
 
 # An agent that has this many seconds after its trainer's end not taken its lock will not come.
@@ -69,3 +72,17 @@ def delivery_lines(lacking: Mapping[Path, Mapping[str, int]], root: Path) -> lis
         counts = ", ".join(f"{name} lacks {count} records" for name, count in followers.items())
         lines.append(f"warning: {shown}: {counts}; later: make sync RUN={shown}")
     return lines
+
+
+def alert_lines(directories: Sequence[Path]) -> list[str]:
+    """What the agents found worth telling, each thing once, with the number of runs it is told of."""
+    runs: Counter[tuple[str, str]] = Counter()
+    for directory in directories:
+        path = directory / ALERTS
+        if path.exists():
+            records = (record for record, _ in read_records(path))
+            runs.update({(str(record["severity"]), str(record["message"])) for record in records})
+    return [
+        f"{severity}: {message} ({count} of {len(directories)} runs)"
+        for (severity, message), count in runs.items()
+    ]

@@ -84,6 +84,7 @@ def test_alias_of_a_choice_sets_its_member(tree: Tree) -> None:
         ("both", {"ENABLE_TRACKIO", "ENABLE_WANDB"}),
         ("wandb,trackio", {"ENABLE_TRACKIO", "ENABLE_WANDB"}),
         ("tensorboard,wandb", {"ENABLE_TENSORBOARD", "ENABLE_WANDB"}),
+        ("both,tensorboard", {"ENABLE_TENSORBOARD", "ENABLE_TRACKIO", "ENABLE_WANDB"}),
     ],
 )
 def test_tracker_list_enables_exactly_what_it_names(tree: Tree, value: str, enabled: set[str]) -> None:

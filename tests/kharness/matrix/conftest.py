@@ -112,7 +112,12 @@ if behaviour == "crash":
 if behaviour == "lie":
     values["LEARNING_RATE"] = 0.5
 run = Run(
-    directory, name=values["TRACKER_RUN_NAME"], project="p", config=values, agent=behaviour != "no-agent"
+    directory,
+    name=values["TRACKER_RUN_NAME"],
+    project="p",
+    config=values,
+    gpu_monitor=values["GPU_MONITOR"],
+    agent=behaviour != "no-agent",
 )
 num_steps = values["NUM_STEPS"]
 run.start(model={"name": "pretender"}, training={"num_steps": num_steps})
