@@ -100,11 +100,11 @@ trackio-view: $(setup)		## open Trackio's dashboard for the configured project a
 
 .PHONY: trackio-test
 trackio-test: $(setup)		## send made-up metrics to Trackio and read them back
-	@$(python) scripts/trackio_test.py
+	@$(python) scripts/tracker_test.py trackio
 
 .PHONY: wandb-test
 wandb-test: $(setup)		## send made-up metrics to W&B (offline without a login) and read them back
-	@$(python) scripts/wandb_test.py
+	@$(python) scripts/tracker_test.py wandb
 
 .PHONY: sync
 sync: $(setup)			## bring a run's trackers up to date: RUN=dir [TRACKER=name]

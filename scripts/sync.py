@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from kharness.config.errors import KharnessError, run_command
 from kharness.config.make_variables import given
 from monitoring.agent import catch_up, is_followed
 from monitoring.errors import RunDirectoryError
-from monitoring.follower import follower_module
+from monitoring.follower import configured_options, follower_module
 from monitoring.run_json import RUN_JSON, read_run_json
 
 # Seconds to wait for the agent of a run that has just ended.
@@ -70,12 +69,6 @@ def trackers_of(directory: Path, asked: Sequence[str]) -> dict[str, Mapping[str,
     own: dict[str, Mapping[str, object]] = run["tracking"]["trackers"]
     added = {name: configured_options(name, run["config"]) for name in asked if name not in own}
     return {**own, **added}
-
-
-def configured_options(name: str, config: Mapping[str, object]) -> dict[str, object]:
-    """WANDB_ENTITY of the configuration is the option `entity` of wandb, and so on."""
-    symbols = {field.name: f"{name}_{field.name}".upper() for field in fields(follower_module(name).Options)}
-    return {option: config[symbol] for option, symbol in symbols.items() if symbol in config}
 
 
 if __name__ == "__main__":

@@ -106,6 +106,12 @@ def follower_options(name: str, values: Mapping[str, object]) -> Any:
         raise FollowerOptionsError(f"{name}: {error}") from error
 
 
+def configured_options(name: str, config: Mapping[str, object]) -> dict[str, object]:
+    """The options that a configuration has for a follower: its NAME_OPTION is the field `option`."""
+    symbols = {field.name: f"{name}_{field.name}".upper() for field in fields(follower_module(name).Options)}
+    return {option: config[symbol] for option, symbol in symbols.items() if symbol in config}
+
+
 def _modules_in(package: str) -> list[str]:
     folder = Path(__file__).parent / package
     return sorted(

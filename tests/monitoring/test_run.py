@@ -228,14 +228,15 @@ from monitoring import Run
 with Run(Path(sys.argv[1]), name="n", project="p", config={}, agent=False) as run:
     run.log_step(1, train_loss=0.5, lr=float('nan'))
     import threading
-    assert threading.active_count() == 1
-heavy = {"torch", "numpy", "trackio", "wandb", "tensorboard", "kharness"} & set(sys.modules)
-assert not heavy, heavy
+    print(threading.active_count(), "thread")
+print({"torch", "numpy", "trackio", "wandb", "tensorboard", "kharness"} & set(sys.modules) or "light")
 """
 
 
 def test_run_needs_no_torch_no_tracker_and_no_thread(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", NEEDS_NOTHING, tmp_path / "run"], check=True, timeout=60)
+    command = [sys.executable, "-c", NEEDS_NOTHING, tmp_path / "run"]
+    said = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+    assert said == "1 thread\nlight\n"
 
 
 WORKERS = """

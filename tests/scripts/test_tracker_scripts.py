@@ -20,11 +20,12 @@ Script = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def script(root: Path, tmp_path: Path) -> Script:
-    """Runs scripts/NAME.py with `NAME=value` arguments; everything is written below tmp_path."""
+    """Runs a script by name and words with `NAME=value` arguments; everything is written below tmp_path."""
 
-    def run(name: str, *variables: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(command: str, *variables: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        name, *words = command.split()
         return subprocess.run(
-            [sys.executable, str(root / f"scripts/{name}.py"), f"O={tmp_path / 'out'}", *variables],
+            [sys.executable, str(root / f"scripts/{name}.py"), *words, f"O={tmp_path / 'out'}", *variables],
             env={**os.environ, **environment},
             cwd=tmp_path,
             capture_output=True,
@@ -44,22 +45,22 @@ def free_port() -> int:
 
 
 def test_trackio_test_says_that_all_came_back_and_where_to_look(script: Script) -> None:
-    done = script("trackio_test", "CONFIG_TRACKER_PROJECT=digits")
+    done = script("tracker_test trackio", "CONFIG_TRACKER_PROJECT=digits")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert re.fullmatch(
         r"no .*\n"
         r"sent 1819 made-up points in 310 records: run fake-\S+\n"
         r"read back: every one of them, once\n"
-        rf"database: {os.environ['TRACKIO_DIR']}/digits-test\.db\n"
-        r"look: make trackio-view CONFIG_TRACKER_PROJECT=digits-test\n",
+        r"look: trackio show --project digits-test  "
+        rf"\(database {os.environ['TRACKIO_DIR']}/digits-test\.db\)\n",
         done.stdout,
     )
 
 
 def test_trackio_test_fails_when_trackio_takes_nothing(script: Script, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    done = script("trackio_test", TRACKIO_DIR=str(tmp_path / "file" / "below"))
+    done = script("tracker_test trackio", TRACKIO_DIR=str(tmp_path / "file" / "below"))
 
     assert done.returncode == 3
     assert done.stderr.splitlines()[-2].startswith("error: trackio: ")
@@ -67,7 +68,7 @@ def test_trackio_test_fails_when_trackio_takes_nothing(script: Script, tmp_path:
 
 
 def test_wandb_test_needs_no_login(script: Script, tmp_path: Path) -> None:
-    done = script("wandb_test")
+    done = script("tracker_test wandb")
     [folder] = tmp_path.glob("out/results/wandb-test/fake-*/wandb/offline-run-*")
 
     assert (done.returncode, done.stderr) == (0, "")
@@ -78,7 +79,7 @@ def test_wandb_test_needs_no_login(script: Script, tmp_path: Path) -> None:
 
 
 def test_wandb_test_fails_when_wandb_is_disabled(script: Script) -> None:
-    done = script("wandb_test", WANDB_MODE="disabled")
+    done = script("tracker_test wandb", WANDB_MODE="disabled")
 
     assert done.returncode == 3
     assert done.stderr.splitlines()[0].startswith(
@@ -88,7 +89,7 @@ def test_wandb_test_fails_when_wandb_is_disabled(script: Script) -> None:
 
 
 def test_trackio_view_serves_the_project_on_its_port(script: Script, root: Path, tmp_path: Path) -> None:
-    script("trackio_test", "CONFIG_TRACKER_PROJECT=digits")
+    script("tracker_test trackio", "CONFIG_TRACKER_PROJECT=digits")
     port = free_port()
     variables = [
         f"O={tmp_path / 'out'}",

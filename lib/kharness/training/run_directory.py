@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ from kharness.config.options import Options
 from kharness.config.project_name import run_name
 from kharness.training.errors import TrainingError
 from monitoring import Run
-from monitoring.follower import follower_module, tracker_names
+from monitoring.follower import configured_options, tracker_names
 
 # What the matrix runner writes beside the directories of its cells.
 _MATRIX_JSON = "matrix.json"
@@ -43,15 +42,8 @@ def open_run(options: Options, directory: Path | None, *, root: Path, identity: 
 
 def enabled_trackers(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
     """The trackers that ENABLE_NAME turns on; each takes its options from the symbols NAME_OPTION."""
-    return {
-        name: {
-            field.name: values[symbol]
-            for field in dataclasses.fields(follower_module(name).Options)
-            if (symbol := f"{name}_{field.name}".upper()) in values
-        }
-        for name in tracker_names()
-        if values.get(f"ENABLE_{name.upper()}")
-    }
+    enabled = [name for name in tracker_names() if values.get(f"ENABLE_{name.upper()}")]
+    return {name: configured_options(name, values) for name in enabled}
 
 
 def _new_directory(options: Options, name: str, root: Path) -> Path:

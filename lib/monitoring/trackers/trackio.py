@@ -8,6 +8,7 @@ No Run object of Trackio's is made: it would start threads, sample the machine a
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -140,6 +141,12 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
 def database(project: str) -> Path:
     """The file that holds a project."""
     return Path(_storage().get_project_db_path(project_name(project)))
+
+
+def where(run: RunInfo) -> str:
+    """What to do to see the run."""
+    project = shlex.quote(project_name(run.project))
+    return f"trackio show --project {project}  (database {database(run.project)})"
 
 
 def show(project: str, *, port: int, open_browser: bool = True) -> None:

@@ -190,6 +190,7 @@ def test_runs_die_with_a_runner_that_is_killed(
     wait_until(lambda: status.exists() and '"running"' in status.read_text())
     pid = json.loads(status.read_text())["attempts"][0]["pid"]
     training = psutil.Process(pid)
+    assert training.is_running()
     process.kill()
     process.communicate()
     wait_until(lambda: not training.is_running() or training.status() == psutil.STATUS_ZOMBIE)

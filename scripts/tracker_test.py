@@ -1,6 +1,6 @@
-"""Send made-up metrics to W&B and read them back (`make wandb-test`).
+"""Send made-up metrics to a tracker and read them back (`make trackio-test`, `make wandb-test`).
 
-Without a login, or with WANDB_MODE=offline, the run is recorded offline; no network is needed.
+No training and no network: W&B records offline without a login, or with WANDB_MODE=offline.
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ from kharness.config.errors import run_command
 from kharness.config.options import Options
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
+from monitoring.follower import configured_options, follower_module
 from monitoring.rehearsal import rehearse
-from monitoring.trackers.wandb import where
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when what comes back is what was sent, 3 when it is not, 2 when W&B cannot be used."""
-    variables = make_variables.given(argv, os.environ)
+    """0 when what comes back is what was sent, 3 when it is not, 2 when the tracker cannot be used."""
+    tracker, *words = argv
+    variables = make_variables.given(words, os.environ)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     resolved = tree.resolve(starting_layer(tree, output), make_variables.layer(tree, variables))
     options = Options(resolved, tree=tree)
     name = f"fake-{datetime.now(UTC):%Y%m%dT%H%M%S_%f}"
     rehearsal = rehearse(
-        "wandb",
-        {"entity": options.WANDB_ENTITY, "offline": options.WANDB_OFFLINE},
-        directory=output / Path(options.RESULTS_DIR).expanduser() / "wandb-test" / name,
+        tracker,
+        configured_options(tracker, options.values),
+        directory=output / Path(options.RESULTS_DIR).expanduser() / f"{tracker}-test" / name,
         name=name,
         project=f"{options.TRACKER_PROJECT}-test",
     )
-    run = rehearsal.run
     print(f"sent {len(rehearsal.sent)} made-up points in {rehearsal.records} records: run {name}")
-    if not rehearsal.is_exact:
-        print(f"error: wandb: {rehearsal.difference()}", file=sys.stderr)
-        print(f"hint: {where(run) if rehearsal.error is None else rehearsal.hint()}", file=sys.stderr)
+    if rehearsal.error is not None:
+        print(f"error: {tracker}: {rehearsal.error}\nhint: {rehearsal.hint()}", file=sys.stderr)
         return 3
-    print("read back: every one of them, once")
-    print(f"look: {where(run)}")
+    look = follower_module(tracker).where(rehearsal.run)
+    if not rehearsal.is_exact:
+        print(f"error: {tracker}: {rehearsal.difference()}\nhint: {look}", file=sys.stderr)
+        return 3
+    print(f"read back: every one of them, once\nlook: {look}")
     return 0
 
 
