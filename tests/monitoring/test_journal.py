@@ -188,9 +188,9 @@ from pathlib import Path
 from monitoring.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 if os.fork() == 0:
+    print("ready", flush=True)  # by the child: its hook after the fork has run
     os.read(0, 1)
     os._exit(0)
-print("ready", flush=True)
 time.sleep(60)
 """
 
