@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import os
 import random
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from monitoring import Run
+from monitoring import Run, read_records
 from monitoring.agent import catch_up, is_followed
 from monitoring.trackers import Point
 
@@ -148,6 +149,50 @@ def test_all_trackers_hold_the_same_when_the_agent_is_killed_while_the_run_goes_
     for tracker in TRACKERS:
         all_points = replace(followed("all"), tracker=tracker)
         assert ordered(all_points.received()) == shown(tracker, all_points.sent())
+
+
+# Logs steps from FIRST on, for ever, and tells each on stdout after its call has returned.
+TRAIN = """
+import os, sys, time
+from pathlib import Path
+from monitoring import Run
+
+trackers = {"trackio": {}, "wandb": {}}
+run = Run(Path(sys.argv[1]), name="n", project="digits", config={}, trackers=trackers)
+for step in range(int(sys.argv[2]), 10**9):
+    run.log_step(step, train_loss=1 / step, lr=1e-3 * step)
+    os.write(1, b"%d\\n" % step)
+    time.sleep(0.0005)
+"""
+
+
+def test_trainer_killed_at_any_moment_has_every_logged_step_in_csv_and_trackers(followed) -> None:
+    """One run, killed and taken up again at 20 moments, its agents handing over to each other."""
+    directory = followed("all").directory
+    chance = random.Random(7)
+    last = 0
+    for _ in range(20):
+        command = [sys.executable, "-c", TRAIN, str(directory), str(last + 1)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.2))
+            process.kill()
+            told = [first, *process.stdout.read().splitlines()]
+        records = [record for record, _ in read_records(directory / "metrics.jsonl")]
+        logged = [int(str(record["global_step"])) for record in records]
+        assert logged[: int(told[-1])] == list(range(1, int(told[-1]) + 1))
+        assert len(logged) - int(told[-1]) in (0, 1)  # at most the one whose call had not returned
+        last = logged[-1]
+    wait_until(lambda: not is_followed(directory))
+    catch_up(directory)
+
+    with (directory / "metrics.csv").open(newline="") as file:
+        rows = [(int(row["seq"]), float(row["train_loss"]), float(row["lr"])) for row in csv.DictReader(file)]
+    assert rows == [(record["seq"], record["train_loss"], record["lr"]) for record in records]
+    for tracker in ("trackio", "wandb"):
+        everything = replace(followed("all"), tracker=tracker)
+        assert ordered(everything.received()) == shown(tracker, everything.sent())
 
 
 def lock_holder(directory: Path) -> int:
