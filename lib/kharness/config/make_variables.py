@@ -13,10 +13,22 @@ from kharness.config.assignment import Assignment, Layer, Origin, show
 from kharness.config.errors import ConfigError
 from kharness.config.tree import Tree
 
-SHORT = ("TRACKER", "GPU_MONITOR")
-"""Symbols that are also taken without CONFIG_."""
+SHORT = {
+    "TRACKER": "TRACKER",
+    "GPU_MONITOR": "GPU_MONITOR",
+    "BASELINE": "REPORT_BASELINE",
+    "JOBS": "MATRIX_JOBS",
+    "KEEP_GOING": "MATRIX_KEEP_GOING",
+    "LAUNCHER": "LAUNCHER",
+    "RETRIES": "MATRIX_RETRIES",
+    "TIMEOUT": "MATRIX_TIMEOUT",
+}
+"""Short names of symbols, taken without CONFIG_."""
 
-TARGET_VARIABLES = ("A", "B", "DEFCONFIG", "FRAGMENTS", "O", "RUN", "SYMBOL")
+TARGET_VARIABLES = (
+    *("A", "B", "CELL", "DEFCONFIG", "FAIL_ON_REGRESSION", "FILTER", "FRAGMENTS"),
+    *("O", "RANGE_CONFIG", "RUN", "SYMBOL", "TARGET"),
+)
 
 
 def given(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -45,7 +57,8 @@ def layer(tree: Tree, variables: Mapping[str, str], *, own: Sequence[str] = ()) 
     found: list[Assignment] = []
     for name, value in sorted(variables.items()):
         if name.startswith("CONFIG_") or name in SHORT:
-            found.extend(tree.assignments(name, value, Origin("make variable", show(name, value))))
+            symbol = SHORT.get(name, name)
+            found.extend(tree.assignments(symbol, value, Origin("make variable", show(name, value))))
         elif name not in (*own, *TARGET_VARIABLES):
             _refuse_near_miss(tree, name, value)
     return found
@@ -58,6 +71,8 @@ def _refuse_near_miss(tree: Tree, name: str, value: str) -> None:
         raise ConfigError(f"{show(name, value)} sets nothing", hint=f"write CONFIG_{show(name, value)}")
     from difflib import get_close_matches
 
-    near = get_close_matches(name.upper(), [*SHORT, "DEFCONFIG", "FRAGMENTS", "SYMBOL"], n=1, cutoff=0.75)
+    near = get_close_matches(
+        name.upper(), [*SHORT, *(name for name in TARGET_VARIABLES if len(name) > 3)], n=1, cutoff=0.75
+    )
     if near:
         raise ConfigError(f"{show(name, value)} sets nothing", hint=f"did you mean {near[0]}?")

@@ -19,6 +19,8 @@ NO_AXIS = {
     "RESULTS_DIR": "it says where the matrix lies",
     "TRACKER_RUN_NAME": "a matrix names its runs after their cells",
 }
+# So do all symbols that begin like this.
+NO_AXIS_PREFIXES = ("LAUNCHER", "MATRIX_", "MAX_GPU_", "REPORT_", "SWEEP_")
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,9 @@ def set_aside(tree: Tree, cells: Sequence[Cell]) -> list[tuple[Assignment, int]]
 def _bad_values(tree: Tree, axes: Sequence[Axis]) -> list[str]:
     bad = []
     for axis in axes:
-        if axis.symbol in NO_AXIS:
-            bad.append(f"{axis.symbol} cannot be an axis: {NO_AXIS[axis.symbol]}")
+        if axis.symbol in NO_AXIS or axis.symbol.startswith(NO_AXIS_PREFIXES):
+            reason = NO_AXIS.get(axis.symbol, "it is the same for all cells of a matrix")
+            bad.append(f"{axis.symbol} cannot be an axis: {reason}")
             continue
         for value in axis.values:
             try:
