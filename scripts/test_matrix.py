@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from kharness.config import make_variables
@@ -12,6 +13,7 @@ from kharness.config.errors import run_command
 from kharness.config.tree import Tree
 from kharness.matrix.cells import set_aside
 from kharness.matrix.delivery import alert_lines, delivery_lines, wait_for_delivery
+from kharness.matrix.launchers import open_launcher
 from kharness.matrix.plan import Plan, prepare
 from kharness.matrix.progress import Progress
 from kharness.matrix.runner import run_all
@@ -30,7 +32,8 @@ def main(argv: Sequence[str]) -> int:
     introduce(plan, tree)
     with Signals() as signals:
         progress = Progress(sys.stdout, len(plan.cells))
-        run_all(plan.launches, signals, progress)
+        with closing(open_launcher("local", {})) as launcher:
+            run_all(plan.launches, launcher, signals, progress)
         directories = [launch.directory for launch in plan.launches]
         lacking = wait_for_delivery(directories, signals, progress.say)
     summary = write_report(plan.directory)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from kharness.config import make_variables
@@ -12,6 +13,7 @@ from kharness.config.errors import run_command
 from kharness.config.tree import Tree
 from kharness.matrix.delivery import alert_lines, delivery_lines, wait_for_delivery
 from kharness.matrix.execute import Outcome
+from kharness.matrix.launchers import open_launcher
 from kharness.matrix.runner import run_one
 from kharness.matrix.signals import Signals
 from kharness.matrix.single import prepare_single
@@ -29,8 +31,8 @@ def main(argv: Sequence[str]) -> int:
     tree = Tree.load(ROOT)
     launch = prepare_single(tree, output, make_variables.layer(tree, variables))
     print(f"run: {launch.shown_directory}\n{launch.command_line}", flush=True)
-    with Signals() as signals:
-        outcome = run_one(launch, signals, sys.stdout.buffer, say)
+    with Signals() as signals, closing(open_launcher("local", {})) as launcher:
+        outcome = run_one(launch, launcher, signals, sys.stdout.buffer, say)
         lacking = wait_for_delivery([launch.directory], signals, say, patience=PATIENCE)
     if outcome.status != "complete":
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)

@@ -35,6 +35,11 @@ def test_every_tracker_has_a_module_and_an_enable_entry(root: Path) -> None:
     assert modules(folder) == options(folder / "Kconfig", "ENABLE_")
 
 
+def test_every_launcher_has_a_module_and_a_choice_entry(root: Path) -> None:
+    folder = root / "lib/kharness/matrix"
+    assert modules(folder / "launchers") == members(folder / "Kconfig", "LAUNCHER_")
+
+
 def test_every_model_has_a_folder_with_its_files_and_a_choice_entry(root: Path) -> None:
     folders = {path.parent.name for path in root.glob("*/model.py")}
     assert folders == members(root / "Kconfig", "MODEL_")
@@ -50,6 +55,7 @@ def test_every_model_has_a_folder_with_its_files_and_a_choice_entry(root: Path) 
         ("lib/kharness/training/optimizers", ("Options", "build")),
         ("lib/monitoring/trackers", ("Options", "open_follower")),
         ("lib/kharness/report/graphs", ("numbers", "draw")),
+        ("lib/kharness/matrix/launchers", ("Options", "open_launcher")),
     ],
 )
 def test_every_module_of_a_folder_defines_its_interface(

@@ -1,63 +1,22 @@
-"""One run as a process: start it by its command line, stop it, and judge what it left behind."""
+"""One run from its launch to the verdict: stop it, and judge what it left behind."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
-import shlex
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from kharness.matrix.errors import MatrixError
 from kharness.matrix.journal_tail import JournalTail
+from kharness.matrix.launch import Launch, Launcher, Slot
 from kharness.matrix.status import Attempt, RunStatus, Status, write_status
-
-OUTPUT_LOG = "output.log"
 
 # A training exits with this after it was asked to stop and has saved everything (EX_TEMPFAIL of sysexits.h).
 STOPPED_ON_REQUEST = 75
 
 # Filled in when a run starts, so what the trainer records differs from the template that was asked for.
 EXPANDED = frozenset({"TRACKER_PROJECT", "TRACKER_RUN_NAME"})
-
-# Make's own, and the word that make variables were given: a cell has them in its .config already.
-NOT_FOR_RUNS = ("KHARNESS_MAKE_VARS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What is to run."""
-
-    name: str
-    directory: Path
-    """The run directory, with its `.config`."""
-    root: Path
-    """The checkout: where the command runs."""
-    model: str
-    asked: Mapping[str, object]
-    """The values that it must run with."""
-
-    @property
-    def command(self) -> list[str]:
-        return [sys.executable, f"{self.model}/train.py", "--run-dir", self.shown_directory]
-
-    @property
-    def shown_directory(self) -> str:
-        inside = self.directory.is_relative_to(self.root)
-        return str(self.directory.relative_to(self.root) if inside else self.directory)
-
-    @property
-    def command_line(self) -> str:
-        """To be run by hand in the checkout."""
-        return shlex.join(self.command)
 
 
 @dataclass(frozen=True)
@@ -73,58 +32,31 @@ class Outcome:
         return self.attempt.ended - self.attempt.started
 
 
-class RunProcess:
-    """A started run. It has a session of its own, so a Ctrl-C in the terminal reaches it only through `stop`.
+class ActiveRun:
+    """A run that was launched and has not ended yet, with its status.json kept."""
 
-    On Linux the kernel kills it when this process dies, however that happens.
-    """
-
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: Launch, launcher: Launcher, slot: Slot) -> None:
         self.launch = launch
+        self.slot = slot
         self.tail = JournalTail(launch.directory)
+        self._launcher = launcher
         self._stop_asked = False
-        environment = {name: value for name, value in os.environ.items() if name not in NOT_FOR_RUNS}
-        try:
-            with (launch.directory / OUTPUT_LOG).open("ab") as log:
-                self._process = subprocess.Popen(
-                    launch.command,
-                    cwd=launch.root,
-                    env={**environment, "PYTHONUNBUFFERED": "1"},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=_before_exec(),
-                )
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise MatrixError(f"{launch.name} cannot be started: {reason}") from error
-        self._attempt = Attempt(started=time.time(), pid=self._process.pid)
+        self.job = launcher.submit(launch, slot)
+        self._attempt = Attempt(started=self.job.started, pid=self.job.pid)
         write_status(launch.directory, RunStatus("running", [self._attempt]))
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def started(self) -> float:
         """UTC epoch seconds."""
-        return self._attempt.started
+        return self.job.started
 
     def poll(self) -> Outcome | None:
-        """The outcome once the process has ended, also written to status.json."""
-        # Looked at without collecting it: until then nobody else can get its id, so its group is surely ours.
-        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        """The outcome once the run has ended, also written to status.json."""
+        found = self._launcher.poll(self.job)
+        if found is None:
             return None
-        self.kill()
-        returned = self._process.wait()
         self.tail.update()
-        ended = replace(
-            self._attempt,
-            ended=time.time(),
-            exit_code=returned if returned >= 0 else None,
-            signal=-returned if returned < 0 else None,
-        )
+        ended = replace(self._attempt, ended=found.ended, exit_code=found.exit_code, signal=found.signal)
         status, reason = judge(ended, self.tail, self.launch.asked, stop_asked=self._stop_asked)
         outcome = Outcome(status, replace(ended, reason=reason))
         write_status(self.launch.directory, RunStatus(status, [outcome.attempt]))
@@ -133,13 +65,11 @@ class RunProcess:
     def stop(self) -> None:
         """Ask the training to stop after its current step."""
         self._stop_asked = True
-        os.kill(self.pid, signal.SIGINT)
+        self._launcher.cancel(self.job, kill=False)
 
     def kill(self) -> None:
         """End it at once, with everything it started except its agent."""
-        # PermissionError: on macOS, a group in which nothing is left but a process to be collected.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        self._launcher.cancel(self.job, kill=True)
 
 
 def judge(
@@ -210,19 +140,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return "unnamed"
-
-
-def _before_exec() -> Callable[[], None]:
-    """What the child does between fork and exec; only system calls, for little else is safe there."""
-    parent = os.getpid()
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-
-    def prepare() -> None:
-        # nohup and background jobs make it ignored, and an ignored signal stays so over exec.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it died before prctl
-                os._exit(1)
-
-    return prepare

@@ -16,7 +16,7 @@ from kharness.config.presets import starting_layer
 from kharness.config.tree import CONFIG, Tree
 from kharness.matrix.axes import Axis, parse_axes
 from kharness.matrix.cells import Cell, expand
-from kharness.matrix.execute import Launch
+from kharness.matrix.launch import Launch
 from kharness.matrix.rundir import create_exclusively, link_latest, numbered, results_directory, stamp
 from kharness.matrix.status import RunStatus, write_status
 from monitoring.atomic_file import write_atomically

@@ -7,7 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
-from kharness.matrix.execute import OUTPUT_LOG, Outcome, RunProcess, output_tail
+from kharness.matrix.execute import ActiveRun, Outcome, output_tail
+from kharness.matrix.launch import OUTPUT_LOG
 
 # Seconds between two drawings of the line, and between two plain lines about a run that takes long.
 DRAW_EVERY = 0.25
@@ -34,10 +35,10 @@ class Progress:
         self._stream.write(f"{line}\n")
         self._stream.flush()
 
-    def started(self, run: RunProcess, number: int) -> None:
+    def started(self, run: ActiveRun, number: int) -> None:
         self.say(f"[{number}/{self._num_runs}] {run.launch.name}: {run.launch.command_line}")
 
-    def ended(self, run: RunProcess, outcome: Outcome) -> None:
+    def ended(self, run: ActiveRun, outcome: Outcome) -> None:
         """How the run ended; for one that failed, also where to look and the end of its output."""
         self._num_done += 1
         if outcome.status == "complete":
@@ -52,7 +53,7 @@ class Progress:
             for line in output_tail(run.launch.directory / OUTPUT_LOG):
                 self.say(f"  | {line}")
 
-    def update(self, running: Sequence[RunProcess], num_waiting: int) -> None:
+    def update(self, running: Sequence[ActiveRun], num_waiting: int) -> None:
         """Look at the journals and draw, if it is time to."""
         now = time.monotonic()
         if now < self._next:
@@ -69,7 +70,7 @@ class Progress:
     def close(self) -> None:
         self._wipe()
 
-    def _line(self, running: Sequence[RunProcess], num_waiting: int) -> str:
+    def _line(self, running: Sequence[ActiveRun], num_waiting: int) -> str:
         parts = [f"{self._num_done}/{self._num_runs} done"]
         if self._num_bad:
             parts.append(f"{self._num_bad} not complete")
@@ -79,7 +80,7 @@ class Progress:
             parts.append(f"ETA {duration(left)}")
         return "  ".join(parts)
 
-    def _seconds_left(self, running: Sequence[RunProcess], num_waiting: int) -> float | None:
+    def _seconds_left(self, running: Sequence[ActiveRun], num_waiting: int) -> float | None:
         """From the pace of the running ones and the mean length of a run; None where neither is measured."""
         current = [run.tail.seconds_left for run in running]
         if any(left is None for left in current):
@@ -123,7 +124,7 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _state(run: RunProcess) -> str:
+def _state(run: ActiveRun) -> str:
     tail = run.tail
     if tail.step is None:
         return f"{run.launch.name}  {'preparing' if tail.start else 'starting'}"

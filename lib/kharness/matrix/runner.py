@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from kharness.matrix.execute import OUTPUT_LOG, Launch, Outcome, RunProcess
+from kharness.matrix.execute import ActiveRun, Outcome
+from kharness.matrix.launch import OUTPUT_LOG, Launch, Launcher, Slot
 from kharness.matrix.progress import DRAW_EVERY, Progress
 from kharness.matrix.signals import Signals
 
 
 def run_all(
-    launches: Sequence[Launch], signals: Signals, progress: Progress, *, jobs: int = 1
+    launches: Sequence[Launch], launcher: Launcher, signals: Signals, progress: Progress, *, jobs: int = 1
 ) -> dict[str, Outcome]:
     """Run each launch as a process of its own, `jobs` at once; one that fails takes no other along.
 
@@ -22,12 +23,12 @@ def run_all(
     kills them. Returns the outcomes of those that were started, by name.
     """
     waiting = deque(launches)
-    running: list[RunProcess] = []
+    running: list[ActiveRun] = []
     outcomes: dict[str, Outcome] = {}
     stopper = Stopper(signals, progress.say)
     while running or (waiting and not signals.stops):
         while waiting and len(running) < jobs and not signals.stops:
-            run = RunProcess(waiting.popleft())
+            run = ActiveRun(waiting.popleft(), launcher, Slot())
             running.append(run)
             progress.started(run, len(outcomes) + len(running))
         stopper.pass_on(running)
@@ -43,9 +44,11 @@ def run_all(
     return outcomes
 
 
-def run_one(launch: Launch, signals: Signals, output: BinaryIO, say: Callable[[str], None]) -> Outcome:
+def run_one(
+    launch: Launch, launcher: Launcher, signals: Signals, output: BinaryIO, say: Callable[[str], None]
+) -> Outcome:
     """Run one launch and pass what it prints on to `output`, while it prints it."""
-    run = RunProcess(launch)
+    run = ActiveRun(launch, launcher, Slot())
     stopper = Stopper(signals, say)
     with Copier(launch.directory / OUTPUT_LOG, output) as copier:
         while True:
@@ -65,7 +68,7 @@ class Stopper:
         self._say = say
         self._passed_on = 0
 
-    def pass_on(self, running: Sequence[RunProcess]) -> None:
+    def pass_on(self, running: Sequence[ActiveRun]) -> None:
         asked = min(2, len(self._signals.stops))
         if asked == self._passed_on or not running:
             return

@@ -11,7 +11,7 @@ from kharness.config.presets import starting_layer
 from kharness.config.project_name import run_name
 from kharness.config.tree import CONFIG, Tree
 from kharness.matrix.errors import MatrixError
-from kharness.matrix.execute import Launch
+from kharness.matrix.launch import Launch
 from kharness.matrix.rundir import create_exclusively, link_latest, numbered, results_directory
 from kharness.matrix.status import RunStatus, write_status
 

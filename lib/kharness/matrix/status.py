@@ -22,7 +22,7 @@ class Attempt:
     """One process. Times are UTC epoch seconds; what is not known yet is None."""
 
     started: float
-    pid: int
+    pid: int | None
     ended: float | None = None
     exit_code: int | None = None
     """None for a process that a signal ended."""
