@@ -30,6 +30,7 @@ from kharness.training.device import Device, choose_device, set_threads
 from kharness.training.guard import EXIT_STOPPED, FiniteWatch, StopOnSignal
 from kharness.training.optimizers import build_optimizer
 from kharness.training.pace import Pace
+from kharness.training.pruning import Pruning, build_pruner
 from kharness.training.run_directory import open_run
 from kharness.training.schedules import Schedule, set_learning_rate
 from kharness.training.seeds import seed_everything
@@ -65,6 +66,7 @@ class Training:
     optimizer: torch.optim.Optimizer
     optimizer_options: dict[str, Any]
     schedule: Schedule
+    pruner: Pruning
     step: int = 0
     loss_sum: Tensor | float = 0.0
     """Of this epoch, over samples; on the device, so that adding to it does not wait."""
@@ -84,6 +86,7 @@ class Training:
             "batch_size": self.options.BATCH_SIZE,
             "optimizer": self.optimizer_options,
             "schedule": asdict(self.schedule),
+            "pruning": self.pruner.described,
             "dataset": {"name": self.options.DATASET, **self.splits.sizes},
             "cpu_threads": self.threads,
             **self.identity(),
@@ -102,16 +105,19 @@ def prepare(options: Options) -> Training:
     num_steps = options.NUM_EPOCHS * batches.steps_per_epoch
     num_steps = min(num_steps, options.MAX_STEPS or num_steps)
 
-    # The model, its optimiser, and the learning rate of every step.
+    # The model, its optimiser, the learning rate of every step, and what is pruned when.
     layout = torch.channels_last if options.CHANNELS_LAST else torch.contiguous_format
     model = LeNet5().to(device.torch).to(memory_format=layout)
     optimizer, optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
     schedule = Schedule.read(options.values, num_steps=num_steps)
+    pruner = build_pruner(options.PRUNING, model, optimizer, options.values, num_steps=num_steps)
 
     print(f"device: {device}, {threads} CPU threads")
     print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in splits.sizes.items()))
     print(f"plan: {num_steps:,} steps of {batches.batch_size} images, {options.OPTIMIZER}, {schedule.name}")
-    return Training(options, device, threads, splits, batches, model, optimizer, optimizer_options, schedule)
+    return Training(
+        options, device, threads, splits, batches, model, optimizer, optimizer_options, schedule, pruner
+    )
 
 
 def fit(training: Training, run: Run, stop: StopOnSignal) -> int:
@@ -134,10 +140,16 @@ def fit(training: Training, run: Run, stop: StopOnSignal) -> int:
         val_loss, val_accuracy = evaluate(model, training.splits.validation)
         train_loss = float(training.loss_sum) / training.seen
         validation = {"val_loss": val_loss, "val_accuracy": val_accuracy}
+        sparsity = training.pruner.measured()
         seconds = time.perf_counter() - epoch_begun
         run.log_eval(training.step, split="val", **validation)
         run.log_epoch(
-            epoch, global_step=training.step, train_loss=train_loss, epoch_seconds=seconds, **validation
+            epoch,
+            global_step=training.step,
+            train_loss=train_loss,
+            epoch_seconds=seconds,
+            **validation,
+            **sparsity,
         )
         print(
             f"epoch {epoch}/{options.NUM_EPOCHS}  step {training.step}/{training.schedule.num_steps}  "
@@ -160,6 +172,7 @@ def fit(training: Training, run: Run, stop: StopOnSignal) -> int:
         "training_seconds": time.perf_counter() - begun,
         "best_val_loss": checkpoints.best.val_loss if checkpoints.best else None,
         "best_val_accuracy": best_accuracy,
+        **training.pruner.measured(),
     }
     if training.step < training.schedule.num_steps:
         run.finish("interrupted", reason=stop.requested, **outcome)
@@ -189,12 +202,13 @@ def train_epoch(training: Training, run: Run, stop: StopOnSignal, watch: FiniteW
         train_loss, grad_norm = watch.look(training.step + 1, loss, norm)
         optimizer.step()
         training.step += 1
+        training.pruner.after_step(training.step)
         training.loss_sum += loss.detach() * len(indices)
         training.seen += len(indices)
         pace.step(len(indices))
         last = training.step == training.schedule.num_steps
         if last or training.step % options.LOG_EVERY == 0:
-            measured = {**pace.read(), **training.device.memory()}
+            measured = {**pace.read(), **training.device.memory(), **training.pruner.measured()}
             run.log_step(training.step, train_loss=train_loss, lr=rate, grad_norm=grad_norm, **measured)
         if last or stop.requested:
             break
@@ -222,6 +236,7 @@ def save(
         model=training.model,
         optimizer=training.optimizer,
         schedule=training.schedule,
+        pruner=training.pruner,
         batches=training.batches,
         journal_seq=run.last_seq(),
         attempt=run.attempt,

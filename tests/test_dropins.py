@@ -30,6 +30,11 @@ def test_every_optimizer_has_a_module_and_a_choice_entry(root: Path) -> None:
     assert modules(folder) == members(folder / "Kconfig", "OPTIMIZER_")
 
 
+def test_every_pruning_method_has_a_module_and_a_choice_entry(root: Path) -> None:
+    folder = root / "lib/kharness/training/pruning"
+    assert modules(folder) | {"none"} == members(folder / "Kconfig", "PRUNING_")
+
+
 def test_every_tracker_has_a_module_and_an_enable_entry(root: Path) -> None:
     folder = root / "lib/monitoring/trackers"
     assert modules(folder) == options(folder / "Kconfig", "ENABLE_")
@@ -53,6 +58,7 @@ def test_every_model_has_a_folder_with_its_files_and_a_choice_entry(root: Path) 
     ("folder", "names"),
     [
         ("lib/kharness/training/optimizers", ("Options", "build")),
+        ("lib/kharness/training/pruning", ("Options", "score")),
         ("lib/monitoring/trackers", ("Options", "open_follower")),
         ("lib/kharness/report/graphs", ("numbers", "draw")),
         ("lib/kharness/matrix/launchers", ("Options", "open_launcher")),

@@ -23,6 +23,7 @@ from torch import nn
 
 from kharness.training.data import Batches
 from kharness.training.errors import CheckpointError
+from kharness.training.pruning import NO_PRUNING, Pruning
 from kharness.training.schedules import Schedule
 from kharness.training.seeds import restore_rng_state, rng_state
 from monitoring.atomic_file import sync_folder
@@ -51,6 +52,7 @@ def training_state(
     attempt: int,
     config: Mapping[str, Any],
     progress: Mapping[str, Any],
+    pruner: Pruning = NO_PRUNING,
 ) -> dict[str, Any]:
     """All that `restore` needs, in types that `torch.load(weights_only=True)` takes.
 
@@ -61,6 +63,7 @@ def training_state(
         "model": model.state_dict(),
         "optimizer": optimizer.state_dict(),
         "schedule": asdict(schedule),
+        "pruning": pruner.state_dict(),
         "data": batches.state_dict(),
         "rng": rng_state(),
         "journal_seq": journal_seq,
@@ -71,15 +74,21 @@ def training_state(
 
 
 def restore(
-    state: Mapping[str, Any], *, model: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches
+    state: Mapping[str, Any],
+    *,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: Batches,
+    pruner: Pruning = NO_PRUNING,
 ) -> int:
-    """Put model, optimiser, data position and generators where they were; returns the global step.
+    """Put model, optimiser, masks, data position and generators where they were; returns the global step.
 
-    CheckpointError if the state is of another model or optimiser.
+    CheckpointError if the state is of another model, optimiser or pruning method.
     """
     try:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
+        pruner.load_state_dict(state.get("pruning", {}))
         batches.load_state_dict(state["data"])
         restore_rng_state(state["rng"])
         return int(state["global_step"])

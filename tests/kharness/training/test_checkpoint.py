@@ -102,7 +102,7 @@ def test_file_holds_everything_and_torch_reads_it_as_it_is(tmp_path: Path) -> No
     path = Checkpoints(tmp_path, attempt=1, every=1).save(5, session.state())
     state = torch.load(path, weights_only=True)
     assert state.keys() == {
-        *("format", "global_step", "best", "model", "optimizer", "schedule", "data", "rng"),
+        *("format", "global_step", "best", "model", "optimizer", "schedule", "pruning", "data", "rng"),
         *("journal_seq", "attempt", "config", "progress"),
     }
     assert {key: state[key] for key in ("format", "global_step", "best", "schedule", "data")} == {

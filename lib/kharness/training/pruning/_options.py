@@ -1,0 +1,77 @@
+"""When and how much is pruned: what all methods have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from kharness.training.errors import TrainingError
+
+
+@dataclass(frozen=True)
+class SparsitySchedule:
+    """The share of weights that is zero after each step (counted from 1); a pure function of the step."""
+
+    final: float
+    first_step: int
+    last_step: int
+    every: int
+
+    def is_due(self, step: int) -> bool:
+        """Whether this step ends with a pruning."""
+        if not self.first_step <= step <= self.last_step:
+            return False
+        return step == self.last_step or (step - self.first_step) % self.every == 0
+
+    def __call__(self, step: int) -> float:
+        """The sparsity that a pruning after this step reaches.
+
+        Zhu and Gupta 2017 (To prune, or not to prune), equation 1, from an initial sparsity of zero: fast
+        at first, while there is much to spare, then ever slower.
+        """
+        if step >= self.last_step:
+            return self.final
+        progress = max(0.0, (step - self.first_step) / (self.last_step - self.first_step))
+        return float(self.final - self.final * (1 - progress) ** 3)
+
+
+@dataclass(frozen=True)
+class PruningOptions:
+    """The symbols that every method reads."""
+
+    sparsity: float
+    """Share of the prunable weights that is zero in the end."""
+    start_fraction: float
+    """Of the steps, before the first pruning."""
+    end_fraction: float
+    """Of the steps, until the sparsity is reached."""
+    every: int
+    """Steps between prunings."""
+    whole_model: bool
+    """Whether weights are compared across layers."""
+
+    def __post_init__(self) -> None:
+        if self.start_fraction > self.end_fraction:
+            raise TrainingError(
+                f"PRUNING_START_FRACTION={self.start_fraction:g} comes after "
+                f"PRUNING_END_FRACTION={self.end_fraction:g}",
+                hint="pruning begins before it ends; equal values prune everything at once",
+            )
+
+    @classmethod
+    def read(cls, symbols: Mapping[str, Any]) -> Self:
+        """The options that the configuration holds."""
+        return cls(
+            sparsity=symbols["PRUNING_SPARSITY"],
+            start_fraction=symbols["PRUNING_START_FRACTION"],
+            end_fraction=symbols["PRUNING_END_FRACTION"],
+            every=symbols["PRUNING_EVERY"],
+            whole_model=symbols["PRUNING_GLOBAL"],
+        )
+
+    def schedule(self, num_steps: int) -> SparsitySchedule:
+        """The schedule over a training of so many steps; even the shortest one is pruned."""
+        last = max(1, round(self.end_fraction * num_steps))
+        first = min(last, round(self.start_fraction * num_steps))
+        return SparsitySchedule(self.sparsity, first, last, self.every)

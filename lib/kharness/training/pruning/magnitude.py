@@ -1,0 +1,19 @@
+"""Magnitude pruning: Han et al. 2015 (Learning both Weights and Connections for Efficient Networks)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from kharness.training.pruning._options import PruningOptions
+
+
+class Options(PruningOptions):
+    """Nothing beyond when and how much."""
+
+
+def score(weight: Tensor, state: Mapping[str, Any]) -> Tensor:
+    """A weight matters as much as it is large."""
+    return weight.abs()

@@ -1,0 +1,45 @@
+"""First-order Taylor pruning: Molchanov et al. 2019 (Importance Estimation for Neural Network Pruning).
+
+The loss without a weight w is, to first order, L - g w; the paper scores by (g w)^2, here by its root, which
+orders weights alike and does not underflow. As in the paper the gradient g is averaged over batches: the
+running mean that the optimiser keeps anyway, Adam's first moment or SGD's momentum buffer. That leaves out
+factors that all weights share. With SGD and Adam the mean contains the L2 weight decay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from torch import Tensor
+
+from kharness.training.errors import TrainingError
+from kharness.training.pruning._options import PruningOptions
+
+# What torch's optimisers call the running mean of the gradient.
+_MEAN_GRADIENT = ("exp_avg", "momentum_buffer")
+
+
+class Options(PruningOptions):
+    """Nothing beyond when and how much, but the optimiser has to know a mean gradient."""
+
+    @classmethod
+    def read(cls, symbols: Mapping[str, Any]) -> Self:
+        """TrainingError for SGD without momentum, which keeps nothing."""
+        if symbols["OPTIMIZER"] == "sgd" and symbols["OPTIMIZER_SGD_MOMENTUM"] == 0:
+            raise TrainingError(
+                "PRUNING=taylor needs OPTIMIZER_SGD_MOMENTUM above 0",
+                hint="without momentum SGD keeps no mean gradient; PRUNING=magnitude needs none",
+            )
+        return super().read(symbols)
+
+
+def score(weight: Tensor, state: Mapping[str, Any]) -> Tensor:
+    """How much the loss would change without each weight; TrainingError if the optimiser cannot say."""
+    for name in _MEAN_GRADIENT:
+        if state.get(name) is not None:
+            gradient: Tensor = state[name]
+            return (weight * gradient).abs()
+    raise TrainingError(
+        "PRUNING=taylor: the optimizer keeps no mean gradient", hint="use adam, adamw, or sgd with momentum"
+    )
