@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
+from kharness.report.attempts import Attempt, failed_before, read_attempts
 from monitoring.records import Record, points, read_records
 
 COMPLETE = "complete"
@@ -48,10 +49,22 @@ class RunData:
     """By event (`step`, `epoch`, `eval`) and metric."""
     nonfinite_records: int
     """Records in which a value was NaN or infinite."""
+    failed_attempts: Sequence[Attempt] = ()
+    """Those before the last that ended badly."""
 
     @property
     def complete(self) -> bool:
         return self.status == COMPLETE
+
+    @property
+    def unstable(self) -> bool:
+        """Complete, but only because it was tried again."""
+        return self.complete and bool(self.failed_attempts)
+
+    @property
+    def shown_status(self) -> str:
+        """As tables show it."""
+        return f"{self.status}, unstable" if self.unstable else self.status
 
     @property
     def last_step(self) -> int | None:
@@ -94,6 +107,7 @@ def load_run(directory: Path) -> RunData:
         end=MappingProxyType(history.end),
         series=MappingProxyType(history.series),
         nonfinite_records=history.nonfinite_records,
+        failed_attempts=failed_before(read_attempts(directory)),
     )
 
 

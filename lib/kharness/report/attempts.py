@@ -1,0 +1,74 @@
+"""The attempts at a run, from its status.json: how long each took, and whether the run needed luck."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# sysexits.h EX_TEMPFAIL: the trainer was asked to stop, and saved everything.
+_STOPPED = 75
+# Ends that say nothing about the run itself.
+_NOT_ITS_FAULT = ("stopped", "stopped_early", "runner_died")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One process; what is not known is None. Times are UTC epoch seconds."""
+
+    started: float | None
+    ended: float | None
+    exit_code: int | None
+    signal: int | None
+    cause: str | None
+    reason: str | None
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall time from launch to end."""
+        return None if self.started is None or self.ended is None else self.ended - self.started
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended badly, other than on request or together with the runner."""
+        if self.cause in _NOT_ITS_FAULT:
+            return False
+        return self.signal is not None or self.exit_code not in (None, 0, _STOPPED)
+
+
+def read_attempts(run: Path) -> Sequence[Attempt]:
+    """The attempts in RUN/status.json, the oldest first; none if there is no such file, or it is damaged."""
+    try:
+        written = json.loads((run / "status.json").read_bytes())["attempts"]
+        return [_attempt(one) for one in written if isinstance(one, Mapping)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []  # load_run tells a damaged status.json; here it only has no attempts
+
+
+def failed_before(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
+    """Those before the last that failed: with any, a complete run is an unstable one."""
+    return [attempt for attempt in attempts[:-1] if attempt.failed]
+
+
+def _attempt(written: Mapping[str, object]) -> Attempt:
+    return Attempt(
+        started=_number(written.get("started")),
+        ended=_number(written.get("ended")),
+        exit_code=_whole(written.get("exit_code")),
+        signal=_whole(written.get("signal")),
+        cause=_text(written.get("cause")),
+        reason=_text(written.get("reason")),
+    )
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
