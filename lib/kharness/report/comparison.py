@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kharness.report.summary import Cell, Metric, Summary, Variant
+from kharness.report.metrics import Metric
+from kharness.report.summary import Cell, Summary, Variant
 
 ABSENT = "-"
 
@@ -64,7 +65,7 @@ def each_run(summary: Summary) -> Table:
     rows = [
         [
             cell.name,
-            cell.run.status,
+            cell.run.shown_status,
             _steps(cell),
             *(_number(cell.number(metric), metric) for metric in metrics),
         ]

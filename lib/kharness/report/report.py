@@ -8,8 +8,9 @@ from pathlib import Path
 
 from kharness.config.generate import CONFIG_PY, read_values
 from kharness.report.comparison import comparison, each_run, incomplete_lines
+from kharness.report.errors import ReportError
 from kharness.report.graphs import draw_all
-from kharness.report.summary import ReportError, Summary, collect
+from kharness.report.summary import Summary, collect
 from kharness.report.writers import write_summary
 
 

@@ -8,38 +8,22 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kharness.config.errors import KharnessError
+from kharness.report.errors import ReportError
+from kharness.report.metrics import METRICS, Metric
 from kharness.report.runs import RunData, load_run
+from kharness.report.settings import ReportSettings, read_settings
+
+if TYPE_CHECKING:
+    from kharness.report.conclusions import Conclusions
 
 REPLICATE_AXIS = "SEED"
 JOURNAL = "metrics.jsonl"
-
-
-class ReportError(KharnessError):
-    """There is nothing to report in the place that was named."""
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One number a run is judged by, and how people read it."""
-
-    name: str
-    """As in the journal, in the journal's unit."""
-    label: str
-    """Column title; its unit is the scaled one."""
-    unit: str
-    """Of the unscaled number."""
-    scale: float
-    """Shown = number * scale."""
-    digits: int
-    meaning: str
-    read: Callable[[RunData], float | None]
-    in_table: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,8 +45,21 @@ class Cell:
     """Axis symbol to value, as the axis spells it."""
     run: RunData
 
+    @cached_property
+    def _numbers(self) -> dict[str, float | None]:
+        """What has been read; a median over all steps is not taken twice."""
+        return {}
+
     def number(self, metric: Metric) -> float | None:
-        return metric.read(self.run)
+        if metric.name not in self._numbers:
+            self._numbers[metric.name] = metric.read(self.run)
+        return self._numbers[metric.name]
+
+    @property
+    def seed(self) -> str | None:
+        """What runs of different variants are paired by: of the axis, else of the training itself."""
+        value = self.values.get(REPLICATE_AXIS, self.run.start.get("seed"))
+        return None if value is None else str(value)
 
 
 @dataclass(frozen=True)
@@ -97,6 +94,14 @@ class Summary:
     """matrix.json; empty for a single run."""
     cells: Sequence[Cell]
     variants: Sequence[Variant]
+    settings: ReportSettings = field(default_factory=ReportSettings)
+
+    @cached_property
+    def conclusions(self) -> Conclusions:
+        """Who is better, how soon, at what price."""
+        from kharness.report.conclusions import conclude  # which works on this module's types
+
+        return conclude(self)
 
     @property
     def incomplete(self) -> Sequence[Cell]:
@@ -112,19 +117,24 @@ class Summary:
         return [m for m in METRICS if any(cell.number(m) is not None for cell in self.cells)]
 
 
-def collect(directory: Path) -> Summary:
-    """Read a matrix directory or a single run's; ReportError if it is neither."""
+def collect(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
+    """Read a matrix directory or a single run's; ReportError if it is neither.
+
+    `given` are make variables that change how it is judged (`BASELINE`, `CONFIG_REPORT_METRIC`).
+    """
     directory = directory.resolve()
     if not directory.is_dir():
         raise ReportError(f"{directory} does not exist", hint="name a run or a matrix: RUN=results/latest")
     plan = _read_plan(directory)
+    settings = read_settings(directory, plan or {}, given or {})
     if plan is None:
-        return _single(directory)
+        return _single(directory, settings)
     axes = {axis["symbol"]: list(axis["values"]) for axis in plan["axes"]}
     cells = [
         Cell(cell["name"], dict(cell["values"]), load_run(directory / cell["name"])) for cell in plan["cells"]
     ]
-    return Summary(directory, directory.name, axes, plan, cells, _variants(cells, axes, str(plan["model"])))
+    variants = _variants(cells, axes, str(plan["model"]))
+    return Summary(directory, directory.name, axes, plan, cells, variants, settings)
 
 
 def _read_plan(directory: Path) -> dict[str, Any] | None:
@@ -145,14 +155,15 @@ def _read_plan(directory: Path) -> dict[str, Any] | None:
     return plan
 
 
-def _single(directory: Path) -> Summary:
+def _single(directory: Path, settings: ReportSettings) -> Summary:
     if not (directory / JOURNAL).is_file() and not (directory / "status.json").is_file():
         raise ReportError(
             f"{directory} holds neither a matrix (matrix.json) nor a run ({JOURNAL})",
             hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
         )
     cell = Cell(directory.name, {}, load_run(directory))
-    return Summary(directory, directory.name, {}, {}, [cell], [Variant({}, directory.name, [cell])])
+    variants = [Variant({}, directory.name, [cell])]
+    return Summary(directory, directory.name, {}, {}, [cell], variants, settings)
 
 
 def _variants(cells: Sequence[Cell], axes: Mapping[str, Sequence[str]], model: str) -> list[Variant]:
@@ -175,62 +186,3 @@ def variant_label(values: Mapping[str, str], varying: Sequence[str]) -> str:
         named = value[:1].isalpha() and value not in ("y", "n")
         parts.append(value if named else f"{symbol.lower()}={value}")
     return ", ".join(parts)
-
-
-def _last_validation(name: str) -> Callable[[RunData], float | None]:
-    return lambda run: run.validation(name).last
-
-
-def _best_validation(
-    name: str, best: Callable[[Sequence[float]], float]
-) -> Callable[[RunData], float | None]:
-    def read(run: RunData) -> float | None:
-        values = run.validation(name).values
-        return best(values) if values else None
-
-    return read
-
-
-def _at_end(name: str) -> Callable[[RunData], float | None]:
-    return lambda run: run.at_end(name)
-
-
-def _median_of_steps(name: str) -> Callable[[RunData], float | None]:
-    def read(run: RunData) -> float | None:
-        values = run.metric("step", name).values
-        return statistics.median(values) if values else None
-
-    return read
-
-
-# In the order of the tables.
-METRICS: tuple[Metric, ...] = (
-    Metric(
-        "test_accuracy", "test accuracy (%)", "fraction", 100, 2,
-        "accuracy on the test set, read once after training", _at_end("test_accuracy"), in_table=True,
-    ),
-    Metric("test_loss", "test loss", "nats", 1, 4, "loss on the test set, read once after training",
-           _at_end("test_loss")),
-    Metric(
-        "val_accuracy", "val accuracy (%)", "fraction", 100, 2,
-        "accuracy of the last validation", _last_validation("val_accuracy"), in_table=True,
-    ),
-    Metric(
-        "val_loss", "val loss", "nats", 1, 4, "loss of the last validation", _last_validation("val_loss"),
-        in_table=True,
-    ),
-    Metric("best_val_accuracy", "best val accuracy (%)", "fraction", 100, 2,
-           "highest accuracy of any validation", _best_validation("val_accuracy", max)),
-    Metric("best_val_loss", "best val loss", "nats", 1, 4, "lowest loss of any validation",
-           _best_validation("val_loss", min)),
-    Metric("train_loss", "train loss", "nats", 1, 4, "mean training loss of the last epoch",
-           lambda run: run.metric("epoch", "train_loss").last),
-    Metric(
-        "training_seconds", "training (s)", "s", 1, 1, "wall time of the training loop",
-        _at_end("training_seconds"), in_table=True,
-    ),
-    Metric(
-        "sec_per_step", "step (ms)", "s", 1000, 2, "median time of one step, over the recorded steps",
-        _median_of_steps("sec_per_step"), in_table=True,
-    ),
-)  # fmt: skip

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kharness.report.comparison import EXPLANATION, comparison, each_run, incomplete_lines
-from kharness.report.summary import METRICS, REPLICATE_AXIS, Cell, Summary, Variant
+from kharness.report.metrics import METRICS
+from kharness.report.summary import REPLICATE_AXIS, Cell, Summary, Variant
 from monitoring.atomic_file import write_atomically
 
 

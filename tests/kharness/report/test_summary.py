@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from kharness.report.summary import METRICS, ReportError, Statistic, collect, variant_label
+from kharness.report.errors import ReportError
+from kharness.report.metrics import METRICS
+from kharness.report.summary import Statistic, collect, variant_label
 
 METRIC = {metric.name: metric for metric in METRICS}
 

@@ -107,6 +107,10 @@ def test_json_keeps_every_run_and_nulls_what_was_not_measured(matrix: Any) -> No
             "train_loss": None,
             "training_seconds": None,
             "sec_per_step": 0.015,
+            "peak_gpu_memory": None,
+            "peak_cpu_memory": None,
+            "energy_joules": None,
+            "cost": None,
         },
     }
     assert content["variants"][1]["metrics"]["test_accuracy"] == {"n": 1, "mean": 0.75, "std": None}  # type: ignore[index]

@@ -1,0 +1,9 @@
+"""What a report cannot be made of."""
+
+from __future__ import annotations
+
+from kharness.config.errors import KharnessError
+
+
+class ReportError(KharnessError):
+    """There is nothing to report in the place that was named, or a question that the runs cannot answer."""

@@ -1,0 +1,195 @@
+"""One variant against another in one metric: what is shown, what is not, and what would be needed.
+
+Variants are compared pair by pair of the same seed; `better` and `worse` need an interval without zero and
+equal budgets, and everything else is said in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from kharness.report.attempts import read_attempts
+from kharness.report.budgets import Budget, budget_of, mismatch
+from kharness.report.metrics import Metric
+from kharness.report.statistics import (
+    MOST_SEEDS,
+    Difference,
+    Interval,
+    group_size_needed,
+    holm,
+    paired,
+    pairs_needed,
+    simultaneous_level,
+    welch,
+)
+from kharness.report.summary import Cell, Variant
+
+
+class Verdict(StrEnum):
+    """Of a variant, compared with its baseline."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NOT_SHOWN = "no difference shown"
+    NOT_COMPARABLE = "not comparable"
+    UNDECIDED = "undecided"
+    """There are too few numbers, or numbers without spread: no statistics are possible."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A variant against its baseline. Differences are variant minus baseline, in the metric's unit."""
+
+    variant: str
+    baseline: str
+    metric: Metric
+    verdict: Verdict
+    reason: str
+    """Why it is neither better nor worse; empty for those."""
+    method: str
+    """`paired` by seed, `welch` where no seed is common to both, empty without statistics."""
+    seeds: tuple[str, ...]
+    """Common to both."""
+    left_out: tuple[str, ...]
+    """Runs without a partner of the same seed, by name."""
+    counts: tuple[int, int]
+    """Numbers used of the variant and of the baseline."""
+    difference: float | None
+    interval: Interval | None
+    """All intervals of one table hold at once with the report's confidence (Bonferroni)."""
+    effect: float | None
+    p: float | None
+    p_holm: float | None
+    more_seeds: int | None
+    """For NOT_SHOWN: as many more would be needed; None if that is more than MOST_SEEDS."""
+    budgets: tuple[Budget, Budget]
+    failures: tuple[str, ...]
+    """Planned runs that no number comes from, with the reason."""
+
+
+def judge(
+    pairs: Sequence[tuple[Variant, Variant]], metric: Metric, confidence: float
+) -> Sequence[Comparison]:
+    """Compare each variant with its baseline, corrected for the number of comparisons that were possible."""
+    prepared = [_prepare(variant, baseline, metric) for variant, baseline in pairs]
+    tested = [i for i, (_, found) in enumerate(prepared) if found is not None and found.p is not None]
+    level = simultaneous_level(confidence, len(tested))
+    corrected = holm([prepared[i][1].p or 0.0 for i in tested])  # type: ignore[union-attr]
+    results = [comparison for comparison, _ in prepared]
+    for i, p_holm in zip(tested, corrected, strict=True):
+        comparison, found = prepared[i]
+        if found is not None:
+            results[i] = _decide(comparison, found, level, p_holm)
+    return results
+
+
+def _prepare(variant: Variant, baseline: Variant, metric: Metric) -> tuple[Comparison, Difference | None]:
+    """The comparison as it stands without statistics, and the difference to decide it by, if there is one."""
+    ours, theirs = _numbers(variant, metric), _numbers(baseline, metric)
+    by_seed, by_seed_of_baseline = _by_seed(ours), _by_seed(theirs)
+    seeds = tuple(seed for seed in by_seed if seed in by_seed_of_baseline)
+    if seeds:
+        used = [by_seed[seed] for seed in seeds], [by_seed_of_baseline[seed] for seed in seeds]
+    else:
+        used = ours, theirs
+    first = [number for _, number in used[0]]
+    second = [number for _, number in used[1]]
+    chosen = {id(cell) for side in used for cell, _ in side}
+    budgets = budget_of([cell.run for cell, _ in used[0]]), budget_of([cell.run for cell, _ in used[1]])
+    comparison = Comparison(
+        variant=variant.label,
+        baseline=baseline.label,
+        metric=metric,
+        verdict=Verdict.UNDECIDED,
+        reason="",
+        method="",
+        seeds=seeds,
+        left_out=tuple(cell.name for cell, _ in [*ours, *theirs] if id(cell) not in chosen),
+        counts=(len(first), len(second)),
+        difference=None,
+        interval=None,
+        effect=None,
+        p=None,
+        p_holm=None,
+        more_seeds=None,
+        budgets=budgets,
+        failures=tuple(_failures(variant, metric) + _failures(baseline, metric)),
+    )
+    for side, values in ((variant, first), (baseline, second)):
+        if not values:
+            return replace(comparison, reason=f"no complete run of {side.label} has {metric.title}"), None
+    found = paired(first, second) if seeds else welch(first, second)
+    comparison = replace(comparison, difference=found.mean, method="paired" if seeds else "welch")
+    unlike = mismatch(*budgets)
+    if unlike:
+        return replace(comparison, verdict=Verdict.NOT_COMPARABLE, reason=unlike, method=""), None
+    if found.p is None:
+        return _without_spread(comparison, first, second), None
+    return comparison, found
+
+
+def _without_spread(comparison: Comparison, first: Sequence[float], second: Sequence[float]) -> Comparison:
+    """Why no test was possible."""
+    if min(comparison.counts) < 2:
+        what = "one common seed" if comparison.seeds else "a single run on one side"
+        return replace(comparison, method="", reason=f"{what}: chance cannot be told from a difference")
+    if comparison.seeds and all(a == b for a, b in zip(first, second, strict=True)):
+        return replace(
+            comparison,
+            verdict=Verdict.NOT_SHOWN,
+            method="",
+            reason=f"all {len(first)} pairs are exactly equal",
+        )
+    what = "every pair differs by the same amount" if comparison.seeds else "no side varies between its runs"
+    return replace(comparison, method="", reason=f"{what}, so the spread of chance is unknown")
+
+
+def _decide(comparison: Comparison, found: Difference, level: float, p_holm: float) -> Comparison:
+    interval = found.interval(level)
+    decided = replace(comparison, interval=interval, effect=found.effect, p=found.p, p_holm=p_holm)
+    if interval is not None and interval.excludes_zero:
+        better = (found.mean > 0) == comparison.metric.higher_is_better
+        return replace(decided, verdict=Verdict.BETTER if better else Verdict.WORSE)
+    needed_for = pairs_needed if comparison.seeds else group_size_needed
+    needed = needed_for(found.standardised or 0.0, level)
+    more = None if needed is None else max(1, needed - min(comparison.counts))
+    number = f"more than {MOST_SEEDS:,} more seeds" if more is None else f"{more} more seed{'s' * (more > 1)}"
+    return replace(
+        decided,
+        verdict=Verdict.NOT_SHOWN,
+        more_seeds=more,
+        reason=f"{number} would be needed to see one of this size",
+    )
+
+
+def _numbers(variant: Variant, metric: Metric) -> list[tuple[Cell, float]]:
+    found = [(cell, cell.number(metric)) for cell in variant.complete]
+    return [(cell, number) for cell, number in found if number is not None]
+
+
+def _by_seed(numbers: Sequence[tuple[Cell, float]]) -> Mapping[str, tuple[Cell, float]]:
+    """Of several runs of one seed the first; a run whose seed is not known has no partner."""
+    found: dict[str, tuple[Cell, float]] = {}
+    for cell, number in numbers:
+        if cell.seed is not None:
+            found.setdefault(cell.seed, (cell, number))
+    return found
+
+
+def _failures(variant: Variant, metric: Metric) -> list[str]:
+    lines = []
+    for cell in variant.cells:
+        if not cell.run.complete:
+            lines.append(f"{cell.name}: {why_incomplete(cell)}")
+        elif cell.number(metric) is None:
+            lines.append(f"{cell.name}: complete without {metric.title}")
+    return lines
+
+
+def why_incomplete(cell: Cell) -> str:
+    """Status and reason, and whether the matrix itself stopped it as a loser."""
+    attempts = read_attempts(cell.run.directory)
+    status = "stopped early" if attempts and attempts[-1].cause == "stopped_early" else cell.run.status
+    return f"{status} ({cell.run.reason})" if cell.run.reason else status

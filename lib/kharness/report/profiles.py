@@ -1,0 +1,204 @@
+"""Time to a target, and performance profiles over workloads, as the AlgoPerf benchmark scores them.
+
+Dahl et al., Benchmarking Neural Network Training Algorithms (arXiv 2306.07179), section 4; the rules that are
+followed, and the two that cannot be (five tuning trials, held-out workloads), are in docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kharness.report.errors import ReportError
+from kharness.report.metrics import metric_named
+from kharness.report.runs import RunData
+
+R_MAX = 4.0
+"""A variant that takes this many times as long as the fastest one gets no credit."""
+
+POINTS = 100
+"""Of the grid from 1 to R_MAX over which profiles are integrated."""
+
+_TARGET = re.compile(
+    r"\s*(?P<metric>[A-Za-z_]\w*)\s*(?P<sign>>=|<=)\s*(?P<value>[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)\s*",
+    re.ASCII,
+)
+# These ends say nothing about whether a run would have reached its target.
+_NOT_OVER = ("pending", "running", "missing", "interrupted", "unfinished", "unreadable")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A validation result to be reached."""
+
+    metric: str
+    at_least: bool
+    """Whether the result has to be at least `value`; at most otherwise."""
+    value: float
+    chosen_by: str
+    """Who set it, in words."""
+
+    def reached_by(self, result: float) -> bool:
+        return result >= self.value if self.at_least else result <= self.value
+
+    def __str__(self) -> str:
+        return f"{self.metric}{'>=' if self.at_least else '<='}{self.value:.6g}"
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """When a run first reached the target."""
+
+    run: str
+    seed: str | None
+    reached: bool | None
+    """None for a run that is not over: nobody knows yet."""
+    step: int | None
+    seconds: float | None
+    """Of training alone, without validation; None if the pace was not recorded."""
+
+
+@dataclass(frozen=True)
+class VariantTimes:
+    """Medians over the seeds; infinite if half of the runs or more never reached the target."""
+
+    variant: str
+    runs: Sequence[RunTime]
+    median_step: float | None
+    """None if no run is over."""
+    median_seconds: float | None
+
+
+@dataclass(frozen=True)
+class WorkloadTimes:
+    """Of all variants of one workload."""
+
+    workload: str
+    target: Target
+    variants: Sequence[VariantTimes]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """For one variant, rho(tau): the fraction of workloads on which it is within tau of the fastest."""
+
+    variant: str
+    taus: Sequence[float]
+    rho: Sequence[float]
+    score: float
+    """The integral of rho from 1 to R_MAX, divided by its length: 1 for the fastest everywhere."""
+    ratios: Mapping[str, float]
+    """Workload to time over that of the fastest; infinite where the target was not reached."""
+
+
+def parse_target(text: str) -> Target:
+    """`val_accuracy>=0.97`; ReportError for other forms, for a test metric, and for the wrong direction."""
+    found = _TARGET.fullmatch(text)
+    if not found or not math.isfinite(float(found["value"])):
+        raise ReportError(
+            f"REPORT_TARGET={text} is not METRIC>=number or METRIC<=number",
+            hint="for example val_accuracy>=0.97",
+        )
+    metric, sign, value = found["metric"], found["sign"], float(found["value"])
+    if not metric.startswith("val_"):
+        raise ReportError(
+            f"REPORT_TARGET={text}: targets are reached on the validation set, and {metric} is not of it",
+            hint=f"for example val_{metric.partition('_')[2] or metric}{sign}{value:g}",
+        )
+    at_least = sign == ">="
+    if at_least != metric_named(metric).higher_is_better:
+        other = "<=" if at_least else ">="
+        raise ReportError(
+            f"REPORT_TARGET={text} is reached by getting worse", hint=f"write {metric}{other}{value:g}"
+        )
+    return Target(metric, at_least, value, "REPORT_TARGET")
+
+
+def chosen_target(metric: str, runs_of_variants: Sequence[Sequence[RunData]]) -> Target | None:
+    """The worst variant's median best validation, so that every variant's median run reaches it.
+
+    None if no complete run has the metric. It is chosen after the fact, which the report says.
+    """
+    higher = metric_named(metric).higher_is_better
+    best = max if higher else min
+    # of an even number of runs the worse of the middle two, which the better half reaches
+    median = statistics.median_low if higher else statistics.median_high
+    medians = [
+        median(found)
+        for runs in runs_of_variants
+        if (found := [best(v) for run in runs if run.complete and (v := run.validation(metric).values)])
+    ]
+    if not medians:
+        return None
+    worst = min(medians) if higher else max(medians)
+    return Target(metric, higher, worst, "the worst variant's median best validation, after the fact")
+
+
+def time_to_target(name: str, seed: str | None, run: RunData, target: Target) -> RunTime:
+    """From the first validation whose result reaches the target."""
+    series = run.validation(target.metric)
+    for step, result in zip(series.steps, series.values, strict=True):
+        if target.reached_by(result):
+            return RunTime(name, seed, True, step, training_seconds_until(run, step))
+    return RunTime(name, seed, None if run.status in _NOT_OVER else False, None, None)
+
+
+def training_seconds_until(run: RunData, step: int) -> float | None:
+    """The recorded pace, summed over the steps up to `step`; None if no pace was recorded.
+
+    Each record stands for the steps since the one before it, steps behind the last record take its pace.
+    Validation and checkpoints do not count (as in AlgoPerf), nor does work that a resumed attempt repeated.
+    """
+    pace = run.metric("step", "sec_per_step")
+    if not pace:
+        return None
+    seconds, done, last = 0.0, 0, 0.0
+    for until, last in zip(pace.steps, pace.values, strict=True):
+        seconds += (min(until, step) - done) * last
+        done = min(until, step)
+        if done == step:
+            return seconds
+    return seconds + (step - done) * last
+
+
+def variant_times(variant: str, runs: Sequence[RunTime]) -> VariantTimes:
+    """The median over the runs that are over, one that did not reach the target counting as infinite."""
+    over = [run for run in runs if run.reached is not None]
+    steps = [math.inf if run.step is None else float(run.step) for run in over]
+    timed = [run for run in over if run.seconds is not None or not run.reached]
+    seconds = [math.inf if run.seconds is None else run.seconds for run in timed]
+    complete = len(timed) == len(over)
+    return VariantTimes(
+        variant,
+        runs,
+        statistics.median(steps) if steps else None,
+        statistics.median(seconds) if seconds and complete else None,
+    )
+
+
+def profiles(times: Mapping[str, Mapping[str, float]]) -> Sequence[Profile]:
+    """From the median times to target, by variant and workload; one that is missing counts as infinite.
+
+    The benchmark's convention is kept to the digit: ratios to the fastest variant of each workload, a linear
+    grid of POINTS from 1 to R_MAX, trapezoids.
+    """
+    workloads = sorted({workload for of_variant in times.values() for workload in of_variant})
+    fastest = {w: min(of_variant.get(w, math.inf) for of_variant in times.values()) for w in workloads}
+    taus = [1 + (R_MAX - 1) * i / (POINTS - 1) for i in range(POINTS)]
+    found = []
+    for variant, of_variant in times.items():
+        ratios = {w: _ratio(of_variant.get(w, math.inf), fastest[w]) for w in workloads}
+        rho = [sum(ratio <= tau for ratio in ratios.values()) / len(workloads) for tau in taus]
+        steps = zip(taus, taus[1:], rho, rho[1:], strict=False)
+        area = sum((right - left) * (a + b) / 2 for left, right, a, b in steps)
+        found.append(Profile(variant, taus, rho, area / (R_MAX - 1), ratios))
+    return found
+
+
+def _ratio(time: float, fastest: float) -> float:
+    if not math.isfinite(time):
+        return math.inf
+    return 1.0 if time == fastest else time / fastest

@@ -1,0 +1,69 @@
+"""How a report judges: the REPORT_… options that the matrix was begun with, and those of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kharness.config.errors import ConfigError
+from kharness.config.generate import CONFIG_PY, read_values
+from kharness.report.errors import ReportError
+
+_SYMBOLS = ("REPORT_BASELINE", "REPORT_CONFIDENCE", "REPORT_METRIC", "REPORT_TARGET")
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """The defaults are those of the option tree; a matrix of an earlier version stored none."""
+
+    baseline: str = ""
+    """A variant, or the directory of a run or another matrix; empty takes the first variant."""
+    confidence: float = 0.95
+    metric: str = "test_accuracy"
+    target: str = ""
+    """`val_accuracy>=0.97`; empty lets the report choose."""
+
+
+def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[str, str]) -> ReportSettings:
+    """Of a matrix from its plan, of a single run from its config.py, and over both what was given by hand.
+
+    `given` has make variables (`CONFIG_REPORT_METRIC`, `BASELINE`); names of other things are passed over.
+    """
+    stored = plan.get("settings") if plan else _configured(directory)
+    settings = ReportSettings()
+    if isinstance(stored, Mapping):
+        for symbol in _SYMBOLS:
+            if stored.get(symbol) is not None:
+                settings = _with(settings, symbol, str(stored[symbol]), symbol)
+    for name, value in given.items():
+        symbol = "REPORT_BASELINE" if name == "BASELINE" else name.removeprefix("CONFIG_")
+        if symbol in _SYMBOLS and symbol != name:
+            settings = _with(settings, symbol, value, name)
+    return settings
+
+
+def _configured(directory: Path) -> Mapping[str, object]:
+    path = directory / CONFIG_PY
+    try:
+        return read_values(path) if path.exists() else {}
+    except ConfigError:
+        return {}  # a report needs no config.py, so a broken one is no reason to have none
+
+
+def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> ReportSettings:
+    if symbol == "REPORT_BASELINE":
+        return replace(settings, baseline=value.strip())
+    if symbol == "REPORT_METRIC":
+        return replace(settings, metric=value.strip())
+    if symbol == "REPORT_TARGET":
+        return replace(settings, target=value.strip())
+    try:
+        confidence = float(value)
+    except ValueError:
+        confidence = 0
+    if not 0.5 <= confidence < 1:
+        raise ReportError(
+            f"{name}={value} is not a number from 0.5 to below 1", hint="0.95 is what most papers use"
+        )
+    return replace(settings, confidence=confidence)
