@@ -52,18 +52,23 @@ class Slot:
     """The part of a machine that a run may use; an empty field leaves the choice to the run."""
 
     threads: int = 0
-    """CPU threads for tensor operations."""
+    """CPU threads for tensor operations; with cores and without this, one a core."""
     cores: Sequence[int] = ()
     """The cores that it is bound to."""
     gpus: Sequence[str] = ()
     """UUIDs, or indices where a device has none."""
 
+    @property
+    def num_threads(self) -> int:
+        """CPU threads for tensor operations, 0 for the run's own choice."""
+        return self.threads or len(self.cores)
+
     def environment(self) -> dict[str, str]:
         """The variables that hold a run to its slot."""
         variables = {}
-        if self.threads:
+        if self.num_threads:
             names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-            variables.update(dict.fromkeys(names, str(self.threads)))
+            variables.update(dict.fromkeys(names, str(self.num_threads)))
         if self.gpus:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
         return variables

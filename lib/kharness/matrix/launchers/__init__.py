@@ -1,7 +1,7 @@
 """Launchers: each module of this folder starts runs in one way.
 
 A module defines `Options`, a frozen dataclass whose fields are read from the settings of the matrix
-(`zygote` is MATRIX_ZYGOTE), and `open_launcher(options) -> Launcher`.
+(`zygote` is MATRIX_ZYGOTE), and `open_launcher(options, say) -> Launcher`; `say` tells the user a line.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import pkgutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.launch import Launcher
@@ -20,12 +20,14 @@ def launcher_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
-def open_launcher(name: str, settings: Mapping[str, object]) -> Launcher:
+def open_launcher(
+    name: str, settings: Mapping[str, object], say: Callable[[str], None] = lambda _: None
+) -> Launcher:
     """The launcher of that name with its options from `settings`; MatrixError if there is none."""
     if name not in launcher_names():
         raise MatrixError(f"LAUNCHER={name}: there is none", hint=f"one of {', '.join(launcher_names())}")
     module = importlib.import_module(f"{__name__}.{name}")
     fields = {field.name: f"MATRIX_{field.name.upper()}" for field in dataclasses.fields(module.Options)}
     options = {field: settings[symbol] for field, symbol in fields.items() if symbol in settings}
-    launcher: Launcher = module.open_launcher(module.Options(**options))
+    launcher: Launcher = module.open_launcher(module.Options(**options), say)
     return launcher

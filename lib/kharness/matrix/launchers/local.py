@@ -1,4 +1,4 @@
-"""Runs as processes on this machine.
+"""Runs as processes on this machine: forked from one that has imported torch, or fresh ones.
 
 Each has a session of its own, so a Ctrl-C in the terminal reaches it only through `cancel`. On Linux the
 kernel kills it when this process dies, however that happens.
@@ -6,127 +6,143 @@ kernel kills it when this process dies, however that happens.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kharness.matrix.errors import MatrixError
-from kharness.matrix.launch import OUTPUT_LOG, Exit, Job, Launch, Launcher, Slot
+from kharness.matrix.launch import Exit, Job, Launch, Launcher, Slot
+from kharness.matrix.launchers._processes import FreshProcesses
+from kharness.matrix.launchers._zygote import Zygote, ZygoteLost, ZygoteUnsafe
+from kharness.matrix.oom_kills import OomKills
 from monitoring.process import process_started
 
 # Make's own, and the word that make variables were given: a cell has them in its .config already.
 NOT_FOR_RUNS = ("KHARNESS_MAKE_VARS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# A zygote that is lost is replaced; one that is lost this often is better done without.
+MOST_LOSSES = 3
 
 
 @dataclass(frozen=True)
 class Options:
     """How local runs start."""
 
-    zygote: bool = True
-    """Fork them from a process that has imported torch."""
+    zygote: bool = False
+    """Fork them from a process that has imported torch, where that is safe."""
 
 
-def open_launcher(options: Options) -> Launcher:
-    return Local(options)
+def open_launcher(options: Options, say: Callable[[str], None]) -> Launcher:
+    return Local(options, say)
 
 
 class Local:
-    """One fresh process a run."""
+    """One process a run."""
 
     name = "local"
 
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+    def __init__(
+        self, options: Options, say: Callable[[str], None], *, oom_kills: OomKills | None = None
+    ) -> None:
+        self._say = say
+        self._host = socket.gethostname()
+        self._fresh = FreshProcesses()
+        self._zygotes: list[Zygote] = []
+        """The last one forks; earlier ones have been lost and may have children whose end is not told yet."""
+        self._fork = options.zygote
+        self._oom_kills = oom_kills or OomKills()
+        self._oom_kills_before: dict[str, int | None] = {}
+        self._killed: set[str] = set()
+        if self._fork:
+            self._new_zygote()
 
     def submit(self, launch: Launch, slot: Slot) -> Job:
-        environment = {name: value for name, value in os.environ.items() if name not in NOT_FOR_RUNS}
-        try:
-            with (launch.directory / OUTPUT_LOG).open("ab") as log:
-                process = subprocess.Popen(
-                    launch.command,
-                    cwd=launch.root,
-                    env={**environment, "PYTHONUNBUFFERED": "1", **slot.environment()},
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                    preexec_fn=_before_exec(slot.cores),
-                )
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise MatrixError(f"{launch.name} cannot be started: {reason}") from error
-        self._processes[str(process.pid)] = process
+        before = self._oom_kills.count()
+        environment = environment_of_runs(slot)
+        pid, started = self._forked(launch, slot, environment) or self._fresh.start(launch, slot, environment)
+        self._oom_kills_before[str(pid)] = before
         return Job(
             launcher=self.name,
-            id=str(process.pid),
-            host=socket.gethostname(),
-            pid=process.pid,
+            id=str(pid),
+            host=self._host,
+            pid=pid,
             started=time.time(),
-            process_started=process_started(process.pid),
+            process_started=started,
         )
 
     def poll(self, job: Job) -> Exit | None:
-        process = self._processes[job.id]
-        # Looked at without collecting it: until then nobody else can get its id, so its group is surely ours.
-        if os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        holder, pid = self._holder(job)
+        found = holder.poll(pid)
+        if found is None:
             return None
-        self.cancel(job, kill=True)
-        returned = process.wait()
-        del self._processes[job.id]
-        return Exit(
-            exit_code=returned if returned >= 0 else None,
-            signal=-returned if returned < 0 else None,
-            ended=time.time(),
-        )
+        before = self._oom_kills_before.pop(job.id)
+        if found.signal == signal.SIGKILL and job.id not in self._killed:
+            reason = self._oom_kills.reason_since(before)
+            if reason:
+                found = replace(found, cause="out_of_memory", reason=reason)
+        self._killed.discard(job.id)
+        return found
 
     def cancel(self, job: Job, *, kill: bool) -> None:
-        pid = self._processes[job.id].pid
-        if not kill:
-            os.kill(pid, signal.SIGTERM)
-            return
-        # PermissionError: on macOS, a group in which nothing is left but a process to be collected.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
+        holder, pid = self._holder(job)
+        if kill:
+            self._killed.add(job.id)
+            holder.kill(pid)
+        else:
+            holder.signal(pid, signal.SIGTERM)
 
     def alive(self, job: Job) -> bool:
-        if job.pid is None or job.host != socket.gethostname():
+        if job.pid is None or job.host != self._host:
             return False
         return process_started(job.pid) == job.process_started is not None
 
     def filenos(self) -> Sequence[int]:
-        return ()
+        """A fresh process's end is told by SIGCHLD instead."""
+        return [fd for zygote in self._zygotes if (fd := zygote.fileno()) is not None]
 
     def close(self) -> None:
-        for process in self._processes.values():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        self._processes.clear()
+        for zygote in self._zygotes:
+            zygote.close()
+        self._zygotes.clear()
+        self._fresh.close()
+
+    def _holder(self, job: Job) -> tuple[Zygote | FreshProcesses, int]:
+        pid = int(job.id)
+        return next((zygote for zygote in self._zygotes if zygote.holds(pid)), self._fresh), pid
+
+    def _forked(
+        self, launch: Launch, slot: Slot, environment: dict[str, str]
+    ) -> tuple[int, float | None] | None:
+        """A child of the zygote; None where a fresh process is to be started."""
+        while self._fork:
+            try:
+                return self._zygotes[-1].fork(launch, slot, environment)
+            except ZygoteUnsafe as error:
+                self._stop_forking(str(error))
+            except ZygoteLost as error:
+                if len(self._zygotes) >= MOST_LOSSES or not self._zygotes[-1].was_ready:
+                    self._stop_forking(str(error))
+                else:
+                    self._say(f"note: {error}; starting another")
+                    self._new_zygote()
+        return None
+
+    def _new_zygote(self) -> None:
+        try:
+            self._zygotes.append(Zygote(environment_of_runs(Slot())))
+        except ZygoteUnsafe as error:
+            self._stop_forking(str(error))
+        except OSError as error:
+            self._stop_forking((error.strerror or str(error)).lower())
+
+    def _stop_forking(self, reason: str) -> None:
+        self._fork = False
+        self._say(f"note: runs start as fresh processes, which takes longer: {reason}")
 
 
-def _before_exec(cores: Sequence[int]) -> Callable[[], None]:
-    """What the child does between fork and exec; only system calls, for little else is safe there."""
-    parent = os.getpid()
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-
-    def prepare() -> None:
-        # nohup and background jobs make it ignored, and an ignored signal stays so over exec.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        if cores and hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, cores)
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it died before prctl
-                os._exit(1)
-
-    return prepare
+def environment_of_runs(slot: Slot) -> dict[str, str]:
+    """The environment of this process as a run gets it."""
+    ours = {name: value for name, value in os.environ.items() if name not in NOT_FOR_RUNS}
+    return {**ours, "PYTHONUNBUFFERED": "1", **slot.environment()}

@@ -1,0 +1,97 @@
+"""Fresh processes: the interpreter started on the training's script, once a run."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.launch import OUTPUT_LOG, Exit, Launch, Slot
+from monitoring.process import process_started
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+class FreshProcesses:
+    """One process a run, a child of this one."""
+
+    def __init__(self) -> None:
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, launch: Launch, slot: Slot, environment: Mapping[str, str]) -> tuple[int, float | None]:
+        """Process id and start, as the system counts it; MatrixError if it cannot be started."""
+        try:
+            with (launch.directory / OUTPUT_LOG).open("ab") as log:
+                process = subprocess.Popen(
+                    launch.command,
+                    cwd=launch.root,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=before_exec(slot.cores),
+                )
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise MatrixError(f"{launch.name} cannot be started: {reason}") from error
+        except subprocess.SubprocessError as error:
+            raise MatrixError(
+                f"{launch.name} cannot be started on cores {', '.join(map(str, slot.cores))}"
+            ) from error
+        self._processes[process.pid] = process
+        return process.pid, process_started(process.pid)
+
+    def holds(self, pid: int) -> bool:
+        return pid in self._processes
+
+    def poll(self, pid: int) -> Exit | None:
+        # Looked at without collecting it: until then nobody else can get its id, so its group is surely ours.
+        if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            return None
+        self.kill(pid)
+        returned = self._processes.pop(pid).wait()
+        return exit_of(returned, time.time())
+
+    def signal(self, pid: int, number: int) -> None:
+        os.kill(pid, number)
+
+    def kill(self, pid: int) -> None:
+        # PermissionError: on macOS, a group in which nothing is left but a process to be collected.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        for pid, process in self._processes.items():
+            self.kill(pid)
+            process.wait()
+        self._processes.clear()
+
+
+def exit_of(code: int, ended: float) -> Exit:
+    """From an exit code that is negative for a signal."""
+    return Exit(exit_code=code if code >= 0 else None, signal=-code if code < 0 else None, ended=ended)
+
+
+def before_exec(cores: Sequence[int] = ()) -> Callable[[], None]:
+    """What a child does between fork and exec; only system calls, for little else is safe there."""
+    parent = os.getpid()
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+    def prepare() -> None:
+        # nohup and background jobs make it ignored, and an ignored signal stays so over exec.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if cores and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, cores)
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it died before prctl
+                os._exit(1)
+
+    return prepare
