@@ -1,0 +1,121 @@
+"""One look at one GPU: the values that every vendor's sampler fills in, and what a sampler is.
+
+A value is None where the device, its driver or our rights do not give it; nothing is ever made up. MB are MiB
+(2**20 bytes) as in nvidia-smi, byte counts are bytes. docs/gpu-monitoring.md has the source of each value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, Protocol
+
+Vendor = Literal["nvidia", "amd", "intel"]
+
+# ok; lost: it was there and does not answer any more; error: it is there and gave nothing this time.
+State = Literal["ok", "lost", "error"]
+
+MIB = 2**20
+
+
+class GpuSample(NamedTuple):
+    """What one GPU reported at one moment. A tuple, because 64 of them are made each second."""
+
+    index: int
+    """Its number on this machine, whichever GPUs are selected; a further vendor's follow the first's."""
+    uuid: str | None
+    """The driver's lasting name of the device; None where there is none."""
+    name: str | None
+    vendor: Vendor
+    state: State
+    error: str | None = None
+    """Why the state is not `ok`."""
+    utilization_percent: float | None = None
+    memory_utilization_percent: float | None = None
+    """Share of the time in which the memory was read or written."""
+    memory_used_mb: float | None = None
+    memory_total_mb: float | None = None
+    memory_percent: float | None = None
+    temperature_celsius: float | None = None
+    temperature_hotspot_celsius: float | None = None
+    temperature_memory_celsius: float | None = None
+    temperature_margin_celsius: float | None = None
+    """Degrees left until the device slows itself down."""
+    power_draw_watts: float | None = None
+    """At this moment where the device tells that, else the mean that it tells."""
+    power_average_watts: float | None = None
+    power_limit_watts: float | None = None
+    energy_joules: float | None = None
+    """Since measuring began (gpu_energy.EnergyMeter fills it in)."""
+    energy_source: Literal["counter", "integrated"] | None = None
+    energy_counter_joules: float | None = None
+    """The device's own counter, which began long ago."""
+    fan_speed_percent: float | None = None
+    clock_sm_mhz: float | None = None
+    clock_memory_mhz: float | None = None
+    throttle_reasons: list[str] | None = None
+    """Why the clocks are lower than asked for; empty if they are not."""
+    pcie_tx_bytes: int | None = None
+    """Sent by the GPU since its driver was loaded; this and the three below are counters."""
+    pcie_rx_bytes: int | None = None
+    pcie_replay_count: int | None = None
+    nvlink_tx_bytes: int | None = None
+    nvlink_rx_bytes: int | None = None
+    ecc_corrected: int | None = None
+    """Errors since the driver was loaded."""
+    ecc_uncorrected: int | None = None
+    remapped_rows: int | None = None
+    encoder_percent: float | None = None
+    decoder_percent: float | None = None
+    sm_activity_percent: float | None = None
+    tensor_activity_percent: float | None = None
+    dram_activity_percent: float | None = None
+    processes: list[dict[str, object]] | None = None
+    """`pid`, `name` and `memory_mb` of each that computes on it."""
+    mig: list[dict[str, object]] | None = None
+    """The GPU's MIG instances; None if it is not partitioned."""
+    numa_node: int | None = None
+
+
+class DeviceInfo(NamedTuple):
+    """What stays the same about a GPU."""
+
+    index: int
+    uuid: str | None
+    name: str | None
+    vendor: Vendor
+    pci_bus_id: str | None = None
+    """As in /sys/bus/pci/devices: `0000:3b:00.0`."""
+    numa_node: int | None = None
+
+
+class GpuEvent(NamedTuple):
+    """Something that happened to a GPU between two looks."""
+
+    time: float
+    """UTC epoch seconds."""
+    index: int
+    uuid: str | None
+    kind: Literal["xid", "lost", "back", "error"]
+    code: int | None
+    """The driver's number of an Xid."""
+    message: str
+    """A sentence for a person, as alerts hold it."""
+
+
+class Sampler(Protocol):
+    """A source of samples. Any method may raise; one thread calls them."""
+
+    vendor: str
+    """`nvidia`, `amd`, `intel`, or several joined by `+`."""
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        """The selected GPUs, by rising index."""
+
+    def sample(self) -> Sequence[GpuSample]:
+        """One look at each of them, in the same order; a GPU that cannot be read is there, with its state."""
+
+    def events(self) -> Sequence[GpuEvent]:
+        """What happened since the last call; each event is told once."""
+
+    def close(self) -> None:
+        """Let go of the driver; a second call does nothing."""
