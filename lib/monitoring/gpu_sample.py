@@ -20,7 +20,7 @@ MIB = 2**20
 class GpuSample(NamedTuple):
     """What one GPU reported at one moment. A tuple, because 64 of them are made each second."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # it hides tuple.index, which a sample has no use for
     """Its number on this machine, whichever GPUs are selected; a further vendor's follow the first's."""
     uuid: str | None
     """The driver's lasting name of the device; None where there is none."""
@@ -79,7 +79,7 @@ class GpuSample(NamedTuple):
 class DeviceInfo(NamedTuple):
     """What stays the same about a GPU."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # it hides tuple.index, which a sample has no use for
     uuid: str | None
     name: str | None
     vendor: Vendor
@@ -93,7 +93,7 @@ class GpuEvent(NamedTuple):
 
     time: float
     """UTC epoch seconds."""
-    index: int
+    index: int  # type: ignore[assignment]  # it hides tuple.index, which a sample has no use for
     uuid: str | None
     kind: Literal["xid", "lost", "back", "error"]
     code: int | None
