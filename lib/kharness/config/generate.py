@@ -30,11 +30,7 @@ def write_config(resolved: Resolved, directory: Path, *, root: Path) -> bool:
     lock that makes writers of the same directory take turns. `config.py` carries the hash of its `.config`,
     so a reader can tell if a crash came between the two; the next write mends it.
     """
-    files = {
-        CONFIG: resolved.text,
-        CONFIG_PY: config_py(resolved, root),
-        ORIGINS: record_text(make_record(resolved)),
-    }
+    files = _files(resolved, root)
     with _locked(directory):
         changed = {name: text for name, text in files.items() if _current(directory / name) != text.encode()}
         old = _current(directory / CONFIG)
@@ -45,11 +41,32 @@ def write_config(resolved: Resolved, directory: Path, *, root: Path) -> bool:
     return bool(changed)
 
 
+def write_new_config(resolved: Resolved, directory: Path, *, root: Path) -> None:
+    """Write the three files into a new directory that nobody else knows of yet.
+
+    Nothing is flushed to the disk: who writes a thousand of them does that once, before it tells anybody.
+    """
+    try:
+        directory.mkdir(parents=True)
+        for name, text in _files(resolved, root).items():
+            (directory / name).write_bytes(text.encode())
+    except OSError as error:
+        raise _cannot_write(directory, error) from error
+
+
 def load_config(tree: Tree, directory: Path) -> Resolved:
     """The configuration of a directory, its `config.py` made again if `.config` was edited by hand."""
     resolved = tree.resolve(tree.base(directory))
     write_config(resolved, directory, root=tree.root)
     return resolved
+
+
+def _files(resolved: Resolved, root: Path) -> dict[str, str]:
+    return {
+        CONFIG: resolved.text,
+        CONFIG_PY: config_py(resolved, root),
+        ORIGINS: record_text(make_record(resolved)),
+    }
 
 
 def config_py(resolved: Resolved, root: Path) -> str:

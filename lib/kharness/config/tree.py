@@ -98,9 +98,12 @@ class Tree:
 
     def read(self, path: Path, kind: str) -> Layer:
         """The assignments of a preset, fragment or `.config`; ConfigError names the line that is none."""
-        shown = self.shown(path)
+        return self.parse(dotconfig.read_text(path, self.shown(path)), self.shown(path), kind)
+
+    def parse(self, text: str, shown: str, kind: str) -> Layer:
+        """The same of a text that was read from the file called `shown`."""
         layer: list[Assignment] = []
-        for line in dotconfig.parse_lines(dotconfig.read_text(path, shown), shown):
+        for line in dotconfig.parse_lines(text, shown):
             layer.extend(self._line_assignments(line, Origin(kind, f"{shown}:{line.number}")))
         self._settle(layer)
         return layer

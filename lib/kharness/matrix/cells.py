@@ -1,26 +1,23 @@
-"""Cells: every combination of the axes' values, each resolved by Kconfig before the first one starts."""
+"""Cells: the combinations of the axes' values, each resolved by Kconfig before the first one starts."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
 from kharness.config.tree import Tree
-from kharness.matrix.axes import Axis, cell_name
+from kharness.matrix.axis_values import NO_AXIS, SettledAxis
+from kharness.matrix.cell_names import cell_name
 from kharness.matrix.errors import MatrixError
+from kharness.matrix.filter import Filter, choose
 
-# What a cell cannot decide: these shape the matrix around it.
-NO_AXIS = {
-    "MATRIX_AXES": "it says what the axes are",
-    "RESULTS_DIR": "it says where the matrix lies",
-    "TRACKER_RUN_NAME": "a matrix names its runs after their cells",
-}
-# So do all symbols that begin like this.
-NO_AXIS_PREFIXES = ("LAUNCHER", "MATRIX_", "MAX_GPU_", "REPORT_", "SWEEP_")
+MOST_CELLS = 100_000
+# So many refused cells are listed in an error; who reads the twentieth knows the pattern.
+MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -29,71 +26,142 @@ class Cell:
 
     name: str
     values: Mapping[str, str]
-    """Axis symbol to value, as the axis spells it."""
-    resolved: Resolved
-
-    @property
-    def model(self) -> str:
-        return str(self.resolved.values["MODEL"])
+    """Axis symbol to value, as the axis spells it; one that the cell does not have is absent."""
+    model: str
+    resolved: Resolved | None = None
+    """None for a cell of a plan that was read from its file."""
 
 
-def expand(tree: Tree, base: Layer, command_line: Layer, axes: Sequence[Axis], *, matrix: str) -> list[Cell]:
-    """All cells, the last axis varying fastest; `matrix` ends the runs' names in the trackers.
+@dataclass(frozen=True)
+class Refused:
+    """A combination that the option tree does not allow."""
 
-    MatrixError lists every value and every cell that the tree refuses, each with its reason.
+    name: str
+    values: Mapping[str, str]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One choice of a value for each axis, before the tree has seen it."""
+
+    name: str
+    values: Mapping[str, str]
+    layer: Layer
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is the same for all cells."""
+
+    base: Layer
+    command_line: Layer = ()
+    matrix: str = ""
+    """Ends the names of the runs in the trackers."""
+
+
+def combinations(axes: Sequence[SettledAxis], named: Sequence[str]) -> list[Combination]:
+    """Every combination, the last axis varying fastest; `named` are the symbols that the names hold."""
+    count = math.prod(len(axis.axis.values) for axis in axes)
+    if count > MOST_CELLS:
+        raise MatrixError(f"the axes have {count} combinations", hint=f"at most {MOST_CELLS} can be planned")
+    found = []
+    for chosen in itertools.product(*(axis.axis.values for axis in axes)):
+        values = {axis.symbol: value for axis, value in zip(axes, chosen, strict=True)}
+        layer = [a for axis in axes for a in axis.layers[values[axis.symbol]]]
+        found.append(Combination(cell_name(values, named), values, layer))
+    return found
+
+
+def without(found: Sequence[Combination], rules: Sequence[Filter]) -> tuple[list[Combination], list[str]]:
+    """The combinations that no rule leaves out, and the names of those that one does.
+
+    MatrixError for a rule that fits nothing: it is a mistake more often than not.
     """
-    _refuse(_bad_values(tree, axes), "values of MATRIX_AXES are refused", "")
+    for rule in rules:
+        if not any(rule.matches(one.name, one.values) for one in found):
+            known = ", ".join(found[0].values)
+            raise MatrixError(
+                f"MATRIX_EXCLUDE: {rule.text} matches no cell",
+                hint=f"remove it; the axes are {known}, and a cell is called {found[0].name}",
+            )
+    kept = [one for one in found if not any(rule.matches(one.name, one.values) for rule in rules)]
+    names = {one.name for one in kept}
+    return kept, [one.name for one in found if one.name not in names]
+
+
+def resolve(
+    tree: Tree,
+    around: Around,
+    wanted: Sequence[Combination],
+    *,
+    symbols: Sequence[str],
+    chosen: Filter,
+    skip_refused: bool = False,
+    source: str = "MATRIX_AXES",
+) -> tuple[list[Cell], list[Refused]]:
+    """A cell for each chosen combination that the tree takes, its values completed to all `symbols`.
+
+    MatrixError lists every other one with its reason, unless those are to be skipped.
+    """
     cells: list[Cell] = []
-    refused: list[str] = []
+    refused: list[Refused] = []
     hint = ""
-    for combination in itertools.product(*(axis.values for axis in axes)):
-        values = {axis.symbol: value for axis, value in zip(axes, combination, strict=True)}
-        name = cell_name(values, axes)
+    for one in wanted:
         try:
-            layer = _cell_layer(tree, axes, values)
-            _refuse_command_line(tree, command_line, layer)
-            resolved = tree.resolve(base, command_line, layer, _run_name(f"{name}_{matrix}"))
-            _find_model(tree.root, resolved)
-            cells.append(Cell(name, values, resolved))
+            cells.append(resolve_one(tree, around, one, symbols=symbols))
         except ConfigError as error:
-            refused.append(f"{name}: {error}")
+            if not chosen.matches(one.name, one.values):
+                continue
+            refused.append(Refused(one.name, one.values, str(error)))
             hint = hint or error.hint
-    _refuse(refused, f"of {len(cells) + len(refused)} cells are refused", hint)
+            if isinstance(error, MistakeError):
+                skip_refused = False
+    if refused and (not skip_refused or not cells):
+        _refuse(refused, len(wanted), hint or f"mend {source}")
     _refuse_twins(cells)
-    return cells
+    return choose(chosen, cells), refused
+
+
+def resolve_one(tree: Tree, around: Around, one: Combination, *, symbols: Sequence[str]) -> Cell:
+    """The cell of one combination; ConfigError says why the tree refuses it."""
+    _refuse_command_line(tree, around.command_line, one.layer)
+    name = _run_name(f"{one.name}_{around.matrix}")
+    resolved = tree.resolve(around.base, around.command_line, one.layer, name)
+    model = str(resolved.values["MODEL"])
+    if not (tree.root / model / "train.py").is_file():
+        raise ConfigError(f"MODEL={model}: there is no {model}/train.py")
+    return Cell(one.name, _completed(tree, one.values, resolved, symbols), model, resolved)
 
 
 def set_aside(tree: Tree, cells: Sequence[Cell]) -> list[tuple[Assignment, int]]:
     """What was asked for all cells and does not apply in some, with the number of those."""
     count: dict[Assignment, int] = {}
     for cell in cells:
-        for assignment in cell.resolved.set_aside:
+        for assignment in cell.resolved.set_aside if cell.resolved else ():
             if not tree.kconf.syms[assignment.symbol].choice:
                 count[assignment] = count.get(assignment, 0) + 1
     return list(count.items())
 
 
-def _bad_values(tree: Tree, axes: Sequence[Axis]) -> list[str]:
-    bad = []
-    for axis in axes:
-        if axis.symbol in NO_AXIS or axis.symbol.startswith(NO_AXIS_PREFIXES):
-            reason = NO_AXIS.get(axis.symbol, "it is the same for all cells of a matrix")
-            bad.append(f"{axis.symbol} cannot be an axis: {reason}")
-            continue
-        for value in axis.values:
-            try:
-                tree.assignments(axis.symbol, value, Origin("matrix axis", f"{axis.symbol}={value}"))
-            except ConfigError as error:
-                bad.append(str(error) + (f" ({error.hint})" if error.hint else ""))
-    return bad
+class MistakeError(ConfigError):
+    """A call that contradicts itself: no property of a cell, so no reason to skip one."""
 
 
-def _cell_layer(tree: Tree, axes: Sequence[Axis], values: Mapping[str, str]) -> Layer:
-    return [
-        assignment
-        for axis in axes
-        for assignment in tree.assignments(axis.symbol, values[axis.symbol], Origin("matrix axis", str(axis)))
-    ]
+def _completed(
+    tree: Tree, values: Mapping[str, str], resolved: Resolved, symbols: Sequence[str]
+) -> dict[str, str]:
+    """The values of a cell with those axes added that only other cells vary, in the order of the symbols."""
+    complete = {}
+    for symbol in symbols:
+        if symbol in values:
+            complete[symbol] = values[symbol]
+        elif symbol == "TRACKER":
+            on = [name for name in tree.trackers() if resolved.values.get(f"ENABLE_{name.upper()}")]
+            complete[symbol] = ",".join(on) or "none"
+        elif symbol in resolved.values:
+            complete[symbol] = tree.current(symbol)
+    return complete
 
 
 def _run_name(name: str) -> Layer:
@@ -102,37 +170,47 @@ def _run_name(name: str) -> Layer:
 
 def _refuse_command_line(tree: Tree, command_line: Layer, layer: Layer) -> None:
     """A value given for this call that an axis would silently replace."""
+    if not command_line:
+        return
     for new, old in tree.overridden([command_line], layer):
-        raise ConfigError(
-            f"{old.origin.where} contradicts the axis {new.origin.where}",
-            hint="leave one of them out",
+        what = "fragment" if new.origin.kind == "fragment" else "axis"
+        raise MistakeError(
+            f"{old.origin.where} contradicts the {what} {new.origin.where}", hint="leave one of them out"
         )
     for assignment in command_line:
         if assignment.symbol == "TRACKER_RUN_NAME":
             reason = NO_AXIS[assignment.symbol]
-            raise ConfigError(f"{assignment.origin.where} has no effect: {reason}", hint="leave it out")
+            raise MistakeError(f"{assignment.origin.where} has no effect: {reason}", hint="leave it out")
 
 
-def _find_model(root: Path, resolved: Resolved) -> None:
-    model = resolved.values["MODEL"]
-    if not (root / f"{model}/train.py").is_file():
-        raise ConfigError(f"MODEL={model}: there is no {model}/train.py")
-
-
-def _refuse(lines: Sequence[str], what: str, hint: str) -> None:
-    """One error that lists all; a reason that is the same for every line stands once."""
-    if lines:
-        raise MatrixError("\n  ".join([f"{len(lines)} {what}", *lines]), hint=hint or "mend MATRIX_AXES")
+def _refuse(refused: Sequence[Refused], count: int, hint: str) -> None:
+    lines = [f"{one.name}: {one.reason}" for one in refused[:MOST_LISTED]]
+    if len(refused) > MOST_LISTED:
+        lines.append(f"and {len(refused) - MOST_LISTED} more")
+    raise MatrixError("\n  ".join([f"{len(refused)} of {count} cells are refused", *lines]), hint=hint)
 
 
 def _refuse_twins(cells: Sequence[Cell]) -> None:
     """Two cells with the same values would only look like a comparison."""
     seen: dict[str, Cell] = {}
+    names: set[str] = set()
     for cell in cells:
-        ours = {name: value for name, value in cell.resolved.values.items() if name != "TRACKER_RUN_NAME"}
-        twin = seen.setdefault(repr(sorted(ours.items())), cell)
+        twin = seen.setdefault(identity(cell), cell)
         if twin is not cell:
             raise MatrixError(
                 f"cells {twin.name} and {cell.name} have the same configuration",
                 hint="give the axis values that differ, or leave one of them out",
             )
+        # A file system may not tell upper from lower case.
+        if cell.name.lower() in names:
+            raise MatrixError(
+                f"two cells would be called {cell.name}",
+                hint="give the axis values or fragments that differ by more than upper and lower case",
+            )
+        names.add(cell.name.lower())
+
+
+def identity(cell: Cell) -> str:
+    """The same text for cells that would train the same."""
+    assert cell.resolved is not None
+    return repr({**cell.resolved.values, "TRACKER_RUN_NAME": ""})

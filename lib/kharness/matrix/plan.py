@@ -1,98 +1,149 @@
-"""A matrix before it starts: all of it checked, then its directory, plan and cells written."""
+"""A matrix that has its directories: written whole before the first cell starts, and read back from there."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import metadata
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from platform import python_version
 
 from kharness.config.assignment import Layer
-from kharness.config.generate import write_config
+from kharness.config.generate import CONFIG_PY, read_values, write_config, write_new_config
 from kharness.config.presets import starting_layer
 from kharness.config.tree import CONFIG, Tree
-from kharness.matrix.axes import Axis, parse_axes
-from kharness.matrix.cells import Cell, expand
+from kharness.config.values import Value
+from kharness.matrix.cells import Cell
+from kharness.matrix.draft import Draft, draft, read_settings
+from kharness.matrix.filter import Filter
 from kharness.matrix.launch import Launch
-from kharness.matrix.rundir import create_exclusively, link_latest, numbered, results_directory, stamp
-from kharness.matrix.status import RunStatus, write_status
-from monitoring.atomic_file import write_atomically
-from monitoring.environment import git_state
+from kharness.matrix.matrix_json import Kind, Plan, read_plan, write_plan
+from kharness.matrix.rundir import (
+    create_exclusively,
+    link_latest,
+    numbered,
+    results_directory,
+    stamp,
+    sync_filesystem,
+)
+from kharness.matrix.status import STATUS_JSON, RunStatus, status_text
 
-MATRIX_JSON = "matrix.json"
-PACKAGES = ("kharness", "torch", "numpy", "kconfiglib")
+__all__ = ["Kind", "Plan", "load", "prepare", "write"]
 
-
-@dataclass(frozen=True)
-class Plan:
-    """A matrix whose directories exist, every run pending."""
-
-    directory: Path
-    axes: Sequence[Axis]
-    cells: Sequence[Cell]
-    launches: Sequence[Launch]
-    """In the order of the cells."""
+PREFIX: Mapping[Kind, str] = {"matrix": "test_matrix_", "sweep": "sweep_"}
 
 
-def prepare(tree: Tree, output: Path, command_line: Layer) -> Plan:
+def prepare(tree: Tree, output: Path, command_line: Layer, *, chosen: Filter | None = None) -> Plan:
     """Check the whole matrix, then write it; MatrixError or ConfigError before anything is written.
 
-    `output` is where `.config` lives; if it has none, the default preset becomes it.
+    `output` is where `.config` lives; if it has none, the default preset becomes it. Only the `chosen` cells
+    are planned.
     """
     base = starting_layer(tree, output)
-    configured = tree.resolve(base)
-    given = {assignment.symbol: assignment.value for assignment in command_line}
-    settings = {**configured.values, **given}
-    axes = parse_axes(str(settings["MATRIX_AXES"]))
-    results = results_directory(str(settings["RESULTS_DIR"]), output)
-    attempt, started = 1, stamp()
-    while True:
-        name = numbered(f"test_matrix_{started}", attempt)
-        if not (results / name).exists():
-            cells = expand(tree, base, command_line, axes, matrix=name.removeprefix("test_matrix_"))
-            directory = create_exclusively(results, name)
-            if directory is not None:
-                break
-        attempt += 1
+    results = results_of(tree, base, command_line, output)
+    directory, drafted = new_directory(
+        results, "matrix", lambda matrix: draft(tree, base, command_line, matrix=matrix, chosen=chosen)
+    )
     if not (output / CONFIG).exists():
-        write_config(configured, output, root=tree.root)
-    return _write(Plan(directory, axes, cells, [_launch(tree.root, directory, cell) for cell in cells]))
-
-
-def _launch(root: Path, directory: Path, cell: Cell) -> Launch:
-    return Launch(cell.name, directory / cell.name, root, cell.model, cell.resolved.values)
-
-
-def _write(plan: Plan) -> Plan:
-    content = json.dumps(_as_json(plan), indent=2) + "\n"
-    write_atomically(plan.directory / MATRIX_JSON, content.encode())
-    for cell, launch in zip(plan.cells, plan.launches, strict=True):
-        write_config(cell.resolved, launch.directory, root=launch.root)
-        write_status(launch.directory, RunStatus("pending"))
-    link_latest(plan.directory)
+        write_config(drafted.configured, output, root=tree.root)
+    plan = as_plan(drafted, directory, tree.root)
+    write(plan)
     return plan
 
 
-def _as_json(plan: Plan) -> dict[str, object]:
-    return {
-        "format": 1,
-        "created": time.time(),
-        "model": ", ".join(dict.fromkeys(cell.model for cell in plan.cells)),
-        "axes": [{"symbol": axis.symbol, "values": axis.values} for axis in plan.axes],
-        "cells": [
-            {"name": cell.name, "values": cell.values, "model": cell.model, "command": launch.command_line}
-            for cell, launch in zip(plan.cells, plan.launches, strict=True)
-        ],
-        "git": git_state(str(plan.launches[0].root)),
-        "versions": {"python": python_version(), **{name: _version(name) for name in PACKAGES}},
-    }
+def results_of(tree: Tree, base: Layer, command_line: Layer, output: Path) -> Path:
+    """The folder of run directories that a configuration and a command line name."""
+    return results_directory(str(read_settings(tree, base, command_line)["RESULTS_DIR"]), output)
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+def new_directory(results: Path, kind: Kind, drafted: Callable[[str], Draft]) -> tuple[Path, Draft]:
+    """A directory that is nobody else's, and the draft made for its name; if that fails there is none."""
+    attempt, started = 1, stamp()
+    while True:
+        name = numbered(f"{PREFIX[kind]}{started}", attempt)
+        if not (results / name).exists():
+            found = drafted(name.removeprefix(PREFIX[kind]))
+            directory = create_exclusively(results, name)
+            if directory is not None:
+                return directory, found
+        attempt += 1
+
+
+def as_plan(
+    drafted: Draft,
+    directory: Path,
+    root: Path,
+    *,
+    kind: Kind = "matrix",
+    ranges: Mapping[str, str] | None = None,
+) -> Plan:
+    """A draft in its directory, not written yet."""
+    return Plan(
+        directory=directory,
+        axes=drafted.axes,
+        cells=drafted.cells,
+        launches=[launch_of(cell, directory, root) for cell in drafted.cells],
+        kind=kind,
+        settings=drafted.settings,
+        refused=drafted.refused,
+        excluded=drafted.excluded,
+        fragments=drafted.fragments,
+        quarantine=drafted.quarantine,
+        chosen=drafted.chosen,
+        ranges=ranges or {},
+        notes=drafted.notes,
+        created=time.time(),
+    )
+
+
+def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
+    """How a cell of the matrix in `directory` is started."""
+    run = directory / cell.name
+    asked = cell.resolved.values if cell.resolved else ConfigValues(run / CONFIG_PY)
+    return Launch(cell.name, run, root, cell.model, asked)
+
+
+def write(plan: Plan) -> None:
+    """Write the directories of all cells, then the plan: where there is a plan, all of it is there."""
+    for cell, launch in zip(plan.cells, plan.launches, strict=True):
+        write_cell(cell, launch)
+    sync_filesystem(plan.directory)
+    write_plan(plan)
+    link_latest(plan.directory)
+
+
+def write_cell(cell: Cell, launch: Launch) -> None:
+    """Make the run directory of a cell, its configuration and its status; not flushed to the disk."""
+    assert cell.resolved is not None
+    write_new_config(cell.resolved, launch.directory, root=launch.root)
+    (launch.directory / STATUS_JSON).write_text(status_text(RunStatus("pending")))
+
+
+def load(directory: Path, root: Path) -> Plan:
+    """The plan that stands in a directory; MatrixError if there is none, or none that can be read.
+
+    `root` is the checkout that its cells run in. Needs no option tree; what a cell asks for is read from its
+    own config.py when somebody looks at it.
+    """
+    plan = read_plan(directory)
+    return replace(plan, launches=[launch_of(cell, directory, root) for cell in plan.cells])
+
+
+class ConfigValues(Mapping[str, object]):
+    """The values in a config.py, read at the first look: a matrix of a thousand cells opens at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @cached_property
+    def _values(self) -> Mapping[str, Value]:
+        return read_values(self._path)
+
+    def __getitem__(self, name: str) -> object:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)

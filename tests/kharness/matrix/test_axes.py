@@ -1,20 +1,28 @@
-"""The text of MATRIX_AXES, and names of cells."""
+"""The text of MATRIX_AXES."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kharness.matrix.axes import Axis, cell_name, parse_axes
+from kharness.matrix.axes import NAMED_AXES, Axis, parse_axes, split_groups
 from kharness.matrix.errors import MatrixError
 
-plain_values = st.text("abc019. |", max_size=6)
+plain_values = st.text("abc019. |;@", max_size=6)
+paths = st.from_regex(r"[a-c /|;@]{0,4}[a-c]{1,3}\.config", fullmatch=True)
 some_axes = st.lists(
     st.builds(
         Axis,
-        st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True).filter(lambda s: not s.startswith("CONFIG_")),
+        st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True).filter(
+            lambda s: not s.startswith("CONFIG_") and s.lower() not in NAMED_AXES
+        ),
         st.lists(plain_values, min_size=1, max_size=4, unique=True),
+    )
+    | st.lists(paths, min_size=1, max_size=4, unique_by=lambda path: Path(path).stem).map(
+        lambda files: Axis("augment", [Path(path).stem for path in files], files)
     ),
     min_size=1,
     max_size=4,
@@ -40,6 +48,26 @@ def test_quotes_hold_blanks_bars_and_nothing() -> None:
     ]
 
 
+def test_what_people_vary_most_has_names_in_any_case() -> None:
+    text = "Models=lenet5 optimisers=sgd pruning=none sparsity=0.5 Seed=1 trackers=none"
+    symbols = ["MODEL", "OPTIMIZER", "PRUNING", "PRUNING_SPARSITY", "SEED", "TRACKER"]
+    assert [axis.symbol for axis in parse_axes(text)] == symbols
+
+
+def test_values_that_begin_with_an_at_sign_are_fragments() -> None:
+    assert parse_axes("augment=@none.config|@folder/very.strong.config WANDB_ENTITY='@me'") == [
+        Axis("augment", ["none", "very.strong"], ["none.config", "folder/very.strong.config"]),
+        Axis("WANDB_ENTITY", ["@me"]),
+    ]
+
+
+def test_groups_are_separated_by_semicolons() -> None:
+    assert split_groups(" A=1 B=2; C='x;y' ;", "MATRIX_INCLUDE") == ["A=1 B=2", "C='x;y'"]
+    assert split_groups("  ", "MATRIX_INCLUDE") == []
+    with pytest.raises(MatrixError, match=r"^MATRIX_INCLUDE: nothing stands between two semicolons$"):
+        split_groups("A=1;;B=2", "MATRIX_INCLUDE")
+
+
 @given(some_axes)
 def test_axes_are_read_back_as_they_are_shown(axes: list[Axis]) -> None:
     assert parse_axes(" ".join(map(str, axes))) == axes
@@ -59,6 +87,10 @@ def test_axes_are_read_back_as_they_are_shown(axes: list[Axis]) -> None:
         ("SEED=1|2|1", "MATRIX_AXES: SEED has the value 1 twice"),
         ("SEED=1 OPTIMIZER=sgd SEED=2", "MATRIX_AXES: SEED is an axis twice"),
         ("BETAS='0.9 0.999", "MATRIX_AXES: a quote is not closed"),
+        ("seed=1 SEED=2", "MATRIX_AXES: SEED is an axis twice"),
+        ("x=@a.config|b", "MATRIX_AXES: x=@a.config|b mixes fragments and plain values"),
+        ("x=@", "MATRIX_AXES: x=@ names no file"),
+        ("x=@a/y.config|@b/y.config", "MATRIX_AXES: x has the value y twice"),
     ],
 )
 def test_what_cannot_be_read_is_refused(text: str, message: str) -> None:
@@ -66,35 +98,3 @@ def test_what_cannot_be_read_is_refused(text: str, message: str) -> None:
         parse_axes(text)
     assert str(caught.value) == message
     assert caught.value.hint
-
-
-def test_a_name_holds_the_varying_axes_in_their_order() -> None:
-    axes = parse_axes("OPTIMIZER=sgd|adamw NUM_EPOCHS=3 SEED=1|2")
-    values = {"OPTIMIZER": "adamw", "NUM_EPOCHS": "3", "SEED": "2"}
-    assert cell_name(values, axes) == "optimizer-adamw_seed-2"
-
-
-def test_a_single_cell_is_named_by_what_there_is() -> None:
-    assert cell_name({"BATCH_SIZE": "8"}, parse_axes("BATCH_SIZE=8")) == "batch-size-8"
-
-
-@pytest.mark.parametrize(
-    ("value", "name"),
-    [
-        ("1e-3", "x-1e-3"),
-        ("0.9 0.999", "x-0.9,0.999"),
-        ("a/../b", "x-a-..-b~900ea8"),
-        ("", "x-~e3b0c4"),
-        (".", "x-~cdb4ee"),
-    ],
-)
-def test_any_value_gives_a_name_that_a_folder_can_have(value: str, name: str) -> None:
-    assert cell_name({"X": value}, [Axis("X", [value, "other"])]) == name
-
-
-@given(st.lists(st.text(max_size=60), min_size=2, max_size=2, unique=True))
-def test_different_values_have_different_names_of_folders(values: list[str]) -> None:
-    axes = [Axis("X", values)]
-    names = [cell_name({"X": value}, axes) for value in values]
-    assert names[0] != names[1]
-    assert all("/" not in name and "\0" not in name and len(name.encode()) < 100 for name in names)

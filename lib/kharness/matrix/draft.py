@@ -1,0 +1,155 @@
+"""A matrix as it was asked for, checked whole and not written anywhere yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from kharness.config.assignment import Layer, Resolved
+from kharness.config.tree import Tree
+from kharness.config.values import Value
+from kharness.matrix.axes import Axis, parse_axes, split_groups
+from kharness.matrix.axis_values import Fragment, SettledAxis, is_setting, settle
+from kharness.matrix.cell_names import varying
+from kharness.matrix.cells import (
+    Around,
+    Cell,
+    Combination,
+    Refused,
+    combinations,
+    resolve,
+    set_aside,
+    without,
+)
+from kharness.matrix.filter import Filter, parse_filter
+from kharness.matrix.quarantine import quarantined, read_quarantine
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What would run."""
+
+    configured: Resolved
+    """The base configuration, without what holds for this call only."""
+    settings: Mapping[str, Value]
+    """What shapes the matrix around its cells, the command line on top of the base configuration."""
+    axes: Sequence[Axis]
+    cells: Sequence[Cell]
+    refused: Sequence[Refused] = ()
+    """Combinations left out because the tree refuses them."""
+    excluded: Sequence[str] = ()
+    """Names of the cells that MATRIX_EXCLUDE leaves out."""
+    fragments: Mapping[str, Sequence[Fragment]] = field(default_factory=dict)
+    """By axis."""
+    quarantine: Mapping[str, str] = field(default_factory=dict)
+    """Reason by cell."""
+    chosen: str = ""
+    """The FILTER that chose the cells; empty for all."""
+    notes: Sequence[str] = ()
+    """What was asked for all cells and does not apply to some."""
+
+
+def read_settings(tree: Tree, base: Layer, command_line: Layer) -> dict[str, Value]:
+    """The settings of the matrix; those that are out of reach are absent."""
+    # Only these of the command line: its other values may need what an axis brings.
+    of_matrix = [assignment for assignment in command_line if is_setting(assignment.symbol)]
+    values = tree.resolve(base, of_matrix).values
+    return {name: value for name, value in values.items() if is_setting(name) and name != "TRACKER_RUN_NAME"}
+
+
+def draft(
+    tree: Tree, base: Layer, command_line: Layer, *, matrix: str, chosen: Filter | None = None
+) -> Draft:
+    """The matrix that a configuration and a command line ask for.
+
+    `matrix` ends the names of its runs. MatrixError or ConfigError for whatever cannot be taken.
+    """
+    configured = tree.resolve(base)
+    settings = read_settings(tree, base, command_line)
+    grid = settle(tree, parse_axes(str(settings["MATRIX_AXES"])))
+    found = combinations(grid, varying([axis.axis for axis in grid]))
+    found, excluded = without(found, _rules(str(settings["MATRIX_EXCLUDE"])))
+    groups = _included(tree, str(settings["MATRIX_INCLUDE"]))
+    found += _further(grid, groups)
+    axes = [grid, *groups]
+    symbols = list(dict.fromkeys(axis.symbol for group in axes for axis in group))
+    cells, refused = resolve(
+        tree,
+        Around(base, command_line, matrix),
+        found,
+        symbols=symbols,
+        chosen=chosen or Filter(),
+        skip_refused=bool(settings["MATRIX_SKIP_REFUSED"]),
+    )
+    quarantine = _quarantine(tree.root, str(settings["MATRIX_QUARANTINE"]), cells)
+    return Draft(
+        configured,
+        settings,
+        axes=_all_axes(grid, symbols, cells),
+        cells=cells,
+        refused=refused,
+        excluded=excluded,
+        fragments=_fragments([axis for group in axes for axis in group]),
+        quarantine=quarantine,
+        chosen=chosen.text if chosen else "",
+        notes=notes(tree, cells),
+    )
+
+
+def notes(tree: Tree, cells: Sequence[Cell]) -> list[str]:
+    """What was asked for all cells and does not apply to some, as sentences."""
+    return [
+        f"{assignment} ({assignment.origin.where}) does not apply to {count} of the runs"
+        for assignment, count in set_aside(tree, cells)
+    ]
+
+
+def _rules(text: str) -> list[Filter]:
+    return [parse_filter(group, source="MATRIX_EXCLUDE") for group in split_groups(text, "MATRIX_EXCLUDE")]
+
+
+def _included(tree: Tree, text: str) -> list[list[SettledAxis]]:
+    """Each group of MATRIX_INCLUDE, a small matrix of its own."""
+    source = "MATRIX_INCLUDE"
+    return [
+        settle(tree, parse_axes(group, source=source), source=source) for group in split_groups(text, source)
+    ]
+
+
+def _further(grid: Sequence[SettledAxis], groups: Sequence[Sequence[SettledAxis]]) -> list[Combination]:
+    """The cells of the groups, named for all that their group says, the axes of the matrix first."""
+    order = [axis.symbol for axis in grid]
+    found: list[Combination] = []
+    for group in groups:
+        said = [axis.symbol for axis in group]
+        named = [symbol for symbol in order if symbol in said]
+        found += combinations(group, [*named, *(symbol for symbol in said if symbol not in order)])
+    return found
+
+
+def _all_axes(grid: Sequence[SettledAxis], symbols: Sequence[str], cells: Sequence[Cell]) -> list[Axis]:
+    """The axes with the values that only further cells have, and those that only these bring in."""
+    known = {axis.symbol: axis.axis for axis in grid}
+    axes = []
+    for symbol in symbols:
+        axis = known.get(symbol, Axis(symbol, []))
+        met = dict.fromkeys([*axis.values, *(c.values[symbol] for c in cells if symbol in c.values)])
+        axes.append(replace(axis, values=list(met), files=()) if len(met) > len(axis.values) else axis)
+    return axes
+
+
+def _fragments(axes: Sequence[SettledAxis]) -> dict[str, list[Fragment]]:
+    found: dict[str, list[Fragment]] = {}
+    for axis in axes:
+        if axis.fragments:
+            known = found.setdefault(axis.symbol, [])
+            known += [fragment for fragment in axis.fragments if fragment not in known]
+    return found
+
+
+def _quarantine(root: Path, configured: str, cells: Sequence[Cell]) -> dict[str, str]:
+    if not configured:
+        return {}
+    entries = read_quarantine(root / Path(configured).expanduser(), configured)
+    return quarantined(entries, [cell.name for cell in cells])

@@ -1,0 +1,196 @@
+"""The plan of a matrix, as a value and as its file matrix.json. docs/run-directory.md lists the fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from platform import python_version
+from typing import Any, Literal
+
+from kharness.config.values import Value
+from kharness.matrix.axes import Axis
+from kharness.matrix.axis_values import Fragment
+from kharness.matrix.cells import Cell, Refused
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.launch import Launch
+from monitoring.atomic_file import sync_folder, write_atomically
+from monitoring.environment import git_state
+
+MATRIX_JSON = "matrix.json"
+FORMAT = 2
+PACKAGES = ("kharness", "torch", "numpy", "kconfiglib")
+
+Kind = Literal["matrix", "sweep"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A matrix whose directories exist."""
+
+    directory: Path
+    axes: Sequence[Axis]
+    cells: Sequence[Cell]
+    launches: Sequence[Launch]
+    """In the order of the cells."""
+    kind: Kind = "matrix"
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    """MATRIX_JOBS and its like; empty for a plan of format 1."""
+    refused: Sequence[Refused] = ()
+    excluded: Sequence[str] = ()
+    fragments: Mapping[str, Sequence[Fragment]] = field(default_factory=dict)
+    """By axis."""
+    quarantine: Mapping[str, str] = field(default_factory=dict)
+    """Reason by cell."""
+    chosen: str = ""
+    """The FILTER of the call that planned it."""
+    ranges: Mapping[str, str] = field(default_factory=dict)
+    """Of a sweep, what each symbol may take, as it was written."""
+    notes: Sequence[str] = ()
+    """What was asked for all cells and does not apply to some; not kept in the file."""
+    created: float = 0.0
+    """UTC epoch seconds."""
+
+
+def write_plan(plan: Plan) -> None:
+    """Write a new plan; it is on disk on return."""
+    _write(plan.directory, _as_json(plan))
+
+
+def add_cell(directory: Path, cell: Cell, launch: Launch, *, quarantine: Mapping[str, str]) -> None:
+    """Put one more cell into the plan of a search that goes on; its directory must exist."""
+    content = _read(directory)
+    content["cells"].append(_cell_json(cell, launch))
+    content["quarantine"] += [{"cell": name, "reason": reason} for name, reason in quarantine.items()]
+    for axis in content["axes"]:
+        value = cell.values.get(axis["symbol"])
+        if value is not None and value not in axis["values"]:
+            axis["values"].append(value)
+    _write(directory, content)
+
+
+def add_refused(directory: Path, refused: Refused) -> None:
+    """Note a combination that the tree refused while a search went on."""
+    content = _read(directory)
+    content["refused"].append(_refused_json(refused))
+    _write(directory, content)
+
+
+def read_plan(directory: Path) -> Plan:
+    """The plan of a directory, without launches; MatrixError if there is none that can be read."""
+    content = _read(directory)
+    path = directory / MATRIX_JSON
+    if content.get("format", 1) not in (1, FORMAT):
+        raise MatrixError(
+            f"{path} has format {content['format']}, which this checkout does not know",
+            hint="use the checkout that the matrix was started with",
+        )
+    try:
+        return _as_plan(directory, content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _broken(path, repr(error)) from error
+
+
+def _as_json(plan: Plan) -> dict[str, Any]:
+    settings = dict(plan.settings)
+    return {
+        "format": FORMAT,
+        "kind": plan.kind,
+        "created": plan.created,
+        "model": ", ".join(dict.fromkeys(cell.model for cell in plan.cells))
+        or str(settings.get("MODEL", "")),
+        "axes": [_axis_json(axis, plan) for axis in plan.axes],
+        "include": settings.get("MATRIX_INCLUDE", ""),
+        "exclude": settings.get("MATRIX_EXCLUDE", ""),
+        "filter": plan.chosen,
+        "ranges": dict(plan.ranges),
+        "settings": settings,
+        "cells": [_cell_json(cell, launch) for cell, launch in zip(plan.cells, plan.launches, strict=True)],
+        "excluded": list(plan.excluded),
+        "refused": [_refused_json(one) for one in plan.refused],
+        "quarantine": [{"cell": name, "reason": reason} for name, reason in plan.quarantine.items()],
+        "git": git_state(str(plan.launches[0].root)) if plan.launches else None,
+        "versions": {"python": python_version(), **{name: _version(name) for name in PACKAGES}},
+    }
+
+
+def _axis_json(axis: Axis, plan: Plan) -> dict[str, Any]:
+    content: dict[str, Any] = {"symbol": axis.symbol, "values": list(axis.values)}
+    if fragments := plan.fragments.get(axis.symbol):
+        content["fragments"] = [
+            {"value": one.value, "file": one.file, "sha256": one.sha256, "text": one.text}
+            for one in fragments
+        ]
+    return content
+
+
+def _cell_json(cell: Cell, launch: Launch) -> dict[str, Any]:
+    return {
+        "name": cell.name,
+        "values": dict(cell.values),
+        "model": cell.model,
+        "command": launch.command_line,
+    }
+
+
+def _refused_json(one: Refused) -> dict[str, Any]:
+    return {"name": one.name, "values": dict(one.values), "reason": one.reason}
+
+
+def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
+    cells = [Cell(cell["name"], dict(cell["values"]), cell["model"]) for cell in content["cells"]]
+    for cell in cells:
+        if Path(cell.name).name != cell.name or cell.name in ("", ".."):
+            raise ValueError(f"{cell.name!r} is no name of a cell")
+    return Plan(
+        directory=directory,
+        axes=[Axis(axis["symbol"], list(axis["values"])) for axis in content["axes"]],
+        cells=cells,
+        launches=(),
+        kind=content.get("kind", "matrix"),
+        settings=dict(content.get("settings", {})),
+        refused=[Refused(one["name"], one["values"], one["reason"]) for one in content.get("refused", [])],
+        excluded=list(content.get("excluded", [])),
+        fragments={
+            axis["symbol"]: [Fragment(f["value"], f["file"], f["text"]) for f in axis["fragments"]]
+            for axis in content["axes"]
+            if "fragments" in axis
+        },
+        quarantine={entry["cell"]: entry["reason"] for entry in content.get("quarantine", [])},
+        chosen=content.get("filter", ""),
+        ranges=dict(content.get("ranges", {})),
+        created=float(content["created"]),
+    )
+
+
+def _read(directory: Path) -> dict[str, Any]:
+    path = directory / MATRIX_JSON
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise MatrixError(
+            f"{directory} holds no {MATRIX_JSON}", hint="name the directory of a matrix: results/latest"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise _broken(path, str(error)) from error
+    if not isinstance(content, dict):
+        raise _broken(path, "it is no JSON object")
+    return content
+
+
+def _write(directory: Path, content: Mapping[str, Any]) -> None:
+    write_atomically(directory / MATRIX_JSON, (json.dumps(content, indent=2) + "\n").encode())
+    sync_folder(directory)
+
+
+def _broken(path: Path, what: str) -> MatrixError:
+    return MatrixError(f"{path} is not the plan of a matrix: {what}", hint="name another directory")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
