@@ -10,7 +10,11 @@ MonitoringError
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+
+# sysexits.h EX_IOERR: a disk, or somebody's share of it, is full.
+EXIT_DISK_FULL = 74
 
 
 class MonitoringError(Exception):
@@ -45,7 +49,16 @@ class MissingPackage(MonitoringError):
 
 def unwritable(path: Path, error: OSError) -> RunDirectoryError:
     """The error for a path that the system does not let us write."""
-    return RunDirectoryError(
+    full = is_full(error)
+    refused = RunDirectoryError(
         f"{path} cannot be written: {(error.strerror or str(error)).lower()}",
-        hint="choose a run directory that you can write to",
+        hint="free some space" if full else "choose a run directory that you can write to",
     )
+    if full:
+        refused.exit_code = EXIT_DISK_FULL
+    return refused
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or the user's share of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)

@@ -73,6 +73,12 @@ class Journal:
         if written != len(line):
             self._insist(line, seq, written)
 
+    def sync(self) -> None:
+        """Return when what is in the file survives a loss of power."""
+        if not self._closed:
+            with contextlib.suppress(OSError):  # a file system without fsync; the data are with the kernel
+                os.fsync(self._fd)
+
     def close(self) -> None:
         """Write what is still in memory, if the disk takes it now, and make the file durable."""
         if self._closed:
@@ -82,8 +88,7 @@ class Journal:
         if self._backlog is not None:
             lost = len(self._backlog.lines) + self._backlog.lost
             _say(f"error: {self.path}: {lost} records could not be written: {self._backlog.reason}")
-        with contextlib.suppress(OSError):  # a file system without fsync; the data are with the kernel
-            os.fsync(self._fd)
+        self.sync()
         self._release("it is closed")
 
     @property

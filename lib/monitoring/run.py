@@ -107,7 +107,8 @@ class Run:
 
         `model` has at least `name`, `parameters` (a count) and `architecture`. `training` and `fields` have
         `num_steps`, `num_epochs`, `steps_per_epoch`, `batch_size`, `optimizer` and `schedule`; they stand
-        in the record field by field.
+        in the record field by field. A training that may go on from a checkpoint gives `resumed_from` and
+        `supersedes`, by which readers tell the records that still count (see monitoring.lineage).
         """
         about = {"run_name": self.name, "project": self.project, "run_id": self.run_id, **training, **fields}
         self._log("start", None, {**about, "model": model, "config": self._config, **self._about})
@@ -153,8 +154,12 @@ class Run:
         self._log("checkpoint", global_step, {"checkpoint_path": str(checkpoint_path), **fields})
 
     def last_seq(self) -> int:
-        """The `seq` of the last record, after writing those that wait for a device; a checkpoint holds it."""
+        """The `seq` of the last record, after writing those that wait for a device; a checkpoint holds it.
+
+        They are on disk on return: after a loss of power no checkpoint is ahead of its journal.
+        """
         self._settle()
+        self._journal.sync()
         return self._journal.seq
 
     def finish(self, status: Status = "complete", **fields: object) -> None:
@@ -177,9 +182,10 @@ class Run:
         if error is None or (isinstance(error, SystemExit) and not error.code):
             self.finish()
         elif isinstance(error, KeyboardInterrupt):
-            self.finish("interrupted")
+            self.finish("interrupted", cause="stopped")
         else:
-            self.finish("failed", error=f"{type(error).__name__}: {error}")
+            cause = getattr(error, "cause", "error")  # an error that knows it: out_of_memory, non_finite …
+            self.finish("failed", error=f"{type(error).__name__}: {error}", cause=cause)
 
     def _log(self, event: str, global_step: int | None, fields: Mapping[str, object]) -> None:
         now = time.time()

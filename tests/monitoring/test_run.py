@@ -182,14 +182,21 @@ def test_runs_of_one_process_do_not_meet(tmp_path: Path) -> None:
     assert [record["event"] for record in journal(tmp_path / "two")] == ["step", "step", "end"]
 
 
+class OutOfRoom(Exception):
+    """An error that knows its cause."""
+
+    cause = "disk_full"
+
+
 @pytest.mark.parametrize(
     ("raised", "end"),
     [
         (None, {"status": "complete"}),
         (SystemExit(0), {"status": "complete"}),
-        (SystemExit(3), {"status": "failed", "error": "SystemExit: 3"}),
-        (KeyboardInterrupt(), {"status": "interrupted"}),
-        (ValueError("no data"), {"status": "failed", "error": "ValueError: no data"}),
+        (SystemExit(3), {"status": "failed", "error": "SystemExit: 3", "cause": "error"}),
+        (KeyboardInterrupt(), {"status": "interrupted", "cause": "stopped"}),
+        (ValueError("no data"), {"status": "failed", "error": "ValueError: no data", "cause": "error"}),
+        (OutOfRoom("full"), {"status": "failed", "error": "OutOfRoom: full", "cause": "disk_full"}),
     ],
 )
 def test_run_as_a_context_records_how_it_was_left(
