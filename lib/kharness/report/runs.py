@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
 from kharness.report.attempts import Attempt, failed_before, read_attempts
+from monitoring.lineage import superseded
 from monitoring.records import Record, points, read_records
 
 COMPLETE = "complete"
@@ -51,6 +53,8 @@ class RunData:
     """Records in which a value was NaN or infinite."""
     failed_attempts: Sequence[Attempt] = ()
     """Those before the last that ended badly."""
+    cause: str | None = None
+    """Why the last attempt did not complete, as status.json has it."""
 
     @property
     def complete(self) -> bool:
@@ -62,8 +66,15 @@ class RunData:
         return self.complete and bool(self.failed_attempts)
 
     @property
+    def stopped_early(self) -> bool:
+        """By the matrix, because it was losing (MATRIX_EARLY_STOPPING)."""
+        return not self.complete and self.cause == "stopped_early"
+
+    @property
     def shown_status(self) -> str:
         """As tables show it."""
+        if self.stopped_early:
+            return "stopped early"
         return f"{self.status}, unstable" if self.unstable else self.status
 
     @property
@@ -98,6 +109,7 @@ def load_run(directory: Path) -> RunData:
     for record, _ in read_records(directory / "metrics.jsonl"):
         history.add(record)
     status, reason, attempts = _status(directory / "status.json", history)
+    tried = read_attempts(directory)
     return RunData(
         directory=directory,
         status=status,
@@ -107,52 +119,78 @@ def load_run(directory: Path) -> RunData:
         end=MappingProxyType(history.end),
         series=MappingProxyType(history.series),
         nonfinite_records=history.nonfinite_records,
-        failed_attempts=failed_before(read_attempts(directory)),
+        failed_attempts=failed_before(tried),
+        cause=tried[-1].cause if tried else None,
     )
 
 
 class _History:
-    """The steps that made the model: what a resumed attempt does again replaces what the first one did."""
+    """What still counts: what a later attempt did again, or anew, replaces what an earlier one did."""
 
     def __init__(self) -> None:
         self.start: Record = {}
         self.end: Record = {}
         self.series: dict[tuple[str, str], Series] = {}
-        self.nonfinite_records = 0
         self.attempt = 0
+        self._seqs: dict[tuple[str, str], array[int]] = {}
+        """Of the points in `series`; they rise."""
+        self._nonfinite = array("q")
         self._attempt_has_steps = True
 
+    @property
+    def nonfinite_records(self) -> int:
+        return len(self._nonfinite)
+
     def add(self, record: Record) -> None:
-        self._notice_attempt(record.get("attempt"))
-        event = record.get("event")
+        self._notice_attempt(record)
+        event, seq = record.get("event"), record.get("seq")
+        seq = seq if isinstance(seq, int) else 0
         if event == "start":
             self.start = record
         elif event == "end":
             self.end = record
         if record.get("nonfinite"):
-            self.nonfinite_records += 1
+            self._nonfinite.append(seq)
         step = record.get("global_step")
         if event not in ("step", "epoch", "eval") or not isinstance(step, int):
             return
         if not self._attempt_has_steps:
             self._attempt_has_steps = True
-            self._forget_from(step)
+            self._forget_steps_from(step)
         for name, value in points(record).items():
             series = self.series.setdefault((event, name), Series())
             series.steps.append(step)
             series.values.append(value)
+            self._seqs.setdefault((event, name), array("q")).append(seq)
 
-    def _notice_attempt(self, attempt: object) -> None:
+    def _notice_attempt(self, record: Record) -> None:
+        """A start record says what it supersedes; in older journals the first step of an attempt shows it."""
+        attempt = record.get("attempt")
         if isinstance(attempt, int) and attempt != self.attempt:
             self.attempt = attempt
-            self._attempt_has_steps = attempt == 1
             self.end = {}
+            self._attempt_has_steps = attempt == 1 or "supersedes" in record
+        if record.get("event") == "start":
+            first, last = superseded(record)
+            if first <= last:
+                self._forget_records_from(first)
 
-    def _forget_from(self, step: int) -> None:
-        for series in self.series.values():
+    def _forget_records_from(self, seq: int) -> None:
+        """Everything behind it was written before the start record that supersedes it."""
+        for name, series in self.series.items():
+            _cut(series, self._seqs[name], bisect_left(self._seqs[name], seq))
+        del self._nonfinite[bisect_left(self._nonfinite, seq) :]
+
+    def _forget_steps_from(self, step: int) -> None:
+        for name, series in self.series.items():
             keep = next((i for i, old in enumerate(series.steps) if old >= step), len(series))
-            del series.steps[keep:]
-            del series.values[keep:]
+            _cut(series, self._seqs[name], keep)
+
+
+def _cut(series: Series, seqs: array[int], keep: int) -> None:
+    del series.steps[keep:]
+    del series.values[keep:]
+    del seqs[keep:]
 
 
 def _status(path: Path, history: _History) -> tuple[str, str, int]:
