@@ -2,35 +2,37 @@
 
     python lenet5/train.py                              # .config, or this model's defaults
     python lenet5/train.py --optimizer adamw --num-epochs 5 --tracker trackio
-    python lenet5/train.py --run-dir DIR                # DIR/.config, as the test matrix does it
+    python lenet5/train.py --run-dir DIR                # goes on with a run, or begins what DIR/.config says
+    python lenet5/train.py --run-dir DIR --from-scratch # begins it anew and keeps what is there
 
-Exit codes: 0 complete, 75 stopped on request with a checkpoint, 65 the loss is no longer a number,
-2 a mistake that you can mend.
+Exit codes: 0 complete, 75 stopped on request with a checkpoint, 65 the loss is no longer a number, 71 out of
+memory, 74 a checkpoint cannot be written, 2 a mistake that you can mend.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import get_total_norm
 
 from data import Splits, load_splits
 from kharness.config.errors import run_command
 from kharness.config.options import Options, parse
-from kharness.training.checkpoint import Checkpoints, training_state
+from kharness.training.checkpoint import Checkpoints, restore, training_state
 from kharness.training.data import Batches, LabelledImages
 from kharness.training.device import Device, choose_device, set_threads
-from kharness.training.guard import EXIT_STOPPED, FiniteWatch, StopOnSignal
+from kharness.training.guard import EXIT_STOPPED, FiniteWatch, StopOnSignal, named_causes
 from kharness.training.optimizers import build_optimizer
 from kharness.training.pace import Pace
+from kharness.training.progress import Progress
 from kharness.training.pruning import Pruning, build_pruner
+from kharness.training.resume import find_origin, log_checkpoint
 from kharness.training.run_directory import open_run
 from kharness.training.schedules import Schedule, set_learning_rate
 from kharness.training.seeds import seed_everything
@@ -44,13 +46,20 @@ def main(argv: Sequence[str]) -> int:
     """Train what the configuration says; 0 when complete, 75 when stopped on request."""
     options, arguments = parse(argv, root=ROOT, model="lenet5", prog="lenet5/train.py", description=__doc__)
     training = prepare(options)
+    data, anew = training.splits.sha256, arguments.from_scratch
+    origin = find_origin(arguments.run_dir, options, data_sha256=data, from_scratch=anew)
+    if origin.complete:
+        print(f"{arguments.run_dir} is complete; --from-scratch trains it again, beside what is there")
+        return 0
+    if origin.state:
+        training.take_up(origin.state)
     with (
         StopOnSignal() as stop,
         open_run(options, arguments.run_dir, root=ROOT, identity=training.identity()) as run,
     ):
-        print(f"run: {run.directory}", flush=True)
-        run.start(model=describe(training.model), training=training.plan())
-        return fit(training, run, stop)
+        print(f"{origin}run: {run.directory}", flush=True)
+        checkpoints = origin.begin(run, options, model=describe(training.model), training=training.plan())
+        return fit(training, run, checkpoints, stop)
 
 
 @dataclass
@@ -67,15 +76,19 @@ class Training:
     optimizer_options: dict[str, Any]
     schedule: Schedule
     pruner: Pruning
+    progress: Progress
     step: int = 0
-    loss_sum: Tensor | float = 0.0
-    """Of this epoch, over samples; on the device, so that adding to it does not wait."""
-    seen: int = 0
-    """Samples of this epoch."""
 
     def identity(self) -> dict[str, Any]:
         """What run.json tells about this attempt, beside what every run tells."""
         return {"seed": self.options.SEED, "data_sha256": self.splits.sha256, "device": str(self.device)}
+
+    def take_up(self, state: Mapping[str, Any]) -> None:
+        """Go on behind the step after which a checkpoint was made."""
+        self.step = restore(
+            state, model=self.model, optimizer=self.optimizer, pruner=self.pruner, batches=self.batches
+        )
+        self.progress.load_state_dict(state["progress"])
 
     def plan(self) -> dict[str, Any]:
         """The start record's account of the training."""
@@ -93,6 +106,7 @@ class Training:
         }
 
 
+@named_causes()
 def prepare(options: Options) -> Training:
     """Everything that can fail does so here, before the run begins."""
     device = choose_device(options.DEVICE)
@@ -115,70 +129,60 @@ def prepare(options: Options) -> Training:
     print(f"device: {device}, {threads} CPU threads")
     print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in splits.sizes.items()))
     print(f"plan: {num_steps:,} steps of {batches.batch_size} images, {options.OPTIMIZER}, {schedule.name}")
+    progress = Progress(device.torch)
     return Training(
-        options, device, threads, splits, batches, model, optimizer, optimizer_options, schedule, pruner
+        *(options, device, threads, splits, batches, model, optimizer, optimizer_options, schedule, pruner),
+        progress,
     )
 
 
-def fit(training: Training, run: Run, stop: StopOnSignal) -> int:
+@named_causes()
+def fit(training: Training, run: Run, checkpoints: Checkpoints, stop: StopOnSignal) -> int:
     """Epoch by epoch: train, evaluate, save. The test set is looked at once, at the end."""
-    options, batches, model = training.options, training.batches, training.model
-    checkpoints = Checkpoints(
-        run.directory / "checkpoints", attempt=run.attempt, every=options.CHECKPOINT_EVERY
-    )
-    watch = FiniteWatch(record=run.log_step)
-    begun = time.perf_counter()
-    best_accuracy = None
-
-    while training.step < training.schedule.num_steps:
-        epoch, epoch_begun = batches.epoch + 1, time.perf_counter()
+    options, batches, num_steps = training.options, training.batches, training.schedule.num_steps
+    watch, progress = FiniteWatch(record=run.log_step), training.progress
+    progress.clock.start()
+    progress.epoch_clock.start()
+    while training.step < num_steps:
+        epoch = batches.epoch + 1
         train_epoch(training, run, stop, watch)
-        done = training.step == training.schedule.num_steps
-        if stop.requested and batches.position and not done:
+        if stop.requested and batches.position and training.step < num_steps:
             break  # in mid-epoch; the checkpoint below holds the place
         watch.wait()
-        val_loss, val_accuracy = evaluate(model, training.splits.validation)
-        train_loss = float(training.loss_sum) / training.seen
+        val_loss, val_accuracy = evaluate(training.model, training.splits.validation)
+        train_loss = progress.train_loss()
         validation = {"val_loss": val_loss, "val_accuracy": val_accuracy}
-        sparsity = training.pruner.measured()
-        seconds = time.perf_counter() - epoch_begun
+        measured = {"epoch_seconds": progress.epoch_clock.seconds, **training.pruner.measured()}
         run.log_eval(training.step, split="val", **validation)
-        run.log_epoch(
-            epoch,
-            global_step=training.step,
-            train_loss=train_loss,
-            epoch_seconds=seconds,
-            **validation,
-            **sparsity,
-        )
+        run.log_epoch(epoch, global_step=training.step, train_loss=train_loss, **validation, **measured)
         print(
-            f"epoch {epoch}/{options.NUM_EPOCHS}  step {training.step}/{training.schedule.num_steps}  "
+            f"epoch {epoch}/{options.NUM_EPOCHS}  step {training.step}/{num_steps}  "
             f"train_loss {train_loss:.4f}  val_loss {val_loss:.4f}  val_accuracy {val_accuracy:.4f}  "
-            f"{seconds:.1f} s",
+            f"{measured['epoch_seconds']:.1f} s",
             flush=True,
         )
-        training.loss_sum, training.seen = 0.0, 0
-        best_accuracy = max(val_accuracy, best_accuracy or 0.0)
+        progress.end_epoch(val_accuracy)
         is_best = checkpoints.improves(val_loss, step=training.step)
         if checkpoints.is_due(epoch) or (is_best and options.CHECKPOINT_EVERY):
             save(training, checkpoints, run, watch, best=is_best)
         if stop.requested:
             break
 
+    done = training.step == num_steps
     if checkpoints.last_step != training.step:
-        save(training, checkpoints, run, watch)
+        save(training, checkpoints, run, watch, reason=None if done else stop.requested)
     outcome: dict[str, Any] = {
         "steps_done": training.step,
-        "training_seconds": time.perf_counter() - begun,
+        "training_seconds": progress.clock.seconds,
         "best_val_loss": checkpoints.best.val_loss if checkpoints.best else None,
-        "best_val_accuracy": best_accuracy,
+        "best_val_accuracy": progress.best_accuracy,
         **training.pruner.measured(),
     }
-    if training.step < training.schedule.num_steps:
-        run.finish("interrupted", reason=stop.requested, **outcome)
+    if not done:
+        run.finish("interrupted", cause="stopped", reason=stop.requested, **outcome)
         print(f"stopped by {stop.requested} after step {training.step}; everything is saved")
         return EXIT_STOPPED
-    test_loss, test_accuracy = evaluate(model, training.splits.test)
+    test_loss, test_accuracy = evaluate(training.model, training.splits.test)
     run.log_eval(training.step, split="test", test_loss=test_loss, test_accuracy=test_accuracy)
     run.finish(test_loss=test_loss, test_accuracy=test_accuracy, **outcome)
     print(f"test_accuracy {test_accuracy:.4f}  test_loss {test_loss:.4f}")
@@ -203,8 +207,7 @@ def train_epoch(training: Training, run: Run, stop: StopOnSignal, watch: FiniteW
         optimizer.step()
         training.step += 1
         training.pruner.after_step(training.step)
-        training.loss_sum += loss.detach() * len(indices)
-        training.seen += len(indices)
+        training.progress.add(loss, len(indices))
         pace.step(len(indices))
         last = training.step == training.schedule.num_steps
         if last or training.step % options.LOG_EVERY == 0:
@@ -228,7 +231,13 @@ def evaluate(model: nn.Module, images: LabelledImages) -> tuple[float, float]:
 
 
 def save(
-    training: Training, checkpoints: Checkpoints, run: Run, watch: FiniteWatch, *, best: bool = False
+    training: Training,
+    checkpoints: Checkpoints,
+    run: Run,
+    watch: FiniteWatch,
+    *,
+    best: bool = False,
+    reason: str | None = None,
 ) -> None:
     """Write a checkpoint that a later attempt can go on from, bit for bit."""
     watch.wait()
@@ -241,10 +250,10 @@ def save(
         journal_seq=run.last_seq(),
         attempt=run.attempt,
         config=training.options.values,
-        progress={"loss_sum": training.loss_sum, "seen": training.seen},
+        progress=training.progress.state_dict(),
     )
     path = checkpoints.save(training.step, state, best=best)
-    run.log_checkpoint(training.step, checkpoint_path=path, best=best)
+    log_checkpoint(run, training.step, path, state, best=best, reason=reason)
 
 
 def describe(model: nn.Module) -> dict[str, Any]:

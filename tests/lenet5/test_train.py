@@ -76,10 +76,10 @@ def test_a_short_training_is_recorded_whole(train: Train) -> None:
 
 
 def test_seed_decides_every_loss_to_the_bit(train_command: Callable[..., list[str]], tmp_path: Path) -> None:
-    """Two runs of one name and different seeds, and the first of them trained again in its directory."""
+    """Two runs of one name and different seeds, and the first of them begun anew in its directory."""
     flags = ("--max-steps", "12", "--batch-size", "500", "--tracker-run-name", "digits")
     commands = [train_command(tmp_path, *flags, "--seed", seed) for seed in ("3", "4")]
-    commands.append([*commands[0][:2], "--run-dir", str(tmp_path / "digits")])
+    commands.append([*commands[0][:2], "--run-dir", str(tmp_path / "digits"), "--from-scratch"])
     for command in commands:
         subprocess.run(command, check=True, capture_output=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["digits", "digits_2"]
@@ -94,8 +94,8 @@ def test_seed_decides_every_loss_to_the_bit(train_command: Callable[..., list[st
     pairs = zip(values(first, "train_loss"), values(other, "train_loss"), strict=True)
     assert all(a != b for a, b in pairs)
 
-    newest, older = checkpoint_files(tmp_path / "digits" / "checkpoints")
-    assert (newest.name[:22], older.name[:22]) == ("attempt02-step00000012", "attempt02-step00000011")
+    names = [path.name[:22] for path in checkpoint_files(tmp_path / "digits" / "checkpoints")]
+    assert names == [f"attempt{attempt}-step000000{step}" for attempt in ("02", "01") for step in (12, 11)]
 
 
 def values(records: list[dict[str, Any]], name: str) -> list[float]:

@@ -29,6 +29,10 @@ class Options:
         }
         self._tree = tree
 
+    def described(self) -> list[Option]:
+        """Every symbol of the tree, with its menu and its help."""
+        return options(self._tree)
+
     def __getattr__(self, name: str) -> Any:
         if not name.isupper():
             raise AttributeError(f"Options has no attribute {name}; options are named like their symbols")
@@ -110,8 +114,11 @@ def _parser(
         argument_default=argparse.SUPPRESS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(assignments=[], run_dir=None)
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="continue with the .config of this run")
+    parser.set_defaults(assignments=[], run_dir=None, from_scratch=False)
+    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="go on with this run, or begin it")
+    parser.add_argument(
+        "--from-scratch", action="store_true", help="begin anew in --run-dir; what is there stays"
+    )
     tracker_names = ", ".join(["none", *trackers, "both"])
     parser.add_argument(
         "--tracker", dest="TRACKER", action=_Assign, metavar="LIST", help=f"{tracker_names}; or several: a,b"

@@ -13,7 +13,8 @@ import os
 import pickle
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -22,11 +23,12 @@ import torch
 from torch import nn
 
 from kharness.training.data import Batches
-from kharness.training.errors import CheckpointError
+from kharness.training.errors import CheckpointError, CheckpointWriteError
 from kharness.training.pruning import NO_PRUNING, Pruning
 from kharness.training.schedules import Schedule
 from kharness.training.seeds import restore_rng_state, rng_state
 from monitoring.atomic_file import sync_folder
+from monitoring.errors import is_full
 
 # Counts up when a reader of older files must know the difference.
 FORMAT = 1
@@ -56,7 +58,8 @@ def training_state(
 ) -> dict[str, Any]:
     """All that `restore` needs, in types that `torch.load(weights_only=True)` takes.
 
-    `journal_seq` is the last record that belongs to the state; a resumed run supersedes those behind it.
+    `journal_seq` is the last record that belongs to the state; the checkpoint's own record comes next, and a
+    resumed run supersedes those behind that one.
     `progress` is what the training itself counts, such as the sum of this epoch's losses.
     """
     return {
@@ -101,20 +104,39 @@ def restore(
 
 
 class Checkpoints:
-    """The checkpoints of one run: the newest `keep`, and the best by validation loss."""
+    """The checkpoints of one run: of its lineage the newest `keep`, and the best by validation loss."""
 
     def __init__(
-        self, directory: Path, *, attempt: int, every: int, keep: int = 2, best: Best | None = None
+        self, directory: Path, *, attempt: int, every: int, keep: int = 2, first_attempt: int = 1
     ) -> None:
-        """`every` counts epochs, 0 leaves only the last; `best` is what a resumed training had reached."""
+        """`every` counts epochs, 0 leaves only the last.
+
+        What attempts before `first_attempt` left behind, before training began anew, is never deleted.
+        """
         self.directory = directory
         self.attempt = attempt
         self.every = every
         self.keep = keep
-        self.best = best
+        self.first_attempt = first_attempt
+        self.best: Best | None = None
         """Of all validation losses that `improves` was asked about."""
         self.last_step: int | None = None
-        """The step of the newest checkpoint that this process wrote."""
+        """The step of the newest checkpoint: the last one written, or the one that was resumed from."""
+
+    def go_on_from(self, path: Path, state: Mapping[str, Any]) -> None:
+        """Take up a loaded checkpoint: what was best so far is in it.
+
+        A process killed in the middle of `save` may have written the file without keeping it as the best.
+        CheckpointWriteError if that cannot be made up for.
+        """
+        self.best = Best(**state["best"]) if state["best"] else None
+        self.last_step = int(state["global_step"])
+        if state.get("is_best") and path.name not in [
+            own_name(kept) for kept in checkpoint_files(self.directory, best=True)
+        ]:
+            with self._writing(self.last_step):
+                _keep_as_best(path)
+                sync_folder(self.directory)
 
     def improves(self, val_loss: float, *, step: int) -> bool:
         """Whether this is the lowest validation loss so far, compared before it is remembered."""
@@ -130,31 +152,37 @@ class Checkpoints:
     def save(self, step: int, state: Mapping[str, Any], *, best: bool = False) -> Path:
         """Write the state after a step, durable on return, then delete what is no longer kept.
 
-        `best` also keeps it as the best so far. CheckpointError when it cannot be written.
+        `best` also keeps it as the best so far. CheckpointWriteError when it cannot be written.
         """
-        content = {"format": FORMAT, "global_step": step, "best": asdict(self.best) if self.best else None}
-        try:
+        about = {"best": asdict(self.best) if self.best else None, "is_best": best}
+        content = {"format": FORMAT, "global_step": step, **about, **state}
+        with self._writing(step):
             self.directory.mkdir(parents=True, exist_ok=True)
-            stem = f"attempt{self.attempt:02d}-step{step:08d}"
-            path = _write(self.directory, stem, {**content, **state})
+            path = _write(self.directory, f"attempt{self.attempt:02d}-step{step:08d}", content)
             if best:
                 _keep_as_best(path)
             sync_folder(self.directory)
             self._delete_old()
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            raise CheckpointError(
-                f"{self.directory}: the checkpoint of step {step} cannot be written: {reason}",
-                hint="free some space; the checkpoints before it are whole",
-            ) from error
         self.last_step = step
         return path
 
+    @contextmanager
+    def _writing(self, step: int) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise CheckpointWriteError(
+                f"{self.directory}: the checkpoint of step {step} cannot be written: {reason}",
+                hint="free some space; the checkpoints before it are whole",
+                cause="disk_full" if is_full(error) else "error",
+            ) from error
+
     def _delete_old(self) -> None:
-        for path in checkpoint_files(self.directory)[self.keep :]:
-            path.unlink()
-        for path in checkpoint_files(self.directory, best=True)[1:]:
-            path.unlink()
+        steps, bests = (checkpoint_files(self.directory, best=best) for best in (False, True))
+        for path in (*steps[self.keep :], *bests[1:]):
+            if position(path)[0] >= self.first_attempt:
+                path.unlink()
         for path in self.directory.glob(".*.tmp"):  # left by a process that was killed while it wrote
             path.unlink()
 
@@ -162,25 +190,35 @@ class Checkpoints:
 def checkpoint_files(directory: Path, *, best: bool = False) -> list[Path]:
     """The checkpoints, or those kept as the best, newest first: by attempt, then by step."""
     named = [(path, _NAME.fullmatch(path.name)) for path in directory.glob("*.pt")]
-    found = [
-        (int(name[2]), int(name[3]), path) for path, name in named if name and bool(name["best"]) == best
-    ]
-    return [path for *_, path in sorted(found, reverse=True)]
+    found = [path for path, name in named if name and bool(name["best"]) == best]
+    return sorted(found, key=lambda path: (position(path), path.name), reverse=True)
 
 
-def load(path: Path) -> dict[str, Any]:
-    """The state in a checkpoint, on the CPU; CheckpointError unless its SHA-256 is the one in its name."""
+def position(path: Path) -> tuple[int, int]:
+    """The attempt and the step of a checkpoint, by its name."""
     name = _NAME.fullmatch(path.name)
     if name is None:
         raise CheckpointError(
             f"{path} is not named like a checkpoint",
             hint="the name holds the hash; give it its own name back",
         )
+    return int(name[2]), int(name[3])
+
+
+def own_name(path: Path) -> str:
+    """The name under which a checkpoint was written, also of one that is kept as the best."""
+    return path.name.removeprefix("best-")
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The state in a checkpoint, on the CPU; CheckpointError unless its SHA-256 is the one in its name."""
+    position(path)
+    wanted = path.stem.rpartition("-")[2]
     other = "take the checkpoint before it"
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-            if found != name["sha256"]:
+            if found != wanted:
                 raise CheckpointError(f"{path} is damaged: its SHA-256 begins with {found}", hint=other)
             file.seek(0)
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
@@ -192,17 +230,6 @@ def load(path: Path) -> dict[str, Any]:
             hint="use the revision that wrote it",
         )
     return state
-
-
-def newest_whole(directory: Path) -> tuple[dict[str, Any] | None, list[CheckpointError]]:
-    """The state of the newest checkpoint that is whole, None if there is none; and what was passed over."""
-    broken: list[CheckpointError] = []
-    for path in checkpoint_files(directory):
-        try:
-            return load(path), broken
-        except CheckpointError as error:
-            broken.append(error)
-    return None, broken
 
 
 class _HashingFile:

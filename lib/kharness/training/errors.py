@@ -4,8 +4,13 @@ KharnessError
 └── TrainingError
     ├── DeviceError       the device that was asked for is not there
     ├── DatasetError      a dataset is missing, damaged, too small or cannot be fetched
-    ├── CheckpointError   a checkpoint cannot be written, or is not what it says
-    └── NonFiniteError    the loss or the gradient is no longer a number; exit code 65
+    ├── ResumeError       a run cannot be gone on with as it was asked for
+    ├── CheckpointError   a checkpoint is not what it says
+    │   └── CheckpointWriteError  it cannot be written; exit code 74
+    ├── NonFiniteError    the loss or the gradient is no longer a number; exit code 65
+    └── OutOfMemoryError  of the processor or of a GPU; exit code 71
+
+`cause` is the kind of failure in one word, for the end record; docs/metrics.md lists them.
 """
 
 from __future__ import annotations
@@ -16,6 +21,8 @@ from kharness.config.errors import KharnessError
 class TrainingError(KharnessError):
     """A training that cannot start, or cannot go on."""
 
+    cause = "refused"
+
 
 class DeviceError(TrainingError):
     """The device that was asked for is not there."""
@@ -25,11 +32,33 @@ class DatasetError(TrainingError):
     """A dataset is missing, damaged, too small or cannot be fetched."""
 
 
+class ResumeError(TrainingError):
+    """A run cannot be gone on with as it was asked for."""
+
+
 class CheckpointError(TrainingError):
-    """A checkpoint cannot be written, or is not what it says."""
+    """A checkpoint is not what it says."""
+
+
+class CheckpointWriteError(CheckpointError):
+    """A checkpoint cannot be written; `cause` is disk_full if that is why."""
+
+    exit_code = 74  # sysexits.h EX_IOERR
+
+    def __init__(self, message: str, *, hint: str = "", cause: str = "error") -> None:
+        super().__init__(message, hint=hint)
+        self.cause = cause
 
 
 class NonFiniteError(TrainingError):
     """The loss or the gradient is no longer a number; going on would only spoil the weights."""
 
-    exit_code = 65
+    exit_code = 65  # sysexits.h EX_DATAERR
+    cause = "non_finite"
+
+
+class OutOfMemoryError(TrainingError):
+    """The memory of the processor or of a GPU does not suffice."""
+
+    exit_code = 71  # sysexits.h EX_OSERR
+    cause = "out_of_memory"

@@ -1,4 +1,5 @@
-"""Stopping in good order: after the current step on a signal, before a step that would spoil the weights."""
+"""Stopping in good order: on a signal after the current step, before a step that would spoil the weights, and
+with the cause told where memory or the device gives out."""
 
 from __future__ import annotations
 
@@ -6,17 +7,21 @@ import math
 import os
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from kharness.training.errors import NonFiniteError
+from kharness.training.errors import NonFiniteError, OutOfMemoryError
 
 # sysexits.h EX_TEMPFAIL, which schedulers take for "run me again": stopped on request, everything saved.
 EXIT_STOPPED = 75
+
+# How torch, oneDNN, cuBLAS and cuDNN say that memory has given out, beside errors of their own for it.
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory", "_ALLOC_FAILED")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -100,3 +105,25 @@ class FiniteWatch:
             f"step {step}: loss {loss}, gradient norm {grad_norm}",
             hint="lower LEARNING_RATE or raise SCHEDULE_WARMUP_FRACTION; earlier checkpoints are whole",
         )
+
+
+@contextmanager
+def named_causes() -> Iterator[None]:
+    """Tell apart what memory and devices do to a training: OutOfMemoryError, or `cause` in the error itself.
+
+    Also a decorator. An error of a device keeps its type and its traceback, because it may be a bug.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        said = str(error)
+        if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(w in said for w in _NO_MEMORY):
+            first = (said.splitlines() or ["no memory is left"])[0]
+            raise OutOfMemoryError(
+                f"out of memory: {first}",
+                hint="lower BATCH_SIZE, or give the training more memory; a further attempt goes on from the "
+                "last checkpoint",
+            ) from error
+        if isinstance(error, torch.AcceleratorError):
+            error.cause = "device"  # type: ignore[attr-defined]
+        raise

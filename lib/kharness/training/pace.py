@@ -1,4 +1,4 @@
-"""How fast a training goes, between one record and the next."""
+"""How fast a training goes between one record and the next, and how long it takes over all attempts."""
 
 from __future__ import annotations
 
@@ -30,3 +30,23 @@ class Pace:
         if not steps or not seconds:
             return {"samples_per_sec": None, "sec_per_step": None}
         return {"samples_per_sec": samples / seconds, "sec_per_step": seconds / steps}
+
+
+class Stopwatch:
+    """Wall-clock seconds, going on from those of an earlier attempt; it stands still until `start`."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self._before = seconds
+        self._since: float | None = None
+
+    def start(self) -> None:
+        self._since = time.perf_counter()
+
+    def restart(self) -> None:
+        """Begin at zero, now."""
+        self._before = 0.0
+        self.start()
+
+    @property
+    def seconds(self) -> float:
+        return self._before + (time.perf_counter() - self._since if self._since is not None else 0.0)

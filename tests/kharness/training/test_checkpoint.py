@@ -18,12 +18,11 @@ from kharness.training.checkpoint import (
     Checkpoints,
     checkpoint_files,
     load,
-    newest_whole,
     restore,
     training_state,
 )
 from kharness.training.data import Batches
-from kharness.training.errors import CheckpointError
+from kharness.training.errors import CheckpointError, CheckpointWriteError
 from kharness.training.schedules import Schedule, set_learning_rate
 from kharness.training.seeds import seed_everything
 
@@ -102,7 +101,18 @@ def test_file_holds_everything_and_torch_reads_it_as_it_is(tmp_path: Path) -> No
     path = Checkpoints(tmp_path, attempt=1, every=1).save(5, session.state())
     state = torch.load(path, weights_only=True)
     assert state.keys() == {
-        *("format", "global_step", "best", "model", "optimizer", "schedule", "pruning", "data", "rng"),
+        *(
+            "format",
+            "global_step",
+            "best",
+            "is_best",
+            "model",
+            "optimizer",
+            "schedule",
+            "pruning",
+            "data",
+            "rng",
+        ),
         *("journal_seq", "attempt", "config", "progress"),
     }
     assert {key: state[key] for key in ("format", "global_step", "best", "schedule", "data")} == {
@@ -149,23 +159,6 @@ def test_file_without_its_hash_is_refused(tmp_path: Path) -> None:
         load(renamed)
 
 
-def test_newest_whole_passes_over_the_broken_and_reports_them(tmp_path: Path) -> None:
-    older, newer = saved(tmp_path, 5, 10)
-    damage(newer)
-    state, broken = newest_whole(tmp_path)
-    assert state is not None
-    assert state["global_step"] == 5
-    assert [str(error).partition(" is")[0] for error in broken] == [str(newer)]
-    damage(older)
-    state, broken = newest_whole(tmp_path)
-    assert state is None
-    assert len(broken) == 2
-
-
-def test_nothing_there_is_nothing_whole(tmp_path: Path) -> None:
-    assert newest_whole(tmp_path / "checkpoints") == (None, [])
-
-
 def test_only_the_newest_are_kept_and_the_best(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, attempt=1, every=1, keep=2)
     for step, val_loss in enumerate([0.9, 0.4, 0.6, 0.5], start=1):
@@ -178,18 +171,43 @@ def test_only_the_newest_are_kept_and_the_best(tmp_path: Path) -> None:
 
 
 def test_later_attempt_is_newer_whatever_its_steps(tmp_path: Path) -> None:
-    """What began anew is neither passed over nor deleted in favour of the attempt before it."""
     saved(tmp_path, 80, 90, attempt=1)
     newest = saved(tmp_path, 10, attempt=2)[0]
     assert checkpoint_files(tmp_path)[0] == newest
-    state, _ = newest_whole(tmp_path)
-    assert state is not None
-    assert state["global_step"] == 10
 
 
-def test_resumed_training_remembers_its_best(tmp_path: Path) -> None:
-    resumed = Checkpoints(tmp_path, attempt=2, every=1, best=Best(0.4, 7))
-    assert (resumed.improves(0.45, step=8), resumed.improves(0.39, step=9)) == (False, True)
+def test_what_was_saved_before_beginning_anew_is_never_deleted(tmp_path: Path) -> None:
+    before = Checkpoints(tmp_path, attempt=1, every=1)
+    before.improves(0.4, step=80)
+    kept = [before.save(step, {"weights": torch.ones(3)}, best=step == 80) for step in (80, 90)]
+    anew = Checkpoints(tmp_path, attempt=2, every=1, keep=1, first_attempt=2)
+    saves = [anew.save(step, {"weights": torch.ones(3)}) for step in (10, 20, 30)]
+    resumed = Checkpoints(tmp_path, attempt=3, every=1, keep=1, first_attempt=2)
+    newest = resumed.save(40, {"weights": torch.ones(3)})
+    assert checkpoint_files(tmp_path) == [newest, *reversed(kept)]
+    assert [path.name for path in checkpoint_files(tmp_path, best=True)] == [f"best-{kept[0].name}"]
+    assert not any(path.exists() for path in saves)
+
+
+def test_resumed_training_remembers_its_best_and_its_step(tmp_path: Path) -> None:
+    first = Checkpoints(tmp_path, attempt=1, every=1)
+    first.improves(0.4, step=7)
+    path = first.save(8, {"weights": torch.ones(3)})
+    resumed = Checkpoints(tmp_path, attempt=2, every=1)
+    resumed.go_on_from(path, load(path))
+    assert (resumed.best, resumed.last_step) == (Best(0.4, 7), 8)
+    assert (resumed.improves(0.45, step=9), resumed.improves(0.39, step=10)) == (False, True)
+
+
+def test_best_that_a_kill_kept_from_its_second_name_gets_it_when_resumed(tmp_path: Path) -> None:
+    first = Checkpoints(tmp_path, attempt=1, every=1)
+    first.improves(0.4, step=7)
+    path = first.save(7, {"weights": torch.ones(3)}, best=True)
+    (best,) = checkpoint_files(tmp_path, best=True)
+    best.unlink()
+    Checkpoints(tmp_path, attempt=2, every=1).go_on_from(path, load(path))
+    assert checkpoint_files(tmp_path, best=True) == [best]
+    assert best.samefile(path)
 
 
 def test_best_is_compared_before_it_is_remembered(tmp_path: Path) -> None:
@@ -223,17 +241,18 @@ def test_state_of_another_model_is_refused(tmp_path: Path) -> None:
 def test_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
     with pytest.raises(
-        CheckpointError, match="the checkpoint of step 3 cannot be written: file exists"
+        CheckpointWriteError, match="the checkpoint of step 3 cannot be written: file exists"
     ) as caught:
         saved(tmp_path / "checkpoints", 3)
     assert caught.value.hint == "free some space; the checkpoints before it are whole"
+    assert (caught.value.exit_code, caught.value.cause) == (74, "error")
 
 
 FULL_DISK = """
 import resource, signal, sys, torch
 from pathlib import Path
 from kharness.training.checkpoint import Checkpoints
-from kharness.training.errors import CheckpointError
+from kharness.training.errors import CheckpointError, CheckpointWriteError
 
 checkpoints = Checkpoints(Path(sys.argv[1]), attempt=1, every=1)
 checkpoints.save(1, {"weights": torch.zeros(1000)})
@@ -253,9 +272,8 @@ def test_file_that_finds_no_room_leaves_the_earlier_ones(tmp_path: Path) -> None
     )
     assert done.stdout == f"{tmp_path}: the checkpoint of step 2 cannot be written: file too large\n"
     assert [path.name[:22] for path in tmp_path.iterdir()] == ["attempt01-step00000001"]
-    state, broken = newest_whole(tmp_path)
-    assert state is not None
-    assert (state["global_step"], broken) == (1, [])
+    (whole,) = checkpoint_files(tmp_path)
+    assert load(whole)["global_step"] == 1
 
 
 SAVED_AND_KILLED = """

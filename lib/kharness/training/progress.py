@@ -1,0 +1,57 @@
+"""What a training counts as it goes, beside its step; a checkpoint keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kharness.training.pace import Stopwatch
+
+
+class Progress:
+    """The losses of this epoch, the best accuracy of all, and wall-clock times over all attempts."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.best_accuracy: float | None = None
+        """The highest validation accuracy after any epoch."""
+        self.clock = Stopwatch()
+        """Training and validation."""
+        self.epoch_clock = Stopwatch()
+        """Those of this epoch."""
+        self._device = device
+        self._loss_sum: Tensor | float = 0.0
+        self._seen = 0
+
+    def add(self, loss: Tensor, samples: int) -> None:
+        """One more step of this epoch, by its mean loss; on the loss's device, so nothing waits."""
+        self._loss_sum += loss.detach() * samples
+        self._seen += samples
+
+    def train_loss(self) -> float:
+        """The mean over the samples of this epoch so far; waits for the device."""
+        return float(self._loss_sum) / self._seen
+
+    def end_epoch(self, accuracy: float) -> None:
+        """Begin to count the next epoch."""
+        self.best_accuracy = max(accuracy, self.best_accuracy or 0.0)
+        self._loss_sum, self._seen = 0.0, 0
+        self.epoch_clock.restart()
+
+    def state_dict(self) -> dict[str, Any]:
+        """In types that `torch.load(weights_only=True)` takes."""
+        return {
+            "loss_sum": self._loss_sum,
+            "seen": self._seen,
+            "best_accuracy": self.best_accuracy,
+            "seconds": self.clock.seconds,
+            "epoch_seconds": self.epoch_clock.seconds,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Count on where the state was taken; the clocks stand still until they are started."""
+        self._loss_sum = torch.as_tensor(state["loss_sum"], device=self._device)
+        self._seen, self.best_accuracy = state["seen"], state["best_accuracy"]
+        self.clock, self.epoch_clock = Stopwatch(state["seconds"]), Stopwatch(state["epoch_seconds"])

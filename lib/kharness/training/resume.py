@@ -1,0 +1,193 @@
+"""Where an attempt begins: at the newest whole checkpoint of its run, or at step 0.
+
+Only checkpoints of the run's lineage count (monitoring.lineage): those of its last attempt that began anew
+and of the attempts that resumed after it, as far as no later attempt went on from before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kharness.config.options import Options
+from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, own_name, position
+from kharness.training.errors import CheckpointError, ResumeError
+from kharness.training.fingerprint import state_sha256
+from monitoring import Record, Run
+from monitoring.follower import JOURNAL
+from monitoring.lineage import Lineage
+
+CHECKPOINTS = "checkpoints"
+
+# Options that change neither a weight nor a loss, by menu and by name: attempts may differ in them.
+_OTHER_MENUS = ("Monitoring", "Test matrix and results", "Report")
+_OTHER_OPTIONS = frozenset({"CHECKPOINT_EVERY", "CHECKPOINT_KEEP", "DATA_DIR"})
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an attempt begins."""
+
+    lineage: Lineage
+    """As the journal was when this was decided."""
+    path: Path | None = None
+    """The checkpoint; None for an attempt that begins anew."""
+    state: Mapping[str, Any] | None = None
+    passed_over: Sequence[tuple[str, str]] = ()
+    """Newer checkpoints, and what is wrong with each."""
+    complete: bool = False
+    """Whether the run has done everything that it was to do, so that there is nothing to begin."""
+
+    def __str__(self) -> str:
+        """What to tell the user, one line a fact; empty for the first attempt at a run."""
+        lines = [f"passed over: {name}: {reason}" for name, reason in self.passed_over]
+        if self.path and self.state:
+            lines.append(f"resume: behind step {self.state['global_step']:,}, from {self.path.name}")
+        elif self.lineage.last_seq:
+            lines.append("begin anew: what was recorded and saved before stays, and no longer counts")
+        return "".join(f"{line}\n" for line in lines)
+
+    @property
+    def _record(self) -> int | None:
+        """The `seq` of the checkpoint's own record; None if its writer was killed before it wrote that."""
+        return self.lineage.checkpoints.get(own_name(self.path)) if self.path else None
+
+    def start_fields(self) -> Record:
+        """`resumed_from`, `supersedes` and `passed_over` of the start record."""
+        first, resumed = 1, None
+        if self.path and self.state:
+            first = (self._record or self.state["journal_seq"]) + 1
+            resumed = {
+                "checkpoint": own_name(self.path),
+                "attempt": self.state["attempt"],
+                "global_step": self.state["global_step"],
+                "journal_seq": self.state["journal_seq"],
+            }
+        last = self.lineage.last_seq
+        return {
+            "resumed_from": resumed,
+            "supersedes": {"first_seq": first, "last_seq": last} if first <= last else None,
+            "passed_over": [{"checkpoint": name, "reason": reason} for name, reason in self.passed_over],
+        }
+
+    def begin(
+        self, run: Run, options: Options, *, model: Mapping[str, Any], training: Mapping[str, Any]
+    ) -> Checkpoints:
+        """Write the start record, and make up for what was cut off between a checkpoint and its record.
+
+        ResumeError if another process has trained this run since the origin was decided.
+        """
+        if run.last_seq() != self.lineage.last_seq:
+            raise ResumeError(
+                f"{run.directory}: another process has trained this run in the meantime",
+                hint="start again: it goes on from the checkpoint that is the newest now",
+            )
+        first = run.attempt if self.path is None else int(str(self.lineage.starts[0]["attempt"]))
+        checkpoints = Checkpoints(
+            run.directory / CHECKPOINTS,
+            attempt=run.attempt,
+            every=options.CHECKPOINT_EVERY,
+            keep=options.CHECKPOINT_KEEP,
+            first_attempt=first,
+        )
+        run.start(model=model, training=training, **self.start_fields())
+        if self.path and self.state:
+            checkpoints.go_on_from(self.path, self.state)
+            if self._record is None:
+                step, best = self.state["global_step"], self.state.get("is_best", False)
+                log_checkpoint(run, step, self.path, self.state, best=best)
+        return checkpoints
+
+
+def find_origin(
+    directory: Path | None, options: Options, *, data_sha256: str, from_scratch: bool = False
+) -> Origin:
+    """Where the next attempt in a run directory begins; None is a directory that is still to be made.
+
+    ResumeError if there is something to go on with, and the options or the data are not those that it was
+    made with.
+    """
+    lineage = Lineage.read(directory / JOURNAL) if directory else Lineage()
+    if from_scratch or directory is None or not lineage.starts:
+        return Origin(lineage)
+    candidates = _candidates(directory / CHECKPOINTS, lineage)
+    if candidates or lineage.complete:
+        _refuse_changes(directory, lineage.starts[-1], options, data_sha256)
+    if lineage.complete:
+        return Origin(lineage, complete=True)
+    passed_over: list[tuple[str, str]] = []
+    for path in candidates:
+        try:
+            state = load(path)
+        except CheckpointError as error:
+            passed_over.append((path.name, str(error).removeprefix(f"{path} ")))
+            continue
+        attempt, seq = state["attempt"], state["journal_seq"]
+        if lineage.has_lost(attempt, seq):
+            passed_over.append((path.name, f"the journal has lost its records up to {seq}"))
+        elif not lineage.has_superseded(attempt, seq):
+            return Origin(lineage, path, state, passed_over)
+    return Origin(lineage, passed_over=passed_over)
+
+
+def log_checkpoint(
+    run: Run, step: int, path: Path, state: Mapping[str, Any], *, best: bool, reason: str | None = None
+) -> None:
+    """Record a checkpoint that is complete on disk; `reason` tells one that was made on request."""
+    run.log_checkpoint(
+        step,
+        checkpoint_path=path,
+        best=best,
+        reason=reason,
+        model_sha256=state_sha256(state["model"]),
+        optimizer_sha256=state_sha256(state["optimizer"]),
+    )
+
+
+def _candidates(directory: Path, lineage: Lineage) -> list[Path]:
+    """The checkpoints of the lineage, newest first; the best ones too, unless they are the same file."""
+    steps, bests = (checkpoint_files(directory, best=best) for best in (False, True))
+    files = {path.stat().st_ino: path for path in (*bests, *steps)}.values()
+    found = [path for path in files if lineage.has_attempt(position(path)[0])]
+    return sorted(found, key=position, reverse=True)
+
+
+def _refuse_changes(directory: Path, start: Record, options: Options, data_sha256: str) -> None:
+    """ResumeError if the training would not be the one that the start record describes."""
+    changed = _changed(start.get("config"), options)
+    if start.get("data_sha256", data_sha256) != data_sha256:
+        changed.append(f"the data, SHA-256 {str(start['data_sha256'])[:16]}… (now {data_sha256[:16]}…)")
+    if changed:
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        raise ResumeError(
+            f"{directory} was trained with {', '.join(changed[:5])}{more}",
+            hint="--from-scratch begins anew with what is asked for now; what is there stays",
+        )
+
+
+def _changed(recorded: object, options: Options) -> list[str]:
+    """The options that shape the training and differ from those recorded, as `LEARNING_RATE=0.1 (now 0.2)`.
+
+    An option that only one of the two has follows another that differs, or is of another revision.
+    """
+    if not isinstance(recorded, Mapping):
+        return []
+    shaping = [
+        option.name
+        for option in options.described()
+        if not (option.menu and option.menu[0] in _OTHER_MENUS)
+        and not (option.choice and not option.members)  # a member: the choice itself tells it
+        and option.name not in _OTHER_OPTIONS
+    ]
+    return [
+        f"{name}={recorded[name]} (now {options.values[name]})"
+        for name in shaping
+        if name in recorded and name in options.values and recorded[name] != _plain(options.values[name])
+    ]
+
+
+def _plain(value: object) -> object:
+    """As JSON gives it back."""
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
