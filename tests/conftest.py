@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -37,3 +40,26 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
     monkeypatch.setenv("WANDB_CACHE_DIR", str(home / "wandb-cache"))
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     monkeypatch.setenv("NETRC", str(home / "netrc"))
+
+
+@pytest.fixture(scope="session")
+def nvml_library(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The simulated libnvidia-ml.so.1, compiled once a session."""
+    library: Path = _simulated_nvml(root).build(tmp_path_factory.mktemp("nvml"))
+    return library
+
+
+@pytest.fixture
+def simulated_nvml(root: Path, nvml_library: Path, tmp_path: Path) -> Any:
+    """A SimulatedNvml (tests/simulated_nvml/): `.write("gpus 4", "gpu 2 state lost")`, `.environment()`."""
+    return _simulated_nvml(root).SimulatedNvml(nvml_library, tmp_path / "nvml.txt")
+
+
+def _simulated_nvml(root: Path) -> ModuleType:
+    path = root / "tests/simulated_nvml/simulated_nvml.py"
+    spec = importlib.util.spec_from_file_location("simulated_nvml", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
