@@ -49,6 +49,34 @@ test_matrix: $(setup)		## train every cell of MATRIX_AXES, compare them, draw th
 
 test-matrix: test_matrix	## the same as test_matrix
 
+.PHONY: test_matrix_dry_run test-matrix-dry-run
+test_matrix_dry_run: $(setup)	## tell what test_matrix would run, and for how long
+	@$(python) scripts/test_matrix_dry_run.py
+
+test-matrix-dry-run: test_matrix_dry_run	## the same as test_matrix_dry_run
+
+.PHONY: continue
+continue: $(setup)		## finish what was interrupted: RUN=dir (default: the newest) FILTER=… JOBS=n
+	@$(python) scripts/continue.py
+
+.PHONY: test_rerun test-rerun
+test_rerun: $(setup)		## run cells again from scratch: TARGET=dir FILTER=… (default: those that failed)
+	@$(python) scripts/test_rerun.py
+
+test-rerun: test_rerun		## the same as test_rerun
+
+.PHONY: status
+status: $(setup)		## tell how far a matrix or a run is: RUN=dir (default: the newest)
+	@$(python) scripts/status.py
+
+.PHONY: estimate
+estimate: $(setup)		## tell how long a running or interrupted matrix still takes: RUN=dir JOBS=n
+	@$(python) scripts/estimate.py
+
+.PHONY: logs
+logs: $(setup)			## print what a run printed: CELL=name RUN=dir FOLLOW=y
+	@$(python) scripts/logs.py
+
 .PHONY: summary
 summary: $(setup)		## write the summary again from run directories: RUN=dir (default: the newest)
 	@$(python) scripts/summary.py

@@ -1,0 +1,98 @@
+"""What `make test_matrix` would do, as text: every cell with its command, what is left out, how long."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.matrix.axes import Axis
+from kharness.matrix.cells import Cell
+from kharness.matrix.draft import Draft
+from kharness.matrix.durations import Estimate, History
+from kharness.matrix.estimate import time_left
+from kharness.matrix.plan import PREFIX, launch_of
+from kharness.matrix.table import duration
+
+# Stands for the time at which the matrix will start.
+TIME = "UTCTIME"
+
+
+def dry_run_lines(drafted: Draft, history: History, *, results: Path, root: Path, shown: str) -> list[str]:
+    """The whole account. The matrix would lie in `results`, which is `shown` to people under that name."""
+    estimates = [history.expected(cell.resolved.values) if cell.resolved else None for cell in drafted.cells]
+    directory = results / f"{PREFIX['matrix']}{TIME}"
+    launches = [launch_of(cell, directory, root) for cell in drafted.cells]
+    width = max(len(cell.name) for cell in drafted.cells)
+    lines = [headline(drafted.cells, drafted.axes)]
+    for launch, estimate in zip(launches, estimates, strict=True):
+        lines.append(f"  {launch.name:{width}}  {_seconds(estimate):>8}  {launch.command_line}")
+    lines += _left_out(drafted)
+    lines += [f"note: {note}" for note in drafted.notes]
+    lines += estimate_lines(drafted.cells, estimates, jobs=_jobs(drafted), shown=shown)
+    return lines
+
+
+def headline(cells: Sequence[Cell], axes: Sequence[Axis]) -> str:
+    """How many runs of what."""
+    models = ", ".join(dict.fromkeys(cell.model for cell in cells))
+    return f"matrix: {len(cells)} runs of {models} ({' '.join(map(str, axes))})"
+
+
+def estimate_lines(
+    cells: Sequence[Cell], estimates: Sequence[Estimate | None], *, jobs: int, shown: str
+) -> list[str]:
+    """How long all of it takes, and what that is judged by; says so where nothing is known."""
+    known = [estimate for estimate in estimates if estimate]
+    unknown = Counter(cell.model for cell, one in zip(cells, estimates, strict=True) if one is None)
+    lines = []
+    if known:
+        total = time_left([], [one.seconds for one in known], jobs=max(1, jobs))
+        assert total is not None
+        at_once = {0: ", one after the other", 1: ""}.get(jobs, f", {jobs} at once")
+        rest = f" for {len(known)} of {len(cells)} runs" if unknown else ""
+        lines.append(f"estimate: {duration(total)}{rest}{at_once}")
+        lines.append(f"  {_judged_by(known, shown)}")
+    for model, count in unknown.items():
+        which = f" for {count} runs" if known else ""
+        lines.append(f"estimate: unknown{which}: no complete run of {model} in {shown} to measure by")
+    return lines
+
+
+def _judged_by(known: Sequence[Estimate], shown: str) -> str:
+    fewest, most = min(one.runs for one in known), max(one.runs for one in known)
+    count = str(most) if fewest == most else f"{fewest} to {most}"
+    runs = "run" if most == 1 else "runs"
+    different = list(dict.fromkeys(symbol for one in known for symbol in one.different))
+    but = (
+        f", which differ in {', '.join(different[:5])}{' …' if len(different) > 5 else ''}"
+        if different
+        else ""
+    )
+    return f"each cell is judged by the {count} complete {runs} in {shown} most like it{but}"
+
+
+def _left_out(drafted: Draft) -> list[str]:
+    lines = []
+    if drafted.chosen:
+        lines.append(f"only what FILTER={drafted.chosen} matches")
+    if drafted.excluded:
+        lines.append(f"left out by MATRIX_EXCLUDE: {len(drafted.excluded)}")
+        lines += [f"  {name}" for name in drafted.excluded]
+    if drafted.refused:
+        lines.append(f"refused by the option tree and skipped: {len(drafted.refused)}")
+        lines += [f"  {one.name}: {one.reason}" for one in drafted.refused]
+    if drafted.quarantine:
+        lines.append(f"in quarantine: {len(drafted.quarantine)}")
+        lines += [f"  {name}: {reason}" for name, reason in drafted.quarantine.items()]
+    return lines
+
+
+def _jobs(drafted: Draft) -> int:
+    jobs = drafted.settings["MATRIX_JOBS"]
+    assert isinstance(jobs, int)
+    return jobs
+
+
+def _seconds(estimate: Estimate | None) -> str:
+    return duration(estimate.seconds) if estimate else "?"

@@ -1,0 +1,39 @@
+"""Tell what test_matrix would run, and for how long: test_matrix_dry_run.py [NAME=value…]; writes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config import make_variables
+from kharness.config.errors import run_command
+from kharness.config.presets import starting_layer
+from kharness.config.tree import Tree
+from kharness.matrix.draft import draft
+from kharness.matrix.dry_run import TIME, dry_run_lines
+from kharness.matrix.durations import read_history
+from kharness.matrix.filter import parse_filter
+from kharness.matrix.plan import results_of
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> int:
+    """0, or 2 for a matrix that could not start."""
+    variables = make_variables.given(argv, os.environ)
+    output = make_variables.output_directory(variables, ROOT)
+    tree = Tree.load(ROOT)
+    base = starting_layer(tree, output)
+    command_line = make_variables.layer(tree, variables)
+    chosen = parse_filter(variables.get("FILTER", ""))
+    drafted = draft(tree, base, command_line, matrix=TIME, chosen=chosen)
+    results = results_of(tree, base, command_line, output)
+    history = read_history(results)
+    lines = dry_run_lines(drafted, history, results=results, root=ROOT, shown=tree.shown(results))
+    print("\n".join([*lines, "nothing was started or written"]))
+    return 0
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,124 @@
+"""`make test_matrix_dry_run` from outside: the script as a process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def put_run(
+    checkout: Any, name: str, *, seconds: float = 4.0, status: str = "complete", **config: Any
+) -> None:
+    """A finished run of three steps in the results folder."""
+    run = checkout.root / "results" / name
+    run.mkdir(parents=True)
+    known = {"MODEL": "pretender", "OPTIMIZER": "sgd", "NUM_STEPS": 3, **config}
+    records = [
+        {"event": "start", "attempt": 1, "config": known},
+        {"event": "end", "attempt": 1, "status": status, "steps_done": 3, "training_seconds": seconds},
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def files(root: Path) -> set[Path]:
+    return {path for path in root.rglob("*") if "__pycache__" not in path.parts}
+
+
+def test_cells_commands_number_and_time_are_told_and_nothing_is_written(checkout: Any) -> None:
+    put_run(checkout, "a", seconds=4)
+    put_run(checkout, "b", seconds=6)
+    put_run(checkout, "c", seconds=2, status="failed")
+    before = files(checkout.root)
+    code, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=SEED=1|2", "JOBS=2")
+    command = f"{sys.executable} pretender/train.py --run-dir results/test_matrix_UTCTIME"
+    assert (code, output.splitlines()) == (
+        0,
+        [
+            "no .config yet: starting from defconfigs/default",
+            "matrix: 2 runs of pretender (SEED=1|2)",
+            f"  seed-1     5.0 s  {command}/seed-1",
+            f"  seed-2     5.0 s  {command}/seed-2",
+            "estimate: 5.0 s, 2 at once",
+            "  each cell is judged by the 2 complete runs in results most like it, which differ in "
+            "LEARNING_RATE, BEHAVIOUR",
+            "nothing was started or written",
+        ],
+    )
+    assert files(checkout.root) == before
+
+
+def test_without_a_measurement_the_time_is_unknown(checkout: Any) -> None:
+    code, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=SEED=1")
+    assert code == 0, output
+    assert output.splitlines()[-2:] == [
+        "estimate: unknown: no complete run of pretender in results to measure by",
+        "nothing was started or written",
+    ]
+
+
+def test_what_is_left_out_is_told(checkout: Any) -> None:
+    (checkout.root / "known.txt").write_text("*seed-2  # diverges\n")
+    code, output = checkout.run(
+        "test_matrix_dry_run",
+        "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam ADAM_BETAS='0.9 0.9' SEED=1|2|3",
+        "CONFIG_MATRIX_EXCLUDE=SEED=3",
+        "CONFIG_MATRIX_SKIP_REFUSED=y",
+        "CONFIG_MATRIX_QUARANTINE=known.txt",
+        "FILTER=SEED=1|2",
+        "CONFIG_BEHAVIOUR=good",
+    )
+    assert code == 0, output
+    refused = "ADAM_BETAS='0.9 0.9': ADAM_BETAS=0.9 0.9 has no effect: needs OPTIMIZER_ADAM=y, which is n"
+    assert output.splitlines()[4:-2] == [
+        "only what FILTER=SEED=1|2 matches",
+        "left out by MATRIX_EXCLUDE: 2",
+        "  optimizer-sgd_seed-3",
+        "  optimizer-adam_seed-3",
+        "refused by the option tree and skipped: 2",
+        f"  optimizer-sgd_seed-1: {refused}",
+        f"  optimizer-sgd_seed-2: {refused}",
+        "in quarantine: 1",
+        "  optimizer-adam_seed-2: diverges",
+    ]
+
+
+def test_a_matrix_that_cannot_start_is_refused_as_by_test_matrix(checkout: Any) -> None:
+    code, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=OPTIMIZER=lion")
+    assert (code, output.splitlines()[1:]) == (
+        2,
+        [
+            "error: 1 values of MATRIX_AXES are refused",
+            "  OPTIMIZER=lion is not one of adam, sgd (give adam or sgd)",
+            "hint: mend MATRIX_AXES",
+        ],
+    )
+
+
+@pytest.mark.parametrize("target", ["test_matrix_dry_run", "test-matrix-dry-run"])
+def test_both_make_targets_tell(root: Path, tmp_path: Path, target: str) -> None:
+    import subprocess
+
+    make = shutil.which("make")
+    assert make is not None
+    told = subprocess.run(
+        [
+            make,
+            "-s",
+            target,
+            "VENV=",
+            f"PYTHON={sys.executable}",
+            f"O={tmp_path}",
+            "CONFIG_MATRIX_AXES=SEED=1",
+        ],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert told.splitlines()[-1] == "nothing was started or written"
+    assert list(tmp_path.iterdir()) == []
