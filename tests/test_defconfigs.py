@@ -9,6 +9,7 @@ import pytest
 from kharness.config.generate import config_py
 from kharness.config.presets import find_preset, preset_files
 from kharness.config.tree import Tree
+from kharness.matrix.draft import draft
 
 ROOT = Path(__file__).resolve().parent.parent
 PRESETS = preset_files(ROOT)
@@ -52,3 +53,22 @@ def test_preset_keeps_a_tracker_list_put_on_top(preset: Path, tree: Tree) -> Non
 
 def test_preset_names_are_unique_and_found_by_name() -> None:
     assert [find_preset(ROOT, path.name) for path in PRESETS] == PRESETS
+
+
+def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
+    """Three optimisers, three pruning methods, three sparsities and three seeds."""
+    found = {}
+    for preset in PRESETS:
+        layer = tree.read(preset, "preset")
+        if any(assignment.symbol == "MATRIX_AXES" for assignment in layer):
+            drafted = draft(tree, layer, [], matrix="stamp")
+            assert drafted.refused == []
+            found[preset.name] = len(drafted.cells)
+    assert found == {
+        "everything": 90,
+        "optimizers": 9,
+        "pruning": 30,
+        "lenet5-everything": 90,
+        "lenet5-optimizers": 9,
+        "lenet5-pruning": 30,
+    }
