@@ -52,14 +52,14 @@ def mismatch(first: Budget, second: Budget) -> str:
     return "they trained on different data" if first.data != second.data or len(first.data) > 1 else ""
 
 
-def budget_words(budget: Budget) -> str:
+def budget_words(budget: Budget, *, with_time: bool = True) -> str:
     """`940 steps, 60,000 samples, 12.3 s`."""
     parts = [
         f"{_range(counts)} {name}"
         for name, counts in [("steps", budget.steps), ("samples", budget.samples), ("tokens", budget.tokens)]
         if counts
     ]
-    if budget.seconds is not None:
+    if with_time and budget.seconds is not None:
         parts.append(f"{budget.seconds:.1f} s")
     return ", ".join(parts) or "not recorded"
 

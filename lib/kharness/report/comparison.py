@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kharness.report.metrics import Metric
-from kharness.report.summary import Cell, Summary, Variant
+from kharness.report.summary import Cell, Summary, Variant, why_incomplete
 
 ABSENT = "-"
 
 EXPLANATION = (
     "Mean ± sample standard deviation over seeds; n is the number of complete runs out of those planned, and "
-    "a number that rests on fewer says so. One run has no deviation. No winner is named: that takes "
-    "statistics, not a glance at means."
+    "a number that rests on fewer says so. One run has no deviation. Means alone name no winner: see *Who is "
+    "better?*"
 )
 
 
@@ -75,10 +75,21 @@ def each_run(summary: Summary) -> Table:
 
 
 def incomplete_lines(summary: Summary) -> list[str]:
-    """One line for each run that no mean contains."""
+    """One line for each run that no mean contains, known failures apart (`quarantined_lines`)."""
+    return [f"{cell.name}: {why_incomplete(cell)}" for cell in unexpected(summary)]
+
+
+def unexpected(summary: Summary) -> Sequence[Cell]:
+    """Runs that are not complete and not in quarantine."""
+    return [cell for cell in summary.incomplete if not cell.known_failure]
+
+
+def quarantined_lines(summary: Summary) -> list[str]:
+    """One line for each known failure of the plan, whatever became of it."""
     return [
-        f"{cell.name}: {cell.run.status}" + (f" ({cell.run.reason})" if cell.run.reason else "")
-        for cell in summary.incomplete
+        f"{cell.name}: {why_incomplete(cell)}; known: {cell.known_failure}"
+        for cell in summary.cells
+        if cell.known_failure
     ]
 
 

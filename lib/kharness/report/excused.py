@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from kharness.report.summary import Summary
+if TYPE_CHECKING:
+    from kharness.report.summary import Summary
 
 
 def quarantined(summary: Summary) -> Mapping[str, str]:
     """Cell name to reason, for the known failures of the plan."""
-    return _named(summary.plan.get("quarantine"), "cell")
+    return known_failures(summary.plan)
+
+
+def known_failures(plan: Mapping[str, object]) -> Mapping[str, str]:
+    """The same from matrix.json."""
+    return _named(plan.get("quarantine"), "cell")
 
 
 def refused(summary: Summary) -> Mapping[str, str]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kharness.report.attempts import read_attempts
 from kharness.report.budgets import Budget, budget_of, mismatch
 from kharness.report.metrics import Metric
 from kharness.report.statistics import (
@@ -24,7 +23,10 @@ from kharness.report.statistics import (
     simultaneous_level,
     welch,
 )
-from kharness.report.summary import Cell, Variant
+from kharness.report.summary import Cell, Variant, why_incomplete
+
+# Statuses of runs that neither completed nor wait, run or were stopped on request.
+_BAD_ENDS = ("failed", "killed", "missing", "timeout", "unfinished", "unreadable")
 
 
 class Verdict(StrEnum):
@@ -62,11 +64,15 @@ class Comparison:
     effect: float | None
     p: float | None
     p_holm: float | None
+    holm_disagrees: bool
+    """Whether Holm's correction, which is less strict than the intervals, alone would show a difference."""
     more_seeds: int | None
     """For NOT_SHOWN: as many more would be needed; None if that is more than MOST_SEEDS."""
     budgets: tuple[Budget, Budget]
     failures: tuple[str, ...]
     """Planned runs that no number comes from, with the reason."""
+    failed: tuple[int, int]
+    """Those of them that ended badly, of the variant and of the baseline; known failures do not count."""
 
 
 def judge(
@@ -81,7 +87,9 @@ def judge(
     for i, p_holm in zip(tested, corrected, strict=True):
         comparison, found = prepared[i]
         if found is not None:
-            results[i] = _decide(comparison, found, level, p_holm)
+            decided = _decide(comparison, found, level, p_holm)
+            disagrees = p_holm < 1 - confidence and decided.verdict is Verdict.NOT_SHOWN
+            results[i] = replace(decided, holm_disagrees=disagrees)
     return results
 
 
@@ -113,9 +121,11 @@ def _prepare(variant: Variant, baseline: Variant, metric: Metric) -> tuple[Compa
         effect=None,
         p=None,
         p_holm=None,
+        holm_disagrees=False,
         more_seeds=None,
         budgets=budgets,
         failures=tuple(_failures(variant, metric) + _failures(baseline, metric)),
+        failed=(_failed(variant), _failed(baseline)),
     )
     for side, values in ((variant, first), (baseline, second)):
         if not values:
@@ -178,6 +188,10 @@ def _by_seed(numbers: Sequence[tuple[Cell, float]]) -> Mapping[str, tuple[Cell, 
     return found
 
 
+def _failed(variant: Variant) -> int:
+    return sum(cell.run.status in _BAD_ENDS and not cell.known_failure for cell in variant.cells)
+
+
 def _failures(variant: Variant, metric: Metric) -> list[str]:
     lines = []
     for cell in variant.cells:
@@ -186,10 +200,3 @@ def _failures(variant: Variant, metric: Metric) -> list[str]:
         elif cell.number(metric) is None:
             lines.append(f"{cell.name}: complete without {metric.title}")
     return lines
-
-
-def why_incomplete(cell: Cell) -> str:
-    """Status and reason, and whether the matrix itself stopped it as a loser."""
-    attempts = read_attempts(cell.run.directory)
-    status = "stopped early" if attempts and attempts[-1].cause == "stopped_early" else cell.run.status
-    return f"{status} ({cell.run.reason})" if cell.run.reason else status

@@ -26,8 +26,9 @@ _TARGET = re.compile(
     r"\s*(?P<metric>[A-Za-z_]\w*)\s*(?P<sign>>=|<=)\s*(?P<value>[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)\s*",
     re.ASCII,
 )
-# These ends say nothing about whether a run would have reached its target.
-_NOT_OVER = ("pending", "running", "missing", "interrupted", "unfinished", "unreadable")
+# Ends that are the training's own: without such a cause, a run that did not complete says nothing about
+# whether it would have reached its target.
+_OWN_CAUSES = ("non_finite", "out_of_memory", "timeout")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class RunTime:
     run: str
     seed: str | None
     reached: bool | None
-    """None for a run that is not over: nobody knows yet."""
+    """None where nobody knows: the run goes on, or was stopped or killed from outside."""
     step: int | None
     seconds: float | None
     """Of training alone, without validation; None if the pace was not recorded."""
@@ -68,7 +69,7 @@ class VariantTimes:
     variant: str
     runs: Sequence[RunTime]
     median_step: float | None
-    """None if no run is over."""
+    """None if nothing is known of any run."""
     median_seconds: float | None
 
 
@@ -143,7 +144,13 @@ def time_to_target(name: str, seed: str | None, run: RunData, target: Target) ->
     for step, result in zip(series.steps, series.values, strict=True):
         if target.reached_by(result):
             return RunTime(name, seed, True, step, training_seconds_until(run, step))
-    return RunTime(name, seed, None if run.status in _NOT_OVER else False, None, None)
+    never = run.complete or run.status == "timeout" or run.cause in _OWN_CAUSES or _failed_by_itself(run)
+    return RunTime(name, seed, False if never else None, None, None)
+
+
+def _failed_by_itself(run: RunData) -> bool:
+    """Whether its loss was no number at the end, where no runner has noted a cause."""
+    return run.status == "failed" and run.cause is None and run.nonfinite_records > 0
 
 
 def training_seconds_until(run: RunData, step: int) -> float | None:
@@ -165,7 +172,7 @@ def training_seconds_until(run: RunData, step: int) -> float | None:
 
 
 def variant_times(variant: str, runs: Sequence[RunTime]) -> VariantTimes:
-    """The median over the runs that are over, one that did not reach the target counting as infinite."""
+    """The median over the runs of which it is known; one that did not reach the target is infinite."""
     over = [run for run in runs if run.reached is not None]
     steps = [math.inf if run.step is None else float(run.step) for run in over]
     timed = [run for run in over if run.seconds is not None or not run.reached]

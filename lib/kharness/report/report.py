@@ -7,19 +7,30 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kharness.config.generate import CONFIG_PY, read_values
-from kharness.report.comparison import comparison, each_run, incomplete_lines
+from kharness.report.comparison import comparison, each_run, incomplete_lines, quarantined_lines
 from kharness.report.errors import ReportError
 from kharness.report.graphs import draw_all
+from kharness.report.sentences import comparison_lines
 from kharness.report.summary import Summary, collect
 from kharness.report.writers import write_summary
 
 
-def write_report(directory: Path) -> Summary:
-    """Draw all graphs and write summary.{json,csv,md} into `directory`, from the run directories in it."""
-    summary = collect(directory)
+def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
+    """Draw all graphs and write summary.{json,csv,md} into `directory`, from the run directories in it.
+
+    `given` are make variables that change how it is judged (`BASELINE`, `CONFIG_REPORT_METRIC`).
+    """
+    summary = collect(directory, given)
     draw_all(summary)
     write_summary(summary)
     return summary
+
+
+def told_report(directory: Path) -> tuple[list[str], int]:
+    """Write the whole report; what to print of it, and an exit code."""
+    summary = write_report(directory)
+    files = f"summary: {shown(directory / 'summary.md')}  graphs: {shown(directory / 'graphs')}/"
+    return [*report_lines(summary), files], 0
 
 
 def report_lines(summary: Summary) -> list[str]:
@@ -32,7 +43,11 @@ def report_lines(summary: Summary) -> list[str]:
     if missing:
         lines.append(f"not complete, in no mean: {len(missing)} of {len(summary.cells)}")
         lines += [f"  {line}" for line in missing]
-    return lines
+    known = quarantined_lines(summary)
+    if known:
+        lines.append(f"known failures: {len(known)}")
+        lines += [f"  {line}" for line in known]
+    return [*lines, *comparison_lines(summary.conclusions)]
 
 
 def asked_directory(variables: Mapping[str, str], output: Path) -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kharness.report.errors import ReportError
+from kharness.report.excused import known_failures
 from kharness.report.metrics import METRICS, Metric
 from kharness.report.runs import RunData, load_run
 from kharness.report.settings import ReportSettings, read_settings
@@ -44,6 +45,8 @@ class Cell:
     values: Mapping[str, str]
     """Axis symbol to value, as the axis spells it."""
     run: RunData
+    known_failure: str = ""
+    """Why it is in quarantine; empty if it is not."""
 
     @cached_property
     def _numbers(self) -> dict[str, float | None]:
@@ -130,8 +133,11 @@ def collect(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
     if plan is None:
         return _single(directory, settings)
     axes = {axis["symbol"]: list(axis["values"]) for axis in plan["axes"]}
+    known = known_failures(plan)
     cells = [
-        Cell(cell["name"], dict(cell["values"]), load_run(directory / cell["name"])) for cell in plan["cells"]
+        Cell(name, dict(cell["values"]), load_run(directory / name), known.get(name, ""))
+        for cell in plan["cells"]
+        for name in [cell["name"]]
     ]
     variants = _variants(cells, axes, str(plan["model"]))
     return Summary(directory, directory.name, axes, plan, cells, variants, settings)
@@ -186,3 +192,9 @@ def variant_label(values: Mapping[str, str], varying: Sequence[str]) -> str:
         named = value[:1].isalpha() and value not in ("y", "n")
         parts.append(value if named else f"{symbol.lower()}={value}")
     return ", ".join(parts)
+
+
+def why_incomplete(cell: Cell) -> str:
+    """Status and reason, in the words of whoever noticed."""
+    status = cell.run.shown_status
+    return f"{status} ({cell.run.reason})" if cell.run.reason else status

@@ -11,7 +11,20 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kharness.report.comparison import EXPLANATION, comparison, each_run, incomplete_lines
+from kharness.report.comparison import (
+    EXPLANATION,
+    comparison,
+    each_run,
+    incomplete_lines,
+    quarantined_lines,
+    unexpected,
+)
+from kharness.report.conclusion_files import (
+    conclusion_columns,
+    conclusion_values,
+    conclusions_json,
+    conclusions_markdown,
+)
 from kharness.report.metrics import METRICS
 from kharness.report.summary import REPLICATE_AXIS, Cell, Summary, Variant
 from monitoring.atomic_file import write_atomically
@@ -41,24 +54,30 @@ def as_json(summary: Summary) -> dict[str, object]:
         "replicate_axis": REPLICATE_AXIS if REPLICATE_AXIS in summary.axes else None,
         "num_runs": {status: statuses.count(status) for status in sorted(set(statuses))},
         "metrics": {metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in METRICS},
-        "variants": [_variant_json(variant) for variant in summary.variants],
+        "variants": [_variant_json(variant, summary) for variant in summary.variants],
+        **conclusions_json(summary.conclusions),
         "runs": [_run_json(cell) for cell in summary.cells],
     }
 
 
 def as_csv(summary: Summary) -> str:
-    """One row a variant: axes, runs planned and complete, then n, mean and deviation of every metric."""
-    axes = summary.variant_axes
+    """One row a variant: axes, runs planned and complete, every metric, then what is concluded.
+
+    Of a metric n, mean, deviation and the interval of the mean.
+    """
+    axes, conclusions = summary.variant_axes, summary.conclusions
     header = ["variant", *axes, "num_planned", "num_complete"]
-    header += [f"{metric.name}_{part}" for metric in METRICS for part in ("n", "mean", "std")]
+    header += [f"{m.name}_{part}" for m in METRICS for part in ("n", "mean", "std", "low", "high")]
+    header += conclusion_columns()
     rows: list[Sequence[object]] = [header]
     for variant in summary.variants:
         row: list[object] = [variant.label, *(variant.values.get(axis) for axis in axes)]
         row += [len(variant.cells), len(variant.complete)]
         for metric in METRICS:
-            found = variant.statistic(metric)
+            found, interval = variant.statistic(metric), conclusions.intervals[variant.label][metric.name]
             row += [found.n, found.mean, found.std]
-        rows.append(row)
+            row += [interval.low, interval.high] if interval else [None, None]
+        rows.append([*row, *conclusion_values(conclusions, variant.label)])
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)
     return text.getvalue()
@@ -72,18 +91,20 @@ def as_markdown(summary: Summary) -> str:
         "## Comparison",
         comparison(summary).markdown(),
         EXPLANATION,
+        *conclusions_markdown(summary.conclusions),
     ]
-    if summary.incomplete:
-        parts.append(f"## Not complete: {len(summary.incomplete)} of {len(summary.cells)}")
-        parts.append("\n".join(f"- {line}; {_log(cell)}" for line, cell in _incomplete(summary)))
+    incomplete = _incomplete(summary)
+    if incomplete:
+        parts.append(f"## Not complete: {len(incomplete)} of {len(summary.cells)}")
+        parts.append("\n".join(f"- {line}; {_log(cell)}" for line, cell in incomplete))
+    known = quarantined_lines(summary)
+    if known:
+        parts.append(f"## Known failures (quarantine): {len(known)}")
+        parts.append("\n".join(f"- {line}" for line in known))
     parts += ["## Runs", each_run(summary).markdown()]
-    unstable = [
-        f"- {cell.name}: {cell.run.nonfinite_records} records hold a value that is not finite"
-        for cell in summary.cells
-        if cell.run.nonfinite_records
-    ]
-    if unstable:
-        parts.append("\n".join(unstable))
+    remarks = _remarks(summary)
+    if remarks:
+        parts.append("\n".join(remarks))
     graphs = sorted((summary.directory / "graphs").glob("*.png"))
     if graphs:
         parts.append("## Graphs")
@@ -107,7 +128,20 @@ def _facts(summary: Summary) -> list[str]:
 
 
 def _incomplete(summary: Summary) -> list[tuple[str, Cell]]:
-    return list(zip(incomplete_lines(summary), summary.incomplete, strict=True))
+    return list(zip(incomplete_lines(summary), unexpected(summary), strict=True))
+
+
+def _remarks(summary: Summary) -> list[str]:
+    """What a table of numbers hides."""
+    remarks = []
+    for cell in summary.cells:
+        run = cell.run
+        if run.unstable:
+            causes = [attempt.reason or attempt.cause or "failed" for attempt in run.failed_attempts]
+            remarks.append(f"- {cell.name}: unstable, complete only in a later attempt ({'; '.join(causes)})")
+        if run.nonfinite_records:
+            remarks.append(f"- {cell.name}: {run.nonfinite_records} records hold a value that is not finite")
+    return remarks
 
 
 def _log(cell: Cell) -> str:
@@ -118,16 +152,23 @@ def _log(cell: Cell) -> str:
     return f"[output]({link})"
 
 
-def _variant_json(variant: Variant) -> dict[str, object]:
+def _variant_json(variant: Variant, summary: Summary) -> dict[str, object]:
+    intervals = summary.conclusions.intervals[variant.label]
     return {
         "label": variant.label,
         "values": variant.values,
         "num_planned": len(variant.cells),
         "num_complete": len(variant.complete),
         "metrics": {
-            metric.name: {"n": found.n, "mean": found.mean, "std": found.std}
+            metric.name: {
+                "n": found.n,
+                "mean": found.mean,
+                "std": found.std,
+                "low": interval.low if interval else None,
+                "high": interval.high if interval else None,
+            }
             for metric in METRICS
-            for found in [variant.statistic(metric)]
+            for found, interval in [(variant.statistic(metric), intervals[metric.name])]
         },
         "runs": [cell.name for cell in variant.cells],
     }
@@ -140,7 +181,10 @@ def _run_json(cell: Cell) -> dict[str, object]:
         "values": cell.values,
         "status": run.status,
         "reason": run.reason or None,
+        "cause": run.cause,
         "attempts": run.attempts,
+        "unstable": run.unstable,
+        "known_failure": cell.known_failure or None,
         "last_step": run.last_step,
         "num_steps": run.num_steps,
         "nonfinite_records": run.nonfinite_records,

@@ -1,0 +1,189 @@
+"""Conclusions as the summary's files hold them: JSON, columns of the CSV, sections of the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kharness.report.budgets import Budget
+from kharness.report.conclusion_tables import costs_table, profiles_table, times_table, unmeasured_costs
+from kharness.report.conclusions import Conclusions
+from kharness.report.judgement import Comparison
+from kharness.report.pareto import Front
+from kharness.report.profiles import R_MAX, Profile, WorkloadTimes
+from kharness.report.sentences import comparison_sentence, explanation
+
+_COLUMNS = (
+    *("compared_with", "verdict", "difference", "difference_low", "difference_high"),
+    *("effect_size", "p", "p_holm", "more_seeds", "target_step", "target_seconds", "fronts"),
+)
+
+
+def conclusions_json(conclusions: Conclusions) -> dict[str, object]:
+    """Differences are variant minus baseline, in the metric's unit; a time that was never reached is null."""
+    return {
+        "confidence": conclusions.settings.confidence,
+        "decisive_metric": conclusions.metric.name,
+        "decisive_metric_note": conclusions.metric_note or None,
+        "baseline": conclusions.baseline or None,
+        "comparisons": [_comparison_json(comparison) for comparison in conclusions.comparisons],
+        "not_compared": list(conclusions.notes),
+        "time_to_target": [_times_json(times) for times in conclusions.times],
+        "performance_profiles": [_profile_json(profile) for profile in conclusions.profiles],
+        "pareto": [_front_json(front) for front in conclusions.fronts],
+    }
+
+
+def conclusion_columns() -> Sequence[str]:
+    return _COLUMNS
+
+
+def conclusion_values(conclusions: Conclusions, variant: str) -> Sequence[object]:
+    """Of one variant, in the order of the columns; the baseline has no comparison."""
+    row: list[object] = [None] * 9
+    for comparison in conclusions.comparisons:
+        if comparison.variant == variant:
+            low, high = _bounds(comparison)
+            row = [comparison.baseline, str(comparison.verdict), comparison.difference, low, high]
+            row += [comparison.effect, comparison.p, comparison.p_holm, comparison.more_seeds]
+    times = [of for workload in conclusions.times for of in workload.variants if of.variant == variant]
+    row += [_finite(times[0].median_step), _finite(times[0].median_seconds)] if times else [None, None]
+    return [*row, " ".join(front.cost for front in conclusions.fronts if variant in front.members) or None]
+
+
+def conclusions_markdown(conclusions: Conclusions) -> Sequence[str]:
+    """Who is better, how soon each gets to the target, and what it costs."""
+    parts = []
+    if conclusions.comparisons or conclusions.notes:
+        parts.append("## Who is better?")
+        if conclusions.comparisons:
+            parts.append(explanation(conclusions))
+        if conclusions.metric_note:
+            parts.append(f"Note: {conclusions.metric_note}.")
+        lines = [comparison_sentence(comparison) for comparison in conclusions.comparisons]
+        parts.append("\n".join(f"- {line}" for line in [*lines, *(f"{n}." for n in conclusions.notes)]))
+    if not any(len(times.variants) > 1 for times in conclusions.times):
+        return parts
+    parts.append("## Time to target")
+    for times in conclusions.times:
+        parts += [_times_caption(times), times_table(times).markdown()]
+    if conclusions.profiles:
+        parts += [_profiles_caption(conclusions), profiles_table(conclusions).markdown()]
+    return [*parts, "## Quality and cost", *_costs_markdown(conclusions)]
+
+
+def _times_caption(times: WorkloadTimes) -> str:
+    return (
+        f"{times.workload}: the first validation with {times.target} (target: {times.target.chosen_by}); "
+        "medians over seeds. A run that ended without it, diverged, or ran out of memory or time counts as "
+        "infinite; one that was stopped or killed from outside does not count."
+    )
+
+
+def _profiles_caption(conclusions: Conclusions) -> str:
+    count = len(conclusions.times)
+    meaning = (
+        "with one workload it says no more than the ratio"
+        if count == 1
+        else f"over {count} workloads, 1 for the fastest on each"
+    )
+    return (
+        f"Score: the area under the performance profile up to {R_MAX:g} times the fastest, as AlgoPerf has "
+        f"it; {meaning}."
+    )
+
+
+def _costs_markdown(conclusions: Conclusions) -> Sequence[str]:
+    parts = []
+    for times in conclusions.times:
+        fronts = [front for front in conclusions.fronts if front.workload == times.workload]
+        parts += [f"{times.workload}:"] if len(conclusions.times) > 1 else []
+        parts.append(costs_table(fronts).markdown())
+        missing = unmeasured_costs(fronts)
+        if missing:
+            parts.append(f"Not measured: {', '.join(missing)}.")
+    parts.append(
+        "On a front (Pareto) is what no other variant beats in quality and that cost together. Means decide "
+        "here, whatever their spread."
+    )
+    return parts
+
+
+def _comparison_json(comparison: Comparison) -> dict[str, object]:
+    low, high = _bounds(comparison)
+    return {
+        "variant": comparison.variant,
+        "baseline": comparison.baseline,
+        "metric": comparison.metric.name,
+        "verdict": str(comparison.verdict),
+        "reason": comparison.reason or None,
+        "method": comparison.method or None,
+        "seeds": list(comparison.seeds),
+        "left_out": list(comparison.left_out),
+        "num_values": list(comparison.counts),
+        "difference": comparison.difference,
+        "low": low,
+        "high": high,
+        "level": comparison.interval.level if comparison.interval else None,
+        "effect_size": comparison.effect,
+        "p": comparison.p,
+        "p_holm": comparison.p_holm,
+        "more_seeds": comparison.more_seeds,
+        "budgets": [_budget_json(budget) for budget in comparison.budgets],
+        "failures": list(comparison.failures),
+    }
+
+
+def _budget_json(budget: Budget) -> dict[str, object]:
+    return {
+        "steps": list(budget.steps),
+        "samples": list(budget.samples),
+        "tokens": list(budget.tokens),
+        "training_seconds": budget.seconds,
+    }
+
+
+def _times_json(times: WorkloadTimes) -> dict[str, object]:
+    return {
+        "workload": times.workload,
+        "target": str(times.target),
+        "chosen_by": times.target.chosen_by,
+        "variants": [
+            {
+                "variant": variant.variant,
+                "median_step": _finite(variant.median_step),
+                "median_seconds": _finite(variant.median_seconds),
+                "runs": [
+                    {"run": run.run, "reached": run.reached, "step": run.step, "seconds": run.seconds}
+                    for run in variant.runs
+                ],
+            }
+            for variant in times.variants
+        ],
+    }
+
+
+def _profile_json(profile: Profile) -> dict[str, object]:
+    """The profile itself follows from the ratios."""
+    ratios = {workload: _finite(ratio) for workload, ratio in profile.ratios.items()}
+    return {"variant": profile.variant, "score": profile.score, "ratios": ratios}
+
+
+def _front_json(front: Front) -> dict[str, object]:
+    return {
+        "workload": front.workload,
+        "quality": front.quality,
+        "cost": front.cost,
+        "members": list(front.members),
+        "dominated": dict(front.dominated),
+        "unmeasured": list(front.unmeasured),
+    }
+
+
+def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
+    interval = comparison.interval
+    return (interval.low, interval.high) if interval else (None, None)
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
