@@ -85,6 +85,10 @@ summary: $(setup)		## write the summary again from run directories: RUN=dir (def
 graphs: $(setup)		## draw the graphs again from run directories: RUN=dir (default: the newest)
 	@$(python) scripts/graphs.py
 
+.PHONY: compare
+compare: $(setup)		## say which of two runs, matrices or variants is better: A=dir B=dir[:SYMBOL=value …]
+	@$(python) scripts/compare.py
+
 .PHONY: data
 data: $(setup)			## fetch and verify the full datasets into DATA_DIR
 	@$(python) scripts/data.py

@@ -1,4 +1,8 @@
-"""Write summary.{json,csv,md} again from run directories: summary.py [RUN=dir]; default: the newest."""
+"""Write summary.{json,csv,md} again from run directories: summary.py [RUN=dir] [BASELINE=…] [NAME=value…].
+
+Without RUN= the newest. CONFIG_REPORT_METRIC=…, CONFIG_REPORT_CONFIDENCE=… and CONFIG_REPORT_TARGET=… judge
+anew by other options than those the matrix was begun with.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +12,23 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.report.report import asked_directory, report_lines, shown
+from kharness.report.report import asked_directory, report_lines, shown, told_regressions
 from kharness.report.summary import collect
 from kharness.report.writers import write_summary
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def main(argv: Sequence[str]) -> None:
+def main(argv: Sequence[str]) -> int:
+    """0; with FAIL_ON_REGRESSION=y 3 if a variant is worse than its BASELINE=, 2 if nobody can tell."""
     variables = make_variables.given(argv, os.environ)
-    summary = collect(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
+    directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    summary = collect(directory, variables)
     paths = write_summary(summary)
+    told, code = told_regressions(summary, variables)
     print(f"{summary.title}:")
-    print("\n".join([*report_lines(summary), *(shown(path) for path in paths)]))
+    print("\n".join([*report_lines(summary), *told, *(shown(path) for path in paths)]))
+    return code
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ SHORT = {
 """Short names of symbols, taken without CONFIG_."""
 
 TARGET_VARIABLES = (
-    *("A", "B", "CELL", "DEFCONFIG", "FAIL_ON_REGRESSION", "FILTER", "FRAGMENTS"),
-    *("O", "RANGE_CONFIG", "RUN", "SYMBOL", "TARGET"),
+    *("A", "B", "CELL", "DEFCONFIG", "FAIL_ON_REGRESSION", "FILTER", "FOLLOW", "FRAGMENTS"),
+    *("O", "RANGE_CONFIG", "RUN", "SYMBOL", "TARGET", "TOLERANCE"),
 )
 
 

@@ -53,6 +53,14 @@ def baseline_of(summary: Summary) -> Baseline:
     return _elsewhere(summary, select(collect(directory), given, asked), asked)
 
 
+def open_place(text: str, given: Mapping[str, str] | None = None) -> Summary:
+    """A run, a matrix, or `dir:SYMBOL=value …` for those variants of it; ReportError if there is none."""
+    place, assignments = split_place(text)
+    if place is None:
+        return collect(Path(text).expanduser(), given)  # which says what is wrong with it
+    return select(collect(place, given), assignments, text)
+
+
 def split_place(text: str) -> tuple[Path | None, str]:
     """`dir:SYMBOL=value` as directory and assignments; without a directory the text is assignments alone."""
     place, colon, given = text.rpartition(":")
@@ -63,12 +71,20 @@ def split_place(text: str) -> tuple[Path | None, str]:
 
 
 def select(summary: Summary, given: str, asked: str) -> Summary:
-    """Only the variants that have the given axis values; ReportError if there is none."""
+    """Only the variants that have the given axis values, as if there were no such axes.
+
+    ReportError if there is none.
+    """
     values = _values(summary, given, asked) if given else {}
     chosen = [variant for variant in summary.variants if _has(variant, values)]
     if not chosen:
         raise ReportError(f"{asked}: no variant has these values", hint=_variants_hint(summary))
-    return replace(summary, variants=chosen, cells=[cell for v in chosen for cell in v.cells])
+    cells = [cell for variant in chosen for cell in variant.cells]
+    rest = [
+        replace(variant, values={s: value for s, value in variant.values.items() if s not in values})
+        for variant in chosen
+    ]
+    return replace(summary, variants=rest, cells=cells)
 
 
 def matching(variant: Variant, candidates: Sequence[Variant]) -> Variant | None:

@@ -10,6 +10,7 @@ from kharness.config.generate import CONFIG_PY, read_values
 from kharness.report.comparison import comparison, each_run, incomplete_lines, quarantined_lines
 from kharness.report.errors import ReportError
 from kharness.report.graphs import draw_all
+from kharness.report.regression import fails_on_regression, regressions, tolerance_of
 from kharness.report.sentences import comparison_lines
 from kharness.report.summary import Summary, collect
 from kharness.report.writers import write_summary
@@ -26,11 +27,34 @@ def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Sum
     return summary
 
 
-def told_report(directory: Path) -> tuple[list[str], int]:
-    """Write the whole report; what to print of it, and an exit code."""
-    summary = write_report(directory)
+def told_report(directory: Path, given: Mapping[str, str] | None = None) -> tuple[list[str], int]:
+    """Write the whole report; what to print of it, and an exit code.
+
+    With FAIL_ON_REGRESSION=y among the `given` make variables that is 3 if a variant is worse than its
+    baseline and 2 if nobody can tell; else it is 0.
+    """
+    summary = write_report(directory, given)
     files = f"summary: {shown(directory / 'summary.md')}  graphs: {shown(directory / 'graphs')}/"
-    return [*report_lines(summary), files], 0
+    verdict, code = told_regressions(summary, given or {})
+    return [*report_lines(summary), *verdict, files], code
+
+
+def told_regressions(summary: Summary, given: Mapping[str, str]) -> tuple[list[str], int]:
+    """What FAIL_ON_REGRESSION=y has to say about a matrix and its baseline, and its exit code."""
+    if not fails_on_regression(given):
+        return [], 0
+    try:
+        worse = regressions(summary.conclusions.comparisons, tolerance_of(given))
+    except ReportError as error:
+        return [f"error: {error}", f"hint: {error.hint}"], error.exit_code
+    return ([f"regression: {line}" for line in worse], 3) if worse else (["no regression shown"], 0)
+
+
+def check_judging(directory: Path, given: Mapping[str, str]) -> None:
+    """ReportError, before anything runs, for a baseline, metric or target that the report could not use."""
+    fails_on_regression(given)
+    tolerance_of(given)
+    _ = collect(directory, given).conclusions
 
 
 def report_lines(summary: Summary) -> list[str]:

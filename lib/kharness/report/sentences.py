@@ -34,7 +34,7 @@ def comparison_line(comparison: Comparison, width: int = 0) -> str:
     parts = [comparison.variant.ljust(width)]
     if comparison.difference is not None:
         parts.append(difference_words(comparison))
-    parts.append(_short_verdict(comparison))
+    parts.append(verdict_words(comparison))
     missing = len(comparison.failures)
     if missing:
         parts.append(f"[{missing} run{'s' * (missing > 1)} not counted]")
@@ -131,7 +131,8 @@ def _counts(budget: Budget) -> tuple[object, ...]:
     return budget.steps, budget.samples, budget.tokens
 
 
-def _short_verdict(comparison: Comparison) -> str:
+def verdict_words(comparison: Comparison) -> str:
+    """The verdict with its reason, or with the p that it rests on."""
     if comparison.verdict in (Verdict.BETTER, Verdict.WORSE) and comparison.p_holm is not None:
         return f"{comparison.verdict}, p {_p(comparison.p_holm)}"
     return f"{comparison.verdict}: {comparison.reason}" if comparison.reason else str(comparison.verdict)

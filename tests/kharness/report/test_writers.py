@@ -41,8 +41,8 @@ better?*
 
 Compared with sgd in test accuracy, run by run of the same seed. All intervals hold at once with 95 % \
 (Bonferroni); *better* and *worse* are written only where the interval leaves out zero and both sides had \
-the same budget of steps, samples and tokens. *No difference shown* does not mean equal: it says how many more \
-seeds would see a difference of the size found in 80 % of all cases.
+the same budget of steps, samples and tokens. *No difference shown* does not mean equal: it says how many \
+more seeds would see a difference of the size found in 80 % of all cases.
 
 - **adam** and sgd: undecided in test accuracy (one common seed: chance cannot be told from a difference). \
 Difference +25.00 points. Both had 4 steps; training took 4.0 s against 4.0 s. Without a partner of the same \
@@ -51,8 +51,8 @@ seed, left out: optimizer-sgd_seed-2. Not counted: optimizer-adam_seed-2: failed
 ## Time to target
 
 lenet5: the first validation with val_accuracy>=0.25 (target: the worst variant's median best validation, \
-after the fact); medians over seeds. A run that ended without it, diverged, or ran out of memory or time counts as \
-infinite; one that was stopped or killed from outside does not count.
+after the fact); medians over seeds. A run that ended without it, diverged, or ran out of memory or time counts \
+as infinite; one that was stopped or killed from outside does not count.
 
 | variant | reached | median step | median training (s) |
 | :--- | ---: | ---: | ---: |

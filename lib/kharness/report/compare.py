@@ -1,0 +1,150 @@
+"""`make compare`: B against A, each a run, a matrix or a variant of one, in quality, time and memory.
+
+With `--fail-on-regression` the answer is an exit code for CI: 3 if B is worse, 0 if that is not shown, 2 if
+the runs cannot tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kharness.report.baseline import matching, open_place
+from kharness.report.budgets import budget_of, budget_words
+from kharness.report.comparison import Table, statistic_words
+from kharness.report.conclusions import decisive_metric
+from kharness.report.config_difference import differences
+from kharness.report.errors import ReportError
+from kharness.report.judgement import Comparison, judge
+from kharness.report.metrics import Metric, metric_named
+from kharness.report.sentences import difference_words, verdict_words
+from kharness.report.summary import Summary, Variant
+
+# With more pairs than this only the decisive metric is shown.
+_MOST_PAIRS = 8
+# Differences of configuration that are printed.
+_MOST_DIFFERENCES = 12
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Every variant of B with its namesake of A."""
+
+    a: Summary
+    b: Summary
+    pairs: Sequence[tuple[Variant, Variant]]
+    """(B's, A's)"""
+    unmatched: Sequence[str]
+    """Variants of one side that the other lacks, in words."""
+    metric: Metric
+    """That decides."""
+    note: str
+    """Why it is not the one that was asked for."""
+    results: Mapping[str, Sequence[Comparison]]
+    """Metric to the comparisons of the pairs, the decisive one first; each metric is a family of its own."""
+
+    @property
+    def decisive(self) -> Sequence[Comparison]:
+        return self.results[self.metric.name]
+
+
+def compare(a: str, b: str, given: Mapping[str, str] | None = None) -> Compared:
+    """Compare two places; ReportError for one that holds no runs, and where no variant meets another.
+
+    Judged by B's REPORT_… options, and those `given` on the command line.
+    """
+    first, second = open_place(a, given), open_place(b, given)
+    pairs, unmatched = _pairs(first, second)
+    if not pairs:
+        raise ReportError(
+            f"no variant of {b} has the axis values of one of {a}",
+            hint=f"choose one of each: A={a}:SYMBOL=value B={b}:SYMBOL=value",
+        )
+    metric, note = decisive_metric(second)
+    results = {
+        metric.name: judge(pairs, metric, second.settings.confidence)
+        for metric in _metrics(metric, first, second)
+    }
+    return Compared(first, second, pairs, unmatched, metric, note, results)
+
+
+def compare_lines(compared: Compared) -> list[str]:
+    """Table, budgets and what was configured differently, for a terminal."""
+    several = len(compared.pairs) > 1
+    lines = [f"A: {compared.a.directory}", f"B: {compared.b.directory}", "", _table(compared).plain(), ""]
+    lines.append(
+        f"{compared.b.settings.confidence * 100:g} % intervals of B - A"
+        + (f", which hold at once for all {len(compared.pairs)} variants" if several else "")
+    )
+    if compared.note:
+        lines.append(compared.note)
+    for ours, theirs in compared.pairs[:_MOST_PAIRS]:
+        a, b = (budget_words(budget_of([c.run for c in side.complete])) for side in (theirs, ours))
+        lines.append(f"budget{f' of {ours.label}' if several else ''}: A {a}; B {b}")
+    failures = dict.fromkeys(line for comparison in compared.decisive for line in comparison.failures)
+    lines += [f"not counted: {line}" for line in failures]
+    lines += compared.unmatched
+    return [*lines, *_configuration_lines(compared)]
+
+
+def _pairs(a: Summary, b: Summary) -> tuple[Sequence[tuple[Variant, Variant]], Sequence[str]]:
+    """B's variants with A's, labelled A and B where the labels alone do not tell them apart."""
+    found, unmatched, met = [], [], set()
+    for variant in b.variants:
+        partner = matching(variant, a.variants)
+        if partner is None:
+            unmatched.append(f"only B has {variant.label}")
+            continue
+        met.add(partner.label)
+        same = partner.label == variant.label
+        found.append(
+            (
+                replace(variant, label=f"{variant.label} (B)" if same else variant.label),
+                replace(partner, label=f"{partner.label} (A)" if same else partner.label),
+            )
+        )
+    return found, [*unmatched, *(f"only A has {v.label}" for v in a.variants if v.label not in met)]
+
+
+def _metrics(decisive: Metric, a: Summary, b: Summary) -> Sequence[Metric]:
+    """The decisive one, the loss of the same set, time and memory, as far as both sides have them."""
+    split = decisive.name.removeprefix("best_").partition("_")[0]
+    names = [f"{split}_loss", "training_seconds", "sec_per_step", "peak_gpu_memory", "peak_cpu_memory"]
+    names += ["energy_joules", "cost"]
+    others = [metric_named(name) for name in names if name != decisive.name]
+    return [decisive, *(metric for metric in others if _has(a, metric) and _has(b, metric))]
+
+
+def _has(summary: Summary, metric: Metric) -> bool:
+    return any(cell.run.complete and cell.number(metric) is not None for cell in summary.cells)
+
+
+def _table(compared: Compared) -> Table:
+    several = len(compared.pairs) > 1
+    shown = list(compared.results) if len(compared.pairs) <= _MOST_PAIRS else [compared.metric.name]
+    rows = []
+    for i, (ours, theirs) in enumerate(compared.pairs):
+        for name in shown:
+            metric, comparison = metric_named(name), compared.results[name][i]
+            row = [ours.label] if several else []
+            row += [metric.label, statistic_words(theirs, metric), statistic_words(ours, metric)]
+            row.append("-" if comparison.difference is None else difference_words(comparison))
+            rows.append([*row, verdict_words(comparison)])
+    header = [*(["variant"] if several else []), "metric", "A", "B", "B - A", "verdict on B"]
+    return Table(header, rows, text_columns=len(header))
+
+
+def _configuration_lines(compared: Compared) -> list[str]:
+    """Once where all pairs differ in the same way, else a line a pair."""
+    found = {ours.label: differences(theirs, ours) for ours, theirs in compared.pairs[:_MOST_PAIRS]}
+    texts = {label: _list(lines) for label, lines in found.items()}
+    if len(set(texts.values())) == 1:
+        return [f"configuration: {next(iter(texts.values()))}"]
+    return [f"configuration of {label}: {text}" for label, text in texts.items()]
+
+
+def _list(lines: Sequence[str]) -> str:
+    if not lines:
+        return "the same"
+    more = len(lines) - _MOST_DIFFERENCES
+    return ", ".join([*lines[:_MOST_DIFFERENCES], *([f"and {more} more"] if more > 0 else [])])

@@ -1,0 +1,38 @@
+"""Compare two runs, matrices or variants: compare.py A=dir B=dir [--fail-on-regression] [NAME=value…]."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+
+from kharness.config import make_variables
+from kharness.config.errors import run_command
+from kharness.report.compare import compare, compare_lines
+from kharness.report.errors import ReportError
+from kharness.report.regression import fails_on_regression, regressions, tolerance_of
+
+EXAMPLE = "make compare A=results/old B=results/new, or A=results/latest:OPTIMIZER=sgd"
+
+
+def main(argv: Sequence[str]) -> int:
+    """0, or 3 with --fail-on-regression (FAIL_ON_REGRESSION=y) when B is worse than A."""
+    parser = argparse.ArgumentParser(prog="compare.py", description=__doc__)
+    parser.add_argument("--fail-on-regression", action="store_true", help="exit 3 if B is worse than A")
+    parser.add_argument("assignments", nargs="*", metavar="NAME=value", help="as for make")
+    arguments = parser.parse_args(argv)
+    variables = make_variables.given(arguments.assignments, os.environ)
+    if not variables.get("A") or not variables.get("B"):
+        raise ReportError("compare needs two places, A= and B=", hint=EXAMPLE)
+    tolerance = tolerance_of(variables)
+    compared = compare(variables["A"], variables["B"], variables)
+    print("\n".join(compare_lines(compared)))
+    if not (arguments.fail_on_regression or fails_on_regression(variables)):
+        return 0
+    worse = regressions(compared.decisive, tolerance)
+    print("\n".join([f"regression: {line}" for line in worse] or ["no regression shown"]))
+    return 3 if worse else 0
+
+
+if __name__ == "__main__":
+    run_command(main)
