@@ -21,8 +21,8 @@ class Alerts:
         self._journal = Journal(directory / ALERTS)
         self._lock = threading.Lock()
 
-    def add(self, rule: str, severity: Severity, message: str) -> None:
-        """Record one alert: the rule that found it, and a sentence for a person."""
+    def add(self, rule: str, severity: Severity, message: str, **fields: object) -> None:
+        """Record one alert: the rule that found it, a sentence for a person, and what else it holds."""
         with self._lock:
             self._journal.append(
                 {
@@ -33,6 +33,7 @@ class Alerts:
                     "rule": rule,
                     "severity": severity,
                     "message": message.encode("utf-8", "replace").decode(),
+                    **fields,
                 }
             )
 

@@ -1,0 +1,33 @@
+"""The end of a growing file of records: each look yields what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from monitoring.records import Record, read_records
+
+
+class RecordTail:
+    """Yields each whole record of a file once; a file that was replaced or cut is read from its start."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = self._size = 0
+        self._inode = 0
+
+    def new(self) -> Iterator[Record]:
+        """The records since the last call, none if there is no file; a caller may stop in between."""
+        try:
+            status = self._path.stat()
+        except FileNotFoundError:
+            return
+        if status.st_ino != self._inode or status.st_size < self._offset:
+            self._inode, self._offset = status.st_ino, 0
+        elif status.st_size == self._size:
+            return  # as it was when it was read to its end
+        self._size = -1
+        for record, offset in read_records(self._path, self._offset):
+            self._offset = offset
+            yield record
+        self._size = status.st_size

@@ -1,0 +1,23 @@
+"""What the rules about single GPUs share: their samples, and their names in alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from monitoring.records import Record
+
+
+def gpus(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each GPU of a gpu record that answered, with its subject in alerts: its UUID, else its index."""
+    samples = record.get("multi_gpu_data")
+    if record.get("event") != "gpu" or not isinstance(samples, list):
+        return
+    for sample in samples:
+        if sample.get("state") == "ok":
+            yield sample.get("uuid") or str(sample.get("index")), sample
+
+
+def gpu_name(sample: dict[str, Any]) -> str:
+    """`GPU 3`."""
+    return f"GPU {sample.get('index')}"

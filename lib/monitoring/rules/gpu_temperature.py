@@ -1,0 +1,37 @@
+"""A GPU is hot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from monitoring.alerts import Severity
+from monitoring.records import Record
+from monitoring.rules import Finding, number
+from monitoring.rules._gpus import gpu_name, gpus
+
+
+@dataclass(frozen=True)
+class Options:
+    """When a GPU is hot."""
+
+    limit: float = 80.0
+    """Degrees Celsius that it may have."""
+    seconds: float = 30.0
+
+
+class Rule:
+    """Warns of each GPU whose core has been hotter than the limit for some time."""
+
+    severity: Severity = "warning"
+
+    def __init__(self, options: Options) -> None:
+        self.hold = options.seconds
+        self._limit = options.limit
+
+    def update(self, record: Record) -> Sequence[Finding]:
+        return [
+            Finding(value > self._limit, f"{gpu_name(sample)} is hotter than {self._limit:g} °C", name, value)
+            for name, sample in gpus(record)
+            if (value := number(sample, "temperature_celsius")) is not None
+        ]

@@ -1,0 +1,40 @@
+"""A GPU has little to do while its run trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from monitoring.alerts import Severity
+from monitoring.records import Record
+from monitoring.rules import Finding, number
+from monitoring.rules._gpus import gpu_name, gpus
+
+
+@dataclass(frozen=True)
+class Options:
+    """When a GPU has little to do."""
+
+    limit: float = 20.0
+    """Percent of the time in which a kernel should run at the least."""
+    seconds: float = 300.0
+    """Long enough for a start, a validation and a checkpoint."""
+
+
+class Rule:
+    """Warns of each GPU that has been below the limit for some time; only running trainings are sampled."""
+
+    severity: Severity = "warning"
+
+    def __init__(self, options: Options) -> None:
+        self.hold = options.seconds
+        self._limit = options.limit
+
+    def update(self, record: Record) -> Sequence[Finding]:
+        return [
+            Finding(
+                value < self._limit, f"{gpu_name(sample)} is used less than {self._limit:g}%", name, value
+            )
+            for name, sample in gpus(record)
+            if (value := number(sample, "utilization_percent")) is not None
+        ]

@@ -1,0 +1,32 @@
+"""A measured value is no finite number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from monitoring.alerts import Severity
+from monitoring.records import Record
+from monitoring.rules import Finding
+
+
+@dataclass(frozen=True)
+class Options:
+    """It has none."""
+
+
+class Rule:
+    """Warns of each field that is NaN or infinite, until it is a number again."""
+
+    severity: Severity = "error"
+    hold = 0.0
+
+    def __init__(self, options: Options) -> None:
+        self._lost: set[str] = set()
+
+    def update(self, record: Record) -> Sequence[Finding]:
+        marked = record.get("nonfinite")
+        now = {str(name) for name in marked} if isinstance(marked, list) else set()
+        back = {name for name in self._lost - now if record.get(name) is not None}
+        self._lost = (self._lost | now) - back
+        return [Finding(name in now, f"{name} is not a finite number", name) for name in sorted(now | back)]

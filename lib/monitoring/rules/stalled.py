@@ -1,0 +1,45 @@
+"""The training does not get on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from monitoring.alerts import Severity
+from monitoring.records import Record
+from monitoring.rules import Finding, number
+
+
+@dataclass(frozen=True)
+class Options:
+    """When a training hangs."""
+
+    seconds: float = 300.0
+    """Without any record while it should train; more than its longest step, validation and checkpoint."""
+
+
+class Rule:
+    """Warns when a running training has recorded nothing for too long, until it records something."""
+
+    severity: Severity = "error"
+    hold = 0.0
+
+    def __init__(self, options: Options) -> None:
+        self._seconds = options.seconds
+        self._message = f"no step for {options.seconds:g} s"
+        self._last: float | None = None
+        self._waiting = False
+
+    def update(self, record: Record) -> Sequence[Finding]:
+        if record.get("event") == "gpu":
+            return ()
+        before, self._last = self._last, number(record, "time")
+        self._waiting = record.get("event") != "end"
+        if before is None or self._last is None:
+            return ()
+        return [Finding(False, self._message, value=self._last - before)]
+
+    def tick(self, now: float) -> Sequence[Finding]:
+        if not self._waiting or self._last is None or now - self._last <= self._seconds:
+            return ()
+        return [Finding(True, self._message, value=now - self._last)]
