@@ -40,6 +40,19 @@ def test_every_tracker_has_a_module_and_an_enable_entry(root: Path) -> None:
     assert modules(folder) == options(folder / "Kconfig", "ENABLE_")
 
 
+def test_every_exporter_has_a_module_and_an_entry(root: Path) -> None:
+    """metrics.csv is always written, so it has no entry."""
+    folder = root / "lib/monitoring/exporters"
+    text = (folder / "Kconfig").read_text()
+    entries = {name.lower() for name in re.findall(r'^config (\w+)_EXPORTER\n\tbool "', text, flags=re.M)}
+    assert modules(folder) == entries | {"csv"}
+
+
+def test_every_alert_rule_has_a_module_and_an_entry(root: Path) -> None:
+    folder = root / "lib/monitoring/rules"
+    assert modules(folder) == options(folder / "Kconfig", "ALERT_")
+
+
 def test_every_launcher_has_a_module_and_a_choice_entry(root: Path) -> None:
     folder = root / "lib/kharness/matrix"
     assert modules(folder / "launchers") == members(folder / "Kconfig", "LAUNCHER_")
@@ -59,6 +72,8 @@ def test_every_model_has_a_folder_with_its_files_and_a_choice_entry(root: Path) 
     [
         ("lib/kharness/training/optimizers", ("Options", "build")),
         ("lib/kharness/training/pruning", ("Options", "score")),
+        ("lib/monitoring/exporters", ("Options", "open_follower")),
+        ("lib/monitoring/rules", ("Options", "Rule")),
         ("lib/monitoring/trackers", ("Options", "open_follower")),
         ("lib/kharness/report/graphs", ("numbers", "draw")),
         ("lib/kharness/matrix/launchers", ("Options", "open_launcher")),

@@ -17,6 +17,8 @@ STANDARD = frozenset(sys.stdlib_module_names)
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring": frozenset({"orjson", "psutil"}),
     "monitoring.device_scalars": frozenset({"torch"}),
+    "monitoring.exporters._families": frozenset({"prometheus_client"}),
+    "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),
     "monitoring.trackers.tensorboard": frozenset({"tensorboard"}),
     "monitoring.trackers.trackio": frozenset({"trackio"}),
     "monitoring.trackers.wandb": frozenset({"wandb"}),
@@ -25,6 +27,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.config.tree": frozenset({"kconfiglib"}),
     "kharness.training": frozenset({"torch", "numpy", "kharness.config", "monitoring"}),
     "kharness.matrix": frozenset({"kharness.config", "monitoring"}),
+    "kharness.matrix.table": frozenset({"rich"}),
     "kharness.report": frozenset({"kharness.config", "monitoring", "numpy"}),
     "kharness.report.statistics": frozenset({"scipy"}),
     "kharness.report.graphs": frozenset({"kharness.config", "monitoring", "numpy", "matplotlib"}),
@@ -89,7 +92,9 @@ def test_imports_stay_within_the_layer(module: str, path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("package", ["torch", "trackio", "wandb", "tensorboard", "matplotlib", "scipy"])
+@pytest.mark.parametrize(
+    "package", ["torch", "prometheus_client", "trackio", "wandb", "tensorboard", "matplotlib", "scipy"]
+)
 def test_outside_packages_are_imported_inside_functions(package: str) -> None:
     """A module that wraps an optional or slow package must not load it when it is itself imported."""
     free = {"torch": ("kharness.training", *MODELS)}.get(package, ())

@@ -25,9 +25,10 @@ from typing import Any
 from monitoring.alerts import Alerts
 from monitoring.delivery import LAST_TRIES, Delivery, Progress, read_progress, write_progress
 from monitoring.errors import MonitoringError, RunBusyError
-from monitoring.follower import ALWAYS, JOURNAL, RunInfo, follower_options
+from monitoring.follower import ALWAYS, JOURNAL, RunInfo, follower_options, is_live
 from monitoring.process import process_started
 from monitoring.records import last_record
+from monitoring.rule_watch import RuleWatch
 from monitoring.run_json import read_run_json
 
 AGENT_LOCK = ".agent.lock"
@@ -60,9 +61,11 @@ def follow(directory: Path) -> bool:
                 # asked for and not had: said where a reader of the run looks, never passed over
                 alerts.add("gpu_monitor", "warning", NO_SAMPLER)
             deliveries = _deliveries(directory, trackers, alerts)
+            rules = RuleWatch(directory, run["config"], alerts)
             threads = _start(deliveries, attempt=attempt["attempt"], ending=ending, stop=stop)
             while any(thread.is_alive() for thread in threads):
                 _write_progress(directory, deliveries)
+                more = rules.look(time.time(), running=not ending.is_set())
                 if not ending.is_set() and not _is_running(attempt):
                     ending.set()
                     if (last_record(directory / JOURNAL) or {}).get("event") != "end":
@@ -72,7 +75,9 @@ def follow(directory: Path) -> bool:
                         "follower", "error", "a follower hangs; given up, `make sync` delivers the rest"
                     )
                     break
-                _join(threads, LOOK_EVERY)
+                _join(threads, 0.0 if more else LOOK_EVERY)
+            while rules.look(time.time(), running=False):
+                pass
             _write_progress(directory, deliveries)
     return all(delivery.finished for delivery in deliveries)
 
@@ -86,9 +91,10 @@ def catch_up(
     there is no run; a follower's own failure is in its Delivery's `error`.
     """
     run = read_run_json(directory)
-    chosen = run["tracking"]["trackers"] if trackers is None else trackers
-    for name, options in chosen.items():
+    asked = run["tracking"]["trackers"] if trackers is None else trackers
+    for name, options in asked.items():
         follower_options(name, options)
+    chosen = {name: options for name, options in asked.items() if not is_live(name)}
     stop, ending = threading.Event(), threading.Event()
     ending.set()
     with _only_agent(directory, wait=wait, stop=stop), contextlib.closing(Alerts(directory)) as alerts:
@@ -108,7 +114,8 @@ def undelivered(directory: Path) -> dict[str, int]:
     last = (last_record(directory / JOURNAL) or {}).get("seq", 0)
     assert isinstance(last, int)
     progress = read_progress(directory)
-    names = [*ALWAYS, *read_run_json(directory)["tracking"]["trackers"]]
+    trackers = read_run_json(directory)["tracking"]["trackers"]
+    names = [*ALWAYS, *(name for name in trackers if not is_live(name))]
     lacking = {name: last - progress.get(name, Progress()).seq for name in names}
     return {name: count for name, count in lacking.items() if count > 0}
 

@@ -14,7 +14,7 @@ import orjson
 from monitoring.alerts import Alerts
 from monitoring.atomic_file import write_atomically
 from monitoring.errors import MonitoringError
-from monitoring.follower import JOURNAL, Follower, RunInfo, follower_module, follower_options
+from monitoring.follower import JOURNAL, Follower, RunInfo, follower_module, follower_options, is_live
 from monitoring.records import Record, last_record, read_records
 
 FOLLOWERS_JSON = "followers.json"
@@ -195,7 +195,8 @@ class Delivery:
         if last_pass:  # what the user has to mend does not mend itself meanwhile
             self._last_tries -= self._allowed + 1 if isinstance(error, MonitoringError) else 1
         if stop.is_set() or self._last_tries < 0:
-            self._alerts.add("follower", "error", f"{message}; given up, `make sync` delivers the rest")
+            rest = "" if is_live(self.name) else ", `make sync` delivers the rest"
+            self._alerts.add("follower", "error", f"{message}; given up{rest}")
             return False
         delay = min(FIRST_DELAY * 2**self._failures, LONGEST_LAST_DELAY if last_pass else LONGEST_DELAY)
         self._failures += 1

@@ -5,7 +5,9 @@ MonitoringError
     RunBusyError         another process writes or follows this run
     UnknownFollower      no tracker or exporter of that name
     FollowerOptionsError an option that the follower does not have, or a value it refuses
-    MissingPackage       the follower's package is not installed
+    MissingPackage       the package of a follower or of a GPU sampler is not installed
+    SamplerError         a driver is there and its GPUs cannot be sampled
+    PortTakenError       an exporter cannot listen where it was told to
 """
 
 from __future__ import annotations
@@ -44,7 +46,15 @@ class FollowerOptionsError(MonitoringError):
 
 
 class MissingPackage(MonitoringError):
-    """The package that a follower writes with is not installed."""
+    """The package that a follower writes with, or that a sampler reads with, is not installed."""
+
+
+class SamplerError(MonitoringError):
+    """A GPU driver is there, and its GPUs cannot be sampled."""
+
+
+class PortTakenError(MonitoringError):
+    """An exporter cannot listen at the address it was given."""
 
 
 def unwritable(path: Path, error: OSError) -> RunDirectoryError:

@@ -3,7 +3,8 @@
 A follower's module defines `Options` (a frozen dataclass, every field with a default) and
 `open_follower(run: RunInfo, options: Options) -> Follower`. It may define `check(options: Options) -> None`,
 which the trainer calls before step 0: it raises a MonitoringError for what the user can mend (a missing
-package), is quick and imports nothing outside the standard library.
+package), is quick and imports nothing outside the standard library. It may define `LIVE = True`: it shows
+a run while it runs and keeps nothing, so that there is nothing to deliver later.
 """
 
 from __future__ import annotations
@@ -76,6 +77,11 @@ def tracker_names() -> list[str]:
     return _modules_in("trackers")
 
 
+def exporter_names() -> list[str]:
+    """The exporters there are, without those that are always on: the other modules in exporters/."""
+    return [name for name in _modules_in("exporters") if name not in ALWAYS]
+
+
 def follower_names() -> list[str]:
     """Every follower there is: trackers and exporters."""
     return sorted(_modules_in("trackers") + _modules_in("exporters"))
@@ -89,6 +95,14 @@ def follower_module(name: str) -> ModuleType:
     raise UnknownFollower(
         f"{name!r} is not a known tracker", hint="known trackers: " + ", ".join(tracker_names())
     )
+
+
+def is_live(name: str) -> bool:
+    """Whether the follower `name` keeps nothing of a run; False for one that is not known here."""
+    try:
+        return bool(getattr(follower_module(name), "LIVE", False))
+    except UnknownFollower:
+        return False
 
 
 def follower_options(name: str, values: Mapping[str, object]) -> Any:

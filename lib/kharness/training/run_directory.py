@@ -11,7 +11,7 @@ from kharness.config.options import Options
 from kharness.config.project_name import run_name
 from kharness.training.errors import TrainingError
 from monitoring import Run
-from monitoring.follower import configured_options, tracker_names
+from monitoring.follower import configured_options, exporter_names, tracker_names
 
 # What the matrix runner writes beside the directories of its cells.
 _MATRIX_JSON = "matrix.json"
@@ -34,15 +34,19 @@ def open_run(options: Options, directory: Path | None, *, root: Path, identity: 
         project=options.TRACKER_PROJECT,
         group=directory.absolute().parent.name if in_matrix else None,
         config=options.values,
-        trackers=enabled_trackers(options.values),
+        trackers=enabled_followers(options.values),
         identity=identity,
         gpu_monitor=options.GPU_MONITOR,
     )
 
 
-def enabled_trackers(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """The trackers that ENABLE_NAME turns on; each takes its options from the symbols NAME_OPTION."""
+def enabled_followers(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
+    """The trackers that ENABLE_NAME turns on and the exporters of NAME_EXPORTER.
+
+    Each takes its options from the symbols NAME_OPTION.
+    """
     enabled = [name for name in tracker_names() if values.get(f"ENABLE_{name.upper()}")]
+    enabled += [name for name in exporter_names() if values.get(f"{name.upper()}_EXPORTER")]
     return {name: configured_options(name, values) for name in enabled}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kharness.config.options import Options, parse
 from kharness.training.errors import TrainingError
-from kharness.training.run_directory import enabled_trackers, open_run
+from kharness.training.run_directory import enabled_followers, open_run
 from monitoring import Run
 
 
@@ -25,7 +25,7 @@ def finished(run: Run) -> dict[str, object]:
     return content
 
 
-def test_enabled_trackers_have_their_options() -> None:
+def test_enabled_trackers_and_exporters_have_their_options() -> None:
     values = {
         "ENABLE_TENSORBOARD": False,
         "ENABLE_TRACKIO": True,
@@ -33,8 +33,16 @@ def test_enabled_trackers_have_their_options() -> None:
         "TRACKIO_PORT": 7860,
         "WANDB_ENTITY": "team",
         "WANDB_OFFLINE": True,
+        "PROMETHEUS_EXPORTER": True,
+        "PROMETHEUS_HOST": "127.0.0.1",
+        "PROMETHEUS_PORT": 9100,
     }
-    assert enabled_trackers(values) == {"trackio": {}, "wandb": {"entity": "team", "offline": True}}
+    assert enabled_followers(values) == {
+        "trackio": {},
+        "wandb": {"entity": "team", "offline": True},
+        "prometheus": {"host": "127.0.0.1", "port": 9100},
+    }
+    assert enabled_followers({**values, "PROMETHEUS_EXPORTER": False}).keys() == {"trackio", "wandb"}
 
 
 def test_new_run_is_named_by_its_template_and_holds_its_config(root: Path, tmp_path: Path) -> None:

@@ -1,0 +1,169 @@
+"""The runs in a directory, read from their files: what an exporter shows of each."""
+
+from __future__ import annotations
+
+import platform
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from monitoring.alerts import ALERTS
+from monitoring.errors import MonitoringError
+from monitoring.exporters._run_state import RankState, RunState
+from monitoring.follower import JOURNAL
+from monitoring.process import process_started
+from monitoring.record_tail import RecordTail
+from monitoring.records import last_record
+from monitoring.run_json import RUN_JSON, read_run_json
+
+GPU_STATS = "gpu_stats.jsonl"
+
+# The journals of the other ranks.
+RANK_JOURNALS = "metrics.rank*.jsonl"
+
+# Seconds for which a run is still shown after its end, so that no scrape misses it.
+KEEP_ENDED = 300.0
+
+# A GPU sample is not shown any more at this age in seconds: whoever sampled has stopped.
+STALE_SAMPLE = 60.0
+
+
+class RunFiles:
+    """One run directory and its state; `read` takes in what is new."""
+
+    def __init__(self, directory: Path) -> None:
+        """RunDirectoryError if there is no run."""
+        self.directory = directory
+        self.state = RunState()
+        self._read_run_json()
+        self._journals = {0: RecordTail(directory / JOURNAL)}
+        self._gpu_stats = RecordTail(directory / GPU_STATS)
+        self._alerts = RecordTail(directory / ALERTS)
+
+    @property
+    def name(self) -> str:
+        return str(self.run["tracking"]["name"])
+
+    @property
+    def host(self) -> str:
+        return str(self._attempt["host"])
+
+    def read(self) -> None:
+        """Take in the new records of all files."""
+        for path in self.directory.glob(RANK_JOURNALS):
+            number = re.fullmatch(r"metrics\.rank(\d+)\.jsonl", path.name)
+            if number and int(number[1]) not in self._journals:
+                self._journals[int(number[1])] = RecordTail(path)
+                self.state.ranks[int(number[1])] = RankState()
+        attempt = self.state.ranks[0].attempt
+        for rank, journal in self._journals.items():
+            for record in journal.new():
+                self.state.ranks[rank].update(record)
+        for record in self._gpu_stats.new():
+            self.state.update_gpus(record)
+        for record in self._alerts.new():
+            self.state.update_alerts(record)
+        if self.state.ranks[0].attempt != attempt:
+            self._read_run_json()
+
+    def is_running(self) -> bool:
+        """Whether the newest attempt has not ended, as far as this host can tell."""
+        if self.state.ranks[0].ended:
+            return False
+        away = bool(self._attempt["host"] != platform.node())
+        started: float = self._attempt["pid_started"]
+        return away or process_started(self._attempt["pid"]) == started
+
+    def peek(self) -> None:
+        """Take in how the journal ends, without reading all of it."""
+        last = last_record(self.directory / JOURNAL) or {}
+        self.state.ranks[0].ended = last.get("event") == "end"
+        self.state.ranks[0].last_time = float(str(last.get("time", 0)))
+
+    def ended_long_ago(self, now: float) -> bool:
+        """Whether nobody waits any more to see how the run ended."""
+        return not self.is_running() and now - self.state.ranks[0].last_time > KEEP_ENDED
+
+    def samples(self, now: float) -> list[dict[str, Any]]:
+        """The GPUs as last sampled; none if the run or its sampling is over."""
+        taken, gpus = self.state.gpus.get("time"), self.state.gpus.get("multi_gpu_data")
+        if not isinstance(taken, (int, float)) or not isinstance(gpus, list) or now - taken > STALE_SAMPLE:
+            return []
+        return [gpu for gpu in gpus if isinstance(gpu, dict)]
+
+    def rank_of(self, gpu: dict[str, Any]) -> str:
+        """The rank that computes on a GPU; empty where the sample names none of the run's processes."""
+        pids = {process.get("pid") for process in gpu.get("processes") or []}
+        return "0" if self._attempt["pid"] in pids else ""
+
+    def _read_run_json(self) -> None:
+        self.run = read_run_json(self.directory)
+        self._attempt: dict[str, Any] = self.run["attempts"][-1]
+
+
+class Runs:
+    """The run in a directory, or those in it and in its sub-directories, also such as begin later.
+
+    Used by several threads: a scrape is a thread of its own.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.resolve()
+        self._lock = threading.Lock()
+        self._held: dict[Path, RunFiles] = {}
+        self._passed_over: dict[Path, int] = {}  # run directory -> size of its journal then
+
+    def read(self) -> list[RunFiles]:
+        """All runs that are running or have ended lately, brought up to date."""
+        with self._lock:
+            now = time.time()
+            for directory in self._directories():
+                if directory not in self._held:
+                    self._take(directory, now)
+            for directory, run in list(self._held.items()):
+                run.read()
+                if directory != self.directory and run.ended_long_ago(now):
+                    self._pass_over(directory)
+            return list(self._held.values())
+
+    def last_seq(self, directory: Path) -> int:
+        """The last record of a run's journal that is shown."""
+        with self._lock:
+            run = self._held.get(directory.resolve())
+            return run.state.ranks[0].last_seq if run else 0
+
+    def _directories(self) -> Iterator[Path]:
+        if (self.directory / RUN_JSON).exists():
+            yield self.directory
+            return
+        for pattern in (f"*/{RUN_JSON}", f"*/*/{RUN_JSON}"):
+            # results/latest leads to a directory that is found under its own name, too
+            yield from {path.parent.resolve() for path in self.directory.glob(pattern)}
+
+    def _take(self, directory: Path, now: float) -> None:
+        if self._passed_over.get(directory) == _size(directory / JOURNAL):
+            return
+        try:
+            run = RunFiles(directory)
+        except MonitoringError:  # no run yet, or none that can be read
+            return
+        run.peek()
+        if directory != self.directory and run.ended_long_ago(now):
+            self._pass_over(directory)
+        else:
+            self._held[directory] = run
+
+    def _pass_over(self, directory: Path) -> None:
+        """Show it no more, until its journal grows."""
+        self._held.pop(directory, None)
+        self._passed_over[directory] = _size(directory / JOURNAL)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
