@@ -55,7 +55,9 @@ def choose_device(name: str) -> Device:
 
 
 def set_threads(count: int) -> int:
-    """Use `count` CPU threads for tensor operations, 0 for torch's choice; returns how many there are."""
-    if count:
-        torch.set_num_threads(count)
+    """Use `count` CPU threads for tensor operations, 0 for torch's choice; returns how many there are.
+
+    Its own choice is set too: only then MKL keeps to it, and the same number gives the same bits.
+    """
+    torch.set_num_threads(count or torch.get_num_threads())
     return torch.get_num_threads()

@@ -97,7 +97,8 @@ def _execute(path: str, main: ModuleType) -> int:
         with io.open_code(path) as file:
             source = file.read()
     except OSError as error:
-        print(f"{sys.executable}: can't open file {path!r}: {error}", file=sys.stderr)
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        print(f"{sys.executable}: can't open file {path!r}: {reason}", file=sys.stderr)
         return 2
     try:
         exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
@@ -130,8 +131,11 @@ def _flush() -> int:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
             failed = 120
+            if stream is sys.stdout:
+                text = f"Exception ignored in: {stream!r}\n{type(error).__name__}: {error}"
+                print(text, file=sys.stderr)
     ctypes.CDLL(None).fflush(None)
     return failed
 
@@ -156,11 +160,12 @@ def _set_threads(threads: int) -> None:
     if threads:
         torch.set_num_threads(threads)
     given = (os.environ.get(name, "") for name in _BLAS_VARIABLES)
-    wanted = next((int(text) for text in given if text.isdigit() and int(text)), 0)
-    for library in _loaded("openblas"):
+    cores = len(os.sched_getaffinity(0))
+    wanted = min(cores, next((int(text) for text in given if text.isdigit() and int(text)), cores))
+    for library in _loaded("openblas") if wanted > 1 else []:
         for name in _SET_BLAS_THREADS:
             with contextlib.suppress(AttributeError):
-                getattr(library, name)(wanted or len(os.sched_getaffinity(0)))
+                getattr(library, name)(wanted)
                 break
 
 

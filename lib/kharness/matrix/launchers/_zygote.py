@@ -94,6 +94,10 @@ class Zygote:
         self._started[pid] = reply["started"]
         return pid, reply["started"]
 
+    @property
+    def has_children(self) -> bool:
+        return bool(self._started)
+
     def holds(self, pid: int) -> bool:
         return pid in self._started
 

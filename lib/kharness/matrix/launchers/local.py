@@ -121,6 +121,8 @@ class Local:
                 return self._zygotes[-1].fork(launch, slot, environment)
             except ZygoteUnsafe as error:
                 self._stop_forking(str(error))
+                if not self._zygotes[-1].has_children:
+                    self._zygotes.pop().close()
             except ZygoteLost as error:
                 if len(self._zygotes) >= MOST_LOSSES or not self._zygotes[-1].was_ready:
                     self._stop_forking(str(error))

@@ -1,0 +1,100 @@
+"""Launched scripts, and the launcher both ways: forking from the zygote, and starting fresh processes."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kharness.matrix.launch import Exit, Job, Launch, Launcher, Slot
+from kharness.matrix.launchers import open_launcher
+
+
+class Runs:
+    """Runs scripts in folders of their own, and tells how they ended and what they printed."""
+
+    def __init__(self, launcher: Launcher, root: Path) -> None:
+        self.launcher = launcher
+        self.root = root
+        self._number = 0
+
+    def launch(self, script: str, *arguments: str) -> Launch:
+        self._number += 1
+        model = self.root / f"model{self._number}"
+        model.mkdir(parents=True)
+        (model / "train.py").write_text(script)
+        directory = self.root / f"run{self._number}"
+        directory.mkdir()
+        return Launch(directory.name, directory, self.root, model.name, {}, arguments)
+
+    def start(self, script: str, *arguments: str, slot: Slot | None = None) -> Job:
+        return self.launcher.submit(self.launch(script, *arguments), slot or Slot())
+
+    def end(self, job: Job) -> Exit:
+        """Wait for it as the runner does: on what becomes readable, and on the clock."""
+        deadline = time.monotonic() + 60
+        while (found := self.launcher.poll(job)) is None:
+            assert time.monotonic() < deadline, "it did not end within a minute"
+            select.select(self.launcher.filenos(), [], [], 0.02)
+        return found
+
+    def output(self, number: int | None = None) -> str:
+        """Of the newest run, or of that number."""
+        return (self.root / f"run{number or self._number}" / "output.log").read_text()
+
+    def run(self, script: str, *arguments: str, slot: Slot | None = None) -> tuple[Exit, str]:
+        found = self.end(self.start(script, *arguments, slot=slot))
+        return found, self.output()
+
+
+@pytest.fixture(scope="session")
+def launchers() -> Iterator[dict[str, Launcher]]:
+    """One of each kind for all tests: a zygote takes two seconds to start."""
+
+    def not_expected(line: str) -> None:
+        raise AssertionError(line)
+
+    opened = {
+        "forked": open_launcher("local", {"MATRIX_ZYGOTE": True}, not_expected),
+        "fresh": open_launcher("local", {"MATRIX_ZYGOTE": False}, not_expected),
+    }
+    yield opened
+    for launcher in opened.values():
+        launcher.close()
+
+
+@pytest.fixture
+def forked(launchers: dict[str, Launcher], tmp_path: Path) -> Runs:
+    return Runs(launchers["forked"], tmp_path / "forked")
+
+
+@pytest.fixture
+def fresh(launchers: dict[str, Launcher], tmp_path: Path) -> Runs:
+    return Runs(launchers["fresh"], tmp_path / "fresh")
+
+
+@pytest.fixture(params=["forked", "fresh"])
+def runs(request: pytest.FixtureRequest) -> Runs:
+    """Both, one after the other."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Runs)
+    return found
+
+
+@pytest.fixture
+def open_runs(tmp_path: Path) -> Iterator[Callable[..., tuple[Runs, list[str]]]]:
+    """A launcher of the test's own, and the list of what it says."""
+    opened = []
+
+    def new(*, zygote: bool = True) -> tuple[Runs, list[str]]:
+        said: list[str] = []
+        launcher = open_launcher("local", {"MATRIX_ZYGOTE": zygote}, said.append)
+        opened.append(launcher)
+        return Runs(launcher, tmp_path / f"own{len(opened)}"), said
+
+    yield new
+    for launcher in opened:
+        launcher.close()

@@ -1,0 +1,211 @@
+"""The local launcher from outside: real scripts, real signals, real deaths."""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.launch import Exit, Slot
+from monitoring.process import process_started
+
+HANG = "import time\nprint('up', flush=True)\ntime.sleep(600)"
+WITH_CHILD = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+if "wait" in sys.argv:
+    time.sleep(600)
+"""
+
+WaitUntil = Callable[[Callable[[], bool]], None]
+
+
+def gone(pid: int) -> bool:
+    return process_started(pid) is None
+
+
+def zygote_of(pid: int) -> psutil.Process:
+    found = psutil.Process(pid).parent()
+    assert found is not None
+    assert found.cmdline()[1:4] == ["-P", "-m", "kharness.training.zygote"]
+    return found
+
+
+def test_two_hundred_short_runs_end_with_their_own_exit_codes(forked: Any) -> None:
+    """Each is reported by waitpid itself; multiprocessing's fork server got 49 of 200 wrong."""
+    expected, found, waiting = [], [], []
+    for number in range(200):
+        expected.append(number % 100)
+        waiting.append(forked.start(f"import sys; sys.exit({number % 100})"))
+        if len(waiting) == 8:
+            found.append(forked.end(waiting.pop(0)).exit_code)
+    found += [forked.end(job).exit_code for job in waiting]
+    assert found == expected
+
+
+def test_the_end_of_a_forked_run_can_be_waited_for(forked: Any) -> None:
+    job = forked.start("pass")
+    while (ended := forked.launcher.poll(job)) is None:
+        assert select.select(forked.launcher.filenos(), [], [], 60)[0] != []
+    assert ended.exit_code == 0
+
+
+def test_what_a_run_leaves_in_its_group_is_killed(runs: Any, wait_until: WaitUntil) -> None:
+    ended, output = runs.run(WITH_CHILD)
+    assert ended.exit_code == 0
+    wait_until(lambda: gone(int(output)))
+
+
+def test_a_request_to_stop_reaches_the_script_only(runs: Any, wait_until: WaitUntil) -> None:
+    script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n" + HANG
+    job = runs.start(script)
+    wait_until(lambda: runs.output() == "up\n")
+    runs.launcher.cancel(job, kill=False)
+    assert replace(runs.end(job), ended=0) == Exit(75, None, 0)
+
+
+def test_a_kill_takes_the_whole_group(runs: Any, wait_until: WaitUntil) -> None:
+    job = runs.start(WITH_CHILD, "wait")
+    wait_until(lambda: runs.output().endswith("\n"))
+    runs.launcher.cancel(job, kill=True)
+    assert replace(runs.end(job), ended=0) == Exit(None, signal.SIGKILL, 0)
+    wait_until(lambda: gone(int(runs.output())))
+
+
+def test_a_run_that_cannot_start_is_an_error(runs: Any) -> None:
+    launch = runs.launch("")
+    launch.directory.rmdir()
+    with pytest.raises(MatrixError, match=f"{launch.name} cannot be started: .*no such file or directory"):
+        runs.launcher.submit(launch, Slot())
+
+
+def test_a_job_is_alive_until_it_has_ended(runs: Any) -> None:
+    job = runs.start(HANG)
+    assert runs.launcher.alive(job)
+    assert not runs.launcher.alive(replace(job, host="elsewhere"))
+    assert not runs.launcher.alive(replace(job, process_started=1.0))
+    runs.launcher.cancel(job, kill=True)
+    runs.end(job)
+    assert not runs.launcher.alive(job)
+
+
+def test_closing_ends_all_runs(open_runs: Any, wait_until: WaitUntil) -> None:
+    for zygote in (True, False):
+        runs, said = open_runs(zygote=zygote)
+        jobs = [runs.start(HANG) for _ in range(3)]
+        runs.launcher.close()
+        assert [gone(job.pid) for job in jobs] == [True] * 3
+        assert said == []
+
+
+RUNNER = """
+import json, sys, time
+from pathlib import Path
+from kharness.matrix.launch import Launch, Slot
+from kharness.matrix.launchers import open_launcher
+
+root = Path(sys.argv[1])
+launcher = open_launcher("local", {"MATRIX_ZYGOTE": True}, print)
+launches = [Launch(name, root / name, root, "model", {}) for name in ("a", "b")]
+print(json.dumps([launcher.submit(launch, Slot()).pid for launch in launches]), flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_runner_that_is_killed_takes_zygote_and_runs_along(tmp_path: Path, wait_until: WaitUntil) -> None:
+    for name in ("a", "b", "model"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "model" / "train.py").write_text(HANG)
+    runner = subprocess.Popen(
+        [sys.executable, "-c", RUNNER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert runner.stdout is not None
+    pids = json.loads(runner.stdout.readline())
+    pids.append(zygote_of(pids[0]).pid)
+    runner.kill()
+    runner.communicate()
+    wait_until(lambda: all(map(gone, pids)))
+
+
+def test_a_lost_zygote_ends_its_runs_and_another_goes_on(open_runs: Any, wait_until: WaitUntil) -> None:
+    runs, said = open_runs()
+    jobs = [runs.start(HANG), runs.start(WITH_CHILD, "wait")]
+    wait_until(lambda: runs.output().endswith("\n"))
+    first = zygote_of(jobs[0].pid)
+    first.kill()
+    how = "the process that runs are forked from ended with SIGKILL"
+    for job in jobs:
+        assert replace(runs.end(job), ended=0) == Exit(None, None, 0, "runner_died", how)
+    wait_until(lambda: all(map(gone, [*(job.pid for job in jobs), int(runs.output())])))
+    ended, _ = runs.run("import sys; sys.exit(9)")
+    assert ended.exit_code == 9
+    assert said == [f"note: {how}; starting another"]
+
+
+def test_a_zygote_that_is_lost_again_and_again_is_done_without(open_runs: Any) -> None:
+    runs, said = open_runs()
+    for _ in range(3):
+        job = runs.start(HANG)
+        zygote_of(job.pid).kill()
+        assert runs.end(job).cause == "runner_died"
+    assert runs.run("print(1)")[1] == "1\n"
+    assert len(said) == 3
+    assert said[2].startswith("note: runs start as fresh processes, which takes longer: the process that")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "reason"),
+    [
+        (
+            "sitecustomize.py",
+            "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+            "the process that has imported torch has 2 threads",
+        ),
+        (
+            "torch.py",
+            "raise ImportError('no torch here')",
+            "the process that runs are forked from ended with exit code 1: ImportError: no torch here",
+        ),
+    ],
+    ids=["a thread", "no torch"],
+)
+def test_where_forking_is_not_safe_runs_start_fresh(
+    open_runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, reason: str
+) -> None:
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / file).write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
+    runs, said = open_runs()
+    for _ in range(2):
+        assert runs.run("print('ran')")[1] == "ran\n"
+    assert said == [f"note: runs start as fresh processes, which takes longer: {reason}"]
+
+
+def test_variables_that_only_a_fresh_process_reads(open_runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    runs, said = open_runs()
+    assert runs.run("print('ran')")[1] == "ran\n"
+    assert said == [
+        "note: runs start as fresh processes, which takes longer: "
+        "OMP_PROC_BIND is set, which only a fresh process reads"
+    ]
+
+
+def test_what_a_run_does_is_not_seen_by_the_next(forked: Any) -> None:
+    """What a child does stays in the child: modules, environment, threads."""
+    busy = "import os, threading, torch\nos.environ['LEFT'] = 'x'\ntorch.left = 1\n"
+    busy += "torch.ones(500, 500) @ torch.ones(500, 500)\nfile = open(os.devnull)\n"
+    assert forked.run(busy)[0].exit_code == 0
+    look = "import os, torch\nprint('LEFT' in os.environ, hasattr(torch, 'left'))"
+    assert forked.run(look)[1] == "False False\n"
