@@ -74,6 +74,7 @@ def test_every_model_has_a_folder_with_its_files_and_a_choice_entry(root: Path) 
         ("lib/kharness/training/pruning", ("Options", "score")),
         ("lib/monitoring/exporters", ("Options", "open_follower")),
         ("lib/monitoring/rules", ("Options", "Rule")),
+        ("lib/monitoring/samplers", ("probe",)),
         ("lib/monitoring/trackers", ("Options", "open_follower")),
         ("lib/kharness/report/graphs", ("numbers", "draw")),
         ("lib/kharness/matrix/launchers", ("Options", "open_launcher")),

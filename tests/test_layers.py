@@ -19,6 +19,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.device_scalars": frozenset({"torch"}),
     "monitoring.exporters._families": frozenset({"prometheus_client"}),
     "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),
+    "monitoring.samplers.nvidia": frozenset({"pynvml"}),
     "monitoring.trackers.tensorboard": frozenset({"tensorboard"}),
     "monitoring.trackers.trackio": frozenset({"trackio"}),
     "monitoring.trackers.wandb": frozenset({"wandb"}),
@@ -93,7 +94,7 @@ def test_imports_stay_within_the_layer(module: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["torch", "prometheus_client", "trackio", "wandb", "tensorboard", "matplotlib", "scipy"]
+    "package", ["torch", "prometheus_client", "trackio", "wandb", "tensorboard", "pynvml", "matplotlib", "scipy"]
 )
 def test_outside_packages_are_imported_inside_functions(package: str) -> None:
     """A module that wraps an optional or slow package must not load it when it is itself imported."""

@@ -107,6 +107,8 @@ class Sampler(Protocol):
 
     vendor: str
     """`nvidia`, `amd`, `intel`, or several joined by `+`."""
+    num_devices: int
+    """How many GPUs of the vendor the machine has, selected or not."""
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The selected GPUs, by rising index."""

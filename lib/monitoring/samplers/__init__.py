@@ -1,0 +1,83 @@
+"""One module a GPU vendor, which defines `probe(root: Path) -> Sampler | None`; here they work together."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from monitoring.errors import MonitoringError
+from monitoring.gpu_sample import DeviceInfo, GpuEvent, GpuSample, Sampler
+
+# The order in which vendors get their indices; a further module comes behind them.
+FIRST = ("nvidia", "amd", "intel")
+
+
+def sampler_names() -> list[str]:
+    """The vendors there are: the modules in this folder."""
+    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
+    return sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+
+
+def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:
+    """The selected GPUs of all vendors as one sampler, None if there are none; and what was in the way.
+
+    `root` stands in for the machine's root directory.
+    """
+    found: list[Sampler] = []
+    problems: list[str] = []
+    for name in sampler_names():
+        try:
+            sampler: Sampler | None = importlib.import_module(f"monitoring.samplers.{name}").probe(root)
+        except MonitoringError as error:
+            problems.append(f"{error} ({error.hint})" if error.hint else str(error))
+            continue
+        except Exception as error:  # noqa: BLE001 - a sampler is called here; the others still count
+            problems.append(f"{name}: {type(error).__name__}: {error}")
+            continue
+        if sampler is not None:
+            found.append(sampler)
+    if not any(sampler.devices() for sampler in found):
+        problems += [f"no {sampler.vendor} GPU is selected" for sampler in found]
+        for sampler in found:
+            sampler.close()
+        return None, problems
+    return (found[0] if len(found) == 1 else Joined(found)), problems
+
+
+class Joined:
+    """Several vendors' GPUs in one row: the indices of the second begin where those of the first end."""
+
+    def __init__(self, samplers: Sequence[Sampler]) -> None:
+        self._samplers = samplers
+        self.vendor = "+".join(sampler.vendor for sampler in samplers)
+        self.num_devices = sum(sampler.num_devices for sampler in samplers)
+        self._first = [
+            sum(sampler.num_devices for sampler in samplers[:place]) for place in range(len(samplers))
+        ]
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        return [
+            device._replace(index=first + device.index)
+            for first, sampler in zip(self._first, self._samplers, strict=True)
+            for device in sampler.devices()
+        ]
+
+    def sample(self) -> Sequence[GpuSample]:
+        return [
+            sample._replace(index=first + sample.index)
+            for first, sampler in zip(self._first, self._samplers, strict=True)
+            for sample in sampler.sample()
+        ]
+
+    def events(self) -> Sequence[GpuEvent]:
+        return [
+            event._replace(index=first + event.index)
+            for first, sampler in zip(self._first, self._samplers, strict=True)
+            for event in sampler.events()
+        ]
+
+    def close(self) -> None:
+        for sampler in self._samplers:
+            sampler.close()

@@ -1,0 +1,311 @@
+"""NVIDIA GPUs, through the driver's own library and pynvml (the package nvidia-ml-py).
+
+Never nvmlDeviceGetPcieThroughput, which measures for 20 ms a direction: bytes come from counters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from monitoring.errors import MissingPackage, SamplerError
+from monitoring.gpu_sample import MIB, DeviceInfo, GpuEvent, GpuSample
+from monitoring.samplers._nvml_reading import GONE, SLOT, SUCCESS, Reading
+from monitoring.samplers._selection import Identity, visible
+from monitoring.samplers._xid import XidEvents
+
+VARIABLES = ("CUDA_VISIBLE_DEVICES",)
+
+# Seconds between looks at what changes seldom or takes the driver long: processes and MIG instances.
+SLOW_EVERY = 5.0
+
+# GPM metrics (Hopper and later) and their slots; nvml.h has their numbers.
+GPM_METRICS = {2: "sm_activity_percent", 5: "tensor_activity_percent", 10: "dram_activity_percent"}
+
+# nvmlGpmMetric_t: number, error, value, three texts.
+GPM_METRIC = "IId24x"
+GPM_HEAD = 24
+
+
+def probe(root: Path = Path("/")) -> NvidiaSampler | None:
+    """The NVIDIA GPUs of this machine; None if there is no driver.
+
+    Another `root` stands in for the machine: its usr/lib/libnvidia-ml.so.1 is used, if it is the first that
+    this process loads. Errors: MissingPackage without nvidia-ml-py, SamplerError for a driver that fails.
+    """
+    library = root / "usr/lib/libnvidia-ml.so.1"
+    try:
+        import pynvml
+    except ImportError as error:
+        if (root / "proc/driver/nvidia").exists():
+            raise MissingPackage("nvidia-ml-py is not installed", hint="pip install nvidia-ml-py") from error
+        return None
+    if root != Path("/"):
+        if not library.exists():
+            return None
+        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)  # pynvml then gets this one by its name
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+            return None
+        raise SamplerError(f"NVML: {str(error).lower()}") from error
+    return NvidiaSampler(pynvml, root, os.environ)
+
+
+@dataclass
+class _Gpu:
+    """A selected GPU. Without a handle it was lost before we came."""
+
+    device: DeviceInfo
+    handle: Any
+    reading: Reading | None
+    mig_word: str
+    """What selected one of its MIG instances; empty for the whole GPU."""
+    template: list[Any] = field(default_factory=list)
+    """The values of a sample before reading: what stays the same, and what is looked at seldom."""
+    gpm: _Gpm | None = None
+
+
+class NvidiaSampler:
+    """Samples the selected GPUs; those of a NVML that is initialised."""
+
+    vendor = "nvidia"
+
+    def __init__(self, pynvml: Any, root: Path, environment: Mapping[str, str]) -> None:
+        self._pynvml = pynvml
+        self._root = root
+        handles = [self._handle(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        self.num_devices = len(handles)
+        identities = [self._identity(handle) for handle in handles]
+        self._gpus = [
+            self._gpu(index, handles[index], word)
+            for index, word in visible(identities, VARIABLES, environment)
+        ]
+        self._slow_at = float("-inf")
+        there = [gpu for gpu in self._gpus if gpu.handle is not None]
+        self._events = XidEvents(
+            pynvml,
+            {gpu.device.index: gpu.device for gpu in there},
+            {gpu.device.index: gpu.handle for gpu in there},
+        )
+        self._open = True
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        return [gpu.device for gpu in self._gpus]
+
+    def sample(self) -> Sequence[GpuSample]:
+        now = time.monotonic()
+        if now - self._slow_at >= SLOW_EVERY:
+            self._slow_at = now
+            for gpu in self._gpus:
+                self._look_closely(gpu)
+        return [self._sample(gpu) for gpu in self._gpus]
+
+    def events(self) -> Sequence[GpuEvent]:
+        return self._events.take()
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            if self._events.close():
+                for gpu in self._gpus:
+                    if gpu.gpm is not None:
+                        gpu.gpm.close()
+                self._pynvml.nvmlShutdown()
+
+    def _sample(self, gpu: _Gpu) -> GpuSample:
+        if gpu.reading is None:
+            return self._failed(gpu, self._pynvml.NVML_ERROR_GPU_IS_LOST)
+        values = gpu.template.copy()
+        answer = gpu.reading.read(values)
+        if answer != SUCCESS:
+            return self._failed(gpu, answer)
+        if gpu.gpm is not None:
+            gpu.gpm.read(values)
+        return GpuSample._make(values)
+
+    def _failed(self, gpu: _Gpu, answer: int) -> GpuSample:
+        device = gpu.device
+        return GpuSample(
+            index=device.index,
+            uuid=device.uuid,
+            name=device.name,
+            vendor="nvidia",
+            state="lost" if answer in GONE else "error",
+            error=str(self._pynvml.NVMLError(answer)),
+            numa_node=device.numa_node,
+        )
+
+    def _look_closely(self, gpu: _Gpu) -> None:
+        """Processes and MIG instances, into the template of the samples to come."""
+        if gpu.reading is None:
+            return
+        gpu.template[SLOT["processes"]] = self._processes(gpu.handle)
+        gpu.template[SLOT["mig"]] = self._mig(gpu)
+
+    def _processes(self, handle: Any) -> list[dict[str, object]] | None:
+        try:
+            found = self._pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        except self._pynvml.NVMLError:  # not supported, not permitted
+            return None
+        return [
+            {
+                "pid": process.pid,
+                "name": self._process_name(process.pid),
+                "memory_mb": None if process.usedGpuMemory is None else process.usedGpuMemory / MIB,
+            }
+            for process in found
+        ]
+
+    def _process_name(self, pid: int) -> str | None:
+        with contextlib.suppress(self._pynvml.NVMLError):
+            return str(self._pynvml.nvmlSystemGetProcessName(pid)).rpartition("/")[2]
+        return None
+
+    def _mig(self, gpu: _Gpu) -> list[dict[str, object]] | None:
+        """The instances that are selected, None of a GPU that is not partitioned."""
+        instances = _mig_handles(self._pynvml, gpu.handle)
+        if instances is None:
+            return None
+        found = []
+        for instance in instances:
+            uuid = str(self._pynvml.nvmlDeviceGetUUID(instance))
+            if uuid.startswith(gpu.mig_word):
+                found.append({"uuid": uuid, **self._mig_values(instance)})
+        return found
+
+    def _mig_values(self, instance: Any) -> dict[str, object]:
+        pynvml = self._pynvml
+        values: dict[str, object] = dict.fromkeys(
+            ("name", "gpu_instance", "compute_instance", "memory_used_mb", "memory_total_mb")
+        )
+        with contextlib.suppress(pynvml.NVMLError):
+            values["name"] = pynvml.nvmlDeviceGetName(instance)
+            values["gpu_instance"] = pynvml.nvmlDeviceGetGpuInstanceId(instance)
+            values["compute_instance"] = pynvml.nvmlDeviceGetComputeInstanceId(instance)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(instance)
+            values["memory_used_mb"] = memory.used / MIB
+            values["memory_total_mb"] = memory.total / MIB
+        return values
+
+    def _handle(self, index: int) -> Any:
+        """None for a GPU that is there no more."""
+        try:
+            return self._pynvml.nvmlDeviceGetHandleByIndex(index)
+        except self._pynvml.NVMLError:
+            return None
+
+    def _identity(self, handle: Any) -> Identity:
+        pynvml = self._pynvml
+        if handle is None:
+            return Identity(None)
+        try:
+            parts = [pynvml.nvmlDeviceGetUUID(part) for part in _mig_handles(pynvml, handle) or ()]
+            return Identity(pynvml.nvmlDeviceGetUUID(handle), parts)
+        except pynvml.NVMLError:
+            return Identity(None)
+
+    def _gpu(self, index: int, handle: Any, word: str) -> _Gpu:
+        pynvml = self._pynvml
+        mig_word = word if word.startswith("MIG") else ""
+        try:
+            if handle is None:
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+            bus_id = str(pynvml.nvmlDeviceGetPciInfo_v3(handle).busId).lower()[-12:]
+            device = DeviceInfo(
+                index=index,
+                uuid=pynvml.nvmlDeviceGetUUID(handle),
+                name=pynvml.nvmlDeviceGetName(handle),
+                vendor="nvidia",
+                pci_bus_id=bus_id,
+                numa_node=numa_node(self._root, bus_id),
+            )
+        except pynvml.NVMLError:
+            return _Gpu(DeviceInfo(index, None, None, "nvidia"), None, None, mig_word)
+        gpu = _Gpu(device, handle, Reading(pynvml.nvmlLib, handle), mig_word)
+        gpu.template = list(
+            GpuSample(index, device.uuid, device.name, "nvidia", "ok", numa_node=device.numa_node)
+        )
+        gpu.gpm = _Gpm.of(pynvml, handle)
+        return gpu
+
+
+class _Gpm:
+    """Activity of the parts of a GPU between two looks (Hopper and later)."""
+
+    @classmethod
+    def of(cls, pynvml: Any, handle: Any) -> _Gpm | None:
+        """None for a GPU, or a driver, that has none."""
+        try:
+            if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+                return None
+            return cls(pynvml, handle)
+        except (pynvml.NVMLError, AttributeError):  # AttributeError: a pynvml without GPM
+            return None
+
+    def __init__(self, pynvml: Any, handle: Any) -> None:
+        self._pynvml = pynvml
+        self._handle = handle
+        self._question = pynvml.c_nvmlGpmMetricsGet_t()
+        self._question.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._question.numMetrics = len(GPM_METRICS)
+        for place, number in enumerate(GPM_METRICS):
+            self._question.metrics[place].metricId = number
+        self._slots = [SLOT[name] for name in GPM_METRICS.values()]
+        self._unpack_from = struct.Struct("<" + GPM_METRIC * len(GPM_METRICS)).unpack_from
+        self._ask = pynvml.nvmlLib.nvmlGpmMetricsGet
+        self._look = pynvml.nvmlLib.nvmlGpmSampleGet
+        self._asked = ctypes.byref(self._question)
+        self._last, self._next = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
+        self._has_last = self._look(handle, self._last) == SUCCESS
+
+    def read(self, values: list[Any]) -> None:
+        """The activity since the last call."""
+        if self._look(self._handle, self._next) != SUCCESS:
+            self._has_last = False
+            return
+        if self._has_last:
+            self._question.sample1, self._question.sample2 = self._last, self._next
+            if self._ask(self._asked) == SUCCESS:
+                found = self._unpack_from(self._question, GPM_HEAD)
+                for place, slot in enumerate(self._slots):
+                    if found[3 * place + 1] == SUCCESS:
+                        values[slot] = found[3 * place + 2]
+        self._last, self._next = self._next, self._last
+        self._has_last = True
+
+    def close(self) -> None:
+        for sample in (self._last, self._next):
+            self._pynvml.nvmlGpmSampleFree(sample)
+
+
+def _mig_handles(pynvml: Any, handle: Any) -> list[Any] | None:
+    """The MIG instances of a GPU, None if it is not partitioned."""
+    try:
+        if pynvml.nvmlDeviceGetMigMode(handle)[0] != 1:
+            return None
+        most = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)
+    except pynvml.NVMLError:
+        return None
+    found = []
+    for place in range(most):
+        with contextlib.suppress(pynvml.NVMLError):  # a place without an instance
+            found.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place))
+    return found
+
+
+def numa_node(root: Path, bus_id: str) -> int | None:
+    """The memory node that a PCI device is near to; None on a machine with one."""
+    try:
+        node = int((root / "sys/bus/pci/devices" / bus_id / "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None
