@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.matrix.table": frozenset({"rich"}),
     "kharness.report": frozenset({"kharness.config", "monitoring", "numpy"}),
     "kharness.report.statistics": frozenset({"scipy"}),
+    "kharness.report.html": frozenset({"jinja2", "markupsafe"}),
     "kharness.report.graphs": frozenset({"kharness.config", "monitoring", "numpy", "matplotlib"}),
     "scripts": frozenset({"kharness", "monitoring"}),
     **{

@@ -1,27 +1,24 @@
-"""One run from its launch to the verdict: stop it, and judge what it left behind."""
+"""One run from its launch to its end: its status.json is kept, and it can be stopped."""
 
 from __future__ import annotations
 
 import os
-import signal
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from kharness.matrix.journal_tail import JournalTail
-from kharness.matrix.launch import Launch, Launcher, Slot
-from kharness.matrix.status import Attempt, RunStatus, Status, write_status
-
-# A training exits with this after it was asked to stop and has saved everything (EX_TEMPFAIL of sysexits.h).
-STOPPED_ON_REQUEST = 75
-
-# Filled in when a run starts, so what the trainer records differs from the template that was asked for.
-EXPANDED = frozenset({"TRACKER_PROJECT", "TRACKER_RUN_NAME"})
+from kharness.matrix.causes import Stop, judge
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.journal_tail import JournalTail, journal_end
+from kharness.matrix.launch import FROM_SCRATCH, OUTPUT_LOG, Exit, Job, Launch, Launcher, Slot
+from kharness.matrix.status import STATUS_JSON, Attempt, RunStatus, Status, read_status, write_status
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """How an attempt at a run ended."""
 
     status: Status
     attempt: Attempt
@@ -33,94 +30,113 @@ class Outcome:
 
 
 class ActiveRun:
-    """A run that was launched and has not ended yet, with its status.json kept."""
+    """A run that was launched and has not ended yet."""
 
     def __init__(self, launch: Launch, launcher: Launcher, slot: Slot) -> None:
+        """Launch it; MatrixError if it cannot be started, which is then in its status.json too."""
         self.launch = launch
         self.slot = slot
-        self.tail = JournalTail(launch.directory)
+        offset = journal_end(launch.directory)
+        self.tail = JournalTail(launch.directory, since=offset)
+        self.stop_asked: Stop | None = None
+        self.kill_asked = False
         self._launcher = launcher
-        self._stop_asked = False
-        self.job = launcher.submit(launch, slot)
-        self._attempt = Attempt(started=self.job.started, pid=self.job.pid)
-        write_status(launch.directory, RunStatus("running", [self._attempt]))
+        self._begun = time.monotonic()
+        self._stop_asked_at = 0.0
+        self._log = launch.directory / OUTPUT_LOG
+        self._log_begins = self._log.stat().st_size if self._log.exists() else 0
+        self._before = earlier_attempts(launch.directory)
+        self._attempt = Attempt(
+            started=time.time(),
+            pid=None,
+            slot=_as_json(slot),
+            arguments=list(launch.arguments),
+            journal_offset=offset,
+        )
+        # Before there is a process: should this one be killed in between, the attempt is not forgotten.
+        self._write(RunStatus("running", [*self._before, self._attempt]))
+        try:
+            self.job: Job = launcher.submit(launch, slot)
+        except MatrixError as error:
+            failed = replace(self._attempt, ended=time.time(), cause="error", reason=str(error))
+            self._write(RunStatus("failed", [*self._before, failed]))
+            raise
+        self._attempt = replace(
+            self._attempt, started=self.job.started, pid=self.job.pid, job=_as_json(self.job)
+        )
+        self._write(RunStatus("running", [*self._before, self._attempt]))
 
     @property
     def started(self) -> float:
         """UTC epoch seconds."""
         return self.job.started
 
+    @property
+    def seconds(self) -> float:
+        """Since its launch."""
+        return time.monotonic() - self._begun
+
+    @property
+    def seconds_since_stop(self) -> float:
+        """Since it was asked to stop; 0 if it was not."""
+        return time.monotonic() - self._stop_asked_at if self.stop_asked else 0.0
+
     def poll(self) -> Outcome | None:
         """The outcome once the run has ended, also written to status.json."""
         found = self._launcher.poll(self.job)
-        if found is None:
-            return None
-        self.tail.update()
-        ended = replace(self._attempt, ended=found.ended, exit_code=found.exit_code, signal=found.signal)
-        status, reason = judge(ended, self.tail, self.launch.asked, stop_asked=self._stop_asked)
-        outcome = Outcome(status, replace(ended, reason=reason))
-        write_status(self.launch.directory, RunStatus(status, [outcome.attempt]))
-        return outcome
+        return None if found is None else self._ended(found)
 
-    def stop(self) -> None:
-        """Ask the training to stop after its current step."""
-        self._stop_asked = True
+    def stop(self, stop: Stop) -> None:
+        """Ask the training to save and stop after its current step."""
+        self.stop_asked = stop
+        self._stop_asked_at = time.monotonic()
         self._launcher.cancel(self.job, kill=False)
 
     def kill(self) -> None:
         """End it at once, with everything it started except its agent."""
+        self.kill_asked = True
         self._launcher.cancel(self.job, kill=True)
 
+    def output_tail(self, lines: int = 15) -> list[str]:
+        """The last lines that this attempt printed."""
+        return output_tail(self._log, lines, since=self._log_begins)
 
-def judge(
-    attempt: Attempt, tail: JournalTail, asked: Mapping[str, object], *, stop_asked: bool
-) -> tuple[Status, str | None]:
-    """Status and reason of a process that has ended, from its exit and its journal.
+    def _ended(self, found: Exit) -> Outcome:
+        self.tail.update()
+        if found.exit_code == 0 and not self.tail.start and FROM_SCRATCH not in self.launch.arguments:
+            # It found that an earlier attempt was complete, and did nothing.
+            self.tail = JournalTail(self.launch.directory)
+            self.tail.update()
+        verdict = judge(
+            found, self.tail, self.launch.asked, stop=self.stop_asked, output=self.output_tail(100)
+        )
+        attempt = replace(
+            self._attempt,
+            ended=found.ended,
+            exit_code=found.exit_code,
+            signal=found.signal,
+            cause=verdict.cause,
+            reason=verdict.reason,
+        )
+        write_status(self.launch.directory, RunStatus(verdict.status, [*self._before, attempt]))
+        return Outcome(verdict.status, attempt)
 
-    Exit code 0 is not enough: the journal must say that the training is complete and that it ran with the
-    values that were asked for.
-    """
-    ended_as = tail.end.get("status")
-    if attempt.exit_code == 0:
-        if ended_as != "complete":
-            says = f"says {ended_as}" if tail.end else "is missing"
-            return "failed", f"exit code 0, but the journal's end record {says}"
-        different = other_values(tail.start.get("config"), asked)
-        if different:
-            return "failed", f"ran with other values than asked: {different}"
-        return "complete", None
-    if stop_asked or attempt.exit_code == STOPPED_ON_REQUEST:
-        if ended_as == "interrupted":
-            return "interrupted", f"stopped on request after step {tail.step or 0}"
-        if attempt.signal == signal.SIGKILL:
-            return "killed", f"killed after step {tail.step or 0}, before it had stopped"
-        return "interrupted", f"stopped on request after step {tail.step or 0}, without an end record"
-    if attempt.signal is not None:
-        return "killed", f"signal {attempt.signal} ({_signal_name(attempt.signal)})"
-    error = tail.end.get("error")
-    return "failed", f"exit code {attempt.exit_code}" + (f": {error}" if error else "")
-
-
-def other_values(recorded: object, asked: Mapping[str, object]) -> str:
-    """The symbols in which the start record's configuration differs from what was asked; empty if none."""
-    if not isinstance(recorded, Mapping):
-        return "the start record holds no configuration"
-    names = [name for name in asked if name not in EXPANDED]
-    different = [
-        f"{name}={recorded[name]!r}, asked {asked[name]!r}" if name in recorded else f"{name} is not recorded"
-        for name in names
-        if name not in recorded or not _same(recorded[name], asked[name])
-    ]
-    more = f" and {len(different) - 3} more" if len(different) > 3 else ""
-    return "; ".join(different[:3]) + more
+    def _write(self, status: RunStatus) -> None:
+        # What a loss of power may take: then the attempt before it is the last that is known.
+        write_status(self.launch.directory, status, durable=False)
 
 
-def output_tail(log: Path, lines: int = 15) -> list[str]:
-    """The last lines of a log, fit for a terminal."""
+def earlier_attempts(directory: Path) -> list[Attempt]:
+    """Those that status.json holds; none if there is no such file yet."""
+    return list(read_status(directory).attempts) if (directory / STATUS_JSON).exists() else []
+
+
+def output_tail(log: Path, lines: int = 15, *, since: int = 0) -> list[str]:
+    """The last lines of a log from byte `since` on, fit for a terminal."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 20_000))
+            file.seek(min(size, max(since, size - 20_000)))
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return []
@@ -130,13 +146,5 @@ def output_tail(log: Path, lines: int = 15) -> list[str]:
     return ["".join(c if c.isprintable() or c == "\t" else "?" for c in line)[:300] for line in kept]
 
 
-def _same(recorded: object, asked: object) -> bool:
-    # In JSON 1e3 comes back as 1000.0 and a tuple as a list; True and 1 are still two things.
-    return recorded == asked and isinstance(recorded, bool) == isinstance(asked, bool)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unnamed"
+def _as_json(value: Job | Slot) -> Mapping[str, Any]:
+    return asdict(value)

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from pathlib import Path
 
 from monitoring.follower import JOURNAL
-from monitoring.records import Record, read_records
+from monitoring.records import Record, last_line, read_records
+
+# The pace is that of the newest steps: this many looks, at least so many seconds apart.
+WINDOW = 60
+WINDOW_STEP = 0.5
+
+# Enough of a journal's end for a glance: some hundred records.
+GLANCE = 65536
 
 
 class JournalTail:
     """What the records of the newest attempt say so far; each `update` reads only what is new."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, since: int = 0) -> None:
+        """`since` is a byte offset: what stands before it is of attempts that do not matter here."""
         self.path = directory / JOURNAL
         self.start: Record = {}
         self.end: Record = {}
         self.step: int | None = None
         self.train_loss: float | None = None
-        self._offset = 0
+        self.newest_time: float | None = None
+        """Of the newest record, UTC epoch seconds."""
+        self._offset = since
         self._attempt: object = None
-        self._first: tuple[int, float] | None = None
+        self._window: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._newest: tuple[int, float] | None = None
 
     def update(self) -> None:
@@ -27,36 +39,73 @@ class JournalTail:
             self._offset = offset
             self._take(record)
 
+    def glance(self) -> None:
+        """Read the first record and the newest ones only: of a long journal all that a status needs."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return
+        first: Record = next((record for record, _ in read_records(self.path)), {})
+        # From the middle of a line on, which is no record and so passed over.
+        self._offset = max(self._offset, size - GLANCE)
+        self.update()
+        if not self.start:  # it lies further up, perhaps behind earlier attempts; the plan of all is the same
+            self.start = first
+
     @property
     def num_steps(self) -> int | None:
         planned = self.start.get("num_steps")
         return planned if isinstance(planned, int) else None
 
     @property
+    def steps_per_second(self) -> float | None:
+        """Of the newest steps; None until that is measured."""
+        if not self._window or self._newest is None:
+            return None
+        steps, seconds = (newest - first for newest, first in zip(self._newest, self._window[0], strict=True))
+        return steps / seconds if steps > 0 and seconds > 0 else None
+
+    @property
     def seconds_left(self) -> float | None:
-        """Of the training itself, at the pace of this attempt so far; None until that is measured."""
-        if self._first is None or self._newest is None or self.num_steps is None or self.end:
+        """Of the training itself, at its present pace; None until that is measured."""
+        pace = self.steps_per_second
+        if pace is None or self.num_steps is None or self._newest is None or self.end:
             return None
-        steps = self._newest[0] - self._first[0]
-        if steps <= 0:
-            return None
-        pace = (self._newest[1] - self._first[1]) / steps
-        return max(0.0, (self.num_steps - self._newest[0]) * pace)
+        return max(0.0, (self.num_steps - self._newest[0]) / pace)
 
     def _take(self, record: Record) -> None:
         if record.get("attempt") != self._attempt:
             self._attempt = record.get("attempt")
             self.start, self.end, self.step, self.train_loss = {}, {}, None, None
-            self._first = self._newest = None
-        event = record.get("event")
+            self._window.clear()
+            self._newest = None
+        event, time = record.get("event"), record.get("time")
+        if isinstance(time, (int, float)):
+            self.newest_time = float(time)
         if event == "start":
             self.start = record
+            resumed = record.get("resumed_from")
+            step = resumed.get("global_step") if isinstance(resumed, dict) else None
+            self.step = step if isinstance(step, int) else None
         elif event == "end":
             self.end = record
         elif event == "step":
-            step, time, loss = record.get("global_step"), record.get("time"), record.get("train_loss")
+            step, loss = record.get("global_step"), record.get("train_loss")
             self.train_loss = float(loss) if isinstance(loss, (int, float)) else None
             if isinstance(step, int) and isinstance(time, (int, float)):
                 self.step = step
                 self._newest = (step, float(time))
-                self._first = self._first or self._newest
+                if not self._window or time - self._window[-1][1] >= WINDOW_STEP:
+                    self._window.append(self._newest)
+
+
+def journal_end(directory: Path) -> int:
+    """The offset behind the last whole record: what a new attempt writes begins there."""
+    try:
+        fd = os.open(directory / JOURNAL, os.O_RDONLY)
+    except FileNotFoundError:
+        return 0
+    try:
+        return last_line(fd)[1]
+    finally:
+        os.close(fd)

@@ -1,132 +1,178 @@
-"""What the user sees while runs train: one line that is drawn anew on a terminal, plain lines elsewhere."""
+"""What the user sees while runs train: a table that is drawn anew on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from kharness.matrix.execute import ActiveRun, Outcome, output_tail
-from kharness.matrix.launch import OUTPUT_LOG
+from kharness.matrix.estimate import time_left
+from kharness.matrix.execute import ActiveRun, Outcome
+from kharness.matrix.launch import OUTPUT_LOG, Launch, Slot
+from kharness.matrix.table import Row, Screen, Totals, duration, open_screen
 
-# Seconds between two drawings of the line, and between two plain lines about a run that takes long.
+# Seconds between two drawings of the table, and between two plain lines about runs that take long.
 DRAW_EVERY = 0.25
 PLAIN_EVERY = 60.0
+# So many runs are named in a plain line.
+PLAIN_RUNS = 3
 
 
 class Progress:
-    """Runs done, the running ones with step and loss, and the time left once something is measured."""
+    """Totals, the running ones with step, loss and pace, and the time left once something is measured."""
 
-    def __init__(self, stream: TextIO, num_runs: int) -> None:
-        self._stream = stream
-        self._terminal = stream.isatty()
+    def __init__(
+        self, stream: TextIO, num_runs: int | None, *, expected: Mapping[str, float] | None = None
+    ) -> None:
+        """`num_runs` is None where it is not known; `expected` has seconds by name, from earlier runs."""
+        self._screen: Screen = open_screen(stream)
         self._num_runs = num_runs
+        self._expected = dict(expected or {})
         self._seconds: list[float] = []
         self._num_done = 0
         self._num_bad = 0
-        self._drawn = ""
+        self._numbers: dict[str, int] = {}
+        """By name, in the order of their first start."""
         self._next = 0.0
         self._next_plain = time.monotonic() + PLAIN_EVERY
 
     def say(self, line: str) -> None:
         """A line that stays."""
-        self._wipe()
-        self._stream.write(f"{line}\n")
-        self._stream.flush()
+        self._screen.say(line)
 
-    def started(self, run: ActiveRun, number: int) -> None:
-        self.say(f"[{number}/{self._num_runs}] {run.launch.name}: {run.launch.command_line}")
+    def started(self, run: ActiveRun, *, retry: int = 0) -> None:
+        name = run.launch.name
+        number = self._numbers.setdefault(name, len(self._numbers) + 1)
+        if not self._screen.live:  # there it stands in the table
+            again = f", attempt {retry + 1}" if retry else ""
+            self.say(f"[{number}/{self._total}] {name}{again}: {run.launch.command_line}")
 
-    def ended(self, run: ActiveRun, outcome: Outcome) -> None:
+    def ended(self, run: ActiveRun, outcome: Outcome, *, again: bool = False) -> None:
         """How the run ended; for one that failed, also where to look and the end of its output."""
-        self._num_done += 1
         if outcome.status == "complete":
             self._seconds.append(outcome.seconds)
             loss = "" if run.tail.train_loss is None else f", last train_loss {run.tail.train_loss:.4f}"
-            self.say(f"  complete: {run.tail.step or 0} steps in {duration(outcome.seconds)}{loss}")
+            steps = f"{run.tail.step or 0} steps in {duration(outcome.seconds)}"
+            self._say_end(run.launch, f"complete: {steps}{loss}", done=True)
             return
-        self._num_bad += 1
         log = f"{run.launch.shown_directory}/{OUTPUT_LOG}"
-        self.say(f"  {outcome.status}: {outcome.attempt.reason} ({duration(outcome.seconds)}); see {log}")
+        self._num_bad += not again
+        what = f"{outcome.status}: {outcome.attempt.reason} ({duration(outcome.seconds)}); see {log}"
+        self._say_end(run.launch, what, done=not again)
         if outcome.status != "interrupted":
-            for line in output_tail(run.launch.directory / OUTPUT_LOG):
+            for line in run.output_tail():
                 self.say(f"  | {line}")
+        if again:
+            alone = ", alone" if outcome.attempt.cause == "out_of_memory" else ""
+            self.say(f"  {run.launch.name} is tried again{alone}")
 
-    def update(self, running: Sequence[ActiveRun], num_waiting: int) -> None:
+    def not_started(self, launch: Launch, outcome: Outcome) -> None:
+        self._num_bad += 1
+        self._say_end(launch, f"{outcome.status}: {outcome.attempt.reason}", done=True)
+
+    def update(self, running: Sequence[ActiveRun], num_waiting: int | None) -> None:
         """Look at the journals and draw, if it is time to."""
         now = time.monotonic()
-        if now < self._next:
+        if now < (self._next if self._screen.live else self._next_plain):
             return
-        self._next = now + DRAW_EVERY
+        self._next, self._next_plain = now + DRAW_EVERY, now + PLAIN_EVERY
         for run in running:
             run.tail.update()
-        if self._terminal:
-            self._draw(self._line(running, num_waiting))
-        elif now >= self._next_plain:
-            self._next_plain = now + PLAIN_EVERY
-            self.say(self._line(running, num_waiting))
+        totals = self._totals(running, num_waiting)
+        if self._screen.live:
+            self._screen.draw([_row(run) for run in running], totals)
+        else:
+            self.say(_plain_line(running, totals))
 
     def close(self) -> None:
-        self._wipe()
+        self._screen.close()
 
-    def _line(self, running: Sequence[ActiveRun], num_waiting: int) -> str:
-        parts = [f"{self._num_done}/{self._num_runs} done"]
-        if self._num_bad:
-            parts.append(f"{self._num_bad} not complete")
-        parts += [_state(run) for run in running]
-        left = self._seconds_left(running, num_waiting)
-        if left is not None:
-            parts.append(f"ETA {duration(left)}")
-        return "  ".join(parts)
+    @property
+    def _total(self) -> str:
+        return "?" if self._num_runs is None else str(self._num_runs)
 
-    def _seconds_left(self, running: Sequence[ActiveRun], num_waiting: int) -> float | None:
-        """From the pace of the running ones and the mean length of a run; None where neither is measured."""
-        current = [run.tail.seconds_left for run in running]
-        if any(left is None for left in current):
+    def _say_end(self, launch: Launch, what: str, *, done: bool) -> None:
+        self._num_done += done
+        number = f"[{self._num_done}/{self._total}] " if self._screen.live else "  "
+        self.say(f"{number}{launch.name}: {what}")
+
+    def _totals(self, running: Sequence[ActiveRun], num_waiting: int | None) -> Totals:
+        return Totals(
+            done=self._num_done,
+            total=self._num_runs,
+            bad=self._num_bad,
+            running=len(running),
+            waiting=num_waiting,
+            seconds_left=self._seconds_left(running, num_waiting),
+        )
+
+    def _seconds_left(self, running: Sequence[ActiveRun], num_waiting: int | None) -> float | None:
+        """From the pace of the running ones, and how long runs took in this matrix or in earlier ones."""
+        if num_waiting is None:
             return None
-        left_now = max((left for left in current if left is not None), default=0.0)
-        if not num_waiting:
-            return left_now
+        left = [self._run_seconds_left(run) for run in running]
         lengths = self._seconds or [
-            time.time() - run.started + left
-            for run, left in zip(running, current, strict=True)
-            if left is not None
+            run.seconds + seconds for run, seconds in zip(running, left, strict=True) if seconds is not None
         ]
-        if not lengths:
-            return None
-        return left_now + num_waiting * (sum(lengths) / len(lengths)) / max(1, len(running))
+        waiting: list[float | None] = [
+            seconds for name, seconds in self._expected.items() if name not in self._numbers
+        ]
+        waiting += [None] * (num_waiting - len(waiting))
+        typical = sum(lengths) / len(lengths) if lengths else None
+        return time_left(left, waiting[:num_waiting], jobs=max(1, len(running)), typical=typical)
 
-    def _draw(self, line: str) -> None:
-        # Asked each time, for a window may be resized; 0 is a terminal that does not know.
-        width = (os.get_terminal_size(self._stream.fileno()).columns or 80) - 1
-        line = line if len(line) <= width else line[: max(0, width - 1)] + "…"
-        if line != self._drawn:
-            self._stream.write(f"\r{line}\x1b[K")
-            self._stream.flush()
-            self._drawn = line
-
-    def _wipe(self) -> None:
-        if self._drawn:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._drawn = ""
+    def _run_seconds_left(self, run: ActiveRun) -> float | None:
+        if run.tail.seconds_left is not None or run.launch.name not in self._expected:
+            return run.tail.seconds_left
+        return max(0.0, self._expected[run.launch.name] - run.seconds)
 
 
-def duration(seconds: float) -> str:
-    """4.2 s, 1:05, 2:00:00."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+def _row(run: ActiveRun) -> Row:
+    tail = run.tail
+    return Row(
+        name=run.launch.name,
+        state=_state(run),
+        step=tail.step,
+        num_steps=tail.num_steps,
+        loss=tail.train_loss,
+        steps_per_second=tail.steps_per_second,
+        seconds_left=tail.seconds_left,
+        place=_place(run.slot),
+    )
 
 
 def _state(run: ActiveRun) -> str:
-    tail = run.tail
+    """Of a run that takes no steps now; empty for one that does."""
+    if run.stop_asked is not None:
+        return "stopping"
+    if run.tail.end:
+        return "ending"
+    if run.tail.step is None:
+        return "preparing" if run.tail.start else "starting"
+    return ""
+
+
+def _place(slot: Slot) -> str:
+    """`gpu 0,1` or `cpu 0-3`; empty where the run has the whole machine."""
+    if slot.gpus:
+        return "gpu " + ",".join(gpu if gpu.isdigit() else gpu.removeprefix("GPU-")[:8] for gpu in slot.gpus)
+    if not slot.cores:
+        return f"{slot.threads} threads" if slot.threads else ""
+    cores = sorted(slot.cores)
+    whole = len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1
+    return "cpu " + (f"{cores[0]}-{cores[-1]}" if whole else ",".join(map(str, cores)))
+
+
+def _plain_line(running: Sequence[ActiveRun], totals: Totals) -> str:
+    parts = [str(totals), *(_plain_run(run) for run in running[:PLAIN_RUNS])]
+    if len(running) > PLAIN_RUNS:
+        parts.append(f"and {len(running) - PLAIN_RUNS} more")
+    return "  ".join(parts)
+
+
+def _plain_run(run: ActiveRun) -> str:
+    tail, state = run.tail, _state(run)
     if tail.step is None:
-        return f"{run.launch.name}  {'preparing' if tail.start else 'starting'}"
-    loss = "" if tail.train_loss is None else f"  loss {tail.train_loss:.4f}"
-    return f"{run.launch.name}  step {tail.step}/{tail.num_steps or '?'}{loss}"
+        return f"{run.launch.name} {state}"
+    loss = "" if tail.train_loss is None else f" loss {tail.train_loss:.4f}"
+    return f"{run.launch.name} step {tail.step}/{tail.num_steps or '?'}{loss}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -46,9 +47,9 @@ class Signals:
         """What a process that was stopped this way exits with: 130 for Ctrl-C."""
         return 128 + self.stops[0]
 
-    def wait(self, seconds: float) -> None:
-        """Return after `seconds`, or as soon as a signal has come."""
-        if select.select([self._read], [], [], seconds)[0]:
+    def wait(self, seconds: float, filenos: Sequence[int] = ()) -> None:
+        """Return after `seconds`, or as soon as a signal has come or one of `filenos` has something."""
+        if self._read in select.select([self._read, *filenos], [], [], seconds)[0]:
             os.read(self._read, 4096)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

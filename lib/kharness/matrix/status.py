@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from kharness.matrix.errors import MatrixError
 from monitoring.atomic_file import write_atomically
@@ -19,7 +19,7 @@ Status = Literal["pending", "running", "complete", "failed", "timeout", "killed"
 
 @dataclass(frozen=True)
 class Attempt:
-    """One process. Times are UTC epoch seconds; what is not known yet is None."""
+    """One process. Times are UTC epoch seconds; what is not known (yet) is None."""
 
     started: float
     pid: int | None
@@ -29,18 +29,37 @@ class Attempt:
     signal: int | None = None
     reason: str | None = None
     """Why it is not complete."""
+    cause: str | None = None
+    """The kind of that reason, as in kharness.matrix.causes."""
+    job: Mapping[str, Any] | None = None
+    """As its launcher finds it again; None until it is launched."""
+    slot: Mapping[str, Any] | None = None
+    """The part of the machine that it was given."""
+    arguments: Sequence[str] = ()
+    """Further flags of the training, such as --from-scratch."""
+    journal_offset: int = 0
+    """Where in metrics.jsonl its records begin, in bytes."""
 
 
 @dataclass(frozen=True)
 class RunStatus:
     status: Status
     attempts: Sequence[Attempt] = ()
+    """The oldest first."""
+
+    @property
+    def last(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
 
 
-def write_status(directory: Path, status: RunStatus) -> None:
-    """Replace DIRECTORY/status.json."""
-    content = json.dumps(asdict(status), indent=2) + "\n"
-    write_atomically(directory / STATUS_JSON, content.encode())
+def write_status(directory: Path, status: RunStatus, *, durable: bool = True) -> None:
+    """Replace DIRECTORY/status.json; a `durable` one survives a loss of power."""
+    write_atomically(directory / STATUS_JSON, status_text(status).encode(), durable=durable)
+
+
+def status_text(status: RunStatus) -> str:
+    """What stands in status.json."""
+    return json.dumps(asdict(status), indent=2) + "\n"
 
 
 def read_status(directory: Path) -> RunStatus:

@@ -86,21 +86,28 @@ source "lib/kharness/matrix/Kconfig"
 """
 
 TRAIN = '''\
-"""Writes a journal like a training; BEHAVIOUR says what goes wrong, for every seed or as `what@seed`."""
+"""Writes a journal like a training; BEHAVIOUR says what goes wrong: `what`, `what@seed` for one seed, and
+`once-what` for the first attempt only. It goes on from the last step that it noted in `checkpoint`."""
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 from kharness.config.generate import read_values
+from monitoring.lineage import Lineage
 from monitoring.run import Run
 
 directory = Path(sys.argv[sys.argv.index("--run-dir") + 1])
 values = read_values(directory / "config.py")
 what, _, seed = values["BEHAVIOUR"].partition("@")
 behaviour = what if seed in ("", str(values["SEED"])) else "good"
+if behaviour.startswith("once-"):
+    behaviour = "good" if (directory / "once").exists() else behaviour.removeprefix("once-")
+    (directory / "once").touch()
 stopping = []
 signal.signal(signal.SIGINT, lambda *_: stopping.append(1))
 signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
@@ -109,8 +116,25 @@ if behaviour == "no-journal":
     sys.exit(0)
 if behaviour == "crash":
     raise RuntimeError("the loss is a banana")
+if behaviour == "cuda-memory":
+    raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB")
+if behaviour == "cuda-error":
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+if behaviour == "no-space":
+    raise OSError(28, "No space left on device")
+if behaviour.startswith("exit-"):
+    sys.exit(int(behaviour.removeprefix("exit-")))
 if behaviour == "lie":
     values["LEARNING_RATE"] = 0.5
+checkpoint = directory / "checkpoint"
+lineage = Lineage.read(directory / "metrics.jsonl")
+done, resumed_from, supersedes = 0, None, None
+if lineage.last_seq:
+    supersedes = {"first_seq": 1, "last_seq": lineage.last_seq}
+if checkpoint.exists() and "--from-scratch" not in sys.argv:
+    resumed_from = json.loads(checkpoint.read_text())
+    done = resumed_from["global_step"]
+    supersedes["first_seq"] = resumed_from["journal_seq"] + 1
 run = Run(
     directory,
     name=values["TRACKER_RUN_NAME"],
@@ -120,11 +144,23 @@ run = Run(
     agent=behaviour != "no-agent",
 )
 num_steps = values["NUM_STEPS"]
-run.start(model={"name": "pretender"}, training={"num_steps": num_steps})
+run.start(
+    model={"name": "pretender"},
+    training={"num_steps": num_steps},
+    resumed_from=resumed_from,
+    supersedes=supersedes,
+)
 rate = 0.5 if values["OPTIMIZER"] == "sgd" else 0.25
-for step in range(1, num_steps + 1):
+if behaviour == "forks":
+    child = subprocess.Popen(["sleep", "600"])
+    (directory / "grandchild").write_text(str(child.pid))
+    behaviour = "deaf"
+for step in range(done + 1, num_steps + 1):
     loss = 2.0 * (1 - rate) ** step + values["SEED"] / 100
     run.log_step(step, train_loss=loss, sec_per_step=0.001 * step)
+    state = {"checkpoint": "c", "attempt": run.attempt, "global_step": step, "journal_seq": run.last_seq()}
+    (directory / "checkpoint.tmp").write_text(json.dumps(state))
+    os.replace(directory / "checkpoint.tmp", checkpoint)
     if behaviour == "slow":
         time.sleep(0.01)
     if behaviour == "deaf":
@@ -134,15 +170,24 @@ for step in range(1, num_steps + 1):
             time.sleep(0.01)
     if behaviour == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if behaviour == "non-finite":
+        run.log_step(step + 1, train_loss=float("nan"))
+        run.finish("failed", error="NonFiniteError: step 2: loss nan", cause="non_finite")
+        sys.exit(65)
     if stopping:
         print("saving")
         run.finish("interrupted", steps_done=step)
         sys.exit(75)
-run.log_eval(num_steps, split="val", val_accuracy=rate, val_loss=loss)
+run.log_eval(num_steps, split="val", val_accuracy=rate, val_loss=2.0 * (1 - rate) ** num_steps)
 if behaviour == "no-end":
     os._exit(0)
 run.finish(test_accuracy=rate + values["SEED"] / 100, training_seconds=1.5, steps_done=num_steps)
 '''
+
+PRESET = """\
+CONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam SEED=1|2"
+# CONFIG_MATRIX_ZYGOTE is not set
+"""
 
 
 class Checkout:
@@ -158,7 +203,7 @@ class Checkout:
         (root / "pretender").mkdir()
         (root / "pretender" / "train.py").write_text(TRAIN)
         (root / "defconfigs").mkdir()
-        (root / "defconfigs" / "default").write_text('CONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam SEED=1|2"\n')
+        (root / "defconfigs" / "default").write_text(PRESET)
 
     def start(self, script: str, *arguments: str, **kwargs: Any) -> subprocess.Popen[str]:
         kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, **kwargs}

@@ -1,23 +1,17 @@
-"""The verdict on a run that has ended, and the end of its output."""
+"""The journal of a running training, and the end of its output."""
 
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from kharness.matrix.execute import judge, other_values, output_tail
-from kharness.matrix.journal_tail import JournalTail
-from kharness.matrix.status import Attempt
+from kharness.matrix.execute import output_tail
+from kharness.matrix.journal_tail import GLANCE, JournalTail, journal_end
 
 START = {"event": "start", "config": {"SEED": 1, "TRACKER_PROJECT": "p-12345"}}
 STEP = {"event": "step", "global_step": 4, "train_loss": 0.5}
-COMPLETE = {"event": "end", "status": "complete"}
 INTERRUPTED = {"event": "end", "status": "interrupted"}
-FAILED = {"event": "end", "status": "failed", "error": "ValueError: x"}
 
 
 def tail(directory: Path, *records: dict[str, Any]) -> JournalTail:
@@ -26,71 +20,6 @@ def tail(directory: Path, *records: dict[str, Any]) -> JournalTail:
     made = JournalTail(directory)
     made.update()
     return made
-
-
-@pytest.mark.parametrize(
-    ("exit_code", "number", "stop_asked", "records", "verdict"),
-    [
-        (0, None, False, [START, COMPLETE], ("complete", None)),
-        (0, None, True, [START, COMPLETE], ("complete", None)),
-        (0, None, False, [], ("failed", "exit code 0, but the journal's end record is missing")),
-        (
-            0,
-            None,
-            False,
-            [START, INTERRUPTED],
-            ("failed", "exit code 0, but the journal's end record says interrupted"),
-        ),
-        (
-            0,
-            None,
-            False,
-            [{"event": "start", "config": {"SEED": 2}}, COMPLETE],
-            ("failed", "ran with other values than asked: SEED=2, asked 1"),
-        ),
-        (75, None, True, [START, STEP, INTERRUPTED], ("interrupted", "stopped on request after step 4")),
-        (75, None, False, [START, STEP, INTERRUPTED], ("interrupted", "stopped on request after step 4")),
-        (
-            130,
-            None,
-            True,
-            [],
-            ("interrupted", "stopped on request after step 0, without an end record"),
-        ),
-        (
-            None,
-            9,
-            True,
-            [START, STEP],
-            ("killed", "killed after step 4, before it had stopped"),
-        ),
-        (None, 9, False, [START, STEP], ("killed", "signal 9 (SIGKILL)")),
-        (1, None, False, [START, FAILED], ("failed", "exit code 1: ValueError: x")),
-        (2, None, False, [], ("failed", "exit code 2")),
-    ],
-)
-def test_verdict(
-    tmp_path: Path,
-    exit_code: int | None,
-    number: int | None,
-    stop_asked: bool,
-    records: list[dict[str, Any]],
-    verdict: tuple[str, str | None],
-) -> None:
-    attempt = Attempt(started=1.0, pid=7, ended=2.0, exit_code=exit_code, signal=number)
-    asked = {"SEED": 1, "TRACKER_PROJECT": "{model}-{checksum}"}
-    assert judge(attempt, tail(tmp_path, *records), asked, stop_asked=stop_asked) == verdict
-
-
-def test_values_are_compared_as_json_holds_them() -> None:
-    asked = {"RATE": 1000.0, "BETAS": [0.9, 1.0], "NAME": "a", "FLAG": True}
-    assert other_values(json.loads(json.dumps(asked)), asked) == ""
-    assert other_values({**asked, "FLAG": 1}, asked) == "FLAG=1, asked True"
-    assert other_values({}, {"A": 1}) == "A is not recorded"
-    assert other_values(None, {"A": 1}) == "the start record holds no configuration"
-    assert other_values(dict.fromkeys("ABCDE", 0), dict.fromkeys("ABCDE", 2)) == (
-        "A=0, asked 2; B=0, asked 2; C=0, asked 2 and 2 more"
-    )
 
 
 def test_the_end_of_the_output_is_fit_for_a_terminal(tmp_path: Path) -> None:
@@ -115,6 +44,34 @@ def test_the_tail_of_a_second_attempt_forgets_the_first(tmp_path: Path) -> None:
     assert (followed.step, followed.end) == (None, {})
 
 
-def test_signals_have_names_in_reasons(tmp_path: Path) -> None:
-    attempt = Attempt(started=1.0, pid=7, ended=2.0, signal=signal.SIGSEGV)
-    assert judge(attempt, tail(tmp_path), {}, stop_asked=False) == ("killed", "signal 11 (SIGSEGV)")
+def test_the_pace_is_that_of_the_newest_steps(tmp_path: Path) -> None:
+    slow = [{**STEP, "global_step": i, "time": 10.0 * i} for i in range(1, 100)]
+    fast = [{**STEP, "global_step": 99 + i, "time": 990.0 + i} for i in range(1, 100)]
+    followed = tail(tmp_path, {**START, "num_steps": 298}, *slow, *fast)
+    assert (followed.step, followed.steps_per_second, followed.seconds_left) == (198, 1.0, 100.0)
+
+
+def test_a_resumed_attempt_begins_at_its_checkpoint(tmp_path: Path) -> None:
+    followed = tail(tmp_path, START, STEP, {**START, "attempt": 2, "resumed_from": {"global_step": 3}})
+    assert (followed.step, followed.steps_per_second) == (3, None)
+
+
+def test_a_tail_from_an_offset_knows_nothing_of_what_was_before(tmp_path: Path) -> None:
+    tail(tmp_path, START, STEP, INTERRUPTED)
+    offset = journal_end(tmp_path)
+    with (tmp_path / "metrics.jsonl").open("a") as journal:
+        journal.write('{"torn')
+    assert journal_end(tmp_path) == offset
+    followed = JournalTail(tmp_path, since=offset)
+    followed.update()
+    assert (followed.start, followed.step, followed.end) == ({}, None, {})
+    assert journal_end(tmp_path / "nowhere") == 0
+
+
+def test_a_glance_at_a_long_journal_reads_its_plan_and_its_end(tmp_path: Path) -> None:
+    steps = [{**STEP, "global_step": i, "time": float(i)} for i in range(5000)]
+    tail(tmp_path, {**START, "num_steps": 9999}, *steps)
+    assert (tmp_path / "metrics.jsonl").stat().st_size > 4 * GLANCE
+    seen = JournalTail(tmp_path)
+    seen.glance()
+    assert (seen.step, seen.num_steps, seen.steps_per_second, seen.seconds_left) == (4999, 9999, 1.0, 5000.0)

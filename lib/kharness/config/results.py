@@ -1,0 +1,38 @@
+"""Which run or matrix a target is about, found without the option tree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from kharness.config.errors import ConfigError
+from kharness.config.generate import CONFIG_PY, read_values
+
+
+def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "RUN") -> Path:
+    """RUN=, else the newest run or matrix of the configured RESULTS_DIR; ConfigError if it is not there.
+
+    Reads config.py rather than the option tree, so that it needs nothing but files.
+    """
+    asked = variables.get(name)
+    if asked:
+        directory = Path(asked).expanduser().absolute()
+        if not directory.is_dir():
+            raise ConfigError(
+                f"{directory} does not exist", hint=f"name a run or a matrix: {name}=results/latest"
+            )
+        return directory.resolve()
+    config = output / CONFIG_PY
+    configured = read_values(config).get("RESULTS_DIR") if config.exists() else None
+    latest = output / str(variables.get("CONFIG_RESULTS_DIR") or configured or "results") / "latest"
+    if not latest.exists():
+        raise ConfigError(
+            f"{shown(latest)} does not exist", hint=f"run `make test_matrix` first, or say {name}=dir"
+        )
+    return latest.resolve()
+
+
+def shown(path: Path) -> str:
+    """A path as one types it here."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,0 +1,225 @@
+"""A matrix at a glance, from its files alone: how many cells are where, what runs, what failed and why."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.estimate import time_left
+from kharness.matrix.found import Found, Member
+from kharness.matrix.journal_tail import JournalTail
+from kharness.matrix.lock import Holder, holder
+from kharness.matrix.status import Attempt, RunStatus, read_status
+from kharness.matrix.table import duration
+
+# So many lines of each kind are shown; a count tells the rest.
+MOST_LINES = 20
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell as its files tell."""
+
+    member: Member
+    status: RunStatus
+    tail: JournalTail | None
+    """The end of its journal, where that was read."""
+
+    @property
+    def name(self) -> str:
+        return self.member.name
+
+    @property
+    def last(self) -> Attempt | None:
+        return self.status.last
+
+    @property
+    def cause(self) -> str:
+        return (self.last.cause if self.last else None) or ""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of its attempts, as far as their ends are known."""
+        return sum(one.ended - one.started for one in self.status.attempts if one.ended is not None)
+
+    @property
+    def fraction_left(self) -> float:
+        """Of its steps; 1 where nothing is known."""
+        if self.status.status == "complete":
+            return 0.0
+        if self.tail is None or self.tail.step is None or not self.tail.num_steps:
+            return 1.0
+        return max(0.0, 1 - self.tail.step / self.tail.num_steps)
+
+
+@dataclass(frozen=True)
+class Overview:
+    """All chosen cells of a matrix, or the one run."""
+
+    found: Found
+    cells: Sequence[Cell]
+    holder: Holder | None
+    """Who runs it now."""
+
+    def having(self, *statuses: str) -> list[Cell]:
+        return [cell for cell in self.cells if cell.status.status in statuses]
+
+    @property
+    def unfinished(self) -> list[Cell]:
+        """Begun or not, what still takes time."""
+        return [
+            cell for cell in self.cells if cell.status.status != "complete" and cell.cause != "stopped_early"
+        ]
+
+    @property
+    def typical(self) -> float | None:
+        """Mean seconds of a complete cell."""
+        seconds = [cell.seconds for cell in self.having("complete")]
+        return sum(seconds) / len(seconds) if seconds else None
+
+    def seconds_left(self, jobs: int, expected: Mapping[str, float]) -> float | None:
+        """Until all cells are complete, `jobs` at once; None where nothing tells how long one takes."""
+        running = self.having("running") if self.holder else []
+        left = [self._cell_left(cell, expected) for cell in running]
+        waiting = [self._cell_left(cell, expected) for cell in self.unfinished if cell not in running]
+        return time_left(left, waiting, jobs=max(jobs, len(running), 1))
+
+    def _cell_left(self, cell: Cell, expected: Mapping[str, float]) -> float | None:
+        """At its own pace if it has one, else the part that is left of what such a cell takes."""
+        if cell.tail is not None and cell.tail.seconds_left is not None:
+            return cell.tail.seconds_left
+        whole = expected.get(cell.name) or self.typical
+        return None if whole is None else whole * cell.fraction_left
+
+
+def look(found: Found, *, half_done: bool = False) -> Overview:
+    """Read status.json of every chosen cell, and the end of the journals of running ones.
+
+    `half_done` also of those that have begun and do not run now.
+    """
+    cells = [_read(m, half_done) for m in found.members if found.chosen.matches(m.name, m.values)]
+    return Overview(found, cells, holder(found.directory))
+
+
+def status_lines(overview: Overview, shown: str) -> list[str]:
+    """What `make status` prints."""
+    return [
+        _headline(overview, shown),
+        _counts(overview.cells),
+        *_some([_running_line(cell, overview.holder) for cell in overview.having("running")]),
+        *_some([_bad_line(cell, overview.found.quarantine) for cell in _bad(overview)]),
+        *_some([_unstable_line(cell) for cell in overview.having("complete") if _failed_before(cell)]),
+        *_time_line(overview),
+    ]
+
+
+def _headline(overview: Overview, shown: str) -> str:
+    found = overview.found
+    what = f"{found.kind} {shown}"
+    if overview.holder is not None:
+        since = time.strftime("%H:%M:%S", time.localtime(overview.holder.started))
+        return f"{what}: run by {overview.holder} since {since}"
+    if not overview.unfinished:
+        return f"{what}: complete"
+    return f"{what}: nobody runs it; make continue RUN={shown} takes it up"
+
+
+def _counts(cells: Sequence[Cell]) -> str:
+    counts: Counter[str] = Counter()
+    for cell in cells:
+        cause = cell.cause if cell.status.status in ("failed", "killed", "interrupted") else ""
+        counts[f"{cell.status.status} ({cause})" if cause else cell.status.status] += 1
+    # a stable order: as a cell goes through them
+    order = ("complete", "running", "pending", "interrupted", "timeout", "killed", "failed")
+    parts = sorted(counts.items(), key=lambda item: (order.index(item[0].split()[0]), item[0]))
+    return f"{len(cells)} runs: " + ", ".join(f"{count} {what}" for what, count in parts)
+
+
+def _bad(overview: Overview) -> list[Cell]:
+    return overview.having("interrupted", "timeout", "killed", "failed")
+
+
+def _failed_before(cell: Cell) -> list[str]:
+    """The causes of attempts before the last, except those that say nothing about the run."""
+    causes = [attempt.cause for attempt in cell.status.attempts[:-1]]
+    return [cause for cause in causes if cause and cause not in ("stopped", "stopped_early", "runner_died")]
+
+
+def _running_line(cell: Cell, held_by: Holder | None) -> str:
+    if held_by is None:
+        return f"  {cell.name}: was running when its runner died"
+    tail = cell.tail
+    if tail is None or tail.step is None:
+        return f"  {cell.name}: starting"
+    parts = [f"step {tail.step}/{tail.num_steps or '?'}"]
+    if tail.train_loss is not None:
+        parts.append(f"loss {tail.train_loss:.4f}")
+    if tail.steps_per_second is not None:
+        parts.append(f"{tail.steps_per_second:.3g} steps/s")
+    if tail.seconds_left is not None:
+        parts.append(f"ETA {duration(tail.seconds_left)}")
+    return f"  {cell.name}: " + "  ".join(parts)
+
+
+def _bad_line(cell: Cell, quarantine: Mapping[str, str]) -> str:
+    reason = (cell.last.reason if cell.last else None) or "no reason is known"
+    attempts = len(cell.status.attempts)
+    more = f", {attempts} attempts" if attempts > 1 else ""
+    known = quarantine.get(cell.name)
+    excuse = f" (known: {known})" if known else ""
+    return f"  {cell.name}: {cell.status.status}{more}: {reason}{excuse}"
+
+
+def _unstable_line(cell: Cell) -> str:
+    before = ", ".join(_failed_before(cell))
+    return f"  {cell.name}: unstable: complete at attempt {len(cell.status.attempts)}, before that {before}"
+
+
+def _time_line(overview: Overview) -> list[str]:
+    if overview.holder is None:
+        return []
+    left = overview.seconds_left(len(overview.having("running")), {})
+    return [] if left is None else [f"time left: about {duration(left)}"]
+
+
+def _some(lines: Sequence[str]) -> list[str]:
+    more = [f"  … and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
+    return [*lines[:MOST_LINES], *more]
+
+
+def _read(member: Member, half_done: bool) -> Cell:
+    directory: Path = member.launch.directory
+    try:
+        status = read_status(directory)
+    except MatrixError as error:
+        if directory.joinpath("status.json").exists():
+            status = RunStatus("failed", [Attempt(0.0, None, ended=0.0, cause="error", reason=str(error))])
+        else:
+            status = RunStatus("pending")
+    tail = None
+    if status.status == "running" or (half_done and status.status not in ("complete", "pending")):
+        tail = JournalTail(directory)
+        tail.glance()
+    return Cell(member, status, tail)
+
+
+def estimate_lines(overview: Overview, expected: Mapping[str, float], jobs: int) -> list[str]:
+    """What `make estimate` prints."""
+    unfinished = overview.unfinished
+    typical = overview.typical
+    done = f"{len(overview.having('complete'))} of {len(overview.cells)} runs are complete"
+    lines = [done + ("" if typical is None else f", {duration(typical)} each")]
+    if not unfinished:
+        return [*lines, "nothing is left"]
+    half = [cell for cell in unfinished if 0 < cell.fraction_left < 1]
+    if half:
+        steps = sum(1 - cell.fraction_left for cell in half) / len(half)
+        lines.append(f"{len(half)} are half done, {steps:.0%} of their steps on average")
+    left = overview.seconds_left(jobs, expected)
+    if left is None:
+        return [*lines, "time left: not known until a run is complete, or a running one has taken some steps"]
+    return [*lines, f"time left: about {duration(left)} with {jobs} at once"]

@@ -1,0 +1,136 @@
+"""A matrix from its first launch to its exit code: what test_matrix, continue, test-rerun and sweep share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from kharness.matrix.delivery import alert_lines, delivery_lines, wait_for_delivery
+from kharness.matrix.durations import read_history
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.execute import Outcome
+from kharness.matrix.filter import Filter
+from kharness.matrix.launch import Launch
+from kharness.matrix.launchers import open_launcher
+from kharness.matrix.matrix_json import read_plan
+from kharness.matrix.progress import Progress
+from kharness.matrix.runner import Limits, run_all, run_one
+from kharness.matrix.signals import Signals
+from kharness.matrix.status import read_status
+from kharness.matrix.work import Places, Queue, Source, Watcher, longest_first
+
+# Seconds. A single run's agent goes on by itself, so there is no need to wait for long.
+SINGLE_PATIENCE = 10.0
+
+EVERY_CELL = Filter()
+
+Report = Callable[[Path], tuple[Sequence[str], int]]
+"""Writes the report of a directory; returns what to print, and an exit code: 3 for a regression, else 0."""
+
+
+def supervise(
+    directory: Path,
+    source: Source,
+    settings: Mapping[str, object],
+    *,
+    root: Path,
+    report: Report,
+    num_runs: int | None,
+    chosen: Filter = EVERY_CELL,
+    watcher: Watcher | None = None,
+    expected: Mapping[str, float] | None = None,
+) -> int:
+    """Run what the source hands out, report, and say how it went: 0, or 3 if a chosen cell is not complete.
+
+    The caller holds the RunnerLock of the directory. 128 + n when signal n asked to stop. `num_runs` is None
+    where that is not known; `expected` has the seconds that cells took in earlier matrices, by name.
+    """
+    with Signals() as signals:
+        progress = Progress(sys.stdout, num_runs, expected=expected)
+        launcher = open_launcher(str(settings.get("LAUNCHER", "local")), settings, progress.say)
+        with closing(launcher):
+            outcomes = run_all(
+                source,
+                launcher,
+                Places(num_jobs(settings)),
+                signals,
+                progress,
+                limits=Limits.read(settings, list(read_plan(directory).quarantine)),
+                watcher=watcher,
+            )
+        started = [directory / name for name in outcomes]
+        lacking = wait_for_delivery(started, signals, progress.say)
+    told = [*delivery_lines(lacking, root), *alert_lines(started)] if started else []
+    code = tell(directory, report, chosen=chosen, told=told)
+    return signals.exit_code if signals.stops else code
+
+
+def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: Sequence[str] = ()) -> int:
+    """Report a matrix as it stands, behind what there is to be told; 3 if a chosen cell is not complete and nothing excuses it."""
+    lines, code = report(directory)
+    print("\n".join([*told, *lines]), flush=True)
+    plan = read_plan(directory)
+    names = [cell.name for cell in plan.cells if chosen.matches(cell.name, cell.values)]
+    missing = [name for name in names if name not in plan.quarantine and _is_missing(directory / name)]
+    return 3 if missing else code
+
+
+def supervise_single(launch: Launch, *, root: Path) -> int:
+    """Run a single training, its output passed on; its own exit code, 3 if it claims a success that is none.
+
+    128 + n after signal n. The caller holds the RunnerLock of its directory.
+    """
+    with Signals() as signals, closing(open_launcher("local", {}, _say)) as launcher:
+        outcome = run_one(launch, launcher, signals, sys.stdout.buffer, _say)
+        lacking = wait_for_delivery([launch.directory], signals, _say, patience=SINGLE_PATIENCE)
+    if outcome.status != "complete":
+        print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
+    print("\n".join([*delivery_lines(lacking, root), *alert_lines([launch.directory])]))
+    return _exit_code(outcome)
+
+
+def expected_seconds(launches: Sequence[Launch], results: Path) -> dict[str, float]:
+    """What each is expected to take, by name, as far as the earlier runs in `results` tell."""
+    history = read_history(results)
+    found = {launch.name: history.expected(launch.asked) for launch in launches}
+    return {name: estimate.seconds for name, estimate in found.items() if estimate is not None}
+
+
+def in_order(
+    launches: Sequence[Launch], settings: Mapping[str, object], expected: Mapping[str, float]
+) -> Queue:
+    """As planned, or the longest first where several run at once."""
+    if settings.get("MATRIX_JOBS", 1) == 1:
+        return Queue(launches)
+    return Queue(longest_first(launches, lambda launch: expected.get(launch.name)))
+
+
+def num_jobs(settings: Mapping[str, object]) -> int:
+    """How many run at once, as far as that is known beforehand."""
+    jobs = settings.get("MATRIX_JOBS", 1)
+    assert isinstance(jobs, int)
+    return jobs or os.cpu_count() or 1
+
+
+def _is_missing(directory: Path) -> bool:
+    try:
+        status = read_status(directory)
+    except MatrixError:
+        return True
+    stopped_early = status.last is not None and status.last.cause == "stopped_early"
+    return status.status != "complete" and not stopped_early
+
+
+def _exit_code(outcome: Outcome) -> int:
+    if outcome.attempt.signal is not None:
+        return 128 + outcome.attempt.signal
+    if outcome.attempt.exit_code == 0 and outcome.status != "complete":
+        return 3
+    return outcome.attempt.exit_code or 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

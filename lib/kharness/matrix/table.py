@@ -1,0 +1,217 @@
+"""The live view: a table of the running cells over a line of totals, drawn anew in place on a terminal.
+
+What is said meanwhile stays above it. The table never wraps and never scrolls: it takes the columns and rows
+that the window has at that moment.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+# Of columns, the narrower the window the fewer: from this width on each is shown.
+WIDTHS = {"step": 30, "loss": 44, "ETA": 56, "steps/s": 64, "on": 76}
+NARROWEST_NAME = 12
+
+
+@dataclass(frozen=True)
+class Row:
+    """A running cell; what is not known is None."""
+
+    name: str
+    state: str
+    """Instead of numbers, while it takes no steps: starting, preparing, stopping …"""
+    step: int | None
+    num_steps: int | None
+    loss: float | None
+    steps_per_second: float | None
+    seconds_left: float | None
+    place: str
+    """Its cores or GPUs."""
+
+    def column(self, name: str) -> str:
+        if name == "step":
+            if self.step is None:
+                return self.state
+            return f"{self.step}/{self.num_steps or '?'}"
+        if name == "loss":
+            return "" if self.loss is None else f"{self.loss:.4f}"
+        if name == "ETA":
+            if self.state and self.step is not None:
+                return self.state
+            return "" if self.seconds_left is None else duration(self.seconds_left)
+        if name == "steps/s":
+            return "" if self.steps_per_second is None else f"{self.steps_per_second:.3g}"
+        return self.place
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Of the whole matrix; what is not known is None."""
+
+    done: int
+    total: int | None
+    bad: int
+    running: int
+    waiting: int | None
+    seconds_left: float | None
+
+    def __str__(self) -> str:
+        parts = [f"{self.done}/{'?' if self.total is None else self.total} done"]
+        if self.bad:
+            parts.append(f"{self.bad} not complete")
+        parts.append(f"{self.running} running")
+        if self.waiting:
+            parts.append(f"{self.waiting} waiting")
+        if self.seconds_left is not None:
+            parts.append(f"ETA {duration(self.seconds_left)}")
+        return "  ".join(parts)
+
+
+class Screen(Protocol):
+    """Where lines go, and the table if there is one."""
+
+    live: bool
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+
+    def draw(self, rows: Sequence[Row], totals: Totals) -> None:
+        """Replace the table."""
+
+    def close(self) -> None:
+        """Take the table away."""
+
+
+def open_screen(stream: TextIO) -> Screen:
+    """A live one on a terminal that can move its cursor."""
+    if stream.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown"):
+        return LiveScreen(stream)
+    return PlainScreen(stream)
+
+
+class PlainScreen:
+    """A file, a pipe, or a terminal that only knows lines."""
+
+    live = False
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def say(self, line: str) -> None:
+        self._stream.write(f"{line}\n")
+        self._stream.flush()
+
+    def draw(self, rows: Sequence[Row], totals: Totals) -> None:
+        self.say(str(totals))
+
+    def close(self) -> None:
+        pass
+
+
+class LiveScreen:
+    """A terminal. Every change is one write, so that nothing flickers."""
+
+    live = True
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+
+        self._stream = stream
+        self._console = Console(file=stream, force_terminal=True, highlight=False, legacy_windows=False)
+        self._drawn: list[str] = []
+        self._size = (0, 0)
+
+    def say(self, line: str) -> None:
+        self._write(f"{self._wiping()}{line}\n{self._frame()}")
+
+    def draw(self, rows: Sequence[Row], totals: Totals) -> None:
+        size = _window(self._stream)
+        lines = _lines(self._console, rows, totals, *size)
+        if lines != self._drawn or size != self._size:
+            wiping = self._wiping()
+            self._drawn, self._size = lines, size
+            self._write(wiping + self._frame())
+
+    def close(self) -> None:
+        self._write(self._wiping())
+        self._drawn = []
+
+    def _frame(self) -> str:
+        # The cursor rests at the end of the last line: a newline behind it would scroll a full window.
+        return "\n".join(self._drawn)
+
+    def _wiping(self) -> str:
+        """Go to where the table begins, and clear from there on."""
+        if not self._drawn:
+            return ""
+        # A window that became lower has scrolled the upper lines out; those are beyond reach.
+        up = min(len(self._drawn), _window(self._stream)[1]) - 1
+        return "\r" + (f"\x1b[{up}A" if up > 0 else "") + "\x1b[J"
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def duration(seconds: float) -> str:
+    """4.2 s, 1:05, 2:00:00."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def _window(stream: TextIO) -> tuple[int, int]:
+    """Columns and rows; asked each time, for a window may be resized. 0 is a terminal that does not know."""
+    size = os.get_terminal_size(stream.fileno())
+    return size.columns or 80, size.lines or 24
+
+
+def _lines(console: Console, rows: Sequence[Row], totals: Totals, columns: int, height: int) -> list[str]:
+    # The last column stays free: a character there makes some terminals wrap.
+    width = max(1, columns - 1)
+    room = height - 3  # a header, the totals, and a line of what was said last
+    shown = rows if len(rows) <= room else rows[: max(0, room - 1)]
+    bottom = [_cut(str(totals), width)]
+    if len(shown) < len(rows) and height > 2:
+        bottom.insert(0, _cut(f"… and {len(rows) - len(shown)} more", width))
+    if not shown:
+        return bottom
+    with console.capture() as capture:
+        console.print(_table(shown, width), width=width, no_wrap=True, overflow="ellipsis", crop=True)
+    return [*(line.rstrip() for line in capture.get().rstrip("\n").split("\n")), *bottom]
+
+
+def _table(rows: Sequence[Row], width: int) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    names = [name for name, least in WIDTHS.items() if width >= least]
+    cells = [[row.column(name) for name in names] for row in rows]
+    used = [max(len(name), *(len(row[i]) for row in cells)) for i, name in enumerate(names)]
+    # Wide numbers take room from the names, but not all of it.
+    while names and width - sum(used) - 2 * len(used) < NARROWEST_NAME:
+        names.pop()
+        used.pop()
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False, header_style="bold")
+    table.add_column("cell", no_wrap=True, overflow="ellipsis", max_width=width - sum(used) - 2 * len(used))
+    for name, size in zip(names, used, strict=True):
+        table.add_column(name, no_wrap=True, justify="right", width=size)
+    for row, values in zip(rows, cells, strict=True):
+        table.add_row(Text(row.name), *map(Text, values[: len(names)]))
+    return table
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: max(0, width - 1)] + "…"

@@ -1,0 +1,100 @@
+"""Finish what was interrupted: continue.py [RUN=dir] [FILTER=…] [JOBS=n …]; default: the newest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from kharness.config import make_variables
+from kharness.config.errors import run_command
+from kharness.config.results import asked_directory, shown
+from kharness.matrix.continuing import Remaining, remaining
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.found import Found, find
+from kharness.matrix.launch import Launch
+from kharness.matrix.lock import RunnerLock
+from kharness.matrix.settings import with_command_line
+from kharness.matrix.supervise import (
+    Report,
+    expected_seconds,
+    in_order,
+    supervise,
+    supervise_single,
+    tell,
+)
+from kharness.report.report import check_judging, told_report
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> int:
+    """As test_matrix, or for a single training as train; 2 if somebody else runs it."""
+    variables = make_variables.given(argv, os.environ)
+    output = make_variables.output_directory(variables, ROOT)
+    found = find(asked_directory(variables, output), ROOT, variables.get("FILTER", ""))
+    settings = with_command_line(found.settings, variables, ROOT)
+    with RunnerLock(found.directory):
+        if found.is_matrix:
+            check_judging(found.directory, variables)
+            return continue_matrix(found, settings, partial(told_report, given=variables))
+        return continue_run(found.launches[0])
+
+
+def continue_matrix(found: Found, settings: Mapping[str, object], report: Report) -> int:
+    """Run the missing cells; of a complete matrix only the report is made again."""
+    left = remaining(found.launches)
+    introduce(found, left)
+    if not left.launches:
+        return tell(found.directory, report, chosen=found.chosen)
+    expected = expected_seconds(left.launches, found.directory.parent)
+    return supervise(
+        found.directory,
+        in_order(left.launches, settings, expected),
+        settings,
+        root=ROOT,
+        report=report,
+        num_runs=len(left.launches),
+        chosen=found.chosen,
+        expected=expected,
+    )
+
+
+def continue_run(launch: Launch) -> int:
+    """Finish a single training."""
+    left = remaining([launch])
+    where = launch.shown_directory
+    for _, process in left.alive:
+        raise MatrixError(f"{where} still runs, as {process}", hint="wait for its end, or stop it first")
+    for _, reason in left.left:
+        print(f"{where} would only fail again: {reason}")
+        print(f"hint: to try it all the same: make test-rerun TARGET={where}")
+        return 3
+    if not left.launches:
+        print(f"{where} is complete")
+        return 0
+    print(f"run: {where}\n{left.launches[0].command_line}", flush=True)
+    return supervise_single(left.launches[0], root=ROOT)
+
+
+def introduce(found: Found, left: Remaining) -> None:
+    """What is to run, and what is not although it is not complete."""
+    where = shown(found.directory)
+    total = len(found.launches)
+    if left.launches:
+        print(f"matrix: {len(left.launches)} of {total} runs are left in {where}", flush=True)
+    elif len(left.complete) == total:
+        print(f"matrix: all {total} runs in {where} are complete")
+    else:
+        print(f"matrix: nothing is left to run of {total} runs in {where}")
+    for name, reason in left.left:
+        print(f"left: {name} would only fail again: {reason}")
+    if left.left:
+        print(f"hint: to try them all the same: make test-rerun TARGET={where}")
+    for name, process in left.alive:
+        print(f"left: {name} still runs without its runner, as {process}")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,32 @@
+"""The time that a running or interrupted matrix still takes: estimate.py [RUN=dir] [JOBS=n]."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config import make_variables
+from kharness.config.errors import run_command
+from kharness.config.results import asked_directory
+from kharness.matrix.found import find
+from kharness.matrix.overview import estimate_lines, look
+from kharness.matrix.settings import with_command_line
+from kharness.matrix.supervise import expected_seconds, num_jobs
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> None:
+    variables = make_variables.given(argv, os.environ)
+    directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    found = find(directory, ROOT, variables.get("FILTER", ""))
+    overview = look(found, half_done=True)
+    running = len(overview.having("running")) if overview.holder else 0
+    jobs = running or num_jobs(with_command_line(found.settings, variables, ROOT))
+    expected = expected_seconds(found.launches, found.directory.parent)
+    print("\n".join(estimate_lines(overview, expected, jobs)))
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,55 @@
+"""Print what a run printed: logs.py CELL=name [RUN=dir] [FOLLOW=y]; default: the newest matrix or run."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config import make_variables
+from kharness.config.errors import KharnessError, run_command
+from kharness.config.results import asked_directory, shown
+from kharness.matrix.found import Found, Member, find, member_named
+from kharness.matrix.launch import OUTPUT_LOG
+from kharness.matrix.runner import Copier
+from kharness.matrix.status import read_status
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Seconds between two looks at the log.
+FOLLOW_EVERY = 0.1
+
+
+def main(argv: Sequence[str]) -> None:
+    variables = make_variables.given(argv, os.environ)
+    found = find(asked_directory(variables, make_variables.output_directory(variables, ROOT)), ROOT)
+    member = asked_member(found, variables.get("CELL", ""))
+    log = member.launch.directory / OUTPUT_LOG
+    follow = variables.get("FOLLOW", "n") in ("y", "1")
+    if not log.is_file() and not follow:
+        raise KharnessError(
+            f"{shown(log)} does not exist: the run was not started", hint="make status tells more"
+        )
+    with Copier(log, sys.stdout.buffer, from_start=True) as copier:
+        copier.copy()
+        while follow and read_status(member.launch.directory).status in ("pending", "running"):
+            time.sleep(FOLLOW_EVERY)
+            copier.copy()
+        copier.copy()
+
+
+def asked_member(found: Found, name: str) -> Member:
+    """CELL=, or the only run there is; KharnessError names the nearest cells."""
+    if name:
+        return member_named(found, name)
+    meant = [m for m in found.members if found.chosen.matches(m.name, m.values)]
+    if len(meant) == 1:
+        return meant[0]
+    names = ", ".join(member.name for member in meant[:3])
+    raise KharnessError("CELL is not given", hint=f"for example CELL={meant[0].name}; there are {names} …")
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,26 @@
+"""How far a matrix or a run is: status.py [RUN=dir] [FILTER=…]; default: the newest."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config import make_variables
+from kharness.config.errors import run_command
+from kharness.config.results import asked_directory, shown
+from kharness.matrix.found import find
+from kharness.matrix.overview import look, status_lines
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> None:
+    variables = make_variables.given(argv, os.environ)
+    directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    found = find(directory, ROOT, variables.get("FILTER", ""))
+    print("\n".join(status_lines(look(found), shown(found.directory))))
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,55 @@
+"""Run cells again from scratch, keeping the old records: test_rerun.py [TARGET=dir] [FILTER=…] [JOBS=n …]."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from kharness.config import make_variables
+from kharness.config.errors import run_command
+from kharness.config.results import asked_directory, shown
+from kharness.matrix.continuing import to_run_again
+from kharness.matrix.found import find
+from kharness.matrix.lock import RunnerLock
+from kharness.matrix.settings import with_command_line
+from kharness.matrix.supervise import expected_seconds, in_order, supervise, supervise_single, tell
+from kharness.report.report import check_judging, told_report
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> int:
+    """As test_matrix for the chosen cells: those that FILTER means, without it all that failed."""
+    variables = make_variables.given(argv, os.environ)
+    output = make_variables.output_directory(variables, ROOT)
+    found = find(asked_directory(variables, output, name="TARGET"), ROOT, variables.get("FILTER", ""))
+    settings = with_command_line(found.settings, variables, ROOT)
+    with RunnerLock(found.directory):
+        chosen = bool(found.chosen.text) or not found.is_matrix
+        again = to_run_again(found.launches, failed_only=not chosen)
+        if not found.is_matrix:
+            return supervise_single(again[0], root=ROOT)
+        check_judging(found.directory, variables)
+        report = partial(told_report, given=variables)
+        where = shown(found.directory)
+        if not again:
+            print(f"no run in {where} has failed; FILTER=… runs others again")
+            return tell(found.directory, report)
+        print(f"matrix: {len(again)} of {len(found.members)} runs again from scratch in {where}", flush=True)
+        expected = expected_seconds(again, found.directory.parent)
+        return supervise(
+            found.directory,
+            in_order(again, settings, expected),
+            settings,
+            root=ROOT,
+            report=report,
+            num_runs=len(again),
+            chosen=found.chosen,
+            expected=expected,
+        )
+
+
+if __name__ == "__main__":
+    run_command(main)
