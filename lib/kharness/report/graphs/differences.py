@@ -1,0 +1,169 @@
+"""Each variant's difference from its baseline, with the interval that decides whether it counts."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kharness.report.graphs import Numbers
+from kharness.report.graphs._canvas import GRID, INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
+from kharness.report.judgement import Comparison, Verdict
+from kharness.report.metrics import Metric
+from kharness.report.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "Differences from the baseline"
+# More rows than this are a table, and that is the CSV.
+MAX_ROWS = 120
+COLOURS = {Verdict.BETTER: PALETTE[2], Verdict.WORSE: PALETTE[1], Verdict.NOT_SHOWN: SOFT}
+MARKERS = {Verdict.BETTER: "^", Verdict.WORSE: "v"}
+
+
+def numbers(summary: Summary) -> Numbers:
+    """Differences and intervals in the unit of the axis, and what follows from them."""
+    return Numbers(
+        [
+            *("variant", "baseline", "metric", "unit", "difference", "low", "high", "level"),
+            *("p_holm", "n_variant", "n_baseline", "verdict", "reason"),
+        ],
+        [
+            [
+                *(
+                    one.variant,
+                    one.baseline,
+                    one.metric.name,
+                    _unit(one.metric),
+                    _scaled(one, one.difference),
+                ),
+                _scaled(one, one.interval.low if one.interval else None),
+                _scaled(one, one.interval.high if one.interval else None),
+                one.interval.level if one.interval else None,
+                *(one.p_holm, *one.counts, one.verdict.value, one.reason),
+            ]
+            for one in summary.conclusions.comparisons
+        ],
+    )
+
+
+def draw(summary: Summary) -> Figure:
+    conclusions = summary.conclusions
+    rows = [one for one in conclusions.comparisons if one.difference is not None]
+    if not rows:
+        why = "no variant can be compared with another yet" if len(summary.variants) > 1 else "one variant"
+        return nothing_to_draw(TITLE, summary.title, summary, f"nothing to compare: {why}")
+    extra = notes(summary, [])
+    without = [one.variant for one in conclusions.comparisons if one.difference is None]
+    if without:
+        extra.append(f"without a difference: {len(without)} of {len(conclusions.comparisons)} variants")
+    if len(rows) > MAX_ROWS:
+        extra.append(f"the first {MAX_ROWS} of {len(rows)} variants; the CSV has all")
+        rows = rows[:MAX_ROWS]
+    limit = _limit(rows)
+    longest = max(len(one.variant) for one in rows)
+    gutter, words = 0.5 + 0.078 * longest, 2.75
+    width = 5.6 + gutter + words
+    figure = canvas(width, 0.35 + 0.3 * len(rows), TITLE, _subtitle(summary, rows, limit), extra)
+    figure.subplots_adjust(left=gutter / width, right=1 - words / width)
+    _draw_rows(figure.add_subplot(), rows, limit)
+    return figure
+
+
+def _subtitle(summary: Summary, rows: Sequence[Comparison], limit: float) -> str:
+    levels = [one.interval.level for one in rows if one.interval]
+    confidence = f"{100 * summary.settings.confidence:g}%"
+    second = "hollow: no interval can be given"
+    if levels:
+        second = f"bar: {confidence} interval, all bars together   {second}"
+    if any(_beyond(one, limit) for one in rows):
+        second += "   arrow: the bar goes on"
+    return f"{summary.title}   {rows[0].metric.title}, baseline: {summary.conclusions.baseline}\n{second}"
+
+
+def _draw_rows(axes: Axes, rows: Sequence[Comparison], limit: float) -> None:
+    metric = rows[0].metric
+    axes.axvline(0, color=INK, lw=1, zorder=1)
+    for y, one in enumerate(rows):
+        _draw_row(axes, y, one, limit)
+    axes.set_yticks(range(len(rows)), [one.variant for one in rows])
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", color=GRID)
+    axes.spines["left"].set_visible(False)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(*_ends(rows, limit))
+    unit = _unit(metric)
+    better = "right" if metric.higher_is_better else "left"
+    axes.set_xlabel(f"difference in {metric.title}{f' ({unit})' if unit else ''}; {better} is better")
+
+
+def _draw_row(axes: Axes, y: int, one: Comparison, limit: float) -> None:
+    colour = COLOURS.get(one.verdict, SOFT)
+    difference = _scaled(one, one.difference) or 0.0
+    if one.interval:
+        low, high = (bound * one.metric.scale for bound in (one.interval.low, one.interval.high))
+        ends = (max(low, -limit), min(high, limit))
+        axes.plot(ends, [y, y], color=colour, lw=2.2, alpha=0.55, solid_capstyle="butt", zorder=2)
+        if low < -limit:
+            axes.plot([-limit], [y], marker="<", ms=6, color=colour, clip_on=False, zorder=3)
+        if high > limit:
+            axes.plot([limit], [y], marker=">", ms=6, color=colour, clip_on=False, zorder=3)
+    face = colour if one.interval else "white"
+    marker = MARKERS.get(one.verdict, "o")
+    axes.plot([difference], [y], marker=marker, ms=7, mfc=face, mec=colour, mew=1.4, zorder=4)
+    bold = one.verdict in (Verdict.BETTER, Verdict.WORSE)
+    words = f"{difference:+.{one.metric.digits}f}   {one.verdict.value}".replace("-", "−", 1)
+    axes.text(
+        1.03,
+        y,
+        words + (f"   n={one.counts[0]}" if one.counts[0] == one.counts[1] else ""),
+        transform=axes.get_yaxis_transform(),
+        va="center",
+        fontsize=8.5,
+        color=colour if bold else INK,
+        fontweight="bold" if bold else "normal",
+    )
+
+
+def _limit(rows: Sequence[Comparison]) -> float:
+    """Half the width of the axis: all differences, and of the bars as much as most of them need.
+
+    One variant with two seeds may have a bar a hundred times as long as the others.
+    """
+    differences = [abs(one.difference or 0.0) * one.metric.scale for one in rows]
+    ends = [
+        max(abs(one.interval.low), abs(one.interval.high)) * one.metric.scale for one in rows if one.interval
+    ]
+    return max(1.15 * max(differences), 1.6 * statistics.median(ends) if ends else 0.0) or 1.0
+
+
+def _ends(rows: Sequence[Comparison], limit: float) -> tuple[float, float]:
+    """The axis: zero, every difference, and the bars up to the limit."""
+    reached = [0.0]
+    for one in rows:
+        reached.append((one.difference or 0.0) * one.metric.scale)
+        if one.interval:
+            reached += [
+                min(max(bound * one.metric.scale, -limit), limit)
+                for bound in (one.interval.low, one.interval.high)
+            ]
+    low, high = min(reached), max(reached)
+    margin = 0.06 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _beyond(one: Comparison, limit: float) -> bool:
+    interval = one.interval
+    return interval is not None and max(-interval.low, interval.high) * one.metric.scale > limit
+
+
+def _scaled(one: Comparison, number: float | None) -> float | None:
+    return None if number is None else number * one.metric.scale
+
+
+def _unit(metric: Metric) -> str:
+    """Of a difference: 98 % less 97 % is a percentage point."""
+    return "percentage points" if metric.shown_unit == "%" else metric.shown_unit or metric.unit

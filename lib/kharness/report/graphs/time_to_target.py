@@ -1,0 +1,123 @@
+"""Training time until a validation first reaches the target, for every run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kharness.report.graphs import Numbers
+from kharness.report.graphs._canvas import ALARM, INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
+from kharness.report.profiles import RunTime, VariantTimes, WorkloadTimes
+from kharness.report.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "Time to target"
+# More rows than this are a table, and that is the CSV.
+MAX_ROWS = 120
+
+
+def numbers(summary: Summary) -> Numbers:
+    """One row a run: when it reached the target; no time where it did not, or is not over."""
+    return Numbers(
+        ["workload", "target", "variant", "run", "reached", "global_step", "seconds"],
+        [
+            [
+                *(times.workload, str(times.target), variant.variant, run.run),
+                *(_words(run), run.step, run.seconds),
+            ]
+            for times in summary.conclusions.times
+            for variant in times.variants
+            for run in variant.runs
+        ],
+    )
+
+
+def draw(summary: Summary) -> Figure:
+    times = [one for one in summary.conclusions.times if any(_seconds(v) for v in one.variants)]
+    if not times:
+        return nothing_to_draw(TITLE, summary.title, summary, "no run has reached a target yet")
+    extra = notes(summary, [])
+    counts = [len(one.variants) for one in times]
+    if sum(counts) > MAX_ROWS:
+        extra.append(f"at most {MAX_ROWS} of {sum(counts)} variants; the CSV has all")
+    shown = [_first(one, max(1, MAX_ROWS // len(times))) for one in times]
+    longest = max(len(variant.variant) for one in shown for variant in one.variants)
+    gutter = 0.55 + 0.078 * longest
+    width = 8.4 + gutter
+    heights = [0.3 + 0.27 * len(one.variants) for one in shown]
+    subtitle = (
+        f"{summary.title}{'' if len(shown) > 1 else f'   {_target_words(shown[0])}'}\n"
+        "dot: one run   bar: median of the runs   x: over without having reached the target"
+    )
+    figure = canvas(width, sum(heights) + 0.85 * (len(shown) - 1), TITLE, subtitle, extra)
+    figure.subplots_adjust(left=gutter / width, right=1 - 1.15 / width, hspace=0.85 / _mean(heights))
+    if len(shown) > 1:
+        figure.subplots_adjust(top=1 - 1.15 / figure.get_figheight())  # room for the first title
+    grid = figure.add_gridspec(len(shown), 1, height_ratios=heights)
+    for i, one in enumerate(shown):
+        axes = figure.add_subplot(grid[i])
+        if len(shown) > 1:
+            axes.set_title(f"{one.workload}   {_target_words(one)}", fontsize=9, loc="left", pad=5)
+        _draw_workload(axes, one)
+        axes.set_xlabel("training time until the target (s)" if one is shown[-1] else "")
+    return figure
+
+
+def _draw_workload(axes: Axes, times: WorkloadTimes) -> None:
+    highest = max(max(_seconds(variant)) for variant in times.variants if _seconds(variant))
+    beyond = 1.07 * highest
+    right = axes.get_yaxis_transform()
+    for y, variant in enumerate(times.variants):
+        colour = PALETTE[0]
+        seconds = _seconds(variant)
+        missed = sum(run.reached is False for run in variant.runs)
+        axes.plot(seconds, [y] * len(seconds), "o", ms=5.5, color=colour, alpha=0.55, mec="none", zorder=3)
+        if missed:
+            axes.plot([beyond], [y], marker="x", ms=6, mew=1.5, color=ALARM, zorder=3)
+            if len(variant.runs) > 1:
+                label = f"{missed} of {len(variant.runs)}"
+                axes.text(1.012 * beyond, y, f" {label}", va="center", fontsize=8, color=ALARM)
+        median = variant.median_seconds
+        if median is not None and math.isfinite(median):
+            axes.plot([median, median], [y - 0.32, y + 0.32], color=colour, lw=2.4, zorder=4)
+        axes.text(1.11, y, _median_words(median), transform=right, ha="right", va="center", fontsize=8.5)
+    axes.text(1.11, -0.75, "median", transform=right, ha="right", va="bottom", fontsize=8, color=SOFT)
+    axes.set_yticks(range(len(times.variants)), [variant.variant for variant in times.variants])
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.set_ylim(len(times.variants) - 0.4, -0.6)
+    # From zero, so that lengths compare as times do.
+    axes.set_xlim(0, 1.12 * highest)
+
+
+def _first(times: WorkloadTimes, rows: int) -> WorkloadTimes:
+    return WorkloadTimes(times.workload, times.target, times.variants[:rows])
+
+
+def _seconds(variant: VariantTimes) -> Sequence[float]:
+    return [run.seconds for run in variant.runs if run.reached and run.seconds is not None]
+
+
+def _median_words(median: float | None) -> str:
+    if median is None:
+        return "-"
+    if not math.isfinite(median):
+        return "never"
+    return f"{median:,.1f} s" if median >= 10 else f"{median:.3g} s"
+
+
+def _target_words(times: WorkloadTimes) -> str:
+    return f"{times.target}, {times.target.chosen_by}"
+
+
+def _words(run: RunTime) -> str:
+    return {True: "yes", False: "no", None: "unknown"}[run.reached]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
