@@ -1,0 +1,179 @@
+"""GPUs whose kernel driver tells its values in files: kept open, and read with one `pread` each."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monitoring.gpu_sample import DeviceInfo, GpuEvent, GpuSample, Vendor
+
+SLOT = {name: place for place, name in enumerate(GpuSample._fields)}
+
+# What a read says of a device that was unplugged or has failed for good; any other failure is of one value.
+GONE = (errno.ENODEV, errno.ENXIO)
+
+
+class DeviceGoneError(Exception):
+    """The device behind a file is not there any more."""
+
+
+class KeptFile:
+    """A file of one number; a file that is not there, or that we may not read, holds none."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._fd = -1
+
+    @property
+    def exists(self) -> bool:
+        return self._fd >= 0
+
+    def number(self) -> int | None:
+        """Its number now; DeviceGoneError if the device is gone."""
+        if self._fd < 0:
+            return None
+        try:
+            return int(os.pread(self._fd, 64, 0))
+        except OSError as error:
+            if error.errno in GONE:
+                raise DeviceGoneError(os.strerror(error.errno)) from error
+            return None  # asleep, busy or not permitted
+        except ValueError:
+            return None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Card(NamedTuple):
+    """A graphics card of the kernel's."""
+
+    path: Path
+    """/sys/class/drm/cardN."""
+    device: Path
+    """The folder of its PCI device."""
+    pci_bus_id: str | None
+    hwmon: Path | None
+    """The folder of its sensors."""
+
+
+class Value(NamedTuple):
+    """Where a value of a sample stands, and what brings it into our unit; 0 leaves it a whole number."""
+
+    name: str
+    path: Path
+    divisor: int = 0
+
+
+def cards(root: Path, vendor_id: str) -> list[Card]:
+    """The cards of a vendor (`0x1002`), in the order of their PCI addresses."""
+    found = []
+    for path in (root / "sys/class/drm").glob("card*"):
+        number = re.fullmatch(r"card(\d+)", path.name)
+        if number and text(path / "device/vendor") == vendor_id:
+            address = (path / "device").resolve().name
+            is_address = re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address)
+            hwmon = next(iter(sorted((path / "device/hwmon").glob("hwmon*"))), None)
+            card = Card(path, path / "device", address if is_address else None, hwmon)
+            found.append((card.pci_bus_id or "", int(number[1]), card))
+    return [card for _, _, card in sorted(found)]
+
+
+def text(path: Path) -> str | None:
+    """The text of a small file, None if it cannot be read or is empty."""
+    try:
+        return path.read_text().strip() or None
+    except OSError:
+        return None
+
+
+def labelled(hwmon: Path | None, kind: str) -> dict[str, Path]:
+    """The sensors of a kind (`temp`, `energy`) by their labels, or `1`, `2` where they have none."""
+    found = {}
+    for path in sorted(hwmon.glob(f"{kind}[0-9]*_input")) if hwmon is not None else ():
+        number = path.name.removeprefix(kind).removesuffix("_input")
+        found[text(path.with_name(f"{kind}{number}_label")) or number] = path
+    return found
+
+
+def node(device: Path) -> int | None:
+    """The memory node that a device is near to; None on a machine with one."""
+    number = text(device / "numa_node")
+    return int(number) if number is not None and number.isdigit() else None
+
+
+class SysfsGpu:
+    """One card, its files, and what a vendor makes of them."""
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        card: Card,
+        values: Sequence[Value],
+        *,
+        derive: Callable[[list[Any]], None] = lambda values: None,
+    ) -> None:
+        """`derive` completes the values of a sample, in the order of GpuSample's fields."""
+        self.info = info
+        self._there = card.device / "vendor"
+        self._files = [(SLOT[value.name], KeptFile(value.path), value.divisor) for value in values]
+        self._derive = derive
+        self._template = list(
+            GpuSample(info.index, info.uuid, info.name, info.vendor, "ok", numa_node=info.numa_node)
+        )
+
+    def sample(self) -> GpuSample:
+        """One look; a later file of the same value counts only where an earlier one says nothing."""
+        values = self._template.copy()
+        try:
+            os.stat(self._there)
+            for slot, file, divisor in self._files:
+                if values[slot] is None:
+                    number = file.number()
+                    if number is not None:
+                        values[slot] = number / divisor if divisor else number
+            self._derive(values)
+        except (DeviceGoneError, FileNotFoundError) as error:
+            info = self.info
+            reason = str(error) if isinstance(error, DeviceGoneError) else "its files are gone"
+            return GpuSample(
+                info.index, info.uuid, info.name, info.vendor, "lost", reason, numa_node=info.numa_node
+            )
+        total, used = values[SLOT["memory_total_mb"]], values[SLOT["memory_used_mb"]]
+        if total and used is not None:
+            values[SLOT["memory_percent"]] = 100 * used / total
+        return GpuSample._make(values)
+
+    def close(self) -> None:
+        for _, file, _ in self._files:
+            file.close()
+
+
+class SysfsSampler:
+    """Samples some cards; their drivers tell no events."""
+
+    def __init__(self, vendor: Vendor, gpus: Sequence[SysfsGpu], *, num_devices: int) -> None:
+        self.vendor = vendor
+        self.num_devices = num_devices
+        self._gpus = gpus
+
+    def devices(self) -> Sequence[DeviceInfo]:
+        return [gpu.info for gpu in self._gpus]
+
+    def sample(self) -> Sequence[GpuSample]:
+        return [gpu.sample() for gpu in self._gpus]
+
+    def events(self) -> Sequence[GpuEvent]:
+        return []
+
+    def close(self) -> None:
+        for gpu in self._gpus:
+            gpu.close()

@@ -1,0 +1,108 @@
+"""AMD GPUs, through the files of the kernel's amdgpu driver; no library of AMD's is needed.
+
+Never `pcie_bw`, which measures for a second. The driver has no energy counter there: energy is integrated power.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from monitoring.gpu_sample import MIB, DeviceInfo
+from monitoring.samplers._selection import Identity, visible
+from monitoring.samplers._sysfs import (
+    SLOT,
+    Card,
+    KeptFile,
+    SysfsGpu,
+    SysfsSampler,
+    Value,
+    cards,
+    labelled,
+    node,
+    text,
+)
+
+VENDOR_ID = "0x1002"
+
+MICRO, MILLI, MEGA = 1_000_000, 1000, 1_000_000
+
+# The steps of a fan's pulse width (the kernel's hwmon interface).
+FULL_FAN = 255
+
+
+def probe(root: Path = Path("/")) -> SysfsSampler | None:
+    """The AMD GPUs below `root`/sys; None if there are none."""
+    found = cards(root, VENDOR_ID)
+    if not found:
+        return None
+    selected = visible([Identity(_uuid(card)) for card in found], _variables(os.environ), os.environ)
+    return SysfsSampler("amd", [_gpu(place, found[place]) for place, _ in selected], num_devices=len(found))
+
+
+def _variables(environment: Mapping[str, str]) -> list[str]:
+    """ROCm hides first, HIP selects among the rest; HIP takes CUDA's variable where its own is not set."""
+    hip = "HIP_VISIBLE_DEVICES" if "HIP_VISIBLE_DEVICES" in environment else "CUDA_VISIBLE_DEVICES"
+    return ["ROCR_VISIBLE_DEVICES", hip]
+
+
+def _uuid(card: Card) -> str | None:
+    """As ROCm writes it; consumer cards have none."""
+    unique = text(card.device / "unique_id")
+    return f"GPU-{unique}" if unique is not None else None
+
+
+def _gpu(index: int, card: Card) -> SysfsGpu:
+    device, hwmon = card.device, card.hwmon
+    name = text(device / "product_name") or f"AMD GPU {text(device / 'device')}"
+    temperatures = labelled(hwmon, "temp")
+    edge = temperatures.get("edge") or temperatures.get("1")
+    values = [
+        Value("utilization_percent", device / "gpu_busy_percent"),
+        Value("memory_utilization_percent", device / "mem_busy_percent"),
+        Value("memory_used_mb", device / "mem_info_vram_used", MIB),
+        Value("memory_total_mb", device / "mem_info_vram_total", MIB),
+        Value("pcie_replay_count", device / "pcie_replay_count"),
+    ]
+    for slot, path in (
+        ("temperature_celsius", edge),
+        ("temperature_hotspot_celsius", temperatures.get("junction")),
+        ("temperature_memory_celsius", temperatures.get("mem")),
+    ):
+        values += [Value(slot, path, MILLI)] if path is not None else []
+    if hwmon is not None:
+        values += [
+            Value("power_draw_watts", hwmon / "power1_input", MICRO),
+            Value("power_average_watts", hwmon / "power1_average", MICRO),
+            Value("power_draw_watts", hwmon / "power1_average", MICRO),
+            Value("power_limit_watts", hwmon / "power1_cap", MICRO),
+            Value("clock_sm_mhz", hwmon / "freq1_input", MEGA),
+            Value("clock_memory_mhz", hwmon / "freq2_input", MEGA),
+            Value("fan_speed_percent", hwmon / "pwm1"),
+        ]
+    info = DeviceInfo(index, _uuid(card), name, "amd", card.pci_bus_id, node(device))
+    return SysfsGpu(info, card, values, derive=_Derived(temperatures))
+
+
+class _Derived:
+    """The values of AMD's that are made of others."""
+
+    def __init__(self, temperatures: Mapping[str, Path]) -> None:
+        """The margin is that of the hottest spot, where the card tells the limit of it."""
+        hot = temperatures.get("junction") or temperatures.get("edge")
+        limit = hot.with_name(hot.name.replace("_input", "_crit")) if hot is not None else Path()
+        self._hot = SLOT[
+            "temperature_hotspot_celsius" if "junction" in temperatures else "temperature_celsius"
+        ]
+        file = KeptFile(limit)
+        self._limit = file.number()
+        file.close()
+
+    def __call__(self, values: list[Any]) -> None:
+        fan, margin = SLOT["fan_speed_percent"], SLOT["temperature_margin_celsius"]
+        if values[fan] is not None:
+            values[fan] = 100 * values[fan] / FULL_FAN
+        if self._limit is not None and values[self._hot] is not None:
+            values[margin] = self._limit / MILLI - values[self._hot]

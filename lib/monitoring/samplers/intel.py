@@ -1,0 +1,132 @@
+"""Intel GPUs, through the files of the kernel's i915 and xe drivers; no library of Intel's is needed.
+
+Power is the difference of the energy counter; utilisation is engine time of the processes that we may see.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from monitoring.gpu_sample import MIB, DeviceInfo, GpuSample
+from monitoring.samplers._fdinfo import Clients
+from monitoring.samplers._selection import Identity, visible
+from monitoring.samplers._sysfs import (
+    SLOT,
+    Card,
+    KeptFile,
+    SysfsGpu,
+    SysfsSampler,
+    Value,
+    cards,
+    labelled,
+    node,
+    text,
+)
+
+VENDOR_ID = "0x8086"
+
+VARIABLES = ("ZE_AFFINITY_MASK",)
+
+MICRO, MILLI = 1_000_000, 1000
+
+# Where i915 and xe, in this order, tell the same. xe's card has one or two tiles, of which the first counts.
+ACTUAL_CLOCK = ("gt_act_freq_mhz", "device/tile0/gt0/freq0/act_freq")
+THROTTLE = (
+    ("gt/gt0", "throttle_reason_status", "throttle_reason_"),
+    ("device/tile0/gt0/freq0/throttle", "status", "reason_"),
+)
+
+
+def probe(root: Path = Path("/")) -> IntelSampler | None:
+    """The Intel GPUs below `root`/sys that have a driver; None if there are none."""
+    found = [
+        card for card in cards(root, VENDOR_ID) if any((card.path / name).exists() for name in ACTUAL_CLOCK)
+    ]
+    if not found:
+        return None
+    # oneAPI's mask may name parts of a card (`0.1`); the card counts
+    environment = dict(os.environ)
+    if "ZE_AFFINITY_MASK" in environment:
+        words = environment["ZE_AFFINITY_MASK"].split(",")
+        environment["ZE_AFFINITY_MASK"] = ",".join(word.partition(".")[0] for word in words)
+    selected = visible([Identity(None) for _ in found], VARIABLES, environment)
+    return IntelSampler(root, {place: found[place] for place, _ in selected}, num_devices=len(found))
+
+
+class IntelSampler(SysfsSampler):
+    """The cards, and their clients beside them."""
+
+    def __init__(self, root: Path, selected: dict[int, Card], *, num_devices: int) -> None:
+        self._clients = Clients(root)
+        gpus = [_gpu(index, card, self._clients) for index, card in selected.items()]
+        super().__init__("intel", gpus, num_devices=num_devices)
+
+    def sample(self) -> Sequence[GpuSample]:
+        self._clients.look()
+        return super().sample()
+
+    def close(self) -> None:
+        super().close()
+        self._clients.close()
+
+
+def _gpu(index: int, card: Card, clients: Clients) -> SysfsGpu:
+    device, hwmon = card.device, card.hwmon
+    temperatures, energies = labelled(hwmon, "temp"), labelled(hwmon, "energy")
+    values = [Value("clock_sm_mhz", card.path / name) for name in ACTUAL_CLOCK]
+    for slot, path, divisor in (
+        ("energy_counter_joules", energies.get("card") or energies.get("pkg") or energies.get("1"), MICRO),
+        ("temperature_celsius", temperatures.get("pkg") or temperatures.get("1"), MILLI),
+        ("temperature_memory_celsius", temperatures.get("vram"), MILLI),
+        ("power_limit_watts", hwmon / "power1_max" if hwmon is not None else None, MICRO),
+        ("memory_total_mb", card.path / "lmem_total_bytes", MIB),
+    ):
+        values += [Value(slot, path, divisor)] if path is not None else []
+    name = text(device / "label") or f"Intel GPU {text(device / 'device')}"
+    info = DeviceInfo(index, None, name, "intel", card.pci_bus_id, node(device))
+    return SysfsGpu(info, card, values, derive=_Derived(card, clients))
+
+
+class _Derived:
+    """The values of Intel's that are made of others, or of other sources."""
+
+    def __init__(self, card: Card, clients: Clients) -> None:
+        self._bus_id = card.pci_bus_id
+        self._clients = clients
+        self._available = KeptFile(card.path / "lmem_avail_bytes")
+        self._throttled, self._reasons = _throttle_files(card)
+        self._energy: tuple[float, float] | None = None
+
+    def __call__(self, values: list[Any]) -> None:
+        now = time.monotonic()
+        joules = values[SLOT["energy_counter_joules"]]
+        if joules is not None:
+            if self._energy is not None and now > self._energy[1] and joules >= self._energy[0]:
+                watts = (joules - self._energy[0]) / (now - self._energy[1])
+                values[SLOT["power_draw_watts"]] = values[SLOT["power_average_watts"]] = watts
+            self._energy = joules, now
+        available, total = self._available.number(), values[SLOT["memory_total_mb"]]
+        if available is not None and total is not None:
+            values[SLOT["memory_used_mb"]] = total - available / MIB
+        throttled = self._throttled.number()
+        if throttled is not None:
+            names = [name for name, file in self._reasons.items() if file.number()] if throttled else []
+            values[SLOT["throttle_reasons"]] = names
+        values[SLOT["utilization_percent"]] = self._clients.utilization(self._bus_id)
+        values[SLOT["processes"]] = self._clients.processes(self._bus_id)
+
+
+def _throttle_files(card: Card) -> tuple[KeptFile, dict[str, KeptFile]]:
+    """The file that says whether the clocks are held down, and one a reason."""
+    for folder, status, prefix in THROTTLE:
+        if (card.path / folder / status).exists():
+            paths = sorted((card.path / folder).glob(f"{prefix}*"))
+            reasons = {
+                path.name.removeprefix(prefix): KeptFile(path) for path in paths if path.name != status
+            }
+            return KeptFile(card.path / folder / status), reasons
+    return KeptFile(Path()), {}
