@@ -31,13 +31,14 @@ class Lineage:
     @classmethod
     def read(cls, journal: Path) -> Lineage:
         """The lineage in a journal; an empty one where there is no journal."""
-        records = counting(record for record, _ in read_records(journal))
+        everything = [record for record, _ in read_records(journal)]
+        records = counting(everything)
         attempts = [record for record in records if record.get("event") == "start"]
         began = max((i for i, record in enumerate(attempts) if not record.get("resumed_from")), default=0)
         last = attempts[-1].get("attempt") if attempts else None
-        last_seq_of = {_integer(record, "attempt"): _integer(record, "seq") for record in records}
+        last_seq_of = {_integer(record, "attempt"): _integer(record, "seq") for record in everything}
         return cls(
-            starts=attempts[began:],
+            starts=tuple(attempts[began:]),
             checkpoints={
                 Path(str(record.get("checkpoint_path"))).name: _integer(record, "seq")
                 for record in records

@@ -149,8 +149,10 @@ def log_checkpoint(
 def _candidates(directory: Path, lineage: Lineage) -> list[Path]:
     """The checkpoints of the lineage, newest first; the best ones too, unless they are the same file."""
     steps, bests = (checkpoint_files(directory, best=best) for best in (False, True))
-    files = {path.stat().st_ino: path for path in (*bests, *steps)}.values()
-    found = [path for path in files if lineage.has_attempt(position(path)[0])]
+    files: dict[int, Path] = {}
+    for path in (*steps, *bests):
+        files.setdefault(path.stat().st_ino, path)
+    found = [path for path in files.values() if lineage.has_attempt(position(path)[0])]
     return sorted(found, key=position, reverse=True)
 
 

@@ -35,6 +35,40 @@ def test_steps_done_again_replace_those_of_the_attempt_before(tmp_path: Path, ma
     assert run.attempts == 2
 
 
+def test_what_a_start_record_supersedes_is_dropped_and_nothing_else(
+    tmp_path: Path, make: SimpleNamespace
+) -> None:
+    """Attempt 2 goes on behind step 3 and logs every second step only; attempt 3 does as well."""
+    first = [
+        {"event": "start", "resumed_from": None, "supersedes": None},
+        *(step(n, 10.0 + n) for n in (1, 2, 3)),
+    ]
+    lost = [step(4, None), {"event": "end", "status": "interrupted"}]  # type: ignore[arg-type]
+    lost[0]["nonfinite"] = ["train_loss"]
+    second = [start(2, first=5, last=6), step(4, 24.0, 2), step(6, 26.0, 2)]
+    third = [
+        start(3, first=8, last=9),
+        step(5, 35.0, 3),
+        {"event": "end", "status": "complete", "attempt": 3},
+    ]
+    make.journal(tmp_path, [*first, *lost, *second, *third])
+    run = load_run(tmp_path)
+    loss = run.metric("step", "train_loss")
+    assert (list(loss.steps), list(loss.values)) == ([1, 2, 3, 5], [11.0, 12.0, 13.0, 35.0])
+    assert (run.nonfinite_records, run.attempts, run.status) == (0, 3, "complete")
+
+
+def test_what_was_recorded_before_beginning_anew_is_dropped(tmp_path: Path, make: SimpleNamespace) -> None:
+    make.journal(tmp_path, [*make.training([2.0, 1.0], [0.25, 0.5], 0.75), start(2, first=1, last=7)])
+    run = load_run(tmp_path)
+    assert (run.last_step, run.status, run.at_end("test_accuracy")) == (None, "unfinished", None)
+
+
+def start(attempt: int, *, first: int, last: int) -> dict[str, Any]:
+    superseded = {"first_seq": first, "last_seq": last}
+    return {"event": "start", "attempt": attempt, "resumed_from": {"attempt": 1}, "supersedes": superseded}
+
+
 def test_a_first_attempt_that_ended_does_not_end_the_second(tmp_path: Path, make: SimpleNamespace) -> None:
     ended = {"event": "end", "status": "complete", "test_accuracy": 0.5}
     make.journal(tmp_path, [step(1, 1.0), ended, {"event": "start", "attempt": 2}])
