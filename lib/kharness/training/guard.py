@@ -119,10 +119,10 @@ def named_causes() -> Iterator[None]:
         said = str(error)
         if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(w in said for w in _NO_MEMORY):
             first = (said.splitlines() or ["no memory is left"])[0]
+            first = first.rpartition("DefaultCPUAllocator: ")[2]  # before it torch names a line of its own
             raise OutOfMemoryError(
                 f"out of memory: {first}",
-                hint="lower BATCH_SIZE, or give the training more memory; a further attempt goes on from the "
-                "last checkpoint",
+                hint="leave the training more memory and start it again, or lower BATCH_SIZE",
             ) from error
         if isinstance(error, torch.AcceleratorError):
             error.cause = "device"  # type: ignore[attr-defined]

@@ -9,8 +9,8 @@ import signal
 import pytest
 import torch
 
-from kharness.training.errors import NonFiniteError
-from kharness.training.guard import FiniteWatch, StopOnSignal
+from kharness.training.errors import NonFiniteError, OutOfMemoryError
+from kharness.training.guard import FiniteWatch, StopOnSignal, named_causes
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
@@ -87,3 +87,38 @@ def test_gpu_values_are_looked_at_without_waiting() -> None:
     with pytest.raises(NonFiniteError, match="step 2: loss nan"):
         look_and_wait()
     assert recorded == [2]
+
+
+@pytest.mark.parametrize(
+    ("raised", "message"),
+    [
+        (MemoryError(), "out of memory: no memory is left"),
+        (RuntimeError("std::bad_alloc"), "out of memory: std::bad_alloc"),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nmore"),
+            "out of memory: CUDA out of memory. Tried to allocate 2.00 GiB.",
+        ),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"),
+            "out of memory: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)",
+        ),
+    ],
+)
+def test_want_of_memory_is_one_error(raised: Exception, message: str) -> None:
+    with pytest.raises(OutOfMemoryError) as caught, named_causes():
+        raise raised
+    assert (str(caught.value), caught.value.exit_code) == (message, 71)
+    assert caught.value.__cause__ is raised
+
+
+def test_error_of_the_device_keeps_its_type_and_tells_its_cause() -> None:
+    with pytest.raises(torch.AcceleratorError) as caught, named_causes():
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    assert caught.value.cause == "device"  # type: ignore[attr-defined]
+
+
+def test_any_other_error_passes() -> None:
+    error = RuntimeError("shape mismatch")
+    with pytest.raises(RuntimeError) as caught, named_causes():
+        raise error
+    assert caught.value is error

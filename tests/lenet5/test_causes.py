@@ -1,0 +1,89 @@
+"""What a machine does to a training is told apart: by exit code, in the end record, in one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kharness.training.checkpoint import checkpoint_files, load
+from monitoring import read_records
+
+# Runs a program with only so much more address space than importing torch has taken.
+LITTLE_MEMORY = """
+import resource, runpy, sys
+from pathlib import Path
+import torch, torch._dynamo
+with open("/proc/self/statm") as statm:
+    used = int(statm.read().split()[0]) * resource.getpagesize()
+_, megabytes, *sys.argv = sys.argv
+resource.setrlimit(resource.RLIMIT_AS, (used + int(megabytes) * 2**20,) * 2)
+sys.path[0] = str(Path(sys.argv[0]).parent)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+# Runs a program with a small file system of its own at DIRECTORY, and keeps what it wrote in SAVED.
+LITTLE_DISK = """
+mount -t tmpfs -o size=1300k tmpfs "$DIRECTORY" || exit 125
+"$@"
+code=$?
+cp -r "$DIRECTORY/." "$SAVED"
+exit $code
+"""
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [record for record, _ in read_records(run / "metrics.jsonl")]
+
+
+def test_out_of_memory_is_told(train_command: Callable[..., list[str]], tmp_path: Path) -> None:
+    flags = ("--batch-size", "5400", "--max-steps", "3", "--tracker-run-name", "run")
+    python, *training = train_command(tmp_path, *flags)
+    done = subprocess.run(
+        [python, "-c", LITTLE_MEMORY, "200", *training], capture_output=True, text=True, check=False
+    )
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: out of memory: can't allocate memory: you tried to allocate ")
+    assert hint == "hint: leave the training more memory and start it again, or lower BATCH_SIZE"
+    assert done.returncode == 71
+    end = records(tmp_path / "run")[-1]
+    assert (end["event"], end["status"], end["cause"]) == ("end", "failed", "out_of_memory")
+
+
+def test_full_disk_is_told_and_the_training_goes_on_where_there_is_room(
+    train_command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    small, saved = tmp_path / "small", tmp_path / "saved"
+    small.mkdir()
+    saved.mkdir()
+    own_mounts = ["unshare", "--user", "--map-root-user", "--mount"]
+    environment = {"DIRECTORY": str(small), "SAVED": str(saved), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    flags = ("--batch-size", "900", "--num-epochs", "4", "--tracker-run-name", "run")
+    try:
+        done = subprocess.run(
+            [*own_mounts, "sh", "-c", LITTLE_DISK, "sh", *train_command(small, *flags)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        pytest.skip("this system has no unshare, which gives a test a small disk")
+    if done.returncode == 125 or done.stderr.startswith("unshare:"):
+        pytest.skip(f"this system does not let a user mount a small disk: {done.stderr.strip()}")
+    run = saved / "run"
+    what = f"{small}/run/checkpoints: the checkpoint of step 18 cannot be written: no space left on device"
+    assert done.stderr == f"error: {what}\nhint: free some space; the checkpoints before it are whole\n"
+    assert done.returncode == 74
+    end = records(run)[-1]
+    assert (end["event"], end["status"], end["cause"]) == ("end", "failed", "disk_full")
+    assert [load(path)["global_step"] for path in checkpoint_files(run / "checkpoints")] == [12, 6]
+
+    again = [*train_command(tmp_path)[:2], "--run-dir", str(run)]
+    subprocess.run(again, capture_output=True, check=True)
+    assert records(run)[-1]["status"] == "complete"
+    (start,) = (r for r in records(run) if r["event"] == "start" and r["attempt"] == 2)
+    assert start["resumed_from"]["global_step"] == 12
