@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -24,15 +25,11 @@ class DeviceGoneError(Exception):
 class KeptFile:
     """A file of one number; a file that is not there, or that we may not read, holds none."""
 
-    def __init__(self, path: Path) -> None:
-        try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            self._fd = -1
-
-    @property
-    def exists(self) -> bool:
-        return self._fd >= 0
+    def __init__(self, path: Path | None) -> None:
+        self._fd = -1
+        with contextlib.suppress(OSError):
+            if path is not None:
+                self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def number(self) -> int | None:
         """Its number now; DeviceGoneError if the device is gone."""
@@ -126,7 +123,7 @@ class SysfsGpu:
         self._there = card.device / "vendor"
         self._files = [(SLOT[value.name], KeptFile(value.path), value.divisor) for value in values]
         self._derive = derive
-        self._template = list(
+        self._template: list[Any] = list(
             GpuSample(info.index, info.uuid, info.name, info.vendor, "ok", numa_node=info.numa_node)
         )
 

@@ -1,6 +1,6 @@
 """AMD GPUs, through the files of the kernel's amdgpu driver; no library of AMD's is needed.
 
-Never `pcie_bw`, which measures for a second. The driver has no energy counter there: energy is integrated power.
+Never `pcie_bw`, which measures for a second. There is no energy counter: energy is integrated power.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def _gpu(index: int, card: Card) -> SysfsGpu:
             Value("clock_memory_mhz", hwmon / "freq2_input", MEGA),
             Value("fan_speed_percent", hwmon / "pwm1"),
         ]
-    info = DeviceInfo(index, _uuid(card), name, "amd", card.pci_bus_id, node(device))
+    # only the graphics part of a processor has a voltage of the processor's northbridge
+    integrated = hwmon is not None and (hwmon / "in1_input").exists()
+    info = DeviceInfo(index, _uuid(card), name, "amd", card.pci_bus_id, node(device), integrated)
     return SysfsGpu(info, card, values, derive=_Derived(temperatures))
 
 
@@ -92,11 +94,9 @@ class _Derived:
     def __init__(self, temperatures: Mapping[str, Path]) -> None:
         """The margin is that of the hottest spot, where the card tells the limit of it."""
         hot = temperatures.get("junction") or temperatures.get("edge")
-        limit = hot.with_name(hot.name.replace("_input", "_crit")) if hot is not None else Path()
-        self._hot = SLOT[
-            "temperature_hotspot_celsius" if "junction" in temperatures else "temperature_celsius"
-        ]
-        file = KeptFile(limit)
+        name = "temperature_hotspot_celsius" if "junction" in temperatures else "temperature_celsius"
+        self._hot = SLOT[name]
+        file = KeptFile(hot.with_name(hot.name.replace("_input", "_crit")) if hot is not None else None)
         self._limit = file.number()
         file.close()
 
