@@ -86,6 +86,8 @@ class DeviceInfo(NamedTuple):
     pci_bus_id: str | None = None
     """As in /sys/bus/pci/devices: `0000:3b:00.0`."""
     numa_node: int | None = None
+    integrated: bool = False
+    """Whether it is a part of the processor; left out where there is any other GPU."""
 
 
 class GpuEvent(NamedTuple):

@@ -38,12 +38,21 @@ def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:
             continue
         if sampler is not None:
             found.append(sampler)
+    if any(not device.integrated for sampler in found for device in sampler.devices()):
+        # beside a GPU that trains, one that draws the desktop would only blur the totals
+        for sampler in [sampler for sampler in found if _is_integrated(sampler)]:
+            found.remove(sampler)
+            sampler.close()
     if not any(sampler.devices() for sampler in found):
         problems += [f"no {sampler.vendor} GPU is selected" for sampler in found]
         for sampler in found:
             sampler.close()
         return None, problems
     return (found[0] if len(found) == 1 else Joined(found)), problems
+
+
+def _is_integrated(sampler: Sampler) -> bool:
+    return bool(sampler.devices()) and all(device.integrated for device in sampler.devices())
 
 
 class Joined:

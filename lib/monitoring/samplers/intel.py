@@ -33,6 +33,9 @@ VARIABLES = ("ZE_AFFINITY_MASK",)
 
 MICRO, MILLI = 1_000_000, 1000
 
+# Where the graphics part of an Intel processor has its place, since 2004.
+INTEGRATED = "0000:00:02.0"
+
 # Where i915 and xe, in this order, tell the same. xe's card has one or two tiles, of which the first counts.
 ACTUAL_CLOCK = ("gt_act_freq_mhz", "device/tile0/gt0/freq0/act_freq")
 THROTTLE = (
@@ -43,9 +46,7 @@ THROTTLE = (
 
 def probe(root: Path = Path("/")) -> IntelSampler | None:
     """The Intel GPUs below `root`/sys that have a driver; None if there are none."""
-    found = [
-        card for card in cards(root, VENDOR_ID) if any((card.path / name).exists() for name in ACTUAL_CLOCK)
-    ]
+    found = [card for card in cards(root, VENDOR_ID) if _has_driver(card)]
     if not found:
         return None
     # oneAPI's mask may name parts of a card (`0.1`); the card counts
@@ -55,6 +56,10 @@ def probe(root: Path = Path("/")) -> IntelSampler | None:
         environment["ZE_AFFINITY_MASK"] = ",".join(word.partition(".")[0] for word in words)
     selected = visible([Identity(None) for _ in found], VARIABLES, environment)
     return IntelSampler(root, {place: found[place] for place, _ in selected}, num_devices=len(found))
+
+
+def _has_driver(card: Card) -> bool:
+    return any((card.path / name).exists() for name in ACTUAL_CLOCK)
 
 
 class IntelSampler(SysfsSampler):
@@ -87,7 +92,8 @@ def _gpu(index: int, card: Card, clients: Clients) -> SysfsGpu:
     ):
         values += [Value(slot, path, divisor)] if path is not None else []
     name = text(device / "label") or f"Intel GPU {text(device / 'device')}"
-    info = DeviceInfo(index, None, name, "intel", card.pci_bus_id, node(device))
+    integrated = card.pci_bus_id == INTEGRATED
+    info = DeviceInfo(index, None, name, "intel", card.pci_bus_id, node(device), integrated)
     return SysfsGpu(info, card, values, derive=_Derived(card, clients))
 
 
@@ -124,9 +130,7 @@ def _throttle_files(card: Card) -> tuple[KeptFile, dict[str, KeptFile]]:
     """The file that says whether the clocks are held down, and one a reason."""
     for folder, status, prefix in THROTTLE:
         if (card.path / folder / status).exists():
-            paths = sorted((card.path / folder).glob(f"{prefix}*"))
-            reasons = {
-                path.name.removeprefix(prefix): KeptFile(path) for path in paths if path.name != status
-            }
+            paths = [path for path in sorted((card.path / folder).glob(f"{prefix}*")) if path.name != status]
+            reasons = {path.name.removeprefix(prefix): KeptFile(path) for path in paths}
             return KeptFile(card.path / folder / status), reasons
-    return KeptFile(Path()), {}
+    return KeptFile(None), {}
