@@ -95,6 +95,7 @@ class Delivery:
         """Why `follow` gave up, or fails at present."""
         self._run = run
         self._options = options
+        self._live = is_live(name)
         self._alerts = alerts
         self._journal = run.directory / JOURNAL
         self._follower: Follower | None = None
@@ -119,7 +120,7 @@ class Delivery:
                     self._close()
                     return
             except Exception as error:  # noqa: BLE001 - a follower is called here; the failure becomes an alert
-                if not self._retry_after(error, last_pass=last_pass, stop=stop):
+                if not self._retry_after(error, last_pass=last_pass or self._is_over(attempt), stop=stop):
                     return
                 continue
             self._note_success()
@@ -171,6 +172,11 @@ class Delivery:
     def _has_ended(self, attempt: int) -> bool:
         return self._last.get("event") == "end" and int(str(self._last["attempt"])) >= attempt
 
+    def _is_over(self, attempt: int) -> bool:
+        """Whether the run has ended and this follower would only have shown it running."""
+        last = last_record(self._journal) or {} if self._live else {}
+        return last.get("event") == "end" and int(str(last["attempt"])) >= attempt
+
     def _close(self) -> None:
         follower, self._follower = self._follower, None
         assert follower is not None
@@ -195,10 +201,11 @@ class Delivery:
         if last_pass:  # what the user has to mend does not mend itself meanwhile
             self._last_tries -= self._allowed + 1 if isinstance(error, MonitoringError) else 1
         if stop.is_set() or self._last_tries < 0:
-            rest = "" if is_live(self.name) else ", `make sync` delivers the rest"
+            rest = "" if self._live else ", `make sync` delivers the rest"
             self._alerts.add("follower", "error", f"{message}; given up{rest}")
             return False
-        delay = min(FIRST_DELAY * 2**self._failures, LONGEST_LAST_DELAY if last_pass else LONGEST_DELAY)
+        longest = LONGEST_LAST_DELAY if last_pass or self._live else LONGEST_DELAY
+        delay = min(FIRST_DELAY * 2**self._failures, longest)
         self._failures += 1
         self._failed_at = time.monotonic()
         stop.wait(delay)

@@ -1,0 +1,122 @@
+"""Runs to export, samples of GPUs that are made up and say so, and scrapes."""
+
+from __future__ import annotations
+
+import socket
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import pytest
+
+from monitoring import Run
+from monitoring.gpu_aggregates import aggregate
+from monitoring.gpu_sample import GpuSample
+
+Scrape = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scrape(address: str, accept: str = "") -> str:
+    """What a scrape of HOST:PORT answers."""
+    request = urllib.request.Request(f"http://{address}/metrics", headers={"Accept": accept})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def values(text: str, *, without: tuple[str, ...] = ("_bucket",)) -> dict[str, float]:
+    """`name{labels}` -> value of each line, without the names that end so."""
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {key: float(value) for key, _, value in lines if not key.partition("{")[0].endswith(without)}
+
+
+def of(found: dict[str, float], metric: str) -> list[float]:
+    """The values of one metric, of whatever labels."""
+    return [value for key, value in found.items() if key.partition("{")[0] == metric]
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
+    """The first true value of the condition; an OSError meanwhile counts as false."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if result := condition():
+                return result
+        except OSError:
+            pass
+        assert time.monotonic() < deadline, f"{what} took over {seconds} s"
+        time.sleep(0.05)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def new_run(directory: Path, name: str = "run 1", **about: Any) -> Run:
+    """A run of 40 steps, 20 an epoch, that has begun."""
+    run = Run(directory, **{"name": name, "project": "digits", "config": {}, "agent": False, **about})
+    run.start(model={"name": "simulated"}, training={"num_steps": 40, "steps_per_epoch": 20})
+    return run
+
+
+def log_steps(run: Run, first: int, last: int, **metrics: Any) -> None:
+    for step in range(first, last + 1):
+        measured = {"train_loss": 1 / step, "lr": 0.1, "grad_norm": 2.0, "sec_per_step": 0.25, **metrics}
+        run.log_step(step, **measured)
+
+
+def simulated_gpu(index: int, **values: Any) -> GpuSample:
+    return GpuSample(
+        index,
+        f"GPU-{index}",
+        "simulated GPU",
+        "nvidia",
+        **{"state": "ok", "memory_total_mb": 1000.0, **values},
+    )
+
+
+class GpuStats:
+    """Writes gpu_stats.jsonl as the sampler does, from samples that are made up."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "gpu_stats.jsonl"
+        self.seq = 0
+
+    def add(self, *samples: GpuSample, at: float | None = None, **aggregates: Any) -> None:
+        self.seq += 1
+        line = {
+            "event": "gpu",
+            "time": time.time() if at is None else at,
+            "seq": self.seq,
+            "attempt": 1,
+            "multi_gpu_data": [sample._asdict() for sample in samples],
+            "aggregate_stats": {**aggregate(samples), **aggregates},
+        }
+        with self.path.open("ab") as file:
+            file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def agents(directory: Path) -> list[psutil.Process]:
+    """The living agents of a run."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cmdline()[-2:] == ["monitoring.agent", str(directory)]:
+                found.append(process)
+        except psutil.Error:  # gone meanwhile
+            continue
+    return found
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Iterator[Path]:
+    """A run directory; agents that still follow it when the test ends are killed."""
+    directory = tmp_path / "run"
+    yield directory
+    for process in agents(directory):
+        process.kill()

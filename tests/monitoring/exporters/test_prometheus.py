@@ -1,0 +1,353 @@
+"""What a scrape shows, from runs in files, through HTTP; no restart and no second attempt bends a counter."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from math import nan
+from pathlib import Path
+
+import orjson
+import pytest
+
+from monitoring.agent import catch_up, is_followed, undelivered
+from monitoring.exporters.prometheus import Exporter
+from monitoring.records import read_records
+
+from .conftest import (
+    GpuStats,
+    agents,
+    free_port,
+    log_steps,
+    new_run,
+    of,
+    scrape,
+    simulated_gpu,
+    values,
+    wait_until,
+)
+
+HOST = platform.node()
+
+
+@contextmanager
+def shown(directory: Path) -> Iterator[str]:
+    """The address at which an exporter in this process shows a directory."""
+    with closing(Exporter(directory, host="127.0.0.1", port=0)) as exporter:
+        yield exporter.server.address
+
+
+def alerts(directory: Path) -> list[object]:
+    return [record["message"] for record, _ in read_records(directory / "alerts.jsonl")]
+
+
+def test_scrape_shows_every_metric_of_a_run(run_dir: Path) -> None:
+    run = new_run(run_dir)
+    log_steps(run, 1, 10, gpu_mem_allocated=1.048576, samples_per_sec=64.0)  # GB; 1000 MiB
+    run.log_eval(10, split="val", val_loss=0.5, val_accuracy=0.875)
+    run.log_step(11, train_loss=nan, lr=0.2, grad_norm=4.0, samples_per_sec=None, sec_per_step=70.0)
+    stats = GpuStats(run_dir)
+    stats.add(
+        simulated_gpu(0, memory_used_mb=250.0, utilization_percent=50.0, clock_sm_mhz=1.5, energy_joules=7.0),
+        simulated_gpu(1, memory_used_mb=750.0, temperature_celsius=81.0, processes=[{"pid": os.getpid()}]),
+        simulated_gpu(2, state="lost", memory_total_mb=None),
+        cost=0.25,
+    )
+    with shown(run_dir) as address:
+        found = values(scrape(address))
+    last = [record for record, _ in read_records(run_dir / "metrics.jsonl")][-1]
+    rank = f'{{host="{HOST}",rank="0",run="run 1"}}'
+    one = f'{{host="{HOST}",run="run 1"}}'
+    gpus = [
+        f'{{gpu="{i}",host="{HOST}",rank="{r}",run="run 1",uuid="GPU-{i}"}}'
+        for i, r in enumerate(["", "0", ""])
+    ]
+    balance = f'gpu_load_balance_cv_percent{{host="{HOST}",quantity="memory",run="run 1"}}'
+    info = f'{{group="",host="{HOST}",project="digits",run="run 1",run_id="{run.run_id}"}}'
+    assert str(found.pop(f"training_loss{rank}")) == "nan"
+    assert found == {
+        f"training_step{rank}": 11,
+        f"training_planned_steps{rank}": 40,
+        f"training_epoch{rank}": 0.55,
+        f"training_last_step_timestamp_seconds{rank}": last["time"],
+        f"training_steps_total{rank}": 11,
+        f"training_nonfinite_records_total{rank}": 1,
+        f"training_step_duration_seconds_count{rank}": 11,
+        f"training_step_duration_seconds_sum{rank}": 72.5,
+        f"memory_allocation_mb_count{rank}": 10,
+        f"memory_allocation_mb_sum{rank}": pytest.approx(10_000),
+        f"learning_rate{rank}": 0.2,
+        f"gradient_norm{rank}": 4,
+        f"validation_loss{rank}": 0.5,
+        f"validation_accuracy{rank}": 0.875,
+        f"training_running{one}": 1,
+        f"training_run_info{info}": 1,
+        f"gpu_up{gpus[0]}": 1,
+        f"gpu_up{gpus[1]}": 1,
+        f"gpu_up{gpus[2]}": 0,
+        f"gpu_utilization_percent{gpus[0]}": 50,
+        f"gpu_memory_used_mb{gpus[0]}": 250,
+        f"gpu_memory_used_mb{gpus[1]}": 750,
+        f"gpu_memory_total_mb{gpus[0]}": 1000,
+        f"gpu_memory_total_mb{gpus[1]}": 1000,
+        f"gpu_temperature_celsius{gpus[1]}": 81,
+        f"gpu_clock_sm_hertz{gpus[0]}": 1.5e6,
+        f"gpu_energy_joules_total{gpus[0]}": 7,
+        f"gpu_cost_total{one}": 0.25,
+        balance: 50,
+    }
+    run.finish()
+
+
+def test_step_durations_are_counted_by_bucket(run_dir: Path) -> None:
+    with new_run(run_dir) as run, shown(run_dir) as address:
+        for step, seconds in enumerate([0.0005, 0.001, 0.02, 0.02, 61.0], start=1):
+            run.log_step(step, sec_per_step=seconds)
+        text = scrape(address)
+    buckets = {
+        key.split('le="')[1].split('"')[0]: count
+        for key, count in values(text, without=("_x",)).items()
+        if key.startswith("training_step_duration_seconds_bucket")
+    }
+    assert buckets == {
+        **dict.fromkeys(["0.001", "0.0025", "0.005", "0.01"], 2),
+        **dict.fromkeys(
+            ["0.025", "0.05", "0.1", "0.25", "0.5", "1.0", "2.5", "5.0", "10.0", "30.0", "60.0"], 4
+        ),
+        "+Inf": 5,
+    }
+
+
+def test_openmetrics_is_served_to_those_that_ask_for_it(run_dir: Path) -> None:
+    with new_run(run_dir), shown(run_dir) as address:
+        text = scrape(address, accept="application/openmetrics-text; version=1.0.0")
+    assert text.endswith("# EOF\n")
+    assert "# TYPE training_steps counter" in text
+
+
+def test_gpu_whose_sampling_has_stopped_is_not_shown(run_dir: Path) -> None:
+    with new_run(run_dir), shown(run_dir) as address:
+        GpuStats(run_dir).add(simulated_gpu(0, utilization_percent=1.0), at=time.time() - 61)
+        assert of(values(scrape(address)), "gpu_up") == []
+
+
+def test_exporter_that_is_started_again_shows_the_same(run_dir: Path) -> None:
+    with new_run(run_dir) as run:
+        log_steps(run, 1, 30, gpu_mem_allocated=0.5)
+        with shown(run_dir) as address:
+            before = scrape(address)
+        with shown(run_dir) as address:
+            assert scrape(address) == before
+
+
+def test_steps_that_a_resumed_attempt_does_again_count_once(run_dir: Path) -> None:
+    with new_run(run_dir) as run:
+        log_steps(run, 1, 20)
+        run.log_eval(20, split="val", val_loss=0.5)
+        log_steps(run, 21, 30)
+    seqs = {"first_seq": 23, "last_seq": 32}  # steps 21 to 30; 22 is the evaluation
+    with shown(run_dir) as address, new_run(run_dir) as run:
+        run.start(
+            model={"name": "simulated"},
+            training={"num_steps": 40, "steps_per_epoch": 20},
+            resumed_from={"global_step": 20},
+            supersedes=seqs,
+        )
+        resumed = values(scrape(address))
+        assert of(resumed, "training_steps_total") == [30]
+        assert of(resumed, "training_step") == [20]
+        assert of(resumed, "training_epoch") == [1]
+        assert of(resumed, "training_loss") == []
+        assert of(resumed, "validation_loss") == [0.5]
+        log_steps(run, 21, 25)
+        again = values(scrape(address))
+        assert of(again, "training_steps_total") == [30]
+        assert of(again, "training_step") == [25]
+        assert of(again, "training_step_duration_seconds_count") == [35]
+        log_steps(run, 26, 40)
+        assert of(values(scrape(address)), "training_steps_total") == [40]
+
+
+def test_attempt_from_scratch_forgets_what_the_earlier_one_measured(run_dir: Path) -> None:
+    with new_run(run_dir) as run:
+        log_steps(run, 1, 10)
+        run.log_eval(10, split="val", val_loss=0.5)
+    with shown(run_dir) as address, new_run(run_dir) as run:
+        run.start(
+            model={"name": "simulated"},
+            training={"num_steps": 40},
+            supersedes={"first_seq": 1, "last_seq": 13},
+        )
+        found = values(scrape(address))
+    assert of(found, "validation_loss") == []
+    assert of(found, "training_step") == [0]
+    assert of(found, "training_steps_total") == [10]
+
+
+def test_other_ranks_have_series_of_their_own(run_dir: Path) -> None:
+    with new_run(run_dir) as run, shown(run_dir) as address:
+        log_steps(run, 1, 3)
+        (run_dir / "metrics.rank0001.jsonl").write_bytes((run_dir / "metrics.jsonl").read_bytes())
+        found = values(scrape(address))
+    assert {key: value for key, value in found.items() if key.startswith("training_steps_total")} == {
+        f'training_steps_total{{host="{HOST}",rank="{rank}",run="run 1"}}': 3 for rank in (0, 1)
+    }
+
+
+def test_directory_of_runs_shows_those_that_run_or_have_just_ended(tmp_path: Path) -> None:
+    with new_run(tmp_path / "old", "old") as run:
+        log_steps(run, 1, 2)
+    journal = tmp_path / "old" / "metrics.jsonl"
+    long_ago = [{**record, "time": 1e9} for record, _ in read_records(journal)]
+    journal.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in long_ago))
+    new_run(tmp_path / "matrix" / "ended", "ended").finish()
+    (tmp_path / "latest").symlink_to("matrix")
+    with shown(tmp_path) as address, new_run(tmp_path / "matrix" / "running", "running"):
+        found = values(scrape(address))
+    assert {key: value for key, value in found.items() if key.startswith("training_running")} == {
+        f'training_running{{host="{HOST}",run="ended"}}': 0,
+        f'training_running{{host="{HOST}",run="running"}}': 1,
+    }
+
+
+def test_agent_shows_its_run_on_loopback_until_the_scrape_after_its_end(run_dir: Path) -> None:
+    run = new_run(run_dir, agent=True, trackers={"prometheus": {"port": 0}})
+    log_steps(run, 1, 5)
+    [target] = orjson.loads(wait_until(lambda: (run_dir / "prometheus.json").read_bytes(), "the address"))
+    [address] = target["targets"]
+    wait_until(lambda: of(values(scrape(address)), "training_steps_total") == [5], "the steps")
+    [agent] = agents(run_dir)
+    listening = {one.laddr for one in agent.net_connections(kind="tcp") if one.status == "LISTEN"}
+    assert {f"{ip}:{port}" for ip, port in listening} == {address}
+    log_steps(run, 6, 7)
+    run.finish()
+    wait_until(lambda: orjson.loads((run_dir / "followers.json").read_bytes())["csv"]["ended"], "the end")
+    found = values(scrape(address))
+    assert (of(found, "training_running"), of(found, "training_steps_total")) == ([0], [7])
+    wait_until(lambda: not is_followed(run_dir), "the end of the agent")
+    assert (alerts(run_dir), undelivered(run_dir)) == ([], {})
+    assert not (run_dir / "prometheus.json").exists()
+
+
+def test_agent_that_nobody_scrapes_ends_with_its_run(run_dir: Path) -> None:
+    with new_run(run_dir, agent=True, trackers={"prometheus": {"port": 0}}):
+        wait_until((run_dir / "prometheus.json").exists, "the address")
+    # the wait for a last scrape would be 20 s
+    wait_until(lambda: not is_followed(run_dir), "the end of the agent", seconds=10)
+    assert alerts(run_dir) == []
+
+
+def test_killed_agent_goes_on_without_a_reset(run_dir: Path) -> None:
+    port = free_port()
+    with new_run(run_dir, agent=True, trackers={"prometheus": {"port": port}}) as run:
+        log_steps(run, 1, 20)
+        address = f"127.0.0.1:{port}"
+        counters = ("training_steps_total", "training_step_duration_seconds_count")
+        before = wait_until(
+            lambda: of(values(scrape(address)), counters[0]) == [20] and scrape(address), "20"
+        )
+        [agent] = agents(run_dir)
+        agent.kill()
+        agent.wait(10)
+        wait_until(lambda: run._look_around(time.time()) or agents(run_dir), "the next agent")
+        after = wait_until(lambda: scrape(address), "the next scrape")
+        assert [of(values(after), name) for name in counters] == [
+            of(values(before), name) for name in counters
+        ]
+
+
+def test_taken_port_is_an_alert_and_tried_again(run_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        run = new_run(run_dir, agent=True, trackers={"prometheus": {"port": port}})
+        log_steps(run, 1, 3)
+        wait_until(lambda: alerts(run_dir), "the alert")
+    log_steps(run, 4, 6)
+    wait_until(lambda: of(values(scrape(f"127.0.0.1:{port}")), "training_steps_total") == [6], "6 steps")
+    run.finish()
+    assert alerts(run_dir)[:2] == [
+        f"prometheus: PortTakenError: 127.0.0.1:{port}: address already in use; it is tried again",
+        "prometheus: takes records again",
+    ]
+
+
+def test_port_that_stays_taken_holds_up_nothing(run_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with new_run(run_dir, agent=True, trackers={"prometheus": {"port": port}}) as run:
+            log_steps(run, 1, 3)
+            wait_until(lambda: alerts(run_dir), "the alert")
+        wait_until(lambda: not is_followed(run_dir), "the end of the agent")
+    assert undelivered(run_dir) == {}
+    assert (
+        alerts(run_dir)[-1]
+        == f"prometheus: PortTakenError: 127.0.0.1:{port}: address already in use; given up"
+    )
+    assert [delivery.name for delivery in catch_up(run_dir)] == ["csv"]
+
+
+def test_cells_of_a_matrix_share_one_port(tmp_path: Path) -> None:
+    port = free_port()
+    address = f"127.0.0.1:{port}"
+    matrix = tmp_path / "matrix_1"
+    about = {"agent": True, "group": "matrix_1", "trackers": {"prometheus": {"port": port}}}
+    first = new_run(matrix / "a", "a", **about)
+    log_steps(first, 1, 5)
+    wait_until((matrix / "a" / "prometheus.json").exists, "the first cell's exporter")
+    second = new_run(matrix / "b", "b", **about)
+    log_steps(second, 1, 7)
+    wait_until(lambda: of(values(scrape(address)), "training_steps_total") == [5, 7], "both cells")
+    first.finish()
+    scrape(address)  # what the first waits for
+    wait_until(lambda: not is_followed(matrix / "a"), "the end of the first")
+
+    def taken_over() -> bool:
+        log_steps(second, 8, 8)
+        return (matrix / "b" / "prometheus.json").exists()
+
+    wait_until(taken_over, "the second cell's exporter")
+    assert of(values(scrape(address)), "training_steps_total") == [5, 8]
+    second.finish()
+    scrape(address)
+    wait_until(lambda: not is_followed(matrix / "b"), "the end of the second")
+    assert alerts(matrix / "a") + alerts(matrix / "b") == []
+
+
+def test_command_shows_runs_that_begin_later_until_it_is_ended(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "monitoring.exporters.prometheus", tmp_path, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        address = line.split("/")[2]
+        assert line == f"http://{address}/metrics shows the runs in {tmp_path} (0 now); Ctrl-C ends it\n"
+        with new_run(tmp_path / "run", "later") as run:
+            log_steps(run, 1, 4)
+            assert of(values(scrape(address)), "training_steps_total") == [4]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
+def test_command_says_what_is_wrong(tmp_path: Path) -> None:
+    def fails(*arguments: object) -> tuple[int, str]:
+        command = [sys.executable, "-m", "monitoring.exporters.prometheus", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        return done.returncode, done.stderr
+
+    assert fails(tmp_path / "none") == (
+        2,
+        f"error: {tmp_path / 'none'} is not a directory\nhint: name one that holds runs, such as results\n",
+    )
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert fails(tmp_path, "--port", port) == (
+            2,
+            f"error: 127.0.0.1:{port}: address already in use\n"
+            "hint: set PROMETHEUS_PORT to a free port, or show several runs with one `make prometheus`\n",
+        )
