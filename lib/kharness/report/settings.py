@@ -40,6 +40,8 @@ def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[st
         symbol = "REPORT_BASELINE" if name == "BASELINE" else name.removeprefix("CONFIG_")
         if symbol in _SYMBOLS and symbol != name:
             settings = _with(settings, symbol, value, name)
+        elif name.startswith("CONFIG_REPORT_"):
+            raise ReportError(f"{name} is no option of the report", hint=f"there are {', '.join(_SYMBOLS)}")
     return settings
 
 

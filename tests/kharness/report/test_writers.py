@@ -51,8 +51,8 @@ seed, left out: optimizer-sgd_seed-2. Not counted: optimizer-adam_seed-2: failed
 ## Time to target
 
 lenet5: the first validation with val_accuracy>=0.25 (target: the worst variant's median best validation, \
-after the fact); medians over seeds. A run that ended without it, diverged, or ran out of memory or time counts \
-as infinite; one that was stopped or killed from outside does not count.
+after the fact); medians over seeds. A run that ended without it, diverged, or ran out of memory or time \
+counts as infinite; one that was stopped or killed from outside does not count.
 
 | variant | reached | median step | median training (s) |
 | :--- | ---: | ---: | ---: |
