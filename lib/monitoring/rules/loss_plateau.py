@@ -16,6 +16,10 @@ from monitoring.rules import Finding, number
 EVERY = 10
 FEWEST_RECORDS = 10
 
+# Standard errors by which a median must be lower to count. Of 40 simulated plateaus of 5,000 noisy losses all
+# are then found in two windows; a loss that falls by half its noise in a window is never taken for one.
+SURE = 3.0
+
 
 @dataclass(frozen=True)
 class Options:
@@ -53,12 +57,22 @@ class _Watched:
         self.next = step + width / EVERY
         return median(loss for _, loss in self.window)
 
+    def standard_error(self, middle: float) -> float:
+        """The standard error of the window's median, from the median distance to it.
+
+        For a normal distribution: 1.4826 makes a standard deviation of that distance, and a median is
+        1.2533 times as uncertain as a mean.
+        """
+        spread = 1.4826 * median(abs(loss - middle) for _, loss in self.window)
+        return 1.2533 * spread / math.sqrt(len(self.window))
+
 
 class Rule:
     """Warns when the median loss of a window has not fallen below its lowest for one more whole window.
 
-    So two windows are compared that have no step in common, and single spikes and noise between steps do not
-    count. Ends with a new lowest median. Each attempt is watched by itself.
+    So two windows are compared that have no step in common. Single spikes do not count, nor does a median
+    that is lower by less than SURE of its standard errors. Ends with a new lowest median. Each attempt is
+    watched by itself.
     """
 
     severity: Severity = "warning"
@@ -79,7 +93,7 @@ class Rule:
         middle = watched.median(step, loss, width=self._steps)
         if middle is None:
             return ()
-        if middle < watched.lowest:
+        if middle < watched.lowest - SURE * watched.standard_error(middle):
             watched.lowest, watched.lowest_at = middle, step
         stuck = step - watched.lowest_at >= self._steps
         return [Finding(stuck, f"the loss has not decreased in {self._steps} steps", value=middle)]

@@ -1,0 +1,300 @@
+"""Alert rules over recorded records: what they tell of them, once, also when the agent is started again."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from monitoring import Run
+from monitoring.agent import is_followed
+from monitoring.alerts import Alerts
+from monitoring.records import Record, read_records
+from monitoring.rule_watch import RuleWatch
+from monitoring.rules import rule_names
+
+START = {"event": "start", "num_steps": 100}
+
+
+def write(path: Path, records: Iterable[Mapping[str, object]]) -> None:
+    """Append records; each has its place as `seq` and, if it has no time, as time."""
+    seq = len(path.read_bytes().splitlines()) if path.exists() else 0
+    with path.open("ab") as file:
+        for number, record in enumerate(records, start=seq + 1):
+            line = {"time": float(number), "seq": number, "attempt": 1, **record}
+            file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def steps(*losses: float, first: int = 1, **metrics: object) -> list[dict[str, object]]:
+    return [
+        {"event": "step", "global_step": step, "train_loss": loss, **metrics}
+        for step, loss in enumerate(losses, start=first)
+    ]
+
+
+def norms(*values: float) -> list[dict[str, object]]:
+    return [
+        {"event": "step", "global_step": i, "grad_norm": value} for i, value in enumerate(values, start=1)
+    ]
+
+
+def gpu(time: float, **values: object) -> dict[str, object]:
+    """A sample of one GPU, made up."""
+    sample = {"index": 3, "uuid": "GPU-a", "name": "simulated GPU", "state": "ok", **values}
+    return {"event": "gpu", "time": time, "multi_gpu_data": [sample]}
+
+
+def look(directory: Path, config: Mapping[str, object] | None = None, *, now: float | None = None) -> None:
+    """One life of an agent: it takes in everything, at the time `now` of a run that goes on."""
+    with closing(Alerts(directory)) as alerts:
+        watch = RuleWatch(directory, config or {}, alerts)
+        while watch.look(now or 0.0, running=now is not None):
+            pass
+
+
+def told(directory: Path) -> list[tuple[Any, ...]]:
+    """What stands in alerts.jsonl: rule, state, subject, value and the seq of the record that showed it."""
+    keys = ("rule", "state", "subject", "value", "source_seq")
+    return [tuple(alert.get(key) for key in keys) for alert, _ in read_records(directory / "alerts.jsonl")]
+
+
+def messages(directory: Path) -> list[object]:
+    return [alert["message"] for alert, _ in read_records(directory / "alerts.jsonl")]
+
+
+def test_rules_are_the_documented_ones() -> None:
+    assert rule_names() == [
+        "gpu_memory",
+        "gpu_temperature",
+        "gpu_utilization",
+        "gradient_norm",
+        "loss_plateau",
+        "nonfinite",
+        "stalled",
+    ]
+
+
+def test_alert_has_everything_that_a_reader_needs(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.jsonl", norms(1.0, 12.5))
+    look(tmp_path)
+    [(alert, _)] = read_records(tmp_path / "alerts.jsonl")
+    assert alert.pop("time")
+    assert alert == {
+        "event": "alert",
+        "seq": 1,
+        "attempt": 1,
+        "rule": "gradient_norm",
+        "severity": "warning",
+        "message": "the gradient norm is above 10",
+        "state": "firing",
+        "subject": None,
+        "value": 12.5,
+        "global_step": 2,
+        "source": "metrics.jsonl",
+        "source_seq": 2,
+    }
+
+
+def test_gradient_norm_fires_once_and_resolves_when_it_is_quiet(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.jsonl", norms(10.0, 11.0, 3.0, 12.0, *[1.0] * 49, 2.0))
+    look(tmp_path)
+    assert told(tmp_path) == [
+        ("gradient_norm", "firing", None, 11.0, 2),
+        ("gradient_norm", "resolved", None, 2.0, 54),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "measured", "cold", "hot", "value", "message"),
+    [
+        ("gpu_temperature", "temperature_celsius", 80.0, 81.0, 81.0, "GPU 3 is hotter than 80 °C"),
+        ("gpu_memory", "memory_used_mb", 180.0, 190.0, 95.0, "GPU 3: more than 90% of its memory is in use"),
+    ],
+)
+def test_gpu_fires_when_it_has_lasted_and_resolves_when_it_is_over(
+    tmp_path: Path, rule: str, measured: str, cold: float, hot: float, value: float, message: str
+) -> None:
+    def sample(t: int) -> dict[str, object]:
+        is_hot = 10 <= t < 20 or 100 <= t < 140
+        return gpu(t, **{"memory_total_mb": 200.0, measured: hot if is_hot else cold})
+
+    write(tmp_path / "gpu_stats.jsonl", map(sample, range(200)))
+    look(tmp_path)
+    ended = 80.0 if rule == "gpu_temperature" else 90.0
+    assert told(tmp_path) == [(rule, "firing", "GPU-a", value, 131), (rule, "resolved", "GPU-a", ended, 171)]
+    assert messages(tmp_path) == [message, f"no longer: {message}"]
+
+
+def test_idle_gpu_fires_after_five_minutes(tmp_path: Path) -> None:
+    write(tmp_path / "gpu_stats.jsonl", [gpu(t, utilization_percent=5.0) for t in range(0, 400, 10)])
+    look(tmp_path)
+    assert told(tmp_path) == [("gpu_utilization", "firing", "GPU-a", 5.0, 31)]
+
+
+def test_lost_gpu_and_values_that_are_not_reported_say_nothing(tmp_path: Path) -> None:
+    lost = [gpu(t, state="lost", temperature_celsius=99.0) for t in range(100)]
+    unknown = [gpu(t, temperature_celsius=None, memory_used_mb=None) for t in range(100, 200)]
+    write(tmp_path / "gpu_stats.jsonl", lost + unknown)
+    look(tmp_path)
+    assert told(tmp_path) == []
+
+
+def test_nonfinite_values_fire_by_field_until_they_are_numbers_again(tmp_path: Path) -> None:
+    broken = {"event": "step", "global_step": 2, "train_loss": None, "nonfinite": ["train_loss", "grad_norm"]}
+    evaluation = {"event": "eval", "global_step": 2, "val_loss": 1.0}
+    write(tmp_path / "metrics.jsonl", [*steps(1.0), broken, evaluation, *steps(1.0, first=3)])
+    look(tmp_path)
+    assert told(tmp_path) == [
+        ("nonfinite", "firing", "grad_norm", None, 2),
+        ("nonfinite", "firing", "train_loss", None, 2),
+        ("nonfinite", "resolved", "train_loss", None, 4),
+    ]
+
+
+def test_loss_plateau_fires_after_a_window_without_a_lower_median(tmp_path: Path) -> None:
+    """Falling, then noise about a level, then falling again; the window is 100 steps."""
+    noise = random.Random(1)
+    falling = [2 - 0.01 * step + noise.gauss(0, 0.1) for step in range(150)]
+    level = [0.5 + noise.gauss(0, 0.1) for _ in range(400)]
+    lower = [0.2 + noise.gauss(0, 0.1) for _ in range(100)]
+    write(tmp_path / "metrics.jsonl", [START, *steps(*falling, *level, *lower)])
+    look(tmp_path, {"ALERT_LOSS_PLATEAU_STEPS": 100})
+    states = [(state, seq) for _, state, _, _, seq in told(tmp_path)]
+    (first, fired), (last, resolved) = states[0], states[-1]
+    assert (first, last) == ("firing", "resolved")
+    assert 150 + 100 <= fired < 150 + 200
+    assert 550 < resolved < 550 + 100
+
+
+def test_loss_that_falls_slowly_under_much_noise_is_no_plateau(tmp_path: Path) -> None:
+    noise = random.Random(2)
+    losses = [1 - 0.0005 * step + noise.gauss(0, 0.2) for step in range(1800)]
+    write(tmp_path / "metrics.jsonl", [START, *steps(*losses)])
+    look(tmp_path, {"ALERT_LOSS_PLATEAU_STEPS": 300})
+    assert told(tmp_path) == []
+
+
+def test_loss_plateau_counts_steps_not_records(tmp_path: Path) -> None:
+    records = [{"event": "step", "global_step": 10 * i, "train_loss": 1.0} for i in range(1, 60)]
+    write(tmp_path / "metrics.jsonl", records)
+    look(tmp_path, {"ALERT_LOSS_PLATEAU_STEPS": 200})
+    [(_, state, _, _, seq)] = told(tmp_path)
+    assert (state, seq) == ("firing", 41)  # a window that begins with step 10, and another
+
+
+def test_new_attempt_begins_its_plateau_anew(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.jsonl", [START, *steps(*[1.0] * 150), START, *steps(*[1.0] * 150)])
+    look(tmp_path, {"ALERT_LOSS_PLATEAU_STEPS": 100})
+    assert told(tmp_path) == []
+
+
+def test_training_that_records_nothing_stalls_until_it_goes_on(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.jsonl", [START, *steps(1.0, 0.5)])  # the last at 3 s
+    look(tmp_path, now=303.0)
+    assert told(tmp_path) == []
+    look(tmp_path, now=304.0)
+    look(tmp_path, now=400.0)  # the next agent
+    write(tmp_path / "metrics.jsonl", [{"event": "step", "global_step": 3, "time": 500.0}])
+    look(tmp_path, now=501.0)
+    assert told(tmp_path) == [
+        ("stalled", "firing", None, 301.0, 3),
+        ("stalled", "resolved", None, 497.0, 4),
+    ]
+    write(tmp_path / "metrics.jsonl", [{"event": "end", "time": 501.0}])
+    look(tmp_path, now=9999.0)
+    assert len(told(tmp_path)) == 2
+
+
+def test_agent_that_is_started_again_anywhere_tells_the_same(tmp_path: Path) -> None:
+    """Read in one go, and by a new agent after every few records."""
+    noise = random.Random(3)
+    journal = [START, *norms(*[100 ** noise.random() for _ in range(60)], *[1.0] * 60)]
+    samples = [gpu(t, temperature_celsius=70 + 20 * (t % 100 > 40)) for t in range(250)]
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for directory in (whole, parts):
+        directory.mkdir()
+    write(whole / "metrics.jsonl", journal)
+    write(whole / "gpu_stats.jsonl", samples)
+    look(whole)
+    while journal or samples:
+        count = noise.randrange(1, 40)
+        write(parts / "metrics.jsonl", journal[:count])
+        write(parts / "gpu_stats.jsonl", samples[:count])
+        journal, samples = journal[count:], samples[count:]
+        look(parts)
+    assert {state for _, state, *_ in told(whole)} == {"firing", "resolved"}
+    assert sorted(map(str, told(parts))) == sorted(map(str, told(whole)))
+
+
+def test_rule_can_be_turned_off_and_given_its_limit(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.jsonl", norms(50.0))
+    look(tmp_path, {"ALERT_GRADIENT_NORM": False})
+    assert told(tmp_path) == []
+    look(tmp_path, {"ALERT_GRADIENT_NORM_LIMIT": 60.0})
+    assert told(tmp_path) == []
+    look(tmp_path, {"ALERT_GRADIENT_NORM_LIMIT": 40.0})
+    assert messages(tmp_path) == ["the gradient norm is above 40"]
+
+
+def test_rule_that_fails_is_told_of_and_the_others_go_on(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.jsonl", [*norms(1.0), *steps(1.0, first=2), *norms(99.0)])
+    look(tmp_path, {"ALERT_LOSS_PLATEAU_STEPS": "many", "ALERT_STALLED_SECONDS": None})
+    assert messages(tmp_path) == [
+        "alert rule loss_plateau: '<' not supported between instances of 'str' and 'int'",
+        "alert rule stalled: unsupported format string passed to NoneType.__format__",
+        "the gradient norm is above 10",
+    ]
+
+
+def test_rotated_samples_leave_a_told_alert_as_it_is(tmp_path: Path) -> None:
+    """The new file begins hot, as the old one ended; then it cools down."""
+    stats = tmp_path / "gpu_stats.jsonl"
+    write(stats, [gpu(t, temperature_celsius=90.0) for t in range(50)])
+    look(tmp_path)
+    stats.unlink()
+    later = [{**gpu(t, temperature_celsius=90.0 if t < 90 else 50.0), "seq": t + 1} for t in range(50, 140)]
+    write(stats, later)
+    look(tmp_path)
+    assert told(tmp_path) == [
+        ("gpu_temperature", "firing", "GPU-a", 90.0, 31),
+        ("gpu_temperature", "resolved", "GPU-a", 50.0, 121),
+    ]
+
+
+def test_agent_of_a_run_watches_it(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    with Run(directory, name="n", project="p", config={"ALERT_GRADIENT_NORM_LIMIT": 5.0}, agent=False) as run:
+        run.start(model={"name": "m"}, training={"num_steps": 2})
+        run.log_step(1, train_loss=1.0, grad_norm=6.0)
+        run.log_step(2, train_loss=float("nan"), grad_norm=1.0)
+    subprocess.run([sys.executable, "-m", "monitoring.agent", directory], check=True, timeout=60)
+    assert told(directory) == [
+        ("gradient_norm", "firing", None, 6.0, 2),
+        ("nonfinite", "firing", "train_loss", None, 3),
+    ]
+
+
+def test_training_with_an_absurd_learning_rate_is_alerted(root: Path, tmp_path: Path) -> None:
+    """LeNet-5, really: the gradients explode while the loss is still a number."""
+    flags = ["--optimizer", "sgd", "--learning-rate", "3", "--max-steps", "30", "--tracker", "none"]
+    command = [sys.executable, "lenet5/train.py", *flags, "--results-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=root, timeout=120, stdout=subprocess.DEVNULL, check=False)
+    assert done.returncode in (0, 65)  # 65: the loss became NaN in the end
+    [directory] = tmp_path.iterdir()
+    while is_followed(directory):
+        pass
+    norm = next(alert for alert in told(directory) if alert[0] == "gradient_norm")
+    shown = first_above(directory / "metrics.jsonl", 10.0)
+    assert norm == ("gradient_norm", "firing", None, shown["grad_norm"], shown["seq"])
+
+
+def first_above(journal: Path, limit: float) -> Record:
+    records = (record for record, _ in read_records(journal))
+    return next(record for record in records if float(str(record.get("grad_norm") or 0)) > limit)
