@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 # Programs of the system that tests compare with: program -> (Debian package, what is not tested without it).
 SYSTEM_PROGRAMS = {
+    "chromium-headless-shell": ("chromium-headless-shell", "that report.html works in a browser"),
     "kconfig-conf": ("kconfig-frontends-nox", "that C conf and kharness write the same .config"),
 }
 

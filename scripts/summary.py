@@ -1,4 +1,4 @@
-"""Write summary.{json,csv,md} again from run directories: summary.py [RUN=dir] [BASELINE=…] [NAME=value…].
+"""Write the report but its graphs again: summary.py [RUN=dir] [BASELINE=…] [NAME=value…].
 
 Without RUN= the newest. CONFIG_REPORT_METRIC=…, CONFIG_REPORT_CONFIDENCE=… and CONFIG_REPORT_TARGET=… judge
 anew by other options than those the matrix was begun with.
@@ -12,9 +12,8 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.report.report import asked_directory, report_lines, shown, told_regressions
+from kharness.report.report import asked_directory, report_lines, shown, told_regressions, write_files
 from kharness.report.summary import collect
-from kharness.report.writers import write_summary
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -24,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     variables = make_variables.given(argv, os.environ)
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     summary = collect(directory, variables)
-    paths = write_summary(summary)
+    paths = write_files(summary)
     told, code = told_regressions(summary, variables)
     print(f"{summary.title}:")
     print("\n".join([*report_lines(summary), *told, *(shown(path) for path in paths)]))

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from kharness.report.summary import Summary
-
-
-def quarantined(summary: Summary) -> Mapping[str, str]:
-    """Cell name to reason, for the known failures of the plan."""
-    return known_failures(summary.plan)
 
 
 def known_failures(plan: Mapping[str, object]) -> Mapping[str, str]:
-    """The same from matrix.json."""
+    """Cell name to reason, for the quarantined cells of matrix.json; `Cell.known_failure` has it too."""
     return _named(plan.get("quarantine"), "cell")
 
 
-def refused(summary: Summary) -> Mapping[str, str]:
+def refused(plan: Mapping[str, object]) -> Mapping[str, str]:
     """Cell name to reason, for the cells that the option tree refused and the plan skipped."""
-    return _named(summary.plan.get("refused"), "name")
+    return _named(plan.get("refused"), "name")
 
 
 def _named(entries: object, key: str) -> Mapping[str, str]:

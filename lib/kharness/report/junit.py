@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from xml.etree import ElementTree
 
 from kharness.report.attempts import Attempt, read_attempts
-from kharness.report.excused import quarantined, refused
+from kharness.report.excused import refused
 from kharness.report.output_tail import output_tail, readable
 from kharness.report.summary import Cell, Summary
+from monitoring.atomic_file import write_atomically
 
 # Not (yet) judged: neither passed nor failed.
 _SKIPPED = ("pending", "running")
+
+
+def write_junit(summary: Summary) -> Path:
+    """Write junit.xml into the summary's directory; returns its path."""
+    path = summary.directory / "junit.xml"
+    write_atomically(path, as_junit(summary))
+    return path
 
 
 def as_junit(summary: Summary) -> bytes:
@@ -27,9 +36,8 @@ def as_junit(summary: Summary) -> bytes:
     is a failure with its cause and the end of its output. `time` is the wall time of all attempts in
     seconds. An attempt that failed before the run completed is a `flakyFailure`, as Maven Surefire has it.
     """
-    known = quarantined(summary)
-    cases = [_case(cell, known.get(cell.name), summary) for cell in summary.cells]
-    cases += [_refused_case(name, reason, summary) for name, reason in refused(summary).items()]
+    cases = [_case(cell, summary) for cell in summary.cells]
+    cases += [_refused_case(name, reason, summary) for name, reason in refused(summary.plan).items()]
     suite = ElementTree.Element("testsuite", name=summary.title)
     counts = {
         "tests": len(cases),
@@ -55,7 +63,7 @@ def as_junit(summary: Summary) -> bytes:
     return content + b"\n"
 
 
-def _case(cell: Cell, known_failure: str | None, summary: Summary) -> ElementTree.Element:
+def _case(cell: Cell, summary: Summary) -> ElementTree.Element:
     run = cell.run
     attempts = read_attempts(run.directory)
     case = _new_case(cell.name, summary)
@@ -64,12 +72,12 @@ def _case(cell: Cell, known_failure: str | None, summary: Summary) -> ElementTre
     if run.complete:
         _add_attempts(case, "flakyFailure", run.failed_attempts)
         return case
-    cause = attempts[-1].cause if attempts and attempts[-1].cause else run.status
+    cause = run.cause or run.status
     message = f"{run.status}: {run.reason}" if run.reason else run.status
-    if run.status in _SKIPPED or cause == "stopped_early":
+    if run.status in _SKIPPED or run.stopped_early:
         _add(case, "skipped", cause, message)
-    elif known_failure is not None:
-        _add(case, "skipped", "quarantine", f"known failure ({known_failure}); {message}")
+    elif cell.known_failure:
+        _add(case, "skipped", "quarantine", f"known failure ({cell.known_failure}); {message}")
     else:
         _add(case, "failure", cause, message).text = output_tail(run.directory)
         _add_attempts(case, "rerunFailure", run.failed_attempts)

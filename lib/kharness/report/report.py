@@ -10,6 +10,8 @@ from kharness.config.generate import CONFIG_PY, read_values
 from kharness.report.comparison import comparison, each_run, incomplete_lines, quarantined_lines
 from kharness.report.errors import ReportError
 from kharness.report.graphs import draw_all
+from kharness.report.html import write_html
+from kharness.report.junit import write_junit
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
 from kharness.report.sentences import comparison_lines
 from kharness.report.summary import Summary, collect
@@ -17,14 +19,19 @@ from kharness.report.writers import write_summary
 
 
 def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
-    """Draw all graphs and write summary.{json,csv,md} into `directory`, from the run directories in it.
+    """Draw all graphs, write summary.{json,csv,md}, junit.xml and report.html, from run directories alone.
 
     `given` are make variables that change how it is judged (`BASELINE`, `CONFIG_REPORT_METRIC`).
     """
     summary = collect(directory, given)
     draw_all(summary)
-    write_summary(summary)
+    write_files(summary)
     return summary
+
+
+def write_files(summary: Summary) -> list[Path]:
+    """All but the graphs, which report.html takes as they are; returns the paths."""
+    return [*write_summary(summary), write_junit(summary), write_html(summary)]
 
 
 def told_report(directory: Path, given: Mapping[str, str] | None = None) -> tuple[list[str], int]:
@@ -34,7 +41,7 @@ def told_report(directory: Path, given: Mapping[str, str] | None = None) -> tupl
     baseline and 2 if nobody can tell; else it is 0.
     """
     summary = write_report(directory, given)
-    files = f"summary: {shown(directory / 'summary.md')}  graphs: {shown(directory / 'graphs')}/"
+    files = f"summary: {shown(directory / 'summary.md')}  page: {shown(directory / 'report.html')}"
     verdict, code = told_regressions(summary, given or {})
     return [*report_lines(summary), *verdict, files], code
 
