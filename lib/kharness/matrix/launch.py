@@ -59,6 +59,7 @@ class Slot:
     """The cores that it is bound to."""
     gpus: Sequence[str] = ()
     """UUIDs, or indices where a device has none."""
+    gpu_vendor: str = "nvidia"
 
     @property
     def num_threads(self) -> int:
@@ -71,7 +72,11 @@ class Slot:
         if self.num_threads:
             names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
             variables.update(dict.fromkeys(names, str(self.num_threads)))
-        if self.gpus:
+        if self.gpus and self.gpu_vendor == "amd":
+            # ROCm takes UUIDs; HIP counts among what that leaves.
+            variables["ROCR_VISIBLE_DEVICES"] = ",".join(self.gpus)
+            variables["HIP_VISIBLE_DEVICES"] = ",".join(str(place) for place in range(len(self.gpus)))
+        elif self.gpus:
             variables["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
         return variables
 

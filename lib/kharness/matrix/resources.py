@@ -1,0 +1,142 @@
+"""The machine, shared out among cells: cores for those that train on the CPU, GPUs for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kharness.matrix.cores import Core, usable_cores
+from kharness.matrix.devices import find_gpus, torch_uses_gpus
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.execute import ActiveRun
+from kharness.matrix.gpu_places import GpuPlaces
+from kharness.matrix.launch import Launch, Slot
+
+
+def open_resources(
+    settings: Mapping[str, object], say: Callable[[str], None], *, root: Path = Path("/")
+) -> MachineResources:
+    """What MATRIX_JOBS, MATRIX_GPUS_PER_CELL and MAX_GPU_MEMORY_PERCENT make of this machine.
+
+    `say` tells the user a line. MatrixError for more GPUs a cell than there are.
+    """
+    jobs, per_cell = _int(settings, "MATRIX_JOBS", 1), _int(settings, "MATRIX_GPUS_PER_CELL", 1)
+    gpus = find_gpus(root)
+    for problem in gpus.problems:
+        say(f"note: {problem}")
+    if gpus.gpus and per_cell > len(gpus.gpus):
+        raise MatrixError(
+            f"MATRIX_GPUS_PER_CELL={per_cell}, but only {len(gpus.gpus)} can be seen",
+            hint="give a smaller MATRIX_GPUS_PER_CELL, or a longer CUDA_VISIBLE_DEVICES",
+        )
+    percent = _int(settings, "MAX_GPU_MEMORY_PERCENT", 90)
+    places = GpuPlaces(gpus, percent=percent, per_cell=per_cell, say=say) if gpus.gpus else None
+    vendors = {gpu.word: gpu.vendor for gpu in gpus.gpus}
+    return MachineResources(usable_cores(root), places, vendors, jobs=jobs, say=say)
+
+
+class MachineResources:
+    """Gives out slots; a slot is given back as the object that it is."""
+
+    def __init__(
+        self,
+        cores: Sequence[Core],
+        gpus: GpuPlaces | None,
+        vendors: Mapping[str, str],
+        *,
+        jobs: int,
+        say: Callable[[str], None],
+    ) -> None:
+        """`vendors` has the vendor of each GPU; `jobs` is 0 for as many as fit."""
+        self._cores = list(cores)
+        self._free = list(cores)
+        self._gpus = gpus
+        self._vendors = vendors
+        self._jobs = jobs
+        self._say = say
+        self._bound: list[tuple[Slot, Sequence[Core]]] = []
+        self._on_gpus: list[Slot] = []
+        self._said: set[str] = set()
+
+    def acquire(self, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
+        """Room for one more; None if it does not fit beside the running ones now.
+
+        While none is running there is always room, except on GPUs that others fill: then a note says so.
+        """
+        if running and len(running) >= self._most:
+            return None
+        if self._gpus is not None and _wants_gpu(launch.asked):
+            return self._on_gpu(self._gpus, launch, running)
+        return self._on_cores(launch, running)
+
+    def release(self, slot: Slot) -> None:
+        """Its cell has ended."""
+        if any(slot is held for held in self._on_gpus):
+            assert self._gpus is not None
+            self._gpus.release(slot)
+            self._on_gpus = [held for held in self._on_gpus if held is not slot]
+        for held, cores in self._bound:
+            if held is slot:
+                self._free = [core for core in self._cores if core in self._free or core in cores]
+        self._bound = [(held, cores) for held, cores in self._bound if held is not slot]
+
+    @property
+    def _most(self) -> int:
+        """Cells at once. Also on a GPU each keeps a core busy."""
+        return self._jobs or max(len(self._cores), len(self._vendors))
+
+    def _on_cores(self, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
+        asked, all_cores = _int(launch.asked, "NUM_THREADS", 0), len(self._cores)
+        if self._jobs > all_cores:
+            self._say_once(
+                f"note: JOBS={self._jobs} is more than the {_cores(all_cores)} here: cells share cores, "
+                "and their times tell little"
+            )
+            return Slot(threads=0 if asked else 1)
+        if self._jobs == 1:
+            return Slot(threads=0 if asked else all_cores, cores=())
+        wanted = min(asked or all_cores // (self._jobs or 1), all_cores)
+        if asked > all_cores:
+            self._say_once(f"note: NUM_THREADS={asked} is more than the {_cores(all_cores)} here")
+        if wanted > len(self._free):
+            if len(running) < self._jobs:
+                self._say_once(
+                    f"note: JOBS={self._jobs}, but {len(running)} at once fill the {_cores(all_cores)} here "
+                    f"(NUM_THREADS={wanted})"
+                )
+            return None
+        cores, self._free = self._free[:wanted], self._free[wanted:]
+        slot = Slot(threads=wanted, cores=sorted(processor for core in cores for processor in core))
+        self._bound.append((slot, cores))
+        return slot
+
+    def _on_gpu(self, gpus: GpuPlaces, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
+        words = gpus.acquire(launch, running)
+        if words is None:
+            return None
+        share = max(1, len(self._cores) // max(self._jobs, len(self._vendors)))
+        threads = 0 if _int(launch.asked, "NUM_THREADS", 0) else share
+        slot = Slot(threads=threads, gpus=words, gpu_vendor=self._vendors[words[0]])
+        gpus.given(slot)
+        self._on_gpus.append(slot)
+        return slot
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
+
+def _wants_gpu(asked: Mapping[str, object]) -> bool:
+    """Whether the cell will train on a GPU if it sees one."""
+    return asked.get("DEVICE") == "cuda" or (asked.get("DEVICE") == "auto" and torch_uses_gpus())
+
+
+def _int(values: Mapping[str, object], name: str, default: int) -> int:
+    value = values.get(name, default)
+    assert isinstance(value, int)
+    return value
+
+
+def _cores(number: int) -> str:
+    return "1 core" if number == 1 else f"{number} cores"
