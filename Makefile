@@ -55,6 +55,10 @@ test_matrix_dry_run: $(setup)	## tell what test_matrix would run, and for how lo
 
 test-matrix-dry-run: test_matrix_dry_run	## the same as test_matrix_dry_run
 
+.PHONY: sweep
+sweep: $(setup)			## train over ranges of hyperparameters, with a leaderboard: RANGE_CONFIG=file
+	@$(python) scripts/sweep.py
+
 .PHONY: continue
 continue: $(setup)		## finish what was interrupted: RUN=dir (default: the newest) FILTER=… JOBS=n
 	@$(python) scripts/continue.py

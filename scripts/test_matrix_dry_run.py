@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
     command_line = make_variables.layer(tree, variables)
     chosen = parse_filter(variables.get("FILTER", ""))
     drafted = draft(tree, base, command_line, matrix=TIME, chosen=chosen)
-    results = results_of(tree, base, command_line, output)
+    results = results_of(tree, base, command_line, output=output)
     history = read_history(results)
     lines = dry_run_lines(drafted, history, results=results, root=ROOT, shown=tree.shown(results))
     print("\n".join([*lines, "nothing was started or written"]))

@@ -28,6 +28,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.config.tree": frozenset({"kconfiglib"}),
     "kharness.training": frozenset({"torch", "numpy", "kharness.config", "monitoring"}),
     "kharness.matrix": frozenset({"kharness.config", "monitoring"}),
+    "kharness.matrix.halving": frozenset({"optuna"}),
+    "kharness.matrix.search": frozenset({"optuna"}),
     "kharness.matrix.table": frozenset({"rich"}),
     "kharness.report": frozenset({"kharness.config", "monitoring", "numpy"}),
     "kharness.report.statistics": frozenset({"scipy"}),
@@ -95,7 +97,7 @@ def test_imports_stay_within_the_layer(module: str, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["torch", "prometheus_client", "trackio", "wandb", "tensorboard", "pynvml", "matplotlib", "scipy"]
+    "package", ["torch", "prometheus_client", "trackio", "wandb", "tensorboard", "pynvml", "matplotlib", "optuna", "scipy"]
 )
 def test_outside_packages_are_imported_inside_functions(package: str) -> None:
     """A module that wraps an optional or slow package must not load it when it is itself imported."""

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
@@ -55,6 +56,8 @@ class Around:
     """What is the same for all cells."""
 
     base: Layer
+    fixed: Layer = ()
+    """What a range file sets for all trials of a sweep."""
     command_line: Layer = ()
     matrix: str = ""
     """Ends the names of the runs in the trackers."""
@@ -118,7 +121,7 @@ def resolve(
             if isinstance(error, MistakeError):
                 skip_refused = False
     if refused and (not skip_refused or not cells):
-        _refuse(refused, len(wanted), hint or f"mend {source}")
+        refuse(refused, len(wanted), hint or f"mend {source}")
     _refuse_twins(cells)
     return choose(chosen, cells), refused
 
@@ -127,11 +130,19 @@ def resolve_one(tree: Tree, around: Around, one: Combination, *, symbols: Sequen
     """The cell of one combination; ConfigError says why the tree refuses it."""
     _refuse_command_line(tree, around.command_line, one.layer)
     name = _run_name(f"{one.name}_{around.matrix}")
-    resolved = tree.resolve(around.base, around.command_line, one.layer, name)
+    resolved = tree.resolve(around.base, around.fixed, around.command_line, one.layer, name)
     model = str(resolved.values["MODEL"])
     if not (tree.root / model / "train.py").is_file():
         raise ConfigError(f"MODEL={model}: there is no {model}/train.py")
     return Cell(one.name, _completed(tree, one.values, resolved, symbols), model, resolved)
+
+
+def refuse(refused: Sequence[Refused], count: int, hint: str) -> NoReturn:
+    """MatrixError that lists refused combinations, of so many."""
+    lines = [f"{one.name}: {one.reason}" for one in refused[:MOST_LISTED]]
+    if len(refused) > MOST_LISTED:
+        lines.append(f"and {len(refused) - MOST_LISTED} more")
+    raise MatrixError("\n  ".join([f"{len(refused)} of {count} cells are refused", *lines]), hint=hint)
 
 
 def set_aside(tree: Tree, cells: Sequence[Cell]) -> list[tuple[Assignment, int]]:
@@ -181,13 +192,6 @@ def _refuse_command_line(tree: Tree, command_line: Layer, layer: Layer) -> None:
         if assignment.symbol == "TRACKER_RUN_NAME":
             reason = NO_AXIS[assignment.symbol]
             raise MistakeError(f"{assignment.origin.where} has no effect: {reason}", hint="leave it out")
-
-
-def _refuse(refused: Sequence[Refused], count: int, hint: str) -> None:
-    lines = [f"{one.name}: {one.reason}" for one in refused[:MOST_LISTED]]
-    if len(refused) > MOST_LISTED:
-        lines.append(f"and {len(refused) - MOST_LISTED} more")
-    raise MatrixError("\n  ".join([f"{len(refused)} of {count} cells are refused", *lines]), hint=hint)
 
 
 def _refuse_twins(cells: Sequence[Cell]) -> None:

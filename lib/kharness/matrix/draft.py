@@ -50,11 +50,11 @@ class Draft:
     """What was asked for all cells and does not apply to some."""
 
 
-def read_settings(tree: Tree, base: Layer, command_line: Layer) -> dict[str, Value]:
+def read_settings(tree: Tree, base: Layer, *above: Layer) -> dict[str, Value]:
     """The settings of the matrix; those that are out of reach are absent."""
-    # Only these of the command line: its other values may need what an axis brings.
-    of_matrix = [assignment for assignment in command_line if is_setting(assignment.symbol)]
-    values = tree.resolve(base, of_matrix).values
+    # Only these of what lies above: its other values may need what an axis brings.
+    of_matrix = [[assignment for assignment in layer if is_setting(assignment.symbol)] for layer in above]
+    values = tree.resolve(base, *of_matrix).values
     return {name: value for name, value in values.items() if is_setting(name) and name != "TRACKER_RUN_NAME"}
 
 
@@ -76,13 +76,13 @@ def draft(
     symbols = list(dict.fromkeys(axis.symbol for group in axes for axis in group))
     cells, refused = resolve(
         tree,
-        Around(base, command_line, matrix),
+        Around(base, command_line=command_line, matrix=matrix),
         found,
         symbols=symbols,
         chosen=chosen or Filter(),
         skip_refused=bool(settings["MATRIX_SKIP_REFUSED"]),
     )
-    quarantine = _quarantine(tree.root, str(settings["MATRIX_QUARANTINE"]), cells)
+    quarantine = quarantine_of(tree.root, str(settings["MATRIX_QUARANTINE"]), cells)
     return Draft(
         configured,
         settings,
@@ -148,7 +148,8 @@ def _fragments(axes: Sequence[SettledAxis]) -> dict[str, list[Fragment]]:
     return found
 
 
-def _quarantine(root: Path, configured: str, cells: Sequence[Cell]) -> dict[str, str]:
+def quarantine_of(root: Path, configured: str, cells: Sequence[Cell]) -> dict[str, str]:
+    """The cells that the quarantine file means, with the reason of each; none without a file."""
     if not configured:
         return {}
     entries = read_quarantine(root / Path(configured).expanduser(), configured)

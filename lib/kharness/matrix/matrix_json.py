@@ -10,6 +10,7 @@ from pathlib import Path
 from platform import python_version
 from typing import Any, Literal
 
+from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.values import Value
 from kharness.matrix.axes import Axis
 from kharness.matrix.axis_values import Fragment
@@ -48,22 +49,24 @@ class Plan:
     """The FILTER of the call that planned it."""
     ranges: Mapping[str, str] = field(default_factory=dict)
     """Of a sweep, what each symbol may take, as it was written."""
+    layers: Mapping[str, Layer] = field(default_factory=dict)
+    """Of a sweep, what its trials have in common: a trial chosen later is made from these."""
     notes: Sequence[str] = ()
     """What was asked for all cells and does not apply to some; not kept in the file."""
     created: float = 0.0
     """UTC epoch seconds."""
 
 
-def write_plan(plan: Plan) -> None:
+def write_plan(plan: Plan, root: Path) -> None:
     """Write a new plan; it is on disk on return."""
-    _write(plan.directory, _as_json(plan))
+    _write(plan.directory, _as_json(plan, root))
 
 
-def add_cell(directory: Path, cell: Cell, launch: Launch, *, quarantine: Mapping[str, str]) -> None:
+def add_cell(directory: Path, cell: Cell, launch: Launch) -> None:
     """Put one more cell into the plan of a search that goes on; its directory must exist."""
     content = _read(directory)
     content["cells"].append(_cell_json(cell, launch))
-    content["quarantine"] += [{"cell": name, "reason": reason} for name, reason in quarantine.items()]
+    content["model"] = ", ".join(dict.fromkeys(known["model"] for known in content["cells"]))
     for axis in content["axes"]:
         value = cell.values.get(axis["symbol"])
         if value is not None and value not in axis["values"]:
@@ -93,7 +96,7 @@ def read_plan(directory: Path) -> Plan:
         raise _broken(path, repr(error)) from error
 
 
-def _as_json(plan: Plan) -> dict[str, Any]:
+def _as_json(plan: Plan, root: Path) -> dict[str, Any]:
     settings = dict(plan.settings)
     return {
         "format": FORMAT,
@@ -106,12 +109,13 @@ def _as_json(plan: Plan) -> dict[str, Any]:
         "exclude": settings.get("MATRIX_EXCLUDE", ""),
         "filter": plan.chosen,
         "ranges": dict(plan.ranges),
+        "layers": {name: [_assignment_json(a) for a in layer] for name, layer in plan.layers.items()},
         "settings": settings,
         "cells": [_cell_json(cell, launch) for cell, launch in zip(plan.cells, plan.launches, strict=True)],
         "excluded": list(plan.excluded),
         "refused": [_refused_json(one) for one in plan.refused],
         "quarantine": [{"cell": name, "reason": reason} for name, reason in plan.quarantine.items()],
-        "git": git_state(str(plan.launches[0].root)) if plan.launches else None,
+        "git": git_state(root),
         "versions": {"python": python_version(), **{name: _version(name) for name in PACKAGES}},
     }
 
@@ -139,6 +143,14 @@ def _refused_json(one: Refused) -> dict[str, Any]:
     return {"name": one.name, "values": dict(one.values), "reason": one.reason}
 
 
+def _assignment_json(a: Assignment) -> dict[str, str]:
+    return {"symbol": a.symbol, "value": a.value, "kind": a.origin.kind, "where": a.origin.where}
+
+
+def _assignment(content: Mapping[str, str]) -> Assignment:
+    return Assignment(content["symbol"], content["value"], Origin(content["kind"], content["where"]))
+
+
 def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
     cells = [Cell(cell["name"], dict(cell["values"]), cell["model"]) for cell in content["cells"]]
     for cell in cells:
@@ -161,6 +173,7 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
         quarantine={entry["cell"]: entry["reason"] for entry in content.get("quarantine", [])},
         chosen=content.get("filter", ""),
         ranges=dict(content.get("ranges", {})),
+        layers={name: [_assignment(a) for a in layer] for name, layer in content.get("layers", {}).items()},
         created=float(content["created"]),
     )
 

@@ -40,20 +40,20 @@ def prepare(tree: Tree, output: Path, command_line: Layer, *, chosen: Filter | N
     are planned.
     """
     base = starting_layer(tree, output)
-    results = results_of(tree, base, command_line, output)
+    results = results_of(tree, base, command_line, output=output)
     directory, drafted = new_directory(
         results, "matrix", lambda matrix: draft(tree, base, command_line, matrix=matrix, chosen=chosen)
     )
     if not (output / CONFIG).exists():
         write_config(drafted.configured, output, root=tree.root)
     plan = as_plan(drafted, directory, tree.root)
-    write(plan)
+    write(plan, tree.root)
     return plan
 
 
-def results_of(tree: Tree, base: Layer, command_line: Layer, output: Path) -> Path:
-    """The folder of run directories that a configuration and a command line name."""
-    return results_directory(str(read_settings(tree, base, command_line)["RESULTS_DIR"]), output)
+def results_of(tree: Tree, base: Layer, *above: Layer, output: Path) -> Path:
+    """The folder of run directories that a configuration and what lies above it name."""
+    return results_directory(str(read_settings(tree, base, *above)["RESULTS_DIR"]), output)
 
 
 def new_directory(results: Path, kind: Kind, drafted: Callable[[str], Draft]) -> tuple[Path, Draft]:
@@ -76,6 +76,7 @@ def as_plan(
     *,
     kind: Kind = "matrix",
     ranges: Mapping[str, str] | None = None,
+    layers: Mapping[str, Layer] | None = None,
 ) -> Plan:
     """A draft in its directory, not written yet."""
     return Plan(
@@ -91,6 +92,7 @@ def as_plan(
         quarantine=drafted.quarantine,
         chosen=drafted.chosen,
         ranges=ranges or {},
+        layers=layers or {},
         notes=drafted.notes,
         created=time.time(),
     )
@@ -103,12 +105,12 @@ def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
     return Launch(cell.name, run, root, cell.model, asked)
 
 
-def write(plan: Plan) -> None:
+def write(plan: Plan, root: Path) -> None:
     """Write the directories of all cells, then the plan: where there is a plan, all of it is there."""
     for cell, launch in zip(plan.cells, plan.launches, strict=True):
         write_cell(cell, launch)
     sync_filesystem(plan.directory)
-    write_plan(plan)
+    write_plan(plan, root)
     link_latest(plan.directory)
 
 

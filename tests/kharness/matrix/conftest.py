@@ -90,6 +90,7 @@ TRAIN = '''\
 `once-what` for the first attempt only. It goes on from the last step that it noted in `checkpoint`."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -157,6 +158,8 @@ if behaviour == "forks":
     behaviour = "deaf"
 for step in range(done + 1, num_steps + 1):
     loss = 2.0 * (1 - rate) ** step + values["SEED"] / 100
+    if behaviour == "bowl":  # with its bottom at a learning rate of 0.01
+        loss = (math.log10(values["LEARNING_RATE"]) + 2) ** 2
     run.log_step(step, train_loss=loss, sec_per_step=0.001 * step)
     state = {"checkpoint": "c", "attempt": run.attempt, "global_step": step, "journal_seq": run.last_seq()}
     (directory / "checkpoint.tmp").write_text(json.dumps(state))

@@ -1,0 +1,98 @@
+"""Planning a matrix: every cell resolved by Kconfig, every directory written, the plan flushed to disk.
+
+python benchmarks/plan_matrix.py [CELLS] [ROUNDS]
+
+Beside it, reading the plan back, and a dry run that has as many earlier runs to judge by as the matrix has
+cells. All rounds write side by side and are removed together at the end: ext4 hands out new inodes
+slowly for half a minute after many were freed, which would be charged to the next round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+from kharness.config.assignment import Layer, Origin
+from kharness.config.presets import starting_layer
+from kharness.config.tree import Tree
+from kharness.matrix.draft import draft
+from kharness.matrix.dry_run import dry_run_lines
+from kharness.matrix.durations import read_history
+from kharness.matrix.plan import Plan, load, prepare
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: list[str]) -> int:
+    """Print the median and the worst of some rounds."""
+    cells = int(argv[0]) if argv else 1000
+    rounds = int(argv[1]) if len(argv) > 1 else 5
+    # In the checkout, so that the file system is the one that matrices are written to.
+    with tempfile.TemporaryDirectory(dir=ROOT, prefix=".bench-") as name:
+        times = measure(cells, rounds, Path(name))
+    print(f"{cells} cells, {rounds} rounds: seconds")
+    print(f"{'':28} median  worst")
+    for label, took in times.items():
+        print(f"{label:28} {statistics.median(took):6.3f} {max(took):6.3f}")
+    return 0
+
+
+def measure(cells: int, rounds: int, folder: Path) -> dict[str, list[float]]:
+    """Seconds of each part, a round at a time."""
+    times: dict[str, list[float]] = {}
+    for number in range(rounds):
+        output = folder / str(number)
+        output.mkdir()
+        results = output / "results"
+        with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+            tree = Tree.load(ROOT)
+            layer = axes_layer(tree, cells)
+            base = starting_layer(tree, output)
+            with timed(times, "resolve all cells"):
+                draft(tree, base, layer, matrix="x")
+            with timed(times, "plan: resolve and write"):
+                plan = prepare(tree, output, layer)
+        with timed(times, "read the plan back"):
+            load(plan.directory, ROOT)
+        finish(plan)
+        with timed(times, "dry run with a history"):
+            found = draft(tree, base, layer, matrix="x")
+            dry_run_lines(found, read_history(results), results=results, root=ROOT, shown="results")
+    return times
+
+
+@contextmanager
+def timed(times: dict[str, list[float]], label: str) -> Iterator[None]:
+    """Note how long the block takes."""
+    started = time.perf_counter()
+    yield
+    times.setdefault(label, []).append(time.perf_counter() - started)
+
+
+def axes_layer(tree: Tree, cells: int) -> Layer:
+    """Six variants, with as many seeds as it takes."""
+    axes = f"OPTIMIZER=all BATCH_SIZE=32|64 SEED=1..{-(-cells // 6)}"
+    return tree.assignments("MATRIX_AXES", axes, Origin("make variable", "MATRIX_AXES"))
+
+
+def finish(plan: Plan) -> None:
+    """Make every run a complete one, as far as an estimate looks."""
+    for cell, launch in zip(plan.cells, plan.launches, strict=True):
+        assert cell.resolved is not None
+        records = [
+            {"event": "start", "attempt": 1, "steps_per_epoch": 85, "config": dict(cell.resolved.values)},
+            {"event": "end", "attempt": 1, "status": "complete", "steps_done": 85, "training_seconds": 1.0},
+        ]
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (launch.directory / "metrics.jsonl").write_text(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

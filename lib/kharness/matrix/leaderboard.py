@@ -1,0 +1,254 @@
+"""The leaderboard of a sweep: its configurations, the best first, by what their last validation said."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.matrix.axis_values import is_setting
+from kharness.matrix.matrix_json import read_plan
+from kharness.matrix.trials import Trial, read_trial
+from kharness.matrix.validation import Objective, read_objective
+from monitoring.atomic_file import write_atomically
+
+REPLICATE = "SEED"
+# How many rows a terminal shows; the files hold all.
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration: the trials that differ by the seed alone."""
+
+    values: Mapping[str, str]
+    trials: Sequence[Trial]
+
+    @property
+    def complete(self) -> Sequence[Trial]:
+        return [trial for trial in self.trials if trial.value is not None]
+
+    @property
+    def mean(self) -> float:
+        """Of the complete trials; there is one."""
+        return statistics.fmean(trial.value for trial in self.complete if trial.value is not None)
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation; None of a single trial."""
+        values = [trial.value for trial in self.complete if trial.value is not None]
+        return statistics.stdev(values) if len(values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """A sweep in order."""
+
+    title: str
+    objective: Objective
+    symbols: Sequence[str]
+    common: Mapping[str, str]
+    """What the sweep set for all its trials, trackers aside."""
+    rows: Sequence[Row]
+    """The best first; equal ones in the order of their planning."""
+    incomplete: Sequence[Trial]
+    """Trials that are in no row's mean."""
+    refused: Sequence[tuple[str, str]]
+    """Name and reason of what the option tree refused."""
+    num_trials: int
+
+    def best_of(self, row: Row) -> float:
+        """The best of all validations of a configuration, which is not what it is ranked by."""
+        return self.objective.best([value for trial in row.complete for value in trial.validations])
+
+    @property
+    def warning(self) -> str:
+        """What to know before one believes the first row."""
+        return (
+            f"the first of {len(self.rows)} configurations was chosen by the same validation set that it is "
+            "shown with, so its value is better than what to expect; train it again with seeds that the "
+            "sweep has not seen, and compare it on the test set"
+        )
+
+    @property
+    def next_command(self) -> str:
+        """What trains the first row again with other seeds."""
+        values = {**self.common, **self.rows[0].values, "MATRIX_AXES": "SEED=101..105"}
+        return shlex.join(
+            ["make", "test_matrix", *(f"CONFIG_{name}={value}" for name, value in values.items())]
+        )
+
+
+def read_leaderboard(directory: Path) -> Leaderboard:
+    """The leaderboard of a sweep as its runs stand; MatrixError if the directory holds no plan."""
+    plan = read_plan(directory)
+    objective = read_objective(plan.settings)
+    trials = [read_trial(directory, cell, objective) for cell in plan.cells]
+    groups: dict[tuple[tuple[str, str], ...], list[Trial]] = {}
+    for trial in trials:
+        key = tuple((name, value) for name, value in trial.values.items() if name != REPLICATE)
+        groups.setdefault(key, []).append(trial)
+    rows = [Row(dict(key), group) for key, group in groups.items()]
+    ranked = [row for row in rows if row.complete]
+    ranked.sort(key=lambda row: row.mean if objective.minimize else -row.mean)
+    return Leaderboard(
+        title=directory.name,
+        objective=objective,
+        symbols=[name for name in plan.ranges if name != REPLICATE],
+        common={
+            assignment.symbol: assignment.value
+            for layer in ("fixed", "command_line")
+            for assignment in plan.layers.get(layer, ())
+            if assignment.symbol not in (REPLICATE, *plan.ranges)
+            and not is_setting(assignment.symbol)
+            and not assignment.symbol.startswith("ENABLE_")
+        },
+        rows=ranked,
+        incomplete=[trial for trial in trials if trial.value is None],
+        refused=[(one.name, one.reason) for one in plan.refused],
+        num_trials=len(trials),
+    )
+
+
+def write_leaderboard(directory: Path) -> Leaderboard:
+    """Write leaderboard.json, .csv and .md into the sweep's directory."""
+    board = read_leaderboard(directory.resolve())
+    for name, text in (
+        ("leaderboard.json", as_json(board)),
+        ("leaderboard.csv", as_csv(board)),
+        ("leaderboard.md", as_markdown(board)),
+    ):
+        write_atomically(directory / name, text.encode())
+    return board
+
+
+def told_leaderboard(directory: Path) -> tuple[list[str], int]:
+    """Write the leaderboard; what to print of it, and an exit code: 3 if nothing could be ranked."""
+    board = write_leaderboard(directory)
+    lines = ["", f"{board.title}: {board.objective.words}, {len(board.rows)} configurations", ""]
+    lines += _plain_table(_cells(board, board.rows[:SHOWN]))
+    if len(board.rows) > SHOWN:
+        lines.append(f"and {len(board.rows) - SHOWN} more, in leaderboard.md")
+    lines.append("")
+    for title, entries in _left_out(board):
+        lines += [title, *(f"  {entry}" for entry in entries)]
+    if board.rows:
+        lines += [f"warning: {board.warning}:", f"  {board.next_command}"]
+    else:
+        lines.append(f"no trial is complete and has {board.objective.metric}: there is no best one")
+    lines.append(f"leaderboard: {directory / 'leaderboard.md'}")
+    return lines, 0 if board.rows else 3
+
+
+def as_json(board: Leaderboard) -> str:
+    content = {
+        "format": 1,
+        "metric": board.objective.metric,
+        "direction": "minimize" if board.objective.minimize else "maximize",
+        "rows": [
+            {
+                "rank": rank,
+                "values": dict(row.values),
+                "mean": row.mean,
+                "standard_deviation": row.deviation,
+                "best_validation": board.best_of(row),
+                "complete": len(row.complete),
+                "trials": [trial.name for trial in row.trials],
+            }
+            for rank, row in enumerate(board.rows, 1)
+        ],
+        "incomplete": [
+            {"name": one.name, "values": dict(one.values), "state": one.state, "reason": one.reason}
+            for one in board.incomplete
+        ],
+        "refused": [{"name": name, "reason": reason} for name, reason in board.refused],
+        "warning": board.warning if board.rows else None,
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def as_csv(board: Leaderboard) -> str:
+    """A row a configuration; numbers in full."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    metric = board.objective.metric
+    writer.writerow(
+        ["rank", *board.symbols, metric, "std", f"best_{metric}", "complete", "planned", "trials"]
+    )
+    for rank, row in enumerate(board.rows, 1):
+        numbers = [row.mean, "" if row.deviation is None else row.deviation, board.best_of(row)]
+        values = [row.values.get(symbol, "") for symbol in board.symbols]
+        names = " ".join(trial.name for trial in row.trials)
+        writer.writerow([rank, *values, *numbers, len(row.complete), len(row.trials), names])
+    return file.getvalue()
+
+
+def as_markdown(board: Leaderboard) -> str:
+    header, *body = _cells(board, board.rows)
+    table = [
+        "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |" for cells in (header, *body)
+    ]
+    table.insert(1, "| " + " | ".join("---" for _ in header) + " |")
+    lines = [
+        f"# Leaderboard of {board.title}",
+        "",
+        f"Ranked by {board.objective.words}, after the last step.",
+        "",
+    ]
+    lines += [*table, ""]
+    for title, entries in _left_out(board):
+        lines += [f"{title}:", "", *(f"- {entry}" for entry in entries), ""]
+    if board.rows:
+        warning = f"**{board.warning[0].upper()}{board.warning[1:]}:**"
+        lines += [warning, "", "```", board.next_command, "```"]
+    else:
+        lines.append(f"No trial is complete and has {board.objective.metric}.")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(board: Leaderboard, rows: Sequence[Row]) -> list[list[str]]:
+    """The table as texts, its header first."""
+    metric = board.objective.metric
+    several = any(len(row.trials) > 1 for row in board.rows)
+    header = ["rank", *board.symbols, metric, f"best {metric}", "n" if several else "trial"]
+    table = [header]
+    for rank, row in enumerate(rows, 1):
+        deviation = "" if row.deviation is None else f" ± {row.deviation:.3g}"
+        runs = f"{len(row.complete)}/{len(row.trials)}" if several else row.trials[0].name
+        values = [_short(row.values.get(symbol, "")) for symbol in board.symbols]
+        numbers = [f"{row.mean:.6g}{deviation}", f"{board.best_of(row):.6g}"]
+        table.append([str(rank), *values, *numbers, runs])
+    return table
+
+
+def _short(value: str) -> str:
+    """A value as people read it; the files in JSON and CSV hold it whole."""
+    try:
+        return value if len(value) <= 10 else f"{float(value):.6g}"
+    except ValueError:
+        return value
+
+
+def _plain_table(table: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
+
+
+def _left_out(board: Leaderboard) -> list[tuple[str, list[str]]]:
+    """What is in no row, under a title each."""
+    found = []
+    if board.incomplete:
+        title = f"not complete, in no row: {len(board.incomplete)} of {board.num_trials} trials"
+        found.append((title, [f"{trial.name}: {trial.reason}" for trial in board.incomplete]))
+    if board.refused:
+        title = f"refused by the option tree: {len(board.refused)}"
+        found.append((title, [f"{name}: {reason}" for name, reason in board.refused]))
+    return found

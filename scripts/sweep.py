@@ -1,0 +1,64 @@
+"""Train over ranges of hyperparameters, best first in the end: sweep.py RANGE_CONFIG=file [NAME=value…]."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config import make_variables
+from kharness.config.errors import ConfigError, run_command
+from kharness.config.results import shown
+from kharness.config.tree import Tree
+from kharness.matrix.halving import open_watcher
+from kharness.matrix.leaderboard import told_leaderboard
+from kharness.matrix.lock import RunnerLock
+from kharness.matrix.matrix_json import Plan
+from kharness.matrix.supervise import supervise
+from kharness.matrix.sweep import num_trials, prepare_sweep, source_for
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> int:
+    """As test_matrix: 0 when every trial is complete, 3 when one is not, 2 for a sweep that cannot start."""
+    variables = make_variables.given(argv, os.environ)
+    output = make_variables.output_directory(variables, ROOT)
+    tree = Tree.load(ROOT)
+    plan = prepare_sweep(tree, output, range_file(variables), make_variables.layer(tree, variables))
+    introduce(plan)
+    with RunnerLock(plan.directory):
+        return supervise(
+            plan.directory,
+            source_for(plan, ROOT, plan.launches),
+            plan.settings,
+            root=ROOT,
+            report=told_leaderboard,
+            num_runs=num_trials(plan),
+            watcher=open_watcher(plan.settings, plan.launches),
+        )
+
+
+def range_file(variables: dict[str, str]) -> Path:
+    """RANGE_CONFIG=."""
+    name = variables.get("RANGE_CONFIG", "").strip()
+    if not name:
+        raise ConfigError("RANGE_CONFIG is not given", hint="for example: make sweep RANGE_CONFIG=my.ranges")
+    if "FILTER" in variables:
+        raise ConfigError("FILTER has no effect on a sweep", hint="leave it out, and mend the range file")
+    return Path(name).expanduser().absolute()
+
+
+def introduce(plan: Plan) -> None:
+    """What is about to be tried, and what not."""
+    ranges = " ".join(f"{name}={text}" for name, text in plan.ranges.items())
+    method = plan.settings["SWEEP_METHOD"]
+    print(f"sweep: {method}, {num_trials(plan)} trials ({ranges}) in {shown(plan.directory)}", flush=True)
+    for note in plan.notes:
+        print(f"note: {note}")
+    for refused in plan.refused:
+        print(f"note: {refused.name} is left out: {refused.reason}")
+
+
+if __name__ == "__main__":
+    run_command(main)
