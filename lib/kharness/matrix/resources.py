@@ -58,12 +58,16 @@ class MachineResources:
         self._on_gpus: list[Slot] = []
         self._said: set[str] = set()
 
+    def has_room(self, running: Sequence[ActiveRun]) -> bool:
+        """Whether there might be room for one more, whatever it needs."""
+        return not running or len(running) < self._most
+
     def acquire(self, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
         """Room for one more; None if it does not fit beside the running ones now.
 
         While none is running there is always room, except on GPUs that others fill: then a note says so.
         """
-        if running and len(running) >= self._most:
+        if not self.has_room(running):
             return None
         if self._gpus is not None and _wants_gpu(launch.asked):
             return self._on_gpu(self._gpus, launch, running)

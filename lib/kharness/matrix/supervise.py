@@ -17,10 +17,11 @@ from kharness.matrix.launch import Launch
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.matrix_json import read_plan
 from kharness.matrix.progress import Progress
+from kharness.matrix.resources import open_resources
 from kharness.matrix.runner import Limits, run_all, run_one
 from kharness.matrix.signals import Signals
 from kharness.matrix.status import read_status
-from kharness.matrix.work import Places, Queue, Source, Watcher, longest_first
+from kharness.matrix.work import Queue, Source, Watcher, longest_first
 
 # Seconds. A single run's agent goes on by itself, so there is no need to wait for long.
 SINGLE_PATIENCE = 10.0
@@ -50,12 +51,13 @@ def supervise(
     """
     with Signals() as signals:
         progress = Progress(sys.stdout, num_runs, expected=expected)
+        resources = open_resources(settings, progress.say)
         launcher = open_launcher(str(settings.get("LAUNCHER", "local")), settings, progress.say)
         with closing(launcher):
             outcomes = run_all(
                 source,
                 launcher,
-                Places(num_jobs(settings)),
+                resources,
                 signals,
                 progress,
                 limits=Limits.read(settings, list(read_plan(directory).quarantine)),
