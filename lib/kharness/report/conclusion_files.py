@@ -62,14 +62,13 @@ def conclusions_markdown(conclusions: Conclusions) -> Sequence[str]:
             parts.append(f"Note: {conclusions.metric_note}.")
         lines = [comparison_sentence(comparison) for comparison in conclusions.comparisons]
         parts.append("\n".join(f"- {line}" for line in [*lines, *(f"{n}." for n in conclusions.notes)]))
-    if not any(len(times.variants) > 1 for times in conclusions.times):
-        return parts
-    parts.append("## Time to target")
-    for times in conclusions.times:
-        parts += [_times_caption(times), times_table(times).markdown()]
+    if any(len(times.variants) > 1 for times in conclusions.times):
+        parts.append("## Time to target")
+        for times in conclusions.times:
+            parts += [_times_caption(times), times_table(times).markdown()]
     if conclusions.profiles:
         parts += [_profiles_caption(conclusions), profiles_table(conclusions).markdown()]
-    return [*parts, "## Quality and cost", *_costs_markdown(conclusions)]
+    return [*parts, *_costs_markdown(conclusions)]
 
 
 def _times_caption(times: WorkloadTimes) -> str:
@@ -94,19 +93,25 @@ def _profiles_caption(conclusions: Conclusions) -> str:
 
 
 def _costs_markdown(conclusions: Conclusions) -> Sequence[str]:
-    parts = []
-    for times in conclusions.times:
-        fronts = [front for front in conclusions.fronts if front.workload == times.workload]
-        parts += [f"{times.workload}:"] if len(conclusions.times) > 1 else []
+    workloads = list(dict.fromkeys(front.workload for front in conclusions.fronts))
+    parts: list[str] = []
+    for workload in workloads:
+        fronts = [front for front in conclusions.fronts if front.workload == workload]
+        variants = len(fronts[0].points) + len(fronts[0].unmeasured)
+        if variants < 2 or not any(front.points for front in fronts):
+            continue
+        parts += [f"{workload}:"] if len(workloads) > 1 else []
         parts.append(costs_table(fronts).markdown())
         missing = unmeasured_costs(fronts)
         if missing:
             parts.append(f"Not measured: {', '.join(missing)}.")
-    parts.append(
+    if not parts:
+        return []
+    meaning = (
         "On a front (Pareto) is what no other variant beats in quality and that cost together. Means decide "
         "here, whatever their spread."
     )
-    return parts
+    return ["## Quality and cost", *parts, meaning]
 
 
 def _comparison_json(comparison: Comparison) -> dict[str, object]:

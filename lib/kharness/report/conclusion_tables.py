@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kharness.report.comparison import ABSENT, Table
 from kharness.report.conclusions import Conclusions
-from kharness.report.metrics import metric_named
+from kharness.report.metrics import Metric, metric_named
 from kharness.report.pareto import Front
 from kharness.report.profiles import WorkloadTimes
 
@@ -51,7 +51,9 @@ def costs_table(fronts: Sequence[Front]) -> Table:
         row = [variant, f"{qualities[0] * quality.scale:.{quality.digits}f}" if qualities else ABSENT]
         for point, cost in zip(known, costs, strict=True):
             row.append(f"{point[1] * cost.scale:.{cost.digits}f}" if point else ABSENT)
-        on = [cost.title for front, cost in zip(measured, costs, strict=True) if variant in front.members]
+        on = [
+            _cost_words(cost) for front, cost in zip(measured, costs, strict=True) if variant in front.members
+        ]
         rows.append([*row, ", ".join(on) or ABSENT])
     header = ["variant", quality.label, *(cost.label for cost in costs), "on the front of"]
     return Table(header, rows, text_columns=1)
@@ -59,7 +61,11 @@ def costs_table(fronts: Sequence[Front]) -> Table:
 
 def unmeasured_costs(fronts: Sequence[Front]) -> Sequence[str]:
     """Kinds of cost that no variant has."""
-    return [metric_named(front.cost).title for front in fronts if not front.points]
+    return [_cost_words(metric_named(front.cost)) for front in fronts if not front.points]
+
+
+def _cost_words(cost: Metric) -> str:
+    return "time" if cost.name == "training_seconds" else cost.title
 
 
 def _time(time: float | None, digits: int) -> str:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kharness.report.errors import ReportError
 from kharness.report.runs import RunData
+from monitoring.records import last_record
+
+GPU_STATS = "gpu_stats.jsonl"
+"""The samples of the agent; the last record has the totals over all attempts of the run."""
 
 # The ends of names of numbers that one wants small; every other one is wanted large.
 _SMALL_ENDS = ("loss", "perplexity", "seconds", "joules", "memory", "cost", "_mb", "sec_per_step")
@@ -91,11 +95,15 @@ def _of_steps(name: str, what: Callable[[Sequence[float]], float]) -> Callable[[
 
 
 def _total(name: str) -> Callable[[RunData], float | None]:
-    """A running total: the end record's, else the last that a step has."""
+    """A running total: the end record's, else the last of the GPU samples, else the last of a step."""
 
     def read(run: RunData) -> float | None:
         found = run.at_end(name)
-        return run.metric("step", name).last if found is None else found
+        if found is None:
+            sample = last_record(run.directory / GPU_STATS) or {}
+            totals = sample.get("aggregate_stats")
+            found = totals.get(name) if isinstance(totals, Mapping) else None
+        return run.metric("step", name).last if found is None else float(found)
 
     return read
 

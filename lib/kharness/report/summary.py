@@ -61,7 +61,9 @@ class Cell:
     @property
     def seed(self) -> str | None:
         """What runs of different variants are paired by: of the axis, else of the training itself."""
-        value = self.values.get(REPLICATE_AXIS, self.run.start.get("seed"))
+        config = self.run.start.get("config")
+        configured = config.get(REPLICATE_AXIS) if isinstance(config, Mapping) else None
+        value = self.values.get(REPLICATE_AXIS, self.run.start.get("seed", configured))
         return None if value is None else str(value)
 
 

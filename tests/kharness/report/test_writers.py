@@ -71,8 +71,8 @@ workload it says no more than the ratio.
 
 | variant | test accuracy (%) | training (s) | on the front of |
 | :--- | ---: | ---: | ---: |
-| sgd | 75.00 | 4.0 | training |
-| adam | 75.00 | 4.0 | training |
+| sgd | 75.00 | 4.0 | time |
+| adam | 75.00 | 4.0 | time |
 
 Not measured: CPU memory, energy, cost.
 

@@ -1,0 +1,328 @@
+"""`make compare` and FAIL_ON_REGRESSION, through the scripts that make calls."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kharness.report.baseline import baseline_of
+from kharness.report.report import report_lines
+from kharness.report.summary import collect
+from kharness.report.writers import as_json, as_markdown
+
+
+def end(
+    test_accuracy: float, *, steps: int = 100, seconds: float = 10.0, **config: object
+) -> list[dict[str, Any]]:
+    return [
+        {"event": "start", "num_steps": steps, "batch_size": 10, "config": {"SEED": 1, **config}},
+        {
+            "event": "end",
+            "status": "complete",
+            "steps_done": steps,
+            "test_accuracy": test_accuracy,
+            "training_seconds": seconds,
+        },
+    ]
+
+
+@pytest.fixture
+def matrices(tmp_path: Path, make: SimpleNamespace) -> Any:
+    """Make a matrix of optimisers and seeds from accuracies: `matrices("old", sgd={"1": 0.9})`."""
+
+    def build(name: str, **variants: Mapping[str, float | None]) -> Path:
+        seeds = sorted({seed for runs in variants.values() for seed in runs})
+        made = make.matrix(tmp_path / name, {"OPTIMIZER": list(variants), "SEED": seeds})
+        for optimizer, runs in variants.items():
+            for seed, accuracy in runs.items():
+                values = {"OPTIMIZER": optimizer, "SEED": seed}
+                if accuracy is None:
+                    made.add(values, end(0)[:1], status="failed", reason="exit code 1")
+                else:
+                    made.add(values, end(accuracy, OPTIMIZER=optimizer))
+        return Path(made.directory)
+
+    return build
+
+
+def script(root: Path, name: str, *arguments: str) -> tuple[int, str, str]:
+    command = [sys.executable, str(root / "scripts" / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+OLD = {"1": 0.90, "2": 0.80, "3": 0.70}
+WORSE = {"1": 0.88, "2": 0.77, "3": 0.66}
+UNCLEAR = {"1": 0.91, "2": 0.77, "3": 0.71}
+
+TABLE = """\
+A: {old}
+B: {new}
+
+metric             A              B              B - A                           verdict on B
+-----------------  -------------  -------------  ------------------------------  ----------------
+test accuracy (%)  80.00 ± 10.00  77.00 ± 11.00  -3.00 (-5.48 to -0.52) points   worse, p 0.035
+training (s)       10.0 ± 0.0     10.0 ± 0.0     0.0 s                           no difference \
+shown: all 3 pairs are exactly equal
+
+95 % intervals of B - A
+budget: A 100 steps, 1,000 samples, 10.0 s; B 100 steps, 1,000 samples, 10.0 s
+configuration: the same
+"""
+
+
+def test_two_matrices_side_by_side(root: Path, matrices: Any) -> None:
+    old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
+    code, out, error = script(root, "compare.py", f"A={old}", f"B={new}")
+    expected = TABLE.format(old=old, new=new)
+    squeezed = [" ".join(line.split()) for line in out.splitlines() if not line.startswith("---")]
+    assert squeezed == [
+        " ".join(line.split()) for line in expected.splitlines() if not line.startswith("---")
+    ]
+    assert (code, error) == (0, "")
+
+
+def test_a_regression_is_exit_code_3(root: Path, matrices: Any) -> None:
+    old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
+    for asking in ("--fail-on-regression", "FAIL_ON_REGRESSION=y"):
+        code, out, _ = script(root, "compare.py", f"A={old}", f"B={new}", asking)
+        assert (code, out.splitlines()[-1]) == (
+            3,
+            "regression: lenet5 (B): test accuracy -3.00 (-5.48 to -0.52) points",
+        )
+    code, out, _ = script(root, "compare.py", f"A={new}", "--fail-on-regression", f"B={old}")
+    assert (code, out.splitlines()[-1]) == (0, "no regression shown")
+
+
+def test_what_is_not_shown_is_no_regression(root: Path, matrices: Any) -> None:
+    old, new = matrices("old", sgd=OLD), matrices("new", sgd=UNCLEAR)
+    code, out, _ = script(root, "compare.py", f"A={old}", f"B={new}", "--fail-on-regression")
+    assert (code, out.splitlines()[-1]) == (0, "no regression shown")
+
+
+def test_a_run_that_fails_only_now_is_a_regression(root: Path, matrices: Any) -> None:
+    old, new = matrices("old", sgd=OLD), matrices("new", sgd={**UNCLEAR, "4": None})
+    code, out, _ = script(root, "compare.py", f"A={old}", f"B={new}", "--fail-on-regression")
+    assert (code, out.splitlines()[-1]) == (3, "regression: lenet5 (B): 1 failed, none of lenet5 (A)")
+    assert "not counted: optimizer-sgd_seed-4: failed (exit code 1)" in out
+    both = matrices("both", sgd={**OLD, "4": None})
+    assert script(root, "compare.py", f"A={both}", f"B={new}", "--fail-on-regression")[0] == 0
+
+
+def test_single_runs_are_compared_and_not_judged(root: Path, matrices: Any) -> None:
+    old = matrices("old", sgd={"1": 0.9}) / "optimizer-sgd_seed-1"
+    new = matrices("new", adam={"1": 0.896}) / "optimizer-adam_seed-1"
+    code, out, error = script(root, "compare.py", f"A={old}", f"B={new}", "FAIL_ON_REGRESSION=y")
+    assert "-0.40 points" in out
+    assert "configuration: OPTIMIZER sgd -> adam" in out
+    assert code == 2
+    assert error.splitlines()[0].startswith("error: nobody can tell whether this is a regression: ")
+    assert error.splitlines()[1] == (
+        "hint: train more seeds with the same budget, or give TOLERANCE= for a single run of each"
+    )
+    assert script(root, "compare.py", f"A={old}", f"B={new}")[0] == 0
+
+
+@pytest.mark.parametrize(("tolerance", "code"), [("0.005", 0), ("0.004", 0), ("0.003", 3), ("0", 3)])
+def test_a_tolerance_decides_between_single_runs(
+    root: Path, matrices: Any, tolerance: str, code: int
+) -> None:
+    old = matrices("old", sgd={"1": 0.75}) / "optimizer-sgd_seed-1"
+    new = matrices("new", sgd={"1": 0.746}) / "optimizer-sgd_seed-1"
+    asking = ["FAIL_ON_REGRESSION=y", f"TOLERANCE={tolerance}"]
+    assert script(root, "compare.py", f"A={old}", f"B={new}", *asking)[0] == code
+    assert script(root, "compare.py", f"A={new}", f"B={old}", *asking)[0] == 0
+
+
+def test_other_budgets_leave_the_question_open(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+    for name, steps in (("old", 100), ("new", 50)):
+        made = make.matrix(tmp_path / name, {"SEED": ["1", "2"]})
+        for seed in ("1", "2"):
+            made.add({"SEED": seed}, end(0.5 + int(seed) * steps / 1000, steps=steps))
+    places = [f"A={tmp_path / 'old'}", f"B={tmp_path / 'new'}"]
+    code, out, error = script(root, "compare.py", *places, "--fail-on-regression", "TOLERANCE=1")
+    assert code == 2
+    assert "not comparable: budgets differ (steps 50 vs 100, samples 500 vs 1,000)" in out
+    assert "not comparable" in error
+
+
+def test_one_variant_of_a_place_against_another(root: Path, matrices: Any) -> None:
+    place = matrices("m", sgd=OLD, adam=WORSE)
+    code, out, _ = script(root, "compare.py", f"A={place}:OPTIMIZER=sgd", f"B={place}:OPTIMIZER=adam")
+    assert code == 0
+    assert "-3.00 (-5.48 to -0.52) points" in out
+    assert "configuration: OPTIMIZER sgd -> adam" in out
+
+
+def test_variants_meet_their_namesakes(root: Path, matrices: Any) -> None:
+    old = matrices("old", sgd=OLD, adam=OLD)
+    new = matrices("new", adam=WORSE, adamw=OLD)
+    code, out, _ = script(root, "compare.py", f"A={old}", f"B={new}")
+    assert code == 0
+    rows = [line.split()[:4] for line in out.splitlines() if "test accuracy" in line]
+    assert rows == [["test", "accuracy", "(%)", "80.00"]]
+    assert ("only B has adamw" in out, "only A has sgd" in out) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "error: compare needs two places, A= and B="),
+        (["A={place}"], "error: compare needs two places, A= and B="),
+        (["A={place}", "B=/nowhere"], "error: /nowhere does not exist"),
+        (
+            ["A={place}", "B={place}:OPTIMIZER=lion"],
+            "error: '{place}:OPTIMIZER=lion' is no variant, run or matrix",
+        ),
+        (
+            ["A={place}:OPTIMIZER=sgd", "B={other}"],
+            "error: no variant of {other} has the axis values of one of",
+        ),
+        (
+            ["A={place}", "B={place}", "FAIL_ON_REGRESSION=maybe"],
+            "error: FAIL_ON_REGRESSION=maybe is neither",
+        ),
+        (["A={place}", "B={place}", "TOLERANCE=low"], "error: TOLERANCE=low is no difference"),
+        (
+            ["A={place}", "B={place}", "CONFIG_REPORT_CONFIDENCE=2"],
+            "error: CONFIG_REPORT_CONFIDENCE=2 is not",
+        ),
+    ],
+)
+def test_places_that_cannot_be_compared_are_refused(
+    root: Path, tmp_path: Path, make: SimpleNamespace, matrices: Any, arguments: list[str], message: str
+) -> None:
+    place = matrices("m", sgd=OLD, adam=OLD)
+    other = make.matrix(tmp_path / "other", {"OPTIMIZER": ["sgd", "adam"], "BATCH_SIZE": ["1", "2"]})
+    for optimizer in ("adagrad", "lion"):
+        other.plan({"OPTIMIZER": optimizer, "BATCH_SIZE": "1"})
+    names = {"place": str(place), "other": str(other.directory)}
+    if "{other}" in message:
+        place_of_two = matrices("two", rprop=OLD, asgd=OLD)
+        arguments = [f"A={place_of_two}", "B={other}"]
+    code, _, error = script(root, "compare.py", *(argument.format(**names) for argument in arguments))
+    assert code == 2
+    assert error.startswith(message.format(**names))
+    assert "\nhint: " in error
+
+
+def test_summary_judges_against_a_baseline_elsewhere(root: Path, matrices: Any) -> None:
+    old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
+    code, out, _ = script(root, "summary.py", f"RUN={new}", f"BASELINE={old}", "FAIL_ON_REGRESSION=y")
+    assert code == 3
+    assert "regression: lenet5: test accuracy -3.00 (-5.48 to -0.52) points\n" in out
+    assert "  lenet5  -3.00 (-5.48 to -0.52) points  worse, p 0.035\n" in out
+    assert script(root, "summary.py", f"RUN={new}", f"BASELINE={new}", "FAIL_ON_REGRESSION=y")[0] == 0
+    content = json.loads((new / "summary.json").read_text())
+    assert content["comparisons"][0]["baseline"] == "lenet5 of new"
+
+
+def test_a_baseline_with_a_run_only_says_so(root: Path, matrices: Any) -> None:
+    old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
+    arguments = [f"RUN={new}", f"BASELINE={old / 'optimizer-sgd_seed-1'}", "FAIL_ON_REGRESSION=y"]
+    code, out, _ = script(root, "summary.py", *arguments)
+    assert code == 2
+    assert "error: nobody can tell whether this is a regression: lenet5: undecided: one common seed" in out
+
+
+def test_a_partial_baseline_meets_its_like(tmp_path: Path, make: SimpleNamespace) -> None:
+    """BASELINE=OPTIMIZER=sgd compares at the same batch size."""
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"], "BATCH_SIZE": ["16", "32"]})
+    for optimizer in ("sgd", "adam"):
+        for size in ("16", "32"):
+            made.plan({"OPTIMIZER": optimizer, "BATCH_SIZE": size})
+    met = baseline_of(collect(made.directory, {"BASELINE": "OPTIMIZER=sgd"}))
+    assert [(a.label, b.label) for a, b in met.pairs] == [
+        ("adam, batch_size=16", "sgd, batch_size=16"),
+        ("adam, batch_size=32", "sgd, batch_size=32"),
+    ]
+    first = baseline_of(collect(made.directory))
+    assert {b.label for _, b in first.pairs} == {"sgd, batch_size=16"}
+    assert len(first.pairs) == 3
+    by_label = baseline_of(collect(made.directory, {"BASELINE": "adam, batch_size=32"}))
+    assert {b.label for _, b in by_label.pairs} == {"adam, batch_size=32"}
+
+
+def test_an_axis_that_a_variant_lacks(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"PRUNING": ["none", "magnitude"], "SPARSITY": ["0.5", "0.9"]})
+    made.plan({"PRUNING": "none"})
+    for sparsity in ("0.5", "0.9"):
+        made.plan({"PRUNING": "magnitude", "SPARSITY": sparsity})
+    dense = baseline_of(collect(made.directory))
+    assert [b.values for _, b in dense.pairs] == [{"PRUNING": "none"}] * 2
+    ambiguous = baseline_of(collect(made.directory, {"BASELINE": "PRUNING=magnitude"}))
+    assert (len(ambiguous.pairs), ambiguous.notes) == (
+        0,
+        ["none, sparsity=? has several baselines with PRUNING=magnitude"],
+    )
+
+
+def test_models_are_compared_each_with_its_own(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"MODEL": ["lenet5", "resnet18"], "OPTIMIZER": ["sgd", "adam"]})
+    for model, quick in (("lenet5", "sgd"), ("resnet18", "adam")):
+        for optimizer in ("sgd", "adam"):
+            records = make.training(
+                [1.0] * 8, [0.2, 0.9] if optimizer == quick else [0.2, 0.2, 0.2, 0.9], 0.9
+            )
+            made.add({"MODEL": model, "OPTIMIZER": optimizer}, records)
+    conclusions = collect(made.directory).conclusions
+    assert [(c.variant, c.baseline) for c in conclusions.comparisons] == [
+        ("lenet5, adam", "lenet5, sgd"),
+        ("resnet18, adam", "resnet18, sgd"),
+    ]
+    assert [times.workload for times in conclusions.times] == ["lenet5", "resnet18"]
+    profiles = {profile.variant: profile for profile in conclusions.profiles}
+    assert {name: set(p.ratios) for name, p in profiles.items()} == {
+        "OPTIMIZER=sgd": {"lenet5", "resnet18"},
+        "OPTIMIZER=adam": {"lenet5", "resnet18"},
+    }
+    assert profiles["OPTIMIZER=sgd"].ratios["lenet5"] == 1.0
+    assert profiles["OPTIMIZER=adam"].ratios["resnet18"] == 1.0
+    assert {front.workload for front in conclusions.fronts} == {"lenet5", "resnet18"}
+
+
+def test_known_failures_stopped_and_unstable_runs_are_told_apart(
+    tmp_path: Path, make: SimpleNamespace
+) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"], "SEED": ["1", "2"]})
+    unstable = made.add({"OPTIMIZER": "sgd", "SEED": "1"}, end(0.5))
+    made.add({"OPTIMIZER": "sgd", "SEED": "2"}, end(0.6))
+    known = made.add({"OPTIMIZER": "adam", "SEED": "1"}, end(0)[:1], status="failed", reason="loss is nan")
+    stopped = made.add({"OPTIMIZER": "adam", "SEED": "2"}, end(0)[:1])
+    attempt = {"started": 1.0, "ended": 2.0, "pid": 7, "exit_code": None, "signal": None}
+    killed = {**attempt, "signal": 9, "cause": "signal", "reason": "signal 9 (SIGKILL)"}
+    good = {**attempt, "exit_code": 0, "cause": None, "reason": None}
+    early = {**attempt, "exit_code": 75, "cause": "stopped_early", "reason": "val_loss is among the worst"}
+    (unstable / "status.json").write_text(json.dumps({"status": "complete", "attempts": [killed, good]}))
+    (stopped / "status.json").write_text(json.dumps({"status": "interrupted", "attempts": [early]}))
+    plan = json.loads((made.directory / "matrix.json").read_text())
+    plan["quarantine"] = [{"cell": known.name, "reason": "diverges, issue 12"}]
+    (made.directory / "matrix.json").write_text(json.dumps(plan))
+
+    summary = collect(made.directory)
+    page, lines = as_markdown(summary), report_lines(summary)
+    assert "| optimizer-sgd_seed-1 | complete, unstable |" in page
+    assert "- optimizer-sgd_seed-1: unstable, complete only in a later attempt (signal 9 (SIGKILL))" in page
+    assert "| optimizer-adam_seed-2 | stopped early |" in page
+    assert (
+        "## Not complete: 1 of 4\n\n- optimizer-adam_seed-2: stopped early (val_loss is among the worst)"
+        in page
+    )
+    known_line = "optimizer-adam_seed-1: failed (loss is nan); known: diverges, issue 12"
+    assert f"## Known failures (quarantine): 1\n\n- {known_line}\n" in page
+    assert f"  {known_line}" in lines
+    assert summary.conclusions.comparisons[0].failed == (0, 0)
+    runs: Any = as_json(summary)["runs"]
+    assert [(run["unstable"], run["cause"], run["known_failure"]) for run in runs] == [
+        (True, None, None),
+        (False, None, None),
+        (False, None, "diverges, issue 12"),
+        (False, "stopped_early", None),
+    ]
