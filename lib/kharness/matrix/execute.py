@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import time
 from collections.abc import Mapping
@@ -29,17 +31,26 @@ class Outcome:
         return self.attempt.ended - self.attempt.started
 
 
+class NotStarted(MatrixError):
+    """A run that could not be launched."""
+
+    def __init__(self, message: str, outcome: Outcome) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+
+
 class ActiveRun:
     """A run that was launched and has not ended yet."""
 
     def __init__(self, launch: Launch, launcher: Launcher, slot: Slot) -> None:
-        """Launch it; MatrixError if it cannot be started, which is then in its status.json too."""
+        """Launch it; NotStarted if that cannot be done, which is then in its status.json too."""
         self.launch = launch
         self.slot = slot
         offset = journal_end(launch.directory)
         self.tail = JournalTail(launch.directory, since=offset)
         self.stop_asked: Stop | None = None
         self.kill_asked = False
+        self._unwritten: RunStatus | None = None
         self._launcher = launcher
         self._begun = time.monotonic()
         self._stop_asked_at = 0.0
@@ -53,18 +64,17 @@ class ActiveRun:
             arguments=list(launch.arguments),
             journal_offset=offset,
         )
-        # Before there is a process: should this one be killed in between, the attempt is not forgotten.
-        self._write(RunStatus("running", [*self._before, self._attempt]))
         try:
+            # Before there is a process: should this one be killed in between, the attempt is not forgotten.
+            self._write(RunStatus("running", [*self._before, self._attempt]))
             self.job: Job = launcher.submit(launch, slot)
-        except MatrixError as error:
-            failed = replace(self._attempt, ended=time.time(), cause="error", reason=str(error))
-            self._write(RunStatus("failed", [*self._before, failed]))
-            raise
+        except (MatrixError, OSError) as error:
+            raise self._not_started(error) from error
         self._attempt = replace(
             self._attempt, started=self.job.started, pid=self.job.pid, job=_as_json(self.job)
         )
-        self._write(RunStatus("running", [*self._before, self._attempt]))
+        with contextlib.suppress(OSError):  # a full disk: what counts is the status at the end
+            self._write(RunStatus("running", [*self._before, self._attempt]))
 
     @property
     def started(self) -> float:
@@ -118,8 +128,31 @@ class ActiveRun:
             cause=verdict.cause,
             reason=verdict.reason,
         )
-        write_status(self.launch.directory, RunStatus(verdict.status, [*self._before, attempt]))
+        self._unwritten = RunStatus(verdict.status, [*self._before, attempt])
+        self.write_end()
         return Outcome(verdict.status, attempt)
+
+    def write_end(self) -> bool:
+        """Write how it ended, if a full disk has not let that happen yet; returns whether it is written."""
+        if self._unwritten is not None:
+            try:
+                write_status(self.launch.directory, self._unwritten)
+            except OSError:
+                return False
+            self._unwritten = None
+        return True
+
+    def _not_started(self, error: MatrixError | OSError) -> NotStarted:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = str(error)
+        if isinstance(error, OSError):
+            reason = f"{self.launch.name} cannot be started: {(error.strerror or reason).lower()}"
+        attempt = replace(
+            self._attempt, ended=time.time(), cause="disk_full" if full else "error", reason=reason
+        )
+        with contextlib.suppress(OSError):
+            self._write(RunStatus("failed", [*self._before, attempt]))
+        return NotStarted(reason, Outcome("failed", attempt))
 
     def _write(self, status: RunStatus) -> None:
         # What a loss of power may take: then the attempt before it is the last that is known.

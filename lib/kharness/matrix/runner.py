@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kharness.matrix.causes import RETRYABLE, Stop
-from kharness.matrix.errors import MatrixError
-from kharness.matrix.execute import ActiveRun, Outcome
+from kharness.matrix.execute import ActiveRun, NotStarted, Outcome
 from kharness.matrix.launch import OUTPUT_LOG, Launch, Launcher, Slot
 from kharness.matrix.progress import DRAW_EVERY, Progress
 from kharness.matrix.signals import Signals
-from kharness.matrix.status import read_status
+from kharness.matrix.status import STATUS_JSON
 from kharness.matrix.table import duration
 from kharness.matrix.work import Resources, Source, Watcher
 
@@ -101,13 +100,15 @@ class _Matrix:
         self._alone: deque[Launch] = deque()
         self._alone_runs: Launch | None = None
         self._tried: dict[str, int] = {}
+        self._unwritten: list[ActiveRun] = []
+        """Ended ones whose status.json a full disk did not take."""
         self._next_watch = 0.0
 
     def run(self) -> dict[str, Outcome]:
         stopper = Stopper(self.signals, self.progress.say)
         while True:
-            self._start()
-            if not self.running and not self._held:
+            waits = self._start()
+            if not self.running and not waits:
                 break
             stopper.pass_on(self.running)
             self._enforce_timeout()
@@ -118,32 +119,36 @@ class _Matrix:
                 outcome = run.poll()
                 if outcome is not None:
                     self._ended(run, outcome)
+            self._unwritten = [run for run in self._unwritten if not run.write_end()]
         for launch in (*self._retries, *self._alone):
             self.source.ended(launch, self.outcomes[launch.name])
         self.progress.close()
         return self.outcomes
 
-    def _start(self) -> None:
-        """Start runs until there is no room, or nothing to start."""
+    def _start(self) -> bool:
+        """Start runs until there is no room, or nothing to start; returns whether one waits for room."""
         while not self.signals.stops and not self.stopping and (self._held or self._alone_runs is None):
-            launch = self._held or self._next()
-            self._held = launch
+            if not self.resources.has_room(self.running):
+                return not self.source.done()
+            self._held = launch = self._held or self._next()
             if launch is None:
-                return
+                return False
             slot = self.resources.acquire(launch, self.running)
             if slot is None:
-                return
+                return True
             self._held = None
             try:
                 run = ActiveRun(launch, self.launcher, slot)
-            except MatrixError:
+            except NotStarted as error:
                 self.resources.release(slot)
-                self._never_started(launch)
+                self._alone_runs = None
+                self.progress.not_started(launch, error.outcome)
+                self._settle(launch, error.outcome)
                 continue
             self.running.append(run)
             self._tried[launch.name] = self._tried.get(launch.name, 0) + 1
             self.progress.started(run, retry=self._tried[launch.name] - 1)
-        self._held = None if self.signals.stops or self.stopping else self._held
+        return False
 
     def _next(self) -> Launch | None:
         if self._retries:
@@ -156,6 +161,9 @@ class _Matrix:
     def _ended(self, run: ActiveRun, outcome: Outcome) -> None:
         self.running.remove(run)
         self.resources.release(run.slot)
+        if not run.write_end():
+            self._unwritten.append(run)
+            self.progress.say(f"warning: {run.launch.directory}/{STATUS_JSON} cannot be written; trying on")
         self._alone_runs = None
         name = run.launch.name
         again = self._may_retry(name, outcome)
@@ -176,14 +184,6 @@ class _Matrix:
             and not self.signals.stops
             and not self.stopping
         )
-
-    def _never_started(self, launch: Launch) -> None:
-        status = read_status(launch.directory)
-        assert status.last is not None
-        outcome = Outcome(status.status, status.last)
-        self._alone_runs = None
-        self.progress.not_started(launch, outcome)
-        self._settle(launch, outcome)
 
     def _settle(self, launch: Launch, outcome: Outcome) -> None:
         self.outcomes[launch.name] = outcome

@@ -48,6 +48,9 @@ class Queue:
 class Resources(Protocol):
     """The machine, shared out."""
 
+    def has_room(self, running: Sequence[ActiveRun]) -> bool:
+        """Whether there might be room for one more; asked before the next one is chosen."""
+
     def acquire(self, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
         """Room for one more; None if it does not fit beside the running ones now."""
 
@@ -61,8 +64,11 @@ class Places:
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
 
+    def has_room(self, running: Sequence[ActiveRun]) -> bool:
+        return len(running) < self._jobs
+
     def acquire(self, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
-        return Slot() if len(running) < self._jobs else None
+        return Slot() if self.has_room(running) else None
 
     def release(self, slot: Slot) -> None:
         pass

@@ -189,7 +189,7 @@ def test_runs_die_with_a_runner_that_is_killed(
 ) -> None:
     process = checkout.start("test_matrix", behaviour("deaf"), "CONFIG_MATRIX_AXES=SEED=1")
     status = checkout.root / "results" / "latest" / "seed-1" / "status.json"
-    wait_until(lambda: status.exists() and '"running"' in status.read_text())
+    wait_until(lambda: status.exists() and '"process_started"' in status.read_text())
     pid = json.loads(status.read_text())["attempts"][0]["pid"]
     training = psutil.Process(pid)
     assert training.is_running()
