@@ -1,6 +1,6 @@
 """Time to a target, and performance profiles over workloads, as the AlgoPerf benchmark scores them.
 
-Dahl et al., Benchmarking Neural Network Training Algorithms (arXiv 2306.07179), section 4; the rules that are
+Dahl et al., Benchmarking Neural Network Training Algorithms (arXiv 2306.07179); the rules that are
 followed, and the two that cannot be (five tuning trials, held-out workloads), are in docs/statistics.md.
 """
 
