@@ -89,6 +89,10 @@ summary: $(setup)		## write the summary again from run directories: RUN=dir (def
 graphs: $(setup)		## draw the graphs again from run directories: RUN=dir (default: the newest)
 	@$(python) scripts/graphs.py
 
+.PHONY: reproduce
+reproduce: $(setup)		## train a past run again and say whether it is bit-equal: RUN=dir [ANYWAY=y]
+	@$(python) scripts/reproduce.py
+
 .PHONY: compare
 compare: $(setup)		## say which of two runs, matrices or variants is better: A=dir B=dir[:SYMBOL=value …]
 	@$(python) scripts/compare.py
@@ -145,6 +149,10 @@ wandb-test: $(setup)		## send made-up metrics to W&B (offline without a login) a
 .PHONY: sync
 sync: $(setup)			## bring a run's trackers up to date: RUN=dir [TRACKER=name]
 	@$(python) scripts/sync.py
+
+.PHONY: prometheus
+prometheus: $(setup)		## show all runs to Prometheus on one port: RUN=dir (default: RESULTS_DIR)
+	@$(python) scripts/prometheus.py
 
 ##@ Working on kharness
 

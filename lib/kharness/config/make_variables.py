@@ -26,7 +26,7 @@ SHORT = {
 """Short names of symbols, taken without CONFIG_."""
 
 TARGET_VARIABLES = (
-    *("A", "B", "CELL", "DEFCONFIG", "FAIL_ON_REGRESSION", "FILTER", "FOLLOW", "FRAGMENTS"),
+    *("A", "ANYWAY", "B", "CELL", "DEFCONFIG", "FAIL_ON_REGRESSION", "FILTER", "FOLLOW", "FRAGMENTS"),
     *("O", "RANGE_CONFIG", "RUN", "SYMBOL", "TARGET", "TOLERANCE"),
 )
 

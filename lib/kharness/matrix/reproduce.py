@@ -1,0 +1,96 @@
+"""A past run once more: the same options, seed and code, in a new directory beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.config.assignment import Origin
+from kharness.config.generate import write_config
+from kharness.config.tree import Tree
+from kharness.matrix.causes import EXPANDED, other_values
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.launch import Launch
+from kharness.matrix.revision import Code, GitState
+from kharness.matrix.rundir import create_exclusively, numbered
+from kharness.matrix.status import RunStatus, write_status
+from monitoring.follower import JOURNAL
+from monitoring.lineage import Lineage
+from monitoring.records import Record
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run as its journal describes it."""
+
+    directory: Path
+    lineage: Lineage
+
+    @classmethod
+    def read(cls, directory: Path) -> PastRun:
+        """MatrixError if the directory holds no run that has begun."""
+        lineage = Lineage.read(directory / JOURNAL)
+        if not lineage.starts:
+            raise MatrixError(
+                f"{directory} is not a run that has begun: its journal has no start record",
+                hint="name a run directory, such as results/latest or one of a matrix's cells",
+            )
+        return cls(directory, lineage)
+
+    @property
+    def start(self) -> Record:
+        return self.lineage.starts[-1]
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        config = self.start.get("config")
+        return config if isinstance(config, Mapping) else {}
+
+    @property
+    def git(self) -> list[GitState | None]:
+        """Of each attempt that counts."""
+        states = [start.get("git") for start in self.lineage.starts]
+        return [state if isinstance(state, Mapping) else None for state in states]
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of a tensor operation, 0 if that is not recorded."""
+        threads = self.start.get("cpu_threads")
+        return threads if isinstance(threads, int) else 0
+
+
+def prepare_again(past: PastRun, code: Code, *, root: Path, trackers: str, anyway: bool = False) -> Launch:
+    """Make RUN_reproduced (or RUN_reproduced_2 …) beside a run with its configuration, ready to be launched.
+
+    `trackers` is what TRACKER= takes. MatrixError if the run's `.config` is not what the run recorded, or
+    with `anyway` only if the code does not know one of its values.
+    """
+    tree = Tree.load(code.root)
+    base = tree.base(past.directory, dropped=[] if anyway else None)
+    values = tree.resolve(base).values
+    changed = other_values(
+        past.config, {name: value for name, value in values.items() if name in past.config or not anyway}
+    )
+    if changed:
+        raise MatrixError(
+            f"{past.directory}/.config is not what the run was made with: {changed}",
+            hint="put those values back",
+        )
+    attempt = 1
+    name = f"{past.directory.name}_reproduced"
+    while (directory := create_exclusively(past.directory.parent, numbered(name, attempt))) is None:
+        attempt += 1
+    origin = Origin("make reproduce", f"the reproduction of {past.directory.name}")
+    own = [
+        *tree.assignments("TRACKER", trackers, origin),
+        *tree.assignments("TRACKER_RUN_NAME", directory.name, origin),
+    ]
+    data = Path(str(values.get("DATA_DIR", ""))).expanduser()
+    if code.root != root and "DATA_DIR" in values and not data.is_absolute():
+        own += tree.assignments("DATA_DIR", str(root / data), origin)
+    resolved = tree.resolve(base, own)
+    write_config(resolved, directory, root=code.root)
+    write_status(directory, RunStatus("pending"))
+    asked = {name: value for name, value in resolved.values.items() if name not in EXPANDED}
+    return Launch(directory.name, directory, code.root, str(values["MODEL"]), asked)

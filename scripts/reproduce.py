@@ -1,0 +1,70 @@
+"""Run a past run again and say whether it is bit-equal: reproduce.py RUN=dir [ANYWAY=y] [TRACKER=…].
+
+Exit codes: 0 bit-equal, 3 not, 2 if the run cannot be rebuilt.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config import make_variables
+from kharness.config.errors import run_command
+from kharness.config.results import asked_directory, shown
+from kharness.matrix.bit_equal import compare, machine_differences
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.launch import Slot
+from kharness.matrix.lock import RunnerLock
+from kharness.matrix.reproduce import PastRun, prepare_again
+from kharness.matrix.revision import code_of
+from kharness.matrix.supervise import supervise_single
+from monitoring.follower import JOURNAL
+from monitoring.lineage import Lineage
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> int:
+    """Rebuild, run, compare."""
+    variables = make_variables.given(argv, os.environ)
+    if not variables.get("RUN"):
+        raise MatrixError("RUN is not given", hint="for example make reproduce RUN=results/latest")
+    anyway = variables.get("ANYWAY", "n") == "y"
+    past = PastRun.read(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
+    with code_of(past.git, ROOT, anyway=anyway) as code:
+        print(code.description)
+        trackers = variables.get("TRACKER", "none")
+        launch = prepare_again(past, code, root=ROOT, trackers=trackers, anyway=anyway)
+        print(f"run: {shown(launch.directory)}", flush=True)
+        # The training and its agent take the code from there, and as many threads as the run had.
+        before = [path for path in [os.environ.get("PYTHONPATH")] if path]
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(code.root / "lib"), *before])
+        os.environ.update(Slot(threads=past.threads).environment())
+        with RunnerLock(launch.directory):
+            exit_code = supervise_single(launch, root=ROOT)
+    return verdict(past, launch.directory, exit_code)
+
+
+def verdict(past: PastRun, again: Path, exit_code: int) -> int:
+    """Say what is equal and what is not."""
+    lineage = Lineage.read(again / JOURNAL)
+    ends = [past.lineage.end.get("status"), lineage.end.get("status")]
+    if not lineage.starts or (exit_code and ends[0] != ends[1]):
+        print(f"not compared: {shown(again)} did not end as {past.directory.name} did")
+        return exit_code if exit_code >= 75 else 3
+    for difference in machine_differences(past.directory, again):
+        print(f"differs: {difference}")
+    compared = compare(past.directory, again)
+    if compared.on_request:
+        print(f"not compared: {compared.on_request} checkpoints made because the run was stopped")
+    if compared.difference:
+        print(f"bit-equal up to there: {compared.equal} records")
+        print(f"first difference: {compared.difference}")
+        return 3
+    print(f"bit-equal: {compared.equal} records")
+    return 0
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,221 @@
+"""`make reproduce`, on runs of a checkout with a history of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from monitoring import read_records
+
+FLAGS = ("--dataset", "mnist-subset", "--device", "cpu", "--num-threads", "1", "--tracker", "none")
+SHORT = ("--batch-size", "900", "--num-epochs", "2", "--optimizer", "adamw", "--seed", "11")
+
+
+def git(checkout: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=test", "-c", "user.email=test@localhost"]
+    command = ["git", *identity, *arguments]
+    return subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkout under test as a repository of one commit."""
+    copy = tmp_path_factory.mktemp("reproduce") / "checkout"
+    for name in ("lib", "lenet5", "scripts", "defconfigs"):
+        shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Kconfig", ".gitignore"):
+        shutil.copy(root / name, copy / name)
+    git(copy, "init", "--quiet")
+    git(copy, "add", ".")
+    git(copy, "commit", "--quiet", "-m", "first")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def run(root: Path, checkout: Path) -> Path:
+    """A run that was killed once, and stopped once, before it was complete."""
+    results = checkout / "results"
+    results.mkdir()
+    crashes = [sys.executable, str(root / "tests/lenet5/crashes.py"), str(checkout / "lenet5/train.py")]
+    command = [*crashes, str(results), "3", "kill TERM", *FLAGS, *SHORT]
+    done = subprocess.run(
+        command, cwd=checkout, env=environment(checkout), capture_output=True, text=True, check=False
+    )
+    logs = "".join(log.read_text() for log in results.glob("*.log"))
+    assert done.returncode == 0, done.stderr + logs
+    return results / "run-1"
+
+
+def environment(checkout: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(checkout / "lib")}
+
+
+def records(run: Path, event: str) -> list[dict[str, Any]]:
+    return [record for record, _ in read_records(run / "metrics.jsonl") if record["event"] == event]
+
+
+@pytest.fixture
+def reproduce(checkout: Path) -> Callable[..., SimpleNamespace]:
+    """Run scripts/reproduce.py; `lines` is what it says beside the training's own output."""
+
+    def call(run: Path, *variables: str) -> SimpleNamespace:
+        before = set(run.parent.iterdir())
+        command = [sys.executable, str(checkout / "scripts/reproduce.py"), f"RUN={run}", *variables]
+        done = subprocess.run(
+            command, cwd=checkout, env=environment(checkout), capture_output=True, text=True, check=False
+        )
+        said = re.compile("code|differs|not compared|bit-equal|first difference")
+        made = sorted(path.name for path in set(run.parent.iterdir()) - before)
+        lines = [line for line in done.stdout.splitlines() if said.match(line)]
+        return SimpleNamespace(code=done.returncode, lines=lines, err=done.stderr, made=made, out=done.stdout)
+
+    return call
+
+
+def copied(run: Path, name: str, *, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A copy of a run with changed records."""
+    copy = run.with_name(name)
+    shutil.copytree(run, copy)
+    written = [record for record, _ in read_records(run / "metrics.jsonl")]
+    for record in written:
+        change(record)
+    (copy / "metrics.jsonl").write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in written))
+    return copy
+
+
+def test_run_that_was_killed_and_stopped_is_bit_equal(
+    checkout: Path, run: Path, reproduce: Callable[..., SimpleNamespace]
+) -> None:
+    revision = git(checkout, "rev-parse", "HEAD")[:12]
+    done = reproduce(run)
+    # 12 steps, 2 epochs, 3 evaluations, 2 checkpoints, 1 end
+    assert done.lines[-1] == "bit-equal: 20 records", done.out + done.err
+    assert (done.lines[0], done.code) == (f"code: revision {revision}, as it is here", 0)
+    assert done.made == ["run-1_reproduced"]
+    again = run.with_name("run-1_reproduced")
+    (start,) = records(again, "start")
+    assert (start["seed"], start["run_name"]) == (11, "run-1_reproduced")
+    assert start["data_sha256"] == records(run, "start")[0]["data_sha256"]
+
+
+def test_run_of_an_earlier_revision_is_run_in_a_worktree_of_it(
+    checkout: Path, run: Path, reproduce: Callable[..., SimpleNamespace]
+) -> None:
+    """What is here now would train something else."""
+    revision = git(checkout, "rev-parse", "HEAD")
+    train = checkout / "lenet5" / "train.py"
+    text = train.read_text()
+    train.write_text(text.replace("loss.backward()", "(loss * 2).backward()"))
+    git(checkout, "commit", "--quiet", "-a", "-m", "second")
+    try:
+        done = reproduce(run)
+        assert done.lines[-1] == "bit-equal: 20 records", done.out + done.err
+        assert done.lines[0] == f"code: revision {revision[:12]}, in a worktree of its own"
+        (again,) = done.made
+        (start,) = records(run.with_name(again), "start")
+        assert start["git"] == {"revision": revision, "dirty": False, "diff_sha256": None}
+        assert git(checkout, "worktree", "list").count("\n") == 0
+    finally:
+        git(checkout, "reset", "--quiet", "--hard", revision)
+
+
+def test_first_difference_is_named(
+    checkout: Path, run: Path, reproduce: Callable[..., SimpleNamespace]
+) -> None:
+    """A run that claims another revision and one other loss."""
+
+    def change(record: dict[str, Any]) -> None:
+        if record["event"] == "start":
+            record["git"]["revision"] = "0" * 40
+            record["versions"]["torch"] = "1.0"
+        if record["event"] == "step" and record["global_step"] == 5:
+            record["train_loss"] = 0.25
+
+    other = copied(run, "other", change=change)
+    refused = reproduce(other)
+    assert (refused.code, refused.made) == (2, [])
+    assert refused.err == (
+        f"error: the code cannot be had: the run's revision {'0' * 40} is not in this repository "
+        "(git fetch may bring it)\n"
+        "hint: ANYWAY=y trains with the code that is here, and compares all the same\n"
+    )
+
+    done = reproduce(other, "ANYWAY=y")
+    loss = next(step["train_loss"] for step in records(run, "step") if step["global_step"] == 5)
+    assert done.code == 3
+    assert done.lines[0].startswith(
+        f"code: revision {git(checkout, 'rev-parse', 'HEAD')[:12]}, as it is here; "
+    )
+    assert done.lines[1].startswith("differs: torch: 1.0, now ")
+    assert done.lines[-2:] == [
+        "bit-equal up to there: 4 records",
+        "first difference: the step record of step 5: train_loss: 0.25 in other, "
+        f"{loss!r} in other_reproduced",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (None, "the run was made outside a git checkout, so nobody knows its revision"),
+        (
+            {"revision": "ab" * 20, "dirty": True, "diff_sha256": "cd" * 32},
+            f"the run's code was revision {'ab' * 6} with changes of SHA-256 {'cd' * 6}…, and those changes "
+            "are not kept anywhere",
+        ),
+    ],
+    ids=["no git", "dirty"],
+)
+def test_code_that_is_not_kept_is_an_error(
+    run: Path, reproduce: Callable[..., SimpleNamespace], state: object, why: str
+) -> None:
+    def change(record: dict[str, Any]) -> None:
+        if record["event"] == "start":
+            record["git"] = state
+
+    done = reproduce(copied(run, f"lost-{state is None}", change=change))
+    assert (done.code, done.made) == (2, [])
+    assert done.err == (
+        f"error: the code cannot be had: {why}\n"
+        "hint: ANYWAY=y trains with the code that is here, and compares all the same\n"
+    )
+
+
+def test_configuration_that_was_edited_since_is_an_error(
+    run: Path, reproduce: Callable[..., SimpleNamespace]
+) -> None:
+    edited = copied(run, "edited", change=lambda record: None)
+    config = edited / ".config"
+    config.write_text(config.read_text().replace("CONFIG_SEED=11\n", "CONFIG_SEED=12\n"))
+    done = reproduce(edited)
+    assert (done.code, done.made) == (2, [])
+    assert done.err == (
+        f"error: {edited}/.config is not what the run was made with: SEED=11, asked 12\n"
+        "hint: put those values back\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "error"),
+    [([], "RUN is not given"), (["RUN={results}"], "{results} is not a run that has begun: ")],
+    ids=["none", "no run"],
+)
+def test_what_is_no_run_is_refused(checkout: Path, run: Path, variables: list[str], error: str) -> None:
+    results = str(run.parent)
+    command = [sys.executable, str(checkout / "scripts/reproduce.py")]
+    given = [variable.format(results=results) for variable in variables]
+    done = subprocess.run(
+        [*command, *given], env=environment(checkout), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {error.format(results=results)}")
