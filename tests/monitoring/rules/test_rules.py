@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -288,11 +289,17 @@ def test_training_with_an_absurd_learning_rate_is_alerted(root: Path, tmp_path: 
     done = subprocess.run(command, cwd=root, timeout=120, stdout=subprocess.DEVNULL, check=False)
     assert done.returncode in (0, 65)  # 65: the loss became NaN in the end
     [directory] = tmp_path.iterdir()
-    while is_followed(directory):
-        pass
+    wait_for_agent(directory)
     norm = next(alert for alert in told(directory) if alert[0] == "gradient_norm")
     shown = first_above(directory / "metrics.jsonl", 10.0)
     assert norm == ("gradient_norm", "firing", None, shown["grad_norm"], shown["seq"])
+
+
+def wait_for_agent(directory: Path) -> None:
+    deadline = time.monotonic() + 60
+    while is_followed(directory):
+        assert time.monotonic() < deadline, "the agent does not end"
+        time.sleep(0.05)
 
 
 def first_above(journal: Path, limit: float) -> Record:
