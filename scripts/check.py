@@ -15,6 +15,7 @@ BIN = Path(sys.executable).parent
 # Programs of the system that tests compare with: program -> (Debian package, what is not tested without it).
 SYSTEM_PROGRAMS = {
     "chromium-headless-shell": ("chromium-headless-shell", "that report.html works in a browser"),
+    "promtool": ("prometheus", "the exporter, the dashboard and the alert rules with a real Prometheus"),
     "kconfig-conf": ("kconfig-frontends-nox", "that C conf and kharness write the same .config"),
 }
 

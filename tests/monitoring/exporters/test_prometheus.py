@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import signal
 import socket
 import subprocess
@@ -18,6 +19,7 @@ import orjson
 import pytest
 
 from monitoring.agent import catch_up, is_followed, undelivered
+from monitoring.exporters._families import GPU_COUNTERS, GPU_GAUGES
 from monitoring.exporters.prometheus import Exporter
 from monitoring.records import read_records
 
@@ -104,6 +106,26 @@ def test_scrape_shows_every_metric_of_a_run(run_dir: Path) -> None:
         balance: 50,
     }
     run.finish()
+
+
+def test_every_metric_is_documented_with_its_type(root: Path, run_dir: Path) -> None:
+    with new_run(run_dir) as run, shown(run_dir) as address:
+        log_steps(run, 1, 1, gpu_mem_allocated=0.5, samples_per_sec=9.0, sparsity=0.5)
+        run.log_eval(1, split="val", val_loss=0.5, val_accuracy=0.5)
+        numbers = dict.fromkeys((source for _, source, _ in GPU_GAUGES.values()), 1.0)
+        counters = dict.fromkeys((source for _, source in GPU_COUNTERS.values()), 1.0)
+        gpus = [simulated_gpu(i, **{**numbers, **counters}) for i in (0, 1)]
+        GpuStats(run_dir).add(*gpus, cost=1.0)
+        alert = {"event": "alert", "seq": 1, "rule": "gradient_norm", "state": "firing"}
+        (run_dir / "alerts.jsonl").write_bytes(orjson.dumps(alert) + b"\n")
+        text = scrape(address)
+    shown_types = {tuple(line.split()[2:]) for line in text.splitlines() if line.startswith("# TYPE")}
+    rows = re.findall(
+        r"^\| (`.*`) \| (\w+) \|", (root / "docs/prometheus.md").read_text(), flags=re.MULTILINE
+    )
+    documented = {(name, kind) for names, kind in rows for name in re.findall(r"`(\w+)`", names)}
+    kinds = ("gauge", "counter", "histogram", "summary")
+    assert {one for one in documented if one[1] in kinds} == shown_types
 
 
 def test_step_durations_are_counted_by_bucket(run_dir: Path) -> None:

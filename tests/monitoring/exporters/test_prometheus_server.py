@@ -1,0 +1,286 @@
+"""Debian's Prometheus scrapes trainings: every panel shows data, every alert fires and resolves.
+
+One training is real (LeNet-5 on the CPU); what only a GPU has comes from samples that are made up, of a run
+that says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring import Run
+from monitoring.exporters.prometheus import Exporter
+
+from .conftest import GpuStats, free_port, log_steps, new_run, scrape, simulated_gpu, wait_until
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")), reason="prometheus is not installed"
+)
+
+RULES = "gpu-training.rules.yml"
+REAL, SIMULATED = "lenet5, real", "simulated GPUs"
+
+# Panels that need what this machine has not: a GPU.
+GPU_PANELS = {
+    "GPU utilisation",
+    "GPU temperature",
+    "GPU memory used",
+    "GPU memory share",
+    "Power draw",
+    "Temperature over time",
+    "Fan speed",
+    "Load balance",
+    "Memory that PyTorch has given out",
+    "Energy",
+    "GPU state",
+}
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """A running Prometheus."""
+
+    url: str
+
+    def get(self, path: str, **parameters: object) -> Any:
+        """The data of an API call; a refused query is an error with Prometheus' words."""
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{path} {parameters}: {error.read().decode()}") from error
+
+    def recent(self, query: str) -> list[dict[str, Any]]:
+        """The series of a query over the last half minute that have a number."""
+        now = time.time()
+        data = self.get("query_range", query=query, start=now - 30, end=now, step=0.5)
+        return [one for one in data["result"] if any(not math.isnan(float(v)) for _, v in one["values"])]
+
+    def firing(self) -> set[tuple[str, str]]:
+        """(alert, run) of each that fires now."""
+        alerts = self.get("alerts")["alerts"]
+        return {(a["labels"]["alertname"], a["labels"]["run"]) for a in alerts if a["state"] == "firing"}
+
+
+@pytest.fixture
+def prometheus(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> Iterator[Prometheus]:
+    """Prometheus by the shipped configuration, but every 0.2 s, of `targets` and by rules in short time."""
+    grafana, port = root / "lib/monitoring/grafana", free_port()
+    targets: list[str] = request.getfixturevalue("targets")
+    (tmp_path / RULES).write_text(in_short_time((grafana / RULES).read_text()))
+    config = (grafana / "prometheus.yml").read_text()
+    config = config.replace("15s\n", "200ms\n").replace('["127.0.0.1:9090"]', json.dumps(targets))
+    (tmp_path / "prometheus.yml").write_text(config)
+    command = [
+        "prometheus",
+        f"--config.file={tmp_path / 'prometheus.yml'}",
+        f"--storage.tsdb.path={tmp_path / 'tsdb'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--log.level=warn",
+    ]
+    with (tmp_path / "prometheus.log").open("wb") as log, subprocess.Popen(command, stderr=log) as process:
+        try:
+            server = Prometheus(f"http://127.0.0.1:{port}")
+            wait_until(
+                lambda: urllib.request.urlopen(f"{server.url}/-/ready", timeout=5), "the server"
+            ).close()
+            yield server
+        finally:
+            process.terminate()
+
+
+@pytest.fixture
+def targets() -> list[str]:
+    """Where this test's exporters listen."""
+    return [f"127.0.0.1:{free_port()}" for _ in range(2)]
+
+
+def in_short_time(rules: str) -> str:
+    """The rules with a second for a minute, and at most two."""
+    shorter = re.sub(r"\b(\d+)m\b", lambda match: f"{min(int(match[1]), 10) // 5 or 1}s", rules)
+    return shorter.replace("offset 2s == 1", "offset 4s == 1").replace("> 300", "> 2")
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def test_every_panel_shows_a_training(
+    root: Path, tmp_path: Path, prometheus: Prometheus, targets: list[str]
+) -> None:
+    flags = ["--tracker", "none", "--tracker-run-name", REAL, "--max-steps", "600", "--log-every", "2"]
+    exporter = ["--prometheus-exporter", "--prometheus-port", str(port_of(targets[0]))]
+    command = [sys.executable, "lenet5/train.py", *flags, *exporter, "--results-dir", str(tmp_path / "real")]
+    gpu_run = new_run(tmp_path / "gpu", SIMULATED)
+    with (
+        subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL) as training,
+        closing(Exporter(tmp_path / "gpu", host="127.0.0.1", port=port_of(targets[1]))),
+        gpu_run,
+    ):
+        stats, step = GpuStats(tmp_path / "gpu"), 0
+        while training.poll() is None or step < 15:
+            step += 1
+            log_gpus(gpu_run, stats, step)
+            time.sleep(0.2)
+        assert training.returncode == 0
+        gpu_run.log_eval(step, split="val", val_loss=0.5, val_accuracy=0.5)
+        wait_until(lambda: prometheus.recent(f'validation_loss{{run="{REAL}"}}'), "the last scrape")
+        wait_until(lambda: prometheus.recent(f'validation_loss{{run="{SIMULATED}"}}'), "the last scrape")
+        complaints = lint(scrape(targets[1]))
+        dashboard = json.loads(
+            (root / "lib/monitoring/grafana/dashboards/gpu-training-dashboard.json").read_text()
+        )
+        assert variables(dashboard, prometheus) == {"run": {REAL, SIMULATED}, "gpu": {"0", "1"}}
+        shown = panels(dashboard, prometheus)
+    assert {title for title, found in shown.items() if not all(found)} == set()
+    assert {title for title, found in shown.items() if not any(REAL in runs for runs in found)} == GPU_PANELS
+    # names that the exporter's users know; everything else is as Prometheus recommends
+    assert complaints == [
+        f"{name} metric names should not contain abbreviated units"
+        for name in ("gpu_memory_total_mb", "gpu_memory_used_mb", "memory_allocation_mb")
+    ]
+    journals = [*(tmp_path / "real").glob("*/alerts.jsonl")]
+    assert [path.read_text() for path in journals if "follower" in path.read_text()] == []
+
+
+def log_gpus(run: Run, stats: GpuStats, step: int) -> None:
+    """A step of the run with GPUs, and a sample of each, all made up."""
+    log_steps(run, step, step, gpu_mem_allocated=0.5, samples_per_sec=100.0)
+    measured = {"temperature_celsius": 60.0, "power_draw_watts": 200.0, "fan_speed_percent": 40.0}
+    stats.add(
+        *(
+            simulated_gpu(
+                i, memory_used_mb=300.0 + i, utilization_percent=90.0, energy_joules=step, **measured
+            )
+            for i in range(2)
+        )
+    )
+
+
+def variables(dashboard: dict[str, Any], prometheus: Prometheus) -> dict[str, set[str]]:
+    """What the template variables offer."""
+    offered = {}
+    for variable in dashboard["templating"]["list"]:
+        if variable["type"] == "query":
+            match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
+            assert match is not None
+            selector = match[1].replace("$run", ".*")
+            offered[variable["name"]] = set(
+                prometheus.get(f"label/{match[2]}/values", **{"match[]": selector})
+            )
+    return offered
+
+
+def panels(dashboard: dict[str, Any], prometheus: Prometheus) -> dict[str, list[set[str]]]:
+    """For each panel the runs that each of its queries shows; REAL for a sum over all runs."""
+    shown: dict[str, list[set[str]]] = {}
+    for panel in dashboard["panels"]:
+        if panel["type"] != "row":
+            shown[panel["title"]] = []
+        for target in panel.get("targets", []):
+            query = (
+                target["expr"].replace("$__rate_interval", "2s").replace("$run", ".*").replace("$gpu", ".*")
+            )
+            assert "$" not in query
+            series = prometheus.recent(query)
+            shown[panel["title"]].append({one["metric"].get("run", REAL) for one in series})
+    return shown
+
+
+def lint(metrics: str) -> list[str]:
+    """What promtool has to say about a scrape."""
+    done = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=metrics,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    return sorted((done.stdout + done.stderr).splitlines())
+
+
+def test_every_alert_fires_and_resolves(tmp_path: Path, prometheus: Prometheus, targets: list[str]) -> None:
+    bad, hung = new_run(tmp_path / "bad", "bad"), new_run(tmp_path / "hung", "hung")
+    stats, step = GpuStats(tmp_path / "bad"), 0
+    with closing(Exporter(tmp_path, host="127.0.0.1", port=port_of(targets[0]))), bad, hung:
+        hung.log_step(1, train_loss=float("nan"))
+
+        def ailing() -> bool:
+            nonlocal step
+            step += 1
+            log_steps(bad, step, step, train_loss=1.0, grad_norm=50.0)
+            sick = simulated_gpu(0, temperature_celsius=95.0, memory_used_mb=990.0, utilization_percent=1.0)
+            stats.add(sick, simulated_gpu(1, state="lost"))
+            return len(prometheus.firing()) >= 8
+
+        def healed() -> bool:
+            nonlocal step
+            step += 1
+            log_steps(bad, step, step, train_loss=1 / step, grad_norm=1.0)
+            log_steps(hung, step, step, train_loss=1 / step, grad_norm=1.0)
+            fine = {"temperature_celsius": 50.0, "memory_used_mb": 500.0, "utilization_percent": 99.0}
+            stats.add(simulated_gpu(0, **fine), simulated_gpu(1, **fine))
+            return not prometheus.firing()
+
+        wait_until(ailing, "the firing of all alerts")
+        assert prometheus.firing() == {
+            ("GpuHot", "bad"),
+            ("GpuMemoryNearlyFull", "bad"),
+            ("GpuLost", "bad"),
+            ("GpuIdle", "bad"),
+            ("LossNotDecreasing", "bad"),
+            ("GradientExplosion", "bad"),
+            ("TrainingStalled", "hung"),
+            ("LossNotFinite", "hung"),
+        }
+        wait_until(healed, "the resolving of all alerts")
+
+
+def test_shipped_rules_and_configuration_are_clean(root: Path) -> None:
+    grafana = root / "lib/monitoring/grafana"
+    for check, file in (("rules", RULES), ("config", "prometheus.yml")):
+        command = ["promtool", "check", check, grafana / file]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "8 rules found" in done.stdout
+
+
+def test_rules_pass_their_unit_tests(root: Path, tmp_path: Path) -> None:
+    shutil.copy(root / "lib/monitoring/grafana" / RULES, tmp_path)
+    tests = shutil.copy(root / "tests/data/prometheus/gpu-training.rules.test.yml", tmp_path)
+    done = subprocess.run(
+        ["promtool", "test", "rules", tests], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_dashboard_has_the_documented_panels(root: Path) -> None:
+    path = root / "lib/monitoring/grafana/dashboards/gpu-training-dashboard.json"
+    kinds = {panel["title"]: panel["type"] for panel in json.loads(path.read_text())["panels"]}
+    documented = {
+        "GPU utilisation": "timeseries",
+        "GPU temperature": "gauge",
+        "Power draw": "timeseries",
+        "GPU memory used": "timeseries",
+        "Training loss": "timeseries",
+        "Learning rate": "timeseries",
+        "Step duration histogram": "heatmap",
+    }
+    assert kinds.items() >= documented.items()
