@@ -80,7 +80,8 @@ def alert_lines(directories: Sequence[Path]) -> list[str]:
     for directory in directories:
         path = directory / ALERTS
         if path.exists():
-            records = (record for record, _ in read_records(path))
+            # that something is over again is for those who read the file
+            records = (record for record, _ in read_records(path) if record.get("state") != "resolved")
             runs.update({(str(record["severity"]), str(record["message"])) for record in records})
     return [
         f"{severity}: {message} ({count} of {len(directories)} runs)"
