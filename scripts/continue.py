@@ -13,8 +13,11 @@ from kharness.config.results import asked_directory, shown
 from kharness.matrix.continuing import Remaining, remaining
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.found import Found, find
+from kharness.matrix.halving import open_watcher
 from kharness.matrix.launch import Launch
+from kharness.matrix.leaderboard import told_leaderboard
 from kharness.matrix.lock import RunnerLock
+from kharness.matrix.plan import load
 from kharness.matrix.settings import with_command_line
 from kharness.matrix.supervise import (
     Report,
@@ -24,6 +27,7 @@ from kharness.matrix.supervise import (
     supervise_single,
     tell,
 )
+from kharness.matrix.sweep import source_for
 from kharness.report.report import check_judging, told_report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
     found = find(asked_directory(variables, output), ROOT, variables.get("FILTER", ""))
     settings = with_command_line(found.settings, variables, ROOT)
     with RunnerLock(found.directory):
+        if found.kind == "sweep":
+            return continue_sweep(found, settings)
         if found.is_matrix:
             check_judging(found.directory, variables)
             return continue_matrix(found, settings, partial(told_report, given=variables))
@@ -57,7 +63,30 @@ def continue_matrix(found: Found, settings: Mapping[str, object], report: Report
         report=report,
         num_runs=len(left.launches),
         chosen=found.chosen,
+        watcher=open_watcher(settings, [member.launch for member in found.members]),
         expected=expected,
+    )
+
+
+def continue_sweep(found: Found, settings: Mapping[str, object]) -> int:
+    """Run the missing trials, those included that a search has not chosen yet."""
+    left = remaining(found.launches)
+    plan = load(found.directory, ROOT)
+    source = source_for(plan, ROOT, left.launches)
+    waiting = source.waiting()
+    print(f"sweep: {waiting} trials are left in {shown(found.directory)}", flush=True)
+    tell_left(found, left)
+    if source.done():
+        return tell(found.directory, told_leaderboard, chosen=found.chosen)
+    return supervise(
+        found.directory,
+        source,
+        settings,
+        root=ROOT,
+        report=told_leaderboard,
+        num_runs=waiting,
+        chosen=found.chosen,
+        watcher=open_watcher(settings, plan.launches),
     )
 
 
@@ -88,10 +117,15 @@ def introduce(found: Found, left: Remaining) -> None:
         print(f"matrix: all {total} runs in {where} are complete")
     else:
         print(f"matrix: nothing is left to run of {total} runs in {where}")
+    tell_left(found, left)
+
+
+def tell_left(found: Found, left: Remaining) -> None:
+    """The cells that are not complete and are not run either."""
     for name, reason in left.left:
         print(f"left: {name} would only fail again: {reason}")
     if left.left:
-        print(f"hint: to try them all the same: make test-rerun TARGET={where}")
+        print(f"hint: to try them all the same: make test-rerun TARGET={shown(found.directory)}")
     for name, process in left.alive:
         print(f"left: {name} still runs without its runner, as {process}")
 

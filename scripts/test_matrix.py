@@ -11,6 +11,7 @@ from kharness.config import make_variables
 from kharness.config.errors import run_command
 from kharness.config.tree import Tree
 from kharness.matrix.filter import parse_filter
+from kharness.matrix.halving import open_watcher
 from kharness.matrix.lock import RunnerLock
 from kharness.matrix.matrix_json import Plan
 from kharness.matrix.plan import prepare
@@ -39,6 +40,7 @@ def main(argv: Sequence[str]) -> int:
             root=ROOT,
             report=report,
             num_runs=len(plan.launches),
+            watcher=open_watcher(plan.settings, plan.launches),
             expected=expected,
         )
 

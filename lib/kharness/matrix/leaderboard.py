@@ -68,7 +68,9 @@ class Leaderboard:
 
     @property
     def warning(self) -> str:
-        """What to know before one believes the first row."""
+        """What to know before one believes the first row; empty where nothing was chosen."""
+        if len(self.rows) < 2:
+            return ""
         return (
             f"the first of {len(self.rows)} configurations was chosen by the same validation set that it is "
             "shown with, so its value is better than what to expect; train it again with seeds that the "
@@ -137,9 +139,9 @@ def told_leaderboard(directory: Path) -> tuple[list[str], int]:
     lines.append("")
     for title, entries in _left_out(board):
         lines += [title, *(f"  {entry}" for entry in entries)]
-    if board.rows:
+    if board.warning:
         lines += [f"warning: {board.warning}:", f"  {board.next_command}"]
-    else:
+    if not board.rows:
         lines.append(f"no trial is complete and has {board.objective.metric}: there is no best one")
     lines.append(f"leaderboard: {directory / 'leaderboard.md'}")
     return lines, 0 if board.rows else 3
@@ -167,7 +169,7 @@ def as_json(board: Leaderboard) -> str:
             for one in board.incomplete
         ],
         "refused": [{"name": name, "reason": reason} for name, reason in board.refused],
-        "warning": board.warning if board.rows else None,
+        "warning": board.warning or None,
     }
     return json.dumps(content, indent=2) + "\n"
 
@@ -203,10 +205,10 @@ def as_markdown(board: Leaderboard) -> str:
     lines += [*table, ""]
     for title, entries in _left_out(board):
         lines += [f"{title}:", "", *(f"- {entry}" for entry in entries), ""]
-    if board.rows:
+    if board.warning:
         warning = f"**{board.warning[0].upper()}{board.warning[1:]}:**"
         lines += [warning, "", "```", board.next_command, "```"]
-    else:
+    if not board.rows:
         lines.append(f"No trial is complete and has {board.objective.metric}.")
     return "\n".join(lines) + "\n"
 

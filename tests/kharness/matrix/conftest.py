@@ -158,8 +158,6 @@ if behaviour == "forks":
     behaviour = "deaf"
 for step in range(done + 1, num_steps + 1):
     loss = 2.0 * (1 - rate) ** step + values["SEED"] / 100
-    if behaviour == "bowl":  # with its bottom at a learning rate of 0.01
-        loss = (math.log10(values["LEARNING_RATE"]) + 2) ** 2
     run.log_step(step, train_loss=loss, sec_per_step=0.001 * step)
     state = {"checkpoint": "c", "attempt": run.attempt, "global_step": step, "journal_seq": run.last_seq()}
     (directory / "checkpoint.tmp").write_text(json.dumps(state))
@@ -181,7 +179,10 @@ for step in range(done + 1, num_steps + 1):
         print("saving")
         run.finish("interrupted", steps_done=step)
         sys.exit(75)
-run.log_eval(num_steps, split="val", val_accuracy=rate, val_loss=2.0 * (1 - rate) ** num_steps)
+val_loss = 2.0 * (1 - rate) ** num_steps
+if behaviour == "bowl":  # with its bottom at a learning rate of 0.01
+    val_loss = (math.log10(values["LEARNING_RATE"]) + 2) ** 2
+run.log_eval(num_steps, split="val", val_accuracy=rate, val_loss=val_loss)
 if behaviour == "no-end":
     os._exit(0)
 run.finish(test_accuracy=rate + values["SEED"] / 100, training_seconds=1.5, steps_done=num_steps)
