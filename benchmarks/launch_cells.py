@@ -1,0 +1,176 @@
+"""What it costs to start short LeNet-5 trainings, two at once: our zygote beside the usual ways, in turns.
+
+python benchmarks/launch_cells.py [ROUNDS [CELLS]]
+
+Every way trains the same cells in fresh run directories, from the start of its first process to the end of
+its last. "Beyond" is what a cell costs a core apart from the training loop itself (`training_seconds` of its
+journal): start, imports, configuration, data, run directory, agent, end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from kharness.matrix.launch import Launch
+from kharness.matrix.launchers import open_launcher
+from kharness.matrix.progress import Progress
+from kharness.matrix.resources import open_resources
+from kharness.matrix.runner import run_all
+from kharness.matrix.signals import Signals
+from kharness.matrix.work import Queue
+
+ROOT = Path(__file__).resolve().parent.parent
+JOBS = 2
+STEPS = 100
+# A run of 100 cells, each long enough to be worth a core, tells the share of the wall outside training.
+LONG_CELLS, LONG_STEPS = 100, 600
+
+Way = Callable[[Sequence[Path]], None]
+
+
+def runner(directories: Sequence[Path], *, zygote: bool) -> None:
+    """The runner of `make test_matrix`, without its planning and its report."""
+    launches = [Launch(path.name, path, ROOT, "lenet5", {}) for path in directories]
+    settings = {"MATRIX_JOBS": JOBS, "MATRIX_ZYGOTE": zygote}
+    with (
+        Signals() as signals,
+        contextlib.closing(open_launcher("local", settings, print)) as launcher,
+    ):
+        resources = open_resources(settings, print)
+        run_all(Queue(launches), launcher, resources, signals, Progress(io.StringIO(), len(launches)))
+
+
+def command(directory: Path) -> list[str]:
+    return [sys.executable, "lenet5/train.py", "--run-dir", str(directory)]
+
+
+def a_process_each(directories: Sequence[Path]) -> None:
+    with ThreadPoolExecutor(JOBS) as pool:
+        list(pool.map(lambda path: subprocess.run(command(path), cwd=ROOT, capture_output=True), directories))
+
+
+def gnu_make(directories: Sequence[Path]) -> None:
+    rules = "".join(f"{path.name}:\n\t@{' '.join(command(path))} >/dev/null\n" for path in directories)
+    names = " ".join(path.name for path in directories)
+    makefile = directories[0].parent / "Makefile"
+    makefile.write_text(f".PHONY: all {names}\nall: {names}\n{rules}")
+    subprocess.run(["make", "-s", f"-j{JOBS}", "-f", str(makefile), "all"], cwd=ROOT, check=True)
+
+
+def joblib_worker(directory: Path) -> None:
+    """In a worker that goes on to the next cell: torch is imported once, and nothing is separate."""
+    sys.path.insert(0, str(ROOT / "lenet5"))
+    sys.argv = command(directory)[1:]
+    import train
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        train.main(["--run-dir", str(directory)])
+
+
+def with_joblib(directories: Sequence[Path]) -> None:
+    from joblib import Parallel, delayed
+    from joblib.externals.loky import get_reusable_executor
+
+    Parallel(n_jobs=JOBS)(delayed(joblib_worker)(path) for path in directories)
+    get_reusable_executor().shutdown(wait=True)
+
+
+def ways() -> dict[str, Way]:
+    found: dict[str, Way] = {
+        "kharness, forked": partial(runner, zygote=True),
+        "kharness, fresh": partial(runner, zygote=False),
+        "a Python process each": a_process_each,
+        "GNU make -j": gnu_make,
+    }
+    try:
+        import joblib  # noqa: F401
+    except ImportError:
+        print("joblib is not installed: pip install joblib")
+    else:
+        found["joblib (loky workers)"] = with_joblib
+    return found
+
+
+def cells(folder: Path, number: int, steps: int) -> list[Path]:
+    """Run directories that are configured alike, with the files that a plan leaves in them."""
+    first = folder / "cell1"
+    settings = [f"CONFIG_MAX_STEPS={steps}", "CONFIG_NUM_THREADS=1", "CONFIG_DEVICE_CPU=y", "TRACKER=none"]
+    subprocess.run(
+        [sys.executable, "scripts/kconfig.py", "defconfig", f"O={first}", *settings],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    others = [folder / f"cell{place}" for place in range(2, number + 1)]
+    for other in others:
+        shutil.copytree(first, other)
+    return [first, *others]
+
+
+def measure(way: Way, number: int, steps: int) -> tuple[float, float]:
+    """Wall-clock seconds, and the seconds of them that the cells spent in their training loops."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        directories = cells(Path(folder), number, steps)
+        begun = time.perf_counter()
+        way(directories)
+        wall = time.perf_counter() - begun
+        training = sum(training_seconds(path) for path in directories)
+        wait_for_agents(directories)
+    return wall, training
+
+
+def training_seconds(directory: Path) -> float:
+    end = json.loads((directory / "metrics.jsonl").read_text().splitlines()[-1])
+    return float(end["training_seconds"])
+
+
+def wait_for_agents(directories: Sequence[Path]) -> None:
+    """They end by themselves; the next measurement is not to share the cores with them."""
+    from monitoring.agent import is_followed
+
+    while any(is_followed(path) for path in directories):
+        time.sleep(0.05)
+
+
+def main(argv: Sequence[str]) -> int:
+    rounds = int(argv[0]) if argv else 3
+    number = int(argv[1]) if len(argv) > 1 else 20
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    contenders = ways()
+    walls: dict[str, list[float]] = {name: [] for name in contenders}
+    beyond: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, way in contenders.items():
+            wall, training = measure(way, number, STEPS)
+            walls[name].append(wall)
+            beyond[name].append((wall * JOBS - training) / number)
+    ours = next(iter(walls.values()))
+    print(f"{number} cells of {STEPS} steps, {JOBS} at once, {rounds} paired rounds")
+    print(f"{'':24}     wall s   beyond s a cell   ratio of walls")
+    for name in contenders:
+        ratio = statistics.median(other / own for other, own in zip(walls[name], ours, strict=True))
+        own, rest = statistics.median(walls[name]), statistics.median(beyond[name])
+        print(f"{name:24} {own:10.1f} {rest:17.3f} {ratio:16.2f}")
+    wall, training = measure(contenders["kharness, forked"], LONG_CELLS, LONG_STEPS)
+    share = 1 - training / (wall * JOBS)
+    print(
+        f"{LONG_CELLS} forked cells of {LONG_STEPS} steps: {wall:.1f} s, {share:.1%} of it outside training"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
