@@ -40,11 +40,7 @@ class MetricsServer:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._server = _Server(family, (host, port), directory, self._note_scrape)
         except (OSError, OverflowError) as error:
-            reason = str(getattr(error, "strerror", None) or error).lower()
-            raise PortTakenError(
-                f"{host}:{port}: {reason}",
-                hint="set PROMETHEUS_PORT to a free port, or show several runs with one `make prometheus`",
-            ) from error
+            raise _port_taken(f"{host}:{port}", error) from error
         self.address = f"[{host}]:{self._server.port}" if ":" in host else f"{host}:{self._server.port}"
 
     def start(self, registry: CollectorRegistry) -> None:
@@ -53,7 +49,7 @@ class MetricsServer:
         try:
             self._server.server_activate()
         except OSError as error:
-            raise PortTakenError(f"{self.address}: {error.strerror}") from error
+            raise _port_taken(self.address, error) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True
         )
@@ -94,6 +90,14 @@ def shown_directory(host: str, port: int) -> Path | None:
         if answer.status == 200:
             return Path(answer.read(4096).decode(errors="replace"))
     return None
+
+
+def _port_taken(address: str, error: Exception) -> PortTakenError:
+    reason = str(getattr(error, "strerror", None) or error).lower()
+    return PortTakenError(
+        f"{address}: {reason}",
+        hint="set PROMETHEUS_PORT to a free port, or show several runs with one `make prometheus`",
+    )
 
 
 class _Server(ThreadingHTTPServer):

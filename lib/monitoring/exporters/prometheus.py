@@ -28,7 +28,7 @@ from monitoring.errors import MonitoringError, PortTakenError, RunDirectoryError
 from monitoring.exporters._families import registry
 from monitoring.exporters._metrics_server import MetricsServer, shown_directory
 from monitoring.exporters._run_files import Runs
-from monitoring.follower import RunInfo
+from monitoring.follower import JOURNAL, RunInfo
 from monitoring.records import Record
 from monitoring.trackers import require_package
 
@@ -43,6 +43,9 @@ READ_EVERY = 5.0
 
 # Seconds between two tries to take the port over.
 STAND_BY = 1.0
+
+# Seconds for which a sibling that has the port may not answer: it begins, or hands over.
+UNANSWERED = 5.0
 
 
 @dataclass(frozen=True)
@@ -83,9 +86,10 @@ class PrometheusFollower:
         self._shared = in_matrix and options.port != 0
         self._exporter: Exporter | None = None
         self._next_look = 0.0
+        self._unanswered_since: float | None = None
         self._take_port()
 
-    def last_seq(self) -> int:
+    def last_seq(self, journal: str = JOURNAL) -> int:
         """The last record that is shown."""
         return self._exporter.runs.last_seq(self._run.directory) if self._exporter else 0
 
@@ -123,12 +127,20 @@ class PrometheusFollower:
         try:
             self._exporter = Exporter(shown, host=host, port=port)
         except PortTakenError:
-            # one of our siblings shows this run, too
-            if not self._shared or shown_directory(host, port) != shown:
+            if not self._shared or not self._is_siblings(shown_directory(host, port), shown):
                 raise
             return
         targets = [{"targets": [self._exporter.server.address], "labels": {}}]
         write_atomically(directory / PROMETHEUS_JSON, orjson.dumps(targets), durable=False)
+
+    def _is_siblings(self, found: Path | None, ours: Path) -> bool:
+        """Whether one of our siblings has the port and so shows this run, too, or will in a moment."""
+        now = time.monotonic()
+        if found is not None:
+            self._unanswered_since = None
+            return found == ours
+        self._unanswered_since = self._unanswered_since or now
+        return now - self._unanswered_since < UNANSWERED
 
 
 class Exporter:
