@@ -14,8 +14,9 @@ class Origin:
     """Who asked for a value."""
 
     kind: str
-    """'default', 'preset', 'fragment', 'make variable', 'flag', 'matrix axis', 'config file', or the name of
-    the make target that chose it: 'menuconfig', 'oldconfig', 'randconfig', 'allyesconfig', 'allnoconfig'."""
+    """'default', 'preset', 'fragment', 'make variable', 'flag', 'matrix axis', 'range file', 'config file',
+    or the name of the make target that chose it: 'menuconfig', 'oldconfig', 'randconfig', 'allyesconfig',
+    'allnoconfig'."""
     where: str = ""
     """`lenet5/defconfigs/x:3`, `TRACKER=both`, `--optimizer adamw`, `OPTIMIZER=adam|adamw`."""
 
