@@ -17,7 +17,7 @@ from kharness.matrix.launchers import open_launcher
 from kharness.matrix.status import STATUS_JSON, Attempt, RunStatus, read_status, write_status
 
 # Seconds that a process has to follow its runner into death; the kernel takes some milliseconds.
-PATIENCE = 10.0
+PATIENCE = 3.0
 
 
 @dataclass

@@ -11,7 +11,7 @@ from kharness.matrix.signals import Signals
 from monitoring.agent import is_followed, undelivered
 from monitoring.alerts import ALERTS
 from monitoring.errors import MonitoringError
-from monitoring.records import read_records
+from monitoring.records import Record, read_records
 from monitoring.run_json import RUN_JSON, read_run_json
 
 # An agent that has this many seconds after its trainer's end not taken its lock will not come.
@@ -74,16 +74,25 @@ def delivery_lines(lacking: Mapping[Path, Mapping[str, int]], root: Path) -> lis
     return lines
 
 
-def alert_lines(directories: Sequence[Path]) -> list[str]:
-    """What the agents found worth telling, each thing once, with the number of runs it is told of."""
+def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]:
+    """What the agents found worth telling, each thing once, with the number of runs it is told of.
+
+    Only of what they found from `since` on (UTC epoch seconds), not of attempts before that.
+    """
     runs: Counter[tuple[str, str]] = Counter()
     for directory in directories:
         path = directory / ALERTS
         if path.exists():
             # that something is over again is for those who read the file
             records = (record for record, _ in read_records(path) if record.get("state") != "resolved")
-            runs.update({(str(record["severity"]), str(record["message"])) for record in records})
+            new = (record for record in records if _time_of(record) >= since)
+            runs.update({(str(record["severity"]), str(record["message"])) for record in new})
     return [
         f"{severity}: {message} ({count} of {len(directories)} runs)"
         for (severity, message), count in runs.items()
     ]
+
+
+def _time_of(record: Record) -> float:
+    time = record.get("time")
+    return float(time) if isinstance(time, (int, float)) else 0.0

@@ -47,6 +47,13 @@ class Cell:
         return sum(one.ended - one.started for one in self.status.attempts if one.ended is not None)
 
     @property
+    def seconds_in_the_end(self) -> float | None:
+        """Of a running one, at its present pace."""
+        if self.last is None or self.tail is None or self.tail.seconds_left is None:
+            return None
+        return self.seconds + time.time() - self.last.started + self.tail.seconds_left
+
+    @property
     def fraction_left(self) -> float:
         """Of its steps; 1 where nothing is known."""
         if self.status.status == "complete":
@@ -77,8 +84,11 @@ class Overview:
 
     @property
     def typical(self) -> float | None:
-        """Mean seconds of a complete cell."""
+        """Mean seconds of a complete cell, or what the running ones will have taken."""
         seconds = [cell.seconds for cell in self.having("complete")]
+        if not seconds and self.holder is not None:
+            whole = [cell.seconds_in_the_end for cell in self.having("running")]
+            seconds = [one for one in whole if one is not None]
         return sum(seconds) / len(seconds) if seconds else None
 
     def seconds_left(self, jobs: int, expected: Mapping[str, float]) -> float | None:
@@ -221,5 +231,5 @@ def estimate_lines(overview: Overview, expected: Mapping[str, float], jobs: int)
         lines.append(f"{len(half)} are half done, {steps:.0%} of their steps on average")
     left = overview.seconds_left(jobs, expected)
     if left is None:
-        return [*lines, "time left: not known until a run is complete, or a running one has taken some steps"]
+        return [*lines, "time left: not known until a run has taken some steps"]
     return [*lines, f"time left: about {duration(left)} with {jobs} at once"]

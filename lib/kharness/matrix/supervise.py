@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -49,6 +50,7 @@ def supervise(
     The caller holds the RunnerLock of the directory. 128 + n when signal n asked to stop. `num_runs` is None
     where that is not known; `expected` has the seconds that cells took in earlier matrices, by name.
     """
+    begun = time.time()
     with Signals() as signals:
         progress = Progress(sys.stdout, num_runs, expected=expected)
         resources = open_resources(settings, progress.say)
@@ -65,13 +67,16 @@ def supervise(
             )
         started = [directory / name for name in outcomes]
         lacking = wait_for_delivery(started, signals, progress.say)
-    told = [*delivery_lines(lacking, root), *alert_lines(started)] if started else []
+    told = [*delivery_lines(lacking, root), *alert_lines(started, since=begun)] if started else []
     code = tell(directory, report, chosen=chosen, told=told)
     return signals.exit_code if signals.stops else code
 
 
 def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: Sequence[str] = ()) -> int:
-    """Report a matrix as it stands, behind what there is to be told; 3 if a chosen cell is not complete and nothing excuses it."""
+    """Report a matrix as it stands, behind what there is `told`.
+
+    3 if a chosen cell is not complete and nothing excuses it, else the report's own code.
+    """
     lines, code = report(directory)
     print("\n".join([*told, *lines]), flush=True)
     plan = read_plan(directory)
@@ -85,12 +90,13 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
 
     128 + n after signal n. The caller holds the RunnerLock of its directory.
     """
+    begun = time.time()
     with Signals() as signals, closing(open_launcher("local", {}, _say)) as launcher:
         outcome = run_one(launch, launcher, signals, sys.stdout.buffer, _say)
         lacking = wait_for_delivery([launch.directory], signals, _say, patience=SINGLE_PATIENCE)
     if outcome.status != "complete":
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
-    print("\n".join([*delivery_lines(lacking, root), *alert_lines([launch.directory])]))
+    print("\n".join([*delivery_lines(lacking, root), *alert_lines([launch.directory], since=begun)]))
     return _exit_code(outcome)
 
 

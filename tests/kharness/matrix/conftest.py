@@ -231,6 +231,12 @@ class Checkout:
         }
 
 
+@pytest.fixture(scope="module")
+def make_checkout(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Callable[[], Checkout]:
+    """For tests that share one."""
+    return lambda: Checkout(tmp_path_factory.mktemp("shared") / "checkout", root)
+
+
 @pytest.fixture
 def checkout(tmp_path: Path, root: Path) -> Checkout:
     return Checkout(tmp_path / "checkout", root)

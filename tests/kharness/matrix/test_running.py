@@ -111,14 +111,14 @@ def test_a_cell_that_ran_out_of_memory_gets_the_machine_to_itself(checkout: Any)
 
 
 def test_a_timeout_lets_it_save_and_takes_no_other_along(checkout: Any) -> None:
-    code, output = checkout.run("test_matrix", "TIMEOUT=1", behaviour("hang@1"), TWO)
+    code, output = checkout.run("test_matrix", "TIMEOUT=4", behaviour("hang@1"), TWO)
     assert code == 3, output
     assert checkout.statuses() == {"seed-1": "timeout", "seed-2": "complete"}
     run = checkout.latest / "seed-1"
     assert attempts(run, "exit_code", "cause", "reason") == [
-        (75, "timeout", "over the limit of 1.0 s; stopped on request after step 1")
+        (75, "timeout", "over the limit of 4.0 s; stopped on request after step 1")
     ]
-    assert "seed-1: over the limit of 1.0 s, asked to save and stop\n" in output
+    assert "seed-1: over the limit of 4.0 s, asked to save and stop\n" in output
 
 
 def test_without_keep_going_nothing_is_started_after_a_failure(checkout: Any) -> None:

@@ -1,0 +1,345 @@
+"""`make continue` and `make test-rerun` from outside, with a model that only pretends to train."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from monitoring.process import process_started
+
+THREE = "CONFIG_MATRIX_AXES=SEED=1|2|3"
+Wait = Callable[[Callable[[], bool]], None]
+
+
+def behaviour(what: str) -> str:
+    return f"CONFIG_BEHAVIOUR={what}"
+
+
+def status(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "status.json").read_text())
+    return content
+
+
+def attempts(run: Path, *fields: str) -> list[tuple[Any, ...]]:
+    return [tuple(attempt[field] for field in fields) for attempt in status(run)["attempts"]]
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def resumed(run: Path) -> list[int | None]:
+    starts = [record["resumed_from"] for record in records(run) if record["event"] == "start"]
+    return [start["global_step"] if start else None for start in starts]
+
+
+def everything(directory: Path) -> dict[str, bytes]:
+    """All files but the lock, which says nothing once nobody holds it."""
+    files = [path for path in directory.rglob("*") if path.is_file() and ".agent" not in path.name]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
+def interrupted(checkout: Any, wait_until: Wait, *arguments: str, seed: int = 2) -> Path:
+    """A matrix whose cell of that seed was half done when its runner was killed with everything else."""
+    process = checkout.start("test_matrix", *arguments)
+    run = checkout.root / f"results/latest/seed-{seed}"
+    wait_until(
+        lambda: '"process_started"' in text(run / "status.json") and '"step"' in text(run / "metrics.jsonl")
+    )
+    pid = status(run)["attempts"][0]["pid"]
+    process.kill()
+    process.communicate()
+    wait_until(lambda: process_started(pid) is None)
+    return run.parent.resolve()
+
+
+def text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def edit(run: Path, **values: str) -> None:
+    """Change what a cell was planned with: the next attempt behaves otherwise."""
+    config = run / "config.py"
+    lines = config.read_text().splitlines()
+    named = {line.partition(" = ")[0]: line for line in lines}
+    lines = [f"{name} = {values[name]!r}" if name in values else line for name, line in named.items()]
+    config.write_text("\n".join(lines) + "\n")
+
+
+def test_exactly_the_missing_cells_are_run(checkout: Any, wait_until: Wait) -> None:
+    matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
+    complete = everything(matrix / "seed-1")
+    edit(matrix / "seed-2", BEHAVIOUR="good")
+    code, output = checkout.run("continue")
+    assert code == 0, output
+    assert f"matrix: 2 of 3 runs are left in results/{matrix.name}\n" in output
+    assert checkout.statuses() == dict.fromkeys(["seed-1", "seed-2", "seed-3"], "complete")
+    assert everything(matrix / "seed-1") == complete
+    assert attempts(matrix / "seed-2", "cause", "reason", "exit_code") == [
+        ("runner_died", "its runner died after step 1", None),
+        (None, None, 0),
+    ]
+    assert resumed(matrix / "seed-2") == [None, 1]
+    assert resumed(matrix / "seed-3") == [None]
+
+
+def test_the_outcome_is_that_of_an_undisturbed_matrix(checkout: Any, wait_until: Wait) -> None:
+    matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
+    for run in matrix.glob("seed-*"):
+        edit(run, BEHAVIOUR="good")
+    checkout.run("continue")
+    rows = [line for line in (matrix / "summary.csv").read_text().splitlines() if "seed-" in line]
+    checkout.run("test_matrix", behaviour("good"), THREE)
+    same = [line for line in (checkout.latest / "summary.csv").read_text().splitlines() if "seed-" in line]
+    losses = [[float(field) for field in row.split(",") if field.startswith("0.2")] for row in rows]
+    assert losses == [[float(field) for field in row.split(",") if field.startswith("0.2")] for row in same]
+    assert all(losses)
+
+
+def test_a_complete_matrix_says_so_and_reports_again(checkout: Any) -> None:
+    checkout.run("test_matrix", THREE)
+    before = everything(checkout.latest)
+    (checkout.latest / "summary.md").unlink()
+    code, output = checkout.run("continue")
+    assert code == 0, output
+    assert f"matrix: all 3 runs in results/{checkout.latest.name} are complete\n" in output
+    assert everything(checkout.latest) == before
+
+
+def test_what_would_only_fail_again_is_left(checkout: Any) -> None:
+    checkout.run("test_matrix", behaviour("non-finite@2"), THREE)
+    code, output = checkout.run("continue")
+    where = f"results/{checkout.latest.name}"
+    assert code == 3, output
+    assert f"matrix: nothing is left to run of 3 runs in {where}\n" in output
+    assert (
+        "left: seed-2 would only fail again: exit code 65: NonFiniteError: step 2: loss nan\n"
+        f"hint: to try them all the same: make test-rerun TARGET={where}\n"
+    ) in output
+    assert len(status(checkout.latest / "seed-2")["attempts"]) == 1
+
+
+def test_other_failures_are_tried_again(checkout: Any) -> None:
+    checkout.run("test_matrix", behaviour("once-crash@2"), THREE)
+    assert checkout.statuses()["seed-2"] == "failed"
+    code, output = checkout.run("continue")
+    assert code == 0, output
+    assert attempts(checkout.latest / "seed-2", "cause") == [("error",), (None,)]
+
+
+def test_a_training_that_was_complete_when_its_runner_died_is_not_repeated(checkout: Any) -> None:
+    checkout.run("test_matrix", THREE)
+    run = checkout.latest / "seed-2"
+    journal = (run / "metrics.jsonl").read_bytes()
+    written = status(run)
+    written["status"] = "running"
+    written["attempts"][0] |= {"ended": None, "exit_code": None}
+    (run / "status.json").write_text(json.dumps(written))
+    code, output = checkout.run("continue")
+    assert code == 0, output
+    assert status(run)["status"] == "complete"
+    assert attempts(run, "ended") == [(records(run)[-1]["time"],)]
+    assert (run / "metrics.jsonl").read_bytes() == journal
+
+
+def test_a_cell_that_lives_on_without_its_runner_is_never_doubled(checkout: Any) -> None:
+    """As where the kernel does not end a process with its parent."""
+    checkout.run("test_matrix", THREE)
+    run = checkout.latest / "seed-2"
+    alive = subprocess.Popen(["sleep", "600"])
+    try:
+        written = status(run)
+        written["status"] = "running"
+        written["attempts"][0] |= {"ended": None, "exit_code": None}
+        written["attempts"][0]["job"] |= {"pid": alive.pid, "process_started": process_started(alive.pid)}
+        (run / "status.json").write_text(json.dumps(written))
+        before = everything(run)
+        code, output = checkout.run("continue")
+        assert code == 3, output
+        host = written["attempts"][0]["job"]["host"]
+        assert f"left: seed-2 still runs without its runner, as pid {alive.pid} on {host}\n" in output
+        assert everything(run) == before
+    finally:
+        alive.kill()
+        alive.wait()
+
+
+def test_a_filter_chooses_among_the_missing(checkout: Any, wait_until: Wait) -> None:
+    matrix = interrupted(checkout, wait_until, behaviour("hang@1"), THREE, seed=1)
+    edit(matrix / "seed-1", BEHAVIOUR="good")
+    code, output = checkout.run("continue", "FILTER=SEED=2", f"RUN={matrix}")
+    assert code == 0, output
+    assert checkout.statuses() == {"seed-1": "running", "seed-2": "complete", "seed-3": "pending"}
+    code, output = checkout.run("continue", f"RUN={matrix / 'seed-3'}")
+    assert code == 0, output
+    assert checkout.statuses() == {"seed-1": "running", "seed-2": "complete", "seed-3": "complete"}
+    code, output = checkout.run("continue", "FILTER=SEED=9")
+    assert (code, output.splitlines()[0]) == (2, "error: FILTER=SEED=9 matches none of 3 cells")
+
+
+def test_settings_of_the_runner_may_change_and_those_of_the_cells_not(checkout: Any) -> None:
+    checkout.run("test_matrix", "RETRIES=0", behaviour("once-sigkill"), THREE)
+    assert set(checkout.statuses().values()) == {"killed"}
+    code, output = checkout.run("continue", "CONFIG_NUM_STEPS=9")
+    assert (code, output.splitlines()) == (
+        2,
+        [
+            "error: CONFIG_NUM_STEPS=9 cannot change a matrix that has begun",
+            "hint: its cells keep the configuration that they were planned with; leave it out",
+        ],
+    )
+    code, output = checkout.run("continue", "JOB=2")
+    assert (code, output.splitlines()[1]) == (2, "hint: did you mean JOBS?")
+    code, output = checkout.run("continue", "JOBS=3", "TIMEOUT=60")
+    assert code == 0, output
+    # All were started before the first had ended.
+    begun = [line[:5] for line in output.splitlines() if line.startswith(("[", "  seed"))]
+    assert begun[:3] == ["[1/3]", "[2/3]", "[3/3]"]
+
+
+def test_cells_never_see_the_configuration_as_it_is_now(checkout: Any, wait_until: Wait) -> None:
+    matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
+    edit(matrix / "seed-2", BEHAVIOUR="good")
+    config = checkout.root / ".config"
+    config.write_text(config.read_text().replace("CONFIG_NUM_STEPS=3", "CONFIG_NUM_STEPS=30"))
+    code, output = checkout.run("continue")
+    assert code == 0, output
+    assert {records(run)[-1]["steps_done"] for run in matrix.glob("seed-*")} == {3}
+
+
+def test_a_planning_that_was_cut_short_is_named(checkout: Any) -> None:
+    checkout.run("test_matrix", THREE)
+    (checkout.latest / "matrix.json").unlink()
+    for script in ("continue", "status", "estimate"):
+        code, output = checkout.run(script)
+        assert (code, output.splitlines()) == (
+            2,
+            [
+                f"error: {checkout.latest} holds cells without a plan: "
+                "it was interrupted while it was being planned",
+                "hint: nothing of it has run; plan it again: make test_matrix",
+            ],
+        )
+
+
+@pytest.mark.parametrize("left", ["", "{"])
+def test_a_status_that_a_power_loss_took_is_made_again(checkout: Any, left: str) -> None:
+    checkout.run("test_matrix", THREE)
+    (checkout.latest / "seed-2" / "status.json").write_text(left)
+    code, output = checkout.run("continue")
+    assert code == 0, output
+    assert set(checkout.statuses().values()) == {"complete"}
+    kept = list((checkout.latest / "seed-2").glob("status.json.unreadable-*"))
+    assert [path.read_text() for path in kept] == [left]
+
+
+def test_a_cell_whose_directory_is_gone_is_named(checkout: Any) -> None:
+    checkout.run("test_matrix", THREE)
+    shutil.rmtree(checkout.latest / "seed-2")
+    code, output = checkout.run("continue")
+    assert (code, output.splitlines()[0]) == (2, f"error: {checkout.latest}/seed-2 is not there")
+
+
+def test_a_single_training_is_continued(checkout: Any, wait_until: Wait) -> None:
+    process = checkout.start("train", behaviour("hang"), "CONFIG_TRACKER_RUN_NAME=mine")
+    run = checkout.root / "results/mine"
+    wait_until(lambda: '"step"' in text(run / "metrics.jsonl"))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    edit(run, BEHAVIOUR="good")
+    code, output = checkout.run("continue")
+    assert code == 0, output
+    assert output.splitlines()[0] == "run: results/mine"
+    assert "training with sgd 0.1" in output
+    assert "saving" not in output
+    assert resumed(run) == [None, 1]
+    assert attempts(run, "cause") == [("stopped",), (None,)]
+    assert checkout.run("continue") == (0, "results/mine is complete\n")
+
+
+def test_a_training_that_diverged_is_left(checkout: Any) -> None:
+    checkout.run("train", behaviour("non-finite"), "CONFIG_TRACKER_RUN_NAME=mine")
+    code, output = checkout.run("continue", "RUN=results/mine")
+    assert (code, output.splitlines()) == (
+        3,
+        [
+            "results/mine would only fail again: exit code 65: NonFiniteError: step 2: loss nan",
+            "hint: to try it all the same: make test-rerun TARGET=results/mine",
+        ],
+    )
+
+
+def test_a_directory_without_runs_is_refused(checkout: Any, tmp_path: Path) -> None:
+    code, output = checkout.run("continue", f"RUN={tmp_path}")
+    assert (code, output.splitlines()) == (
+        2,
+        [
+            f"error: {tmp_path} holds neither a matrix (matrix.json) nor a run (status.json)",
+            "hint: name one: RUN=results/latest, or RUN=results/latest/CELL",
+        ],
+    )
+    code, output = checkout.run("continue")
+    assert (code, output.splitlines()[0]) == (2, "error: results/latest does not exist")
+
+
+def test_rerun_takes_the_failed_ones_from_scratch(checkout: Any) -> None:
+    checkout.run("test_matrix", behaviour("once-non-finite@2"), THREE)
+    before = records(checkout.latest / "seed-2")
+    code, output = checkout.run("test_rerun")
+    assert code == 0, output
+    assert f"matrix: 1 of 3 runs again from scratch in results/{checkout.latest.name}\n" in output
+    run = checkout.latest / "seed-2"
+    assert records(run)[: len(before)] == before
+    assert resumed(run) == [None, None]
+    assert attempts(run, "cause", "arguments") == [("non_finite", []), (None, ["--from-scratch"])]
+    code, output = checkout.run("test_rerun")
+    assert code == 0
+    assert f"no run in results/{checkout.latest.name} has failed; FILTER=… runs others again\n" in output
+
+
+def test_rerun_takes_what_the_filter_means_and_keeps_the_old(checkout: Any) -> None:
+    checkout.run("test_matrix", THREE)
+    before = {name: everything(checkout.latest / name) for name in ("seed-1", "seed-3")}
+    code, output = checkout.run("test_rerun", f"TARGET={checkout.latest}", "FILTER=SEED=2")
+    assert code == 0, output
+    assert {name: everything(checkout.latest / name) for name in before} == before
+    run = checkout.latest / "seed-2"
+    assert attempts(run, "exit_code") == [(0,), (0,)]
+    assert [record["attempt"] for record in records(run) if record["event"] == "end"] == [1, 2]
+
+
+def test_a_rerun_that_died_before_it_began_begins_anew_again(checkout: Any) -> None:
+    checkout.run("test_matrix", THREE)
+    run = checkout.latest / "seed-2"
+    edit(run, BEHAVIOUR="exit-2")
+    checkout.run("test_rerun", "FILTER=SEED=2")
+    assert status(run)["status"] == "failed"
+    edit(run, BEHAVIOUR="good")
+    code, output = checkout.run("continue")
+    assert code == 0, output
+    assert resumed(run) == [None, None]
+    assert attempts(run, "arguments")[1:] == [(["--from-scratch"],), (["--from-scratch"],)]
+
+
+def test_rerun_of_a_single_training(checkout: Any) -> None:
+    checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
+    code, output = checkout.run("test_rerun", "TARGET=results/mine")
+    assert code == 0, output
+    assert resumed(checkout.root / "results/mine") == [None, None]
+
+
+def test_a_runner_that_is_killed_lets_go_of_its_matrix(checkout: Any, wait_until: Wait) -> None:
+    """Also where a child of its own outlives it."""
+    matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
+    assert json.loads((matrix / ".runner.lock").read_text())["pid"] not in psutil.pids()
+    assert "nobody runs it" in checkout.run("status")[1]
+    assert os.access(matrix / ".runner.lock", os.W_OK)

@@ -1,0 +1,149 @@
+"""`make status`, `make logs` and `make estimate` from outside, on runs that a pretender left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kharness.matrix.estimate import time_left
+
+Wait = Callable[[Callable[[], bool]], None]
+
+
+def behaviour(what: str) -> str:
+    return f"CONFIG_BEHAVIOUR={what}"
+
+
+@pytest.fixture(scope="module")
+def finished(make_checkout: Any) -> Any:
+    """A matrix of which one cell is complete, one failed and one was complete at its second attempt."""
+    checkout = make_checkout()
+    axes = "CONFIG_MATRIX_AXES=BEHAVIOUR=good|once-sigkill|non-finite|crash"
+    assert checkout.run("test_matrix", axes)[0] == 3
+    return checkout
+
+
+def test_status_of_a_matrix_that_has_ended(finished: Any) -> None:
+    code, output = finished.run("status")
+    where = f"results/{finished.latest.name}"
+    assert (code, output.splitlines()) == (
+        0,
+        [
+            f"matrix {where}: nobody runs it; make continue RUN={where} takes it up",
+            "4 runs: 2 complete, 1 failed (error), 1 failed (non_finite)",
+            "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
+            "  behaviour-crash: failed: exit code 1",
+            "  behaviour-once-sigkill: unstable: complete at attempt 2, before that signal",
+        ],
+    )
+
+
+def test_status_of_some_cells(finished: Any) -> None:
+    code, output = finished.run("status", "FILTER=BEHAVIOUR=good")
+    where = f"results/{finished.latest.name}"
+    assert (code, output) == (0, f"matrix {where}: complete\n1 runs: 1 complete\n")
+
+
+def test_the_log_of_a_cell(finished: Any) -> None:
+    code, output = finished.run("logs", "CELL=behaviour-crash")
+    assert code == 0
+    assert output == (finished.latest / "behaviour-crash" / "output.log").read_text()
+    assert output.endswith("RuntimeError: the loss is a banana\n")
+    assert finished.run("logs", f"RUN={finished.latest}/behaviour-crash") == (code, output)
+
+
+def test_a_cell_that_is_none_is_told_with_the_nearest(finished: Any) -> None:
+    code, output = finished.run("logs", "CELL=behaviour-crush")
+    assert (code, output.splitlines()[0]) == (2, "error: CELL=behaviour-crush is not one of 4 cells")
+    assert output.splitlines()[1].startswith("hint: perhaps behaviour-crash, ")
+    code, output = finished.run("logs")
+    assert (code, output.splitlines()[0]) == (2, "error: CELL is not given")
+
+
+def test_an_estimate_is_from_what_such_cells_took(finished: Any) -> None:
+    code, output = finished.run("estimate", "JOBS=2")
+    assert code == 0, output
+    lines = output.splitlines()
+    assert re.fullmatch(r"2 of 4 runs are complete, \d+\.\d s each", lines[0])
+    assert re.fullmatch(r"time left: about \d+\.\d s with 2 at once", lines[-1])
+    code, output = finished.run("estimate", "FILTER=BEHAVIOUR=good")
+    assert output.splitlines()[-1] == "nothing is left"
+
+
+def test_a_running_matrix_is_looked_at_from_outside(checkout: Any, wait_until: Wait) -> None:
+    process = checkout.start(
+        "test_matrix", "JOBS=2", behaviour("slow"), "CONFIG_NUM_STEPS=100000", "CONFIG_MATRIX_AXES=SEED=1|2|3"
+    )
+    journals = [checkout.root / f"results/latest/seed-{seed}/metrics.jsonl" for seed in (1, 2)]
+    wait_until(lambda: all(path.exists() and path.read_bytes().count(b"\n") > 60 for path in journals))
+    output = checkout.run("status")[1].splitlines()
+    where = f"results/{checkout.latest.name}"
+    estimate = checkout.run("estimate")[1].splitlines()
+    follow = checkout.start("logs", "CELL=seed-1", "FOLLOW=y")
+    assert follow.stdout.readline().startswith("training with sgd")
+    assert follow.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert follow.communicate(timeout=60)[0].endswith("saving\n")
+    assert re.fullmatch(rf"matrix {where}: run by pid {process.pid} on \S+ since \d\d:\d\d:\d\d", output[0])
+    assert output[1] == "3 runs: 2 running, 1 pending"
+    running = r"  seed-\d: step \d+/100000  loss \d\.\d{4}  [\d.]+ steps/s  ETA [\d:]+"
+    assert [re.fullmatch(running, line) is not None for line in output[2:4]] == [True, True], output
+    assert re.fullmatch(r"2 are half done, \d+% of their steps on average", estimate[1]), estimate
+    assert re.fullmatch(r"time left: about [\d:]+ with 2 at once", estimate[2]), estimate
+
+
+def test_a_runner_that_died_is_told(checkout: Any, wait_until: Wait) -> None:
+    process = checkout.start("test_matrix", behaviour("hang"), "CONFIG_MATRIX_AXES=SEED=1|2")
+    journal = checkout.root / "results/latest/seed-1/metrics.jsonl"
+    wait_until(lambda: journal.exists() and '"step"' in journal.read_text())
+    process.kill()
+    process.communicate()
+    where = f"results/{checkout.latest.name}"
+    assert checkout.run("status")[1].splitlines() == [
+        f"matrix {where}: nobody runs it; make continue RUN={where} takes it up",
+        "2 runs: 1 running, 1 pending",
+        "  seed-1: was running when its runner died",
+    ]
+
+
+def test_status_of_a_single_run(checkout: Any) -> None:
+    checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
+    assert checkout.run("status") == (0, "run results/mine: complete\n1 runs: 1 complete\n")
+
+
+def test_a_status_that_cannot_be_read_is_told(checkout: Any) -> None:
+    checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
+    path: Path = checkout.root / "results/mine/status.json"
+    path.write_text(json.dumps({"status": "complete"}))
+    assert "  mine: failed: " in checkout.run("status")[1]
+
+
+@pytest.mark.parametrize(
+    ("running", "waiting", "jobs", "typical", "left"),
+    [
+        ([], [], 1, None, 0.0),
+        ([4.0], [], 1, None, 4.0),
+        ([4.0, 1.0], [2.0], 2, None, 4.0),
+        ([4.0, 1.0], [2.0, 2.0], 2, None, 5.0),
+        ([], [3.0, 1.0, 1.0, 1.0], 2, None, 3.0),
+        ([], [None, None], 1, 5.0, 10.0),
+        ([None], [], 1, None, None),
+        ([1.0], [None], 1, None, None),
+        ([None, 2.0], [None], 2, 3.0, 5.0),
+    ],
+)
+def test_the_time_that_is_left(
+    running: list[float | None],
+    waiting: list[float | None],
+    jobs: int,
+    typical: float | None,
+    left: float | None,
+) -> None:
+    assert time_left(running, waiting, jobs=jobs, typical=typical) == left
