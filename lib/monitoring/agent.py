@@ -25,9 +25,19 @@ from typing import Any
 from monitoring.alerts import Alerts
 from monitoring.delivery import LAST_TRIES, Delivery, Progress, read_progress, write_progress
 from monitoring.errors import MonitoringError, RunBusyError
-from monitoring.follower import ALWAYS, JOURNAL, RunInfo, follower_options, is_live
+from monitoring.follower import (
+    ALWAYS,
+    GPU_STATS,
+    JOURNAL,
+    RunInfo,
+    follower_options,
+    is_live,
+    journals_of,
+)
+from monitoring.gpu_sampling import GpuSampling
 from monitoring.process import process_started
-from monitoring.records import last_record
+from monitoring.records import Record, last_record
+from monitoring.rotating_journal import newest_record
 from monitoring.rule_watch import RuleWatch
 from monitoring.run_json import read_run_json
 
@@ -38,8 +48,6 @@ LOOK_EVERY = 0.5
 
 # Seconds that the agent waits, once no more records come, for a follower that neither delivers nor fails.
 HANGING_AFTER = 600.0
-
-NO_SAMPLER = "GPU_MONITOR=y, but there is no GPU sampler; gpu_stats.jsonl is not written"
 
 # The agent gives way to the training when both want a core.
 NICENESS = 5
@@ -57,25 +65,29 @@ def follow(directory: Path) -> bool:
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]
         with contextlib.closing(Alerts(directory)) as alerts:
-            if run.get("gpu_monitor"):
-                # asked for and not had: said where a reader of the run looks, never passed over
-                alerts.add("gpu_monitor", "warning", NO_SAMPLER)
+            sampling = GpuSampling(directory, run, alerts)
+            sampling.start()
             deliveries = _deliveries(directory, trackers, alerts)
             rules = RuleWatch(directory, run["config"], alerts)
-            threads = _start(deliveries, attempt=attempt["attempt"], ending=ending, stop=stop)
-            while any(thread.is_alive() for thread in threads):
+            threads = _start(
+                deliveries, attempt=attempt["attempt"], ending=ending, stop=stop, sampled=sampling.done
+            )
+            while any(thread.is_alive() for thread in threads) or not sampling.done.is_set():
                 _write_progress(directory, deliveries)
                 more = rules.look(time.time(), running=not ending.is_set())
                 if not ending.is_set() and not _is_running(attempt):
                     ending.set()
                     if (last_record(directory / JOURNAL) or {}).get("event") != "end":
                         alerts.add("trainer", "error", "the training process is gone and wrote no end record")
+                if ending.is_set() or (not sampling.done.is_set() and _has_ended(directory, attempt)):
+                    sampling.end()
+                sampling.watch()
                 if _hanging(deliveries, ending):
                     alerts.add(
                         "follower", "error", "a follower hangs; given up, `make sync` delivers the rest"
                     )
                     break
-                _join(threads, 0.0 if more else LOOK_EVERY)
+                _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
             while rules.look(time.time(), running=False):
                 pass
             _write_progress(directory, deliveries)
@@ -99,10 +111,12 @@ def catch_up(
     ending.set()
     with _only_agent(directory, wait=wait, stop=stop), contextlib.closing(Alerts(directory)) as alerts:
         deliveries = _deliveries(directory, chosen, alerts, last_tries=1)  # the caller can try again
-        threads = _start(deliveries, attempt=run["attempts"][-1]["attempt"], ending=ending, stop=stop)
+        threads = _start(
+            deliveries, attempt=run["attempts"][-1]["attempt"], ending=ending, stop=stop, sampled=ending
+        )
         try:
             while any(thread.is_alive() for thread in threads) and not _hanging(deliveries, ending):
-                _join(threads, LOOK_EVERY)
+                _join(threads, ending, LOOK_EVERY)
         finally:
             stop.set()
             _write_progress(directory, deliveries)
@@ -111,13 +125,20 @@ def catch_up(
 
 def undelivered(directory: Path) -> dict[str, int]:
     """How many records each follower of the run still lacks, by followers.json; empty if none lacks any."""
-    last = (last_record(directory / JOURNAL) or {}).get("seq", 0)
-    assert isinstance(last, int)
+    last = _last_seq(last_record(directory / JOURNAL))
+    last_gpu = _last_seq(newest_record(directory / GPU_STATS))
     progress = read_progress(directory)
     trackers = read_run_json(directory)["tracking"]["trackers"]
     names = [*ALWAYS, *(name for name in trackers if not is_live(name))]
-    lacking = {name: last - progress.get(name, Progress()).seq for name in names}
+    lacking = {}
+    for name in names:
+        held = progress.get(name, Progress())
+        lacking[name] = last - held.seq + (last_gpu - held.gpu_seq if GPU_STATS in journals_of(name) else 0)
     return {name: count for name, count in lacking.items() if count > 0}
+
+
+def _last_seq(record: Record | None) -> int:
+    return int(str(record["seq"])) if record is not None else 0
 
 
 def is_followed(directory: Path) -> bool:
@@ -169,10 +190,15 @@ def _deliveries(
 
 
 def _start(
-    deliveries: Sequence[Delivery], *, attempt: int, ending: threading.Event, stop: threading.Event
+    deliveries: Sequence[Delivery],
+    *,
+    attempt: int,
+    ending: threading.Event,
+    stop: threading.Event,
+    sampled: threading.Event,
 ) -> list[threading.Thread]:
     """One daemon thread a follower: what hangs in a tracker's code must not keep the process."""
-    arguments = {"attempt": attempt, "ending": ending, "stop": stop}
+    arguments = {"attempt": attempt, "ending": ending, "stop": stop, "sampled": sampled}
     threads = [
         threading.Thread(target=delivery.follow, kwargs=arguments, name=delivery.name, daemon=True)
         for delivery in deliveries
@@ -182,11 +208,12 @@ def _start(
     return threads
 
 
-def _join(threads: Sequence[threading.Thread], seconds: float) -> None:
-    """Wait until all have ended, or so many seconds."""
+def _join(threads: Sequence[threading.Thread], sampled: threading.Event, seconds: float) -> None:
+    """Wait until all have ended, and the sampling too, or so many seconds."""
     deadline = time.monotonic() + seconds
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
+    sampled.wait(max(0.0, deadline - time.monotonic()))
 
 
 def _hanging(deliveries: Sequence[Delivery], ending: threading.Event) -> bool:
@@ -200,6 +227,13 @@ def _write_progress(directory: Path, deliveries: Sequence[Delivery]) -> None:
         # a full disk: it is only a hint, and the next look writes it again
         with contextlib.suppress(OSError):
             write_progress(directory, progress)
+
+
+def _has_ended(directory: Path, attempt: Mapping[str, Any]) -> bool:
+    """Whether the journal ends with the end of this attempt, or holds a later one."""
+    last = last_record(directory / JOURNAL) or {"attempt": 0}
+    ours: int = attempt["attempt"]
+    return int(str(last["attempt"])) > ours or (last["attempt"] == ours and last.get("event") == "end")
 
 
 def _is_running(attempt: Mapping[str, Any]) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from itertools import islice
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import orjson
@@ -14,8 +13,18 @@ import orjson
 from monitoring.alerts import Alerts
 from monitoring.atomic_file import write_atomically
 from monitoring.errors import MonitoringError
-from monitoring.follower import JOURNAL, Follower, RunInfo, follower_module, follower_options, is_live
-from monitoring.records import Record, last_record, read_records
+from monitoring.follower import (
+    GPU_STATS,
+    JOURNAL,
+    Follower,
+    RunInfo,
+    follower_module,
+    follower_options,
+    is_live,
+    journals_of,
+)
+from monitoring.records import Record, last_record
+from monitoring.tail import Tail
 
 FOLLOWERS_JSON = "followers.json"
 
@@ -46,6 +55,8 @@ class Progress:
     """Bytes of the journal whose records are durably in the sink."""
     seq: int = 0
     """The last of those records."""
+    gpu_seq: int = 0
+    """The last record of gpu_stats.jsonl that is durably in the sink, of a follower that takes those."""
     ended: bool = False
     """Whether the sink was closed behind the run's end record."""
     error: str | None = None
@@ -98,25 +109,28 @@ class Delivery:
         self._live = is_live(name)
         self._alerts = alerts
         self._journal = run.directory / JOURNAL
+        self._tails = {name: Tail(run.directory / name) for name in journals_of(name)}
         self._follower: Follower | None = None
-        self._offset = self._seq = 0  # what the follower has taken, flushed or not
         self._pending = 0  # records taken and not flushed
         self._flushed_at = 0.0
-        self._size = -1  # of the journal when it was last read
         self._last: Record = {}
         self._failures, self._failed_at = 0, 0.0
         self._allowed = self._last_tries = last_tries
 
-    def follow(self, *, attempt: int, ending: threading.Event, stop: threading.Event) -> None:
+    def follow(
+        self, *, attempt: int, ending: threading.Event, stop: threading.Event, sampled: threading.Event
+    ) -> None:
         """Deliver until `attempt` has ended and everything is in the sink, until `stop`, or until given up.
 
-        `ending` says that no more records will come. Never raises: what the follower raises becomes an alert.
+        `ending` says that no more records of the training will come, `sampled` that no more GPU samples will.
+        Never raises: what the follower raises becomes an alert.
         """
         while True:
             last_pass = ending.is_set() or stop.is_set()
+            all_sampled = sampled.is_set() or GPU_STATS not in self._tails
             try:
                 more = self._advance(last_pass=last_pass)
-                if not more and (last_pass or self._has_ended(attempt)):
+                if not more and all_sampled and (last_pass or self._has_ended(attempt)):
                     self._close()
                     return
             except Exception as error:  # noqa: BLE001 - a follower is called here; the failure becomes an alert
@@ -126,20 +140,17 @@ class Delivery:
             self._note_success()
             if not more:
                 growing = time.monotonic() - self.last_moved < STILL_AFTER
-                ending.wait(POLL if growing else LONGEST_POLL)
+                awaited = sampled if last_pass else ending
+                awaited.wait(POLL if growing else LONGEST_POLL)
 
     def _advance(self, *, last_pass: bool) -> bool:
-        """Bring what the journal has into the sink; True if there is more."""
+        """Bring what the journals have into the sink; True if there is more."""
         if self._follower is None:
             self._follower = self._open()
-        batch = self._read(whatever_size=last_pass)
-        new = [record for record, _ in batch if _seq(record) > self._seq]
-        if new:
-            self._follower.deliver(new)
-            self._seq = _seq(new[-1])
-            self._pending += len(new)
+        batch = self._take(whatever_size=last_pass)
         if batch:
-            self._last, self._offset = batch[-1]
+            self._follower.deliver(batch)
+            self._pending += len(batch)
             self.last_moved = time.monotonic()
         ended = self._last.get("event") == "end"
         if self._pending and (last_pass or ended or time.monotonic() - self._flushed_at >= FLUSH_EVERY):
@@ -148,26 +159,56 @@ class Delivery:
             self.delivered += self._pending
             self._pending = 0
         if not self._pending:
-            self.progress = Progress(self._offset, self._seq)
-        return len(batch) == BATCH
+            self.progress = self._where()
+        return any(tail.has_more for tail in self._tails.values())
 
-    def _read(self, *, whatever_size: bool) -> list[tuple[Record, int]]:
-        """The next records behind our offset; without opening the journal if it has its last size."""
-        size = self._journal.stat().st_size if self._journal.exists() else 0
-        if size == self._size and not whatever_size:
-            return []
-        batch = list(islice(read_records(self._journal, self._offset), BATCH))
-        self._size = -1 if len(batch) == BATCH else size
-        return batch
+    def _take(self, *, whatever_size: bool) -> list[Record]:
+        """The next records of all journals by their times, those of each journal in its order.
+
+        Of a journal that has more, no record is overtaken by later ones of another.
+        """
+        for tail in self._tails.values():
+            tail.fill(BATCH, whatever_size=whatever_size)
+        until = min((_latest(tail) for tail in self._tails.values() if tail.has_more), default=float("inf"))
+        batch: list[Record] = []
+        while True:
+            first = [
+                (time, name)
+                for name, tail in self._tails.items()
+                if tail.waiting and (time := _time(tail.waiting[0])) <= until
+            ]
+            if not first:
+                return batch
+            _, name = min(first)
+            batch.append(self._tails[name].take())
+            if name == JOURNAL:
+                self._last = batch[-1]
 
     def _open(self) -> Follower:
         options = follower_options(self.name, self._options)
         follower: Follower = follower_module(self.name).open_follower(self._run, options)
-        self._seq = follower.last_seq()
-        self._offset = self.progress.offset if self.progress.seq <= self._seq else 0
-        self._pending, self._size = 0, -1
+        for name, tail in self._tails.items():
+            if name == JOURNAL:
+                seq = follower.last_seq()
+                tail.seek(seq, offset=self.progress.offset if self.progress.seq <= seq else 0)
+            else:
+                self._note_gone(tail.seek(follower.last_seq(name)))
+        self._pending = 0
         self._last = last_record(self._journal) or {}  # stands if there is nothing left to read
         return follower
+
+    def _where(self, *, ended: bool = False, error: str | None = None) -> Progress:
+        """How far the tails are."""
+        journal, gpu = self._tails[JOURNAL], self._tails.get(GPU_STATS)
+        return Progress(journal.offset, journal.seq, gpu.seq if gpu is not None else 0, ended, error)
+
+    def _note_gone(self, records: int) -> None:
+        if records:
+            self._alerts.add(
+                "follower",
+                "warning",
+                f"{self.name}: {records} GPU samples were removed with old files before it took them",
+            )
 
     def _has_ended(self, attempt: int) -> bool:
         return self._last.get("event") == "end" and int(str(self._last["attempt"])) >= attempt
@@ -182,7 +223,9 @@ class Delivery:
         assert follower is not None
         ended = self._last.get("event") == "end"
         follower.close(str(self._last.get("status")) if ended else None)
-        self.progress = Progress(self._offset, self._seq, ended=ended)
+        self.progress = self._where(ended=ended)
+        for tail in self._tails.values():
+            tail.close()
         self.finished = True
 
     def _retry_after(self, error: Exception, *, last_pass: bool, stop: threading.Event) -> bool:
@@ -191,7 +234,7 @@ class Delivery:
         if self.error is None or str(error) != str(self.error):
             self._alerts.add("follower", "warning", f"{message}; it is tried again")
         self.error = error
-        self.progress = Progress(self.progress.offset, self.progress.seq, error=message)
+        self.progress = replace(self.progress, ended=False, error=message)
         if self._follower is not None:
             follower, self._follower = self._follower, None
             try:
@@ -219,5 +262,10 @@ class Delivery:
             self._failures = 0
 
 
-def _seq(record: Record) -> int:
-    return int(str(record["seq"]))
+def _time(record: Record) -> float:
+    return float(str(record["time"]))
+
+
+def _latest(tail: Tail) -> float:
+    """The latest time of what waits: a clock that was set back holds up no record behind it."""
+    return max(_time(record) for record in tail.waiting)

@@ -4,7 +4,8 @@ A follower's module defines `Options` (a frozen dataclass, every field with a de
 `open_follower(run: RunInfo, options: Options) -> Follower`. It may define `check(options: Options) -> None`,
 which the trainer calls before step 0: it raises a MonitoringError for what the user can mend (a missing
 package), is quick and imports nothing outside the standard library. It may define `LIVE = True`: it shows
-a run while it runs and keeps nothing, so that there is nothing to deliver later.
+a run while it runs and keeps nothing, so that there is nothing to deliver later. And it may define
+`JOURNALS`, the journals that it takes: `(JOURNAL, GPU_STATS)` adds the GPU samples.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from monitoring.run_json import read_run_json
 ALWAYS = ("csv",)
 
 JOURNAL = "metrics.jsonl"
+GPU_STATS = "gpu_stats.jsonl"
 
 
 @dataclass(frozen=True)
@@ -56,14 +58,19 @@ class Follower(Protocol):
     Any method may raise; the follower is then closed, and opened anew later.
     """
 
-    def last_seq(self) -> int:
-        """The `seq` of the last record that the sink durably holds, 0 if none.
+    def last_seq(self, journal: str = JOURNAL) -> int:
+        """The `seq` of the last record of a journal that the sink durably holds, 0 if none.
 
-        Read from the sink itself, so that a SIGKILL at any moment neither doubles nor loses a record.
+        Read from the sink itself, so that a SIGKILL at any moment neither doubles nor loses a record. It is
+        asked of the journals that the module names in JOURNALS.
         """
 
     def deliver(self, records: Sequence[Record]) -> None:
-        """Take whole records in journal order, each with a `seq` above `last_seq()`."""
+        """Take whole records, each with a `seq` above `last_seq()` of its journal.
+
+        Those of one journal come in its order, those of several about in that of their times; the records
+        of gpu_stats.jsonl have the event `gpu`.
+        """
 
     def flush(self) -> None:
         """Return when everything delivered survives a SIGKILL of this process."""
@@ -95,6 +102,15 @@ def follower_module(name: str) -> ModuleType:
     raise UnknownFollower(
         f"{name!r} is not a known tracker", hint="known trackers: " + ", ".join(tracker_names())
     )
+
+
+def journals_of(name: str) -> tuple[str, ...]:
+    """The journals whose records the follower `name` takes; metrics.jsonl if it does not say."""
+    try:
+        journals: tuple[str, ...] = getattr(follower_module(name), "JOURNALS", (JOURNAL,))
+    except UnknownFollower:
+        return (JOURNAL,)
+    return journals
 
 
 def is_live(name: str) -> bool:

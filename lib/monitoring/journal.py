@@ -92,6 +92,11 @@ class Journal:
         self._release("it is closed")
 
     @property
+    def is_behind(self) -> bool:
+        """Whether records wait in memory for a disk that does not take them."""
+        return self._backlog is not None
+
+    @property
     def closed(self) -> bool:
         return bool(self._closed)
 

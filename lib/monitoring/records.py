@@ -10,8 +10,11 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import orjson
+
+from monitoring.gpu_aggregates import gpu_points
 
 Record = dict[str, object]
 
@@ -36,14 +39,19 @@ def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
     except FileNotFoundError:
         return
     with file:
-        file.seek(offset)
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
-            offset += len(line)
-            record = parse(line)
-            if record is not None:
-                yield record, offset
+        yield from records_in(file, offset)
+
+
+def records_in(file: BinaryIO, offset: int = 0) -> Iterator[tuple[Record, int]]:
+    """The same of an open file."""
+    file.seek(offset)
+    for line in file:
+        if not line.endswith(b"\n"):
+            return
+        offset += len(line)
+        record = parse(line)
+        if record is not None:
+            yield record, offset
 
 
 def last_record(path: Path) -> Record | None:
@@ -80,8 +88,11 @@ def points(record: Record) -> dict[str, float]:
     """The measured numbers of a record, which are what every tracker and the CSV hold, no more and no less.
 
     Booleans count as 1 and 0; null, text, lists and mappings are no points; nor is the envelope (event, time,
-    seq, attempt, global_step). Only step, epoch, eval, checkpoint and end records have points.
+    seq, attempt, global_step). Only step, epoch, eval, checkpoint and end records have points, and the gpu
+    records of gpu_stats.jsonl, whose points are those of `gpu_aggregates.gpu_points`.
     """
+    if record.get("event") == "gpu":
+        return gpu_points(record)
     if record.get("event") not in MEASURING:
         return {}
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import shlex
@@ -11,13 +12,14 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from monitoring.agent_process import AgentProcess
 from monitoring.device_scalars import InFlight, take_scalars
 from monitoring.environment import git_state, hardware, versions
 from monitoring.errors import unwritable
 from monitoring.follower import JOURNAL, follower_module, follower_options
+from monitoring.gpu_options import gpu_monitor_options
 from monitoring.journal import Journal
 from monitoring.process import process_started
 from monitoring.records import ENVELOPE, Record, plain
@@ -55,17 +57,18 @@ class Run:
         trackers: Mapping[str, Mapping[str, object]] | None = None,
         group: str | None = None,
         identity: Mapping[str, object] | None = None,
-        gpu_monitor: bool = False,
+        gpu_monitor: bool | Mapping[str, Any] = False,
         agent: bool = True,
     ) -> None:
         """Open a new run in `directory`, or the next attempt of the run that is there.
 
         `trackers` maps tracker names to their options, `identity` goes into run.json (seed, data hash),
-        `gpu_monitor` asks the agent to sample the GPUs, and `agent=False` leaves the following to
-        `monitoring.agent.catch_up`.
+        `gpu_monitor` asks the agent to sample the GPUs (True, or options of GpuMonitorOptions), and
+        `agent=False` leaves the following to `monitoring.agent.catch_up`.
         """
         self.directory = Path(directory).absolute()
         _check_trackers(trackers or {})
+        sampling = gpu_monitor_options(gpu_monitor)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -81,7 +84,7 @@ class Run:
                 group=group,
                 config=config,
                 trackers=trackers or {},
-                gpu_monitor=gpu_monitor,
+                gpu_monitor=dataclasses.asdict(sampling) if sampling is not None else False,
                 attempt={"attempt": self.attempt, **_this_process(), **self._about, **(identity or {})},
             )
             self._agent = AgentProcess(self.directory) if agent else None

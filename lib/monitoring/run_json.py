@@ -42,7 +42,7 @@ def register_attempt(
     group: str | None,
     config: Mapping[str, object],
     trackers: Mapping[str, Mapping[str, object]],
-    gpu_monitor: bool,
+    gpu_monitor: bool | Mapping[str, object],
     attempt: Mapping[str, object],
 ) -> dict[str, Any]:
     """Write run.json for a first or a further attempt and return it.

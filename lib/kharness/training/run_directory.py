@@ -12,6 +12,7 @@ from kharness.config.project_name import run_name
 from kharness.training.errors import TrainingError
 from monitoring import Run
 from monitoring.follower import configured_options, exporter_names, tracker_names
+from monitoring.gpu_options import configured_gpu_monitor
 
 # What the matrix runner writes beside the directories of its cells.
 _MATRIX_JSON = "matrix.json"
@@ -36,7 +37,7 @@ def open_run(options: Options, directory: Path | None, *, root: Path, identity: 
         config=options.values,
         trackers=enabled_followers(options.values),
         identity=identity,
-        gpu_monitor=options.GPU_MONITOR,
+        gpu_monitor=configured_gpu_monitor(options.values),
     )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitoring.follower import RunInfo
+from monitoring.follower import JOURNAL, RunInfo
 from monitoring.records import Record, points
 
 METRICS_CSV = "metrics.csv"
@@ -44,7 +44,7 @@ class CsvFile:
             os.close(self._fd)
             raise
 
-    def last_seq(self) -> int:
+    def last_seq(self, journal: str = JOURNAL) -> int:
         """The first cell of the last whole row."""
         return self._last_seq
 

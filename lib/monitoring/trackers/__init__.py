@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from monitoring.errors import MissingPackage
+from monitoring.follower import GPU_STATS, JOURNAL
+from monitoring.gpu_aggregates import gpu_texts
 from monitoring.records import Record, points
 
 EPOCH = "epoch/"
@@ -51,9 +53,19 @@ def shown_points(record: Record) -> dict[str, float]:
     return {name if name == "epoch" else EPOCH + name: value for name, value in numbers.items()}
 
 
+def shown_texts(record: Record) -> dict[str, str]:
+    """The texts of a record that trackers show: of a gpu record the quality of the load balance."""
+    return gpu_texts(record) if event_of(record) == "gpu" else {}
+
+
 def journal_metric(shown: str, event: str) -> str:
     """The journal's name of a metric that a tracker shows as `shown`."""
     return shown.removeprefix(EPOCH) if event == "epoch" else shown
+
+
+def journal_of(record: Record) -> str:
+    """The journal that a record stands in."""
+    return GPU_STATS if event_of(record) == "gpu" else JOURNAL
 
 
 def seq_of(record: Record) -> int:

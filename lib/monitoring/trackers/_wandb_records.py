@@ -46,11 +46,12 @@ class LogRecords:
         record.metric.name = "global_step"
         record.metric.options.defined = True
         self._add(record)
-        record = self._new()
-        record.metric.name = "event"
-        record.metric.options.defined = True
-        record.metric.options.hidden = True
-        self._add(record)
+        for name in ("event", "seq"):
+            record = self._new()
+            record.metric.name = name
+            record.metric.options.defined = True
+            record.metric.options.hidden = True
+            self._add(record)
 
     def configuration(self, config: Mapping[str, object]) -> None:
         """The run's configuration, which a further attempt may have changed."""

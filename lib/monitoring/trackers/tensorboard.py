@@ -17,18 +17,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monitoring.follower import RunInfo
+from monitoring.follower import GPU_STATS, JOURNAL, RunInfo
 from monitoring.records import Record
 from monitoring.trackers import (
     Point,
     event_of,
     journal_metric,
+    journal_of,
     require_package,
     seq_of,
     shown_points,
+    shown_texts,
     step_of,
     time_of,
 )
+
+JOURNALS = (JOURNAL, GPU_STATS)
+
+# DT_STRING of TensorFlow's types.proto.
+DT_STRING = 7
 
 # An event in its file: length, the length's checksum, the event, its checksum.
 LENGTH = struct.Struct("<QI")
@@ -59,13 +66,16 @@ class TensorboardFollower:
 
     def __init__(self, run: RunInfo) -> None:
         self._directory = run.directory / "tensorboard"
-        self._last_seq, self._last_step = _last_event(self._directory)
+        self._last_seq: dict[str, int] = {}
+        self._last_step = _last_event(self._directory, JOURNAL)[1]
         self._fd: int | None = None
         self._size = 0
 
-    def last_seq(self) -> int:
-        """The seq of the last whole event in the run's files."""
-        return self._last_seq
+    def last_seq(self, journal: str = JOURNAL) -> int:
+        """The seq of the last whole event in the run's files that was made from that journal."""
+        if journal not in self._last_seq:
+            self._last_seq[journal] = _last_event(self._directory, journal)[0]
+        return self._last_seq[journal]
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Add one event for each record that has points, at its step; an end record is at the last step."""
@@ -79,9 +89,12 @@ class TensorboardFollower:
             points = shown_points(record)
             if points:
                 step = step_of(record)
-                self._last_step = self._last_step if step is None else step
-                writer.write(self._event(record, points))
-                self._last_seq = seq_of(record)
+                if step is None:
+                    step = self._last_step
+                elif journal_of(record) == JOURNAL:
+                    self._last_step = step
+                writer.write(_event(record, points, step=step))
+                self._last_seq[journal_of(record)] = seq_of(record)
         self._write(out.getvalue())
 
     def flush(self) -> None:
@@ -94,16 +107,6 @@ class TensorboardFollower:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-    def _event(self, record: Record, points: dict[str, float]) -> bytes:
-        from tensorboard.compat.proto.event_pb2 import Event
-
-        event = Event(wall_time=time_of(record), step=self._last_step)
-        event.source_metadata.writer = f"{SOURCE}:{seq_of(record)}:{event_of(record)}"
-        for name, number in points.items():
-            event.summary.value.add(tag=name, simple_value=number)
-        encoded: bytes = event.SerializeToString()
-        return encoded
 
     def _write(self, data: bytes) -> None:
         """Append to the file of this life; on OSError the file is as it was before."""
@@ -138,19 +141,21 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
             seq, kind = source
             step = None if kind == "end" else event.step
             for value in event.summary.value:
+                if value.HasField("tensor"):  # a text
+                    continue
                 found.append(Point(seq, kind, step, journal_metric(value.tag, kind), value.simple_value))
     return found
 
 
-def _last_event(directory: Path) -> tuple[int, int]:
-    """Seq and step of the last whole event of ours, zeros if there is none."""
+def _last_event(directory: Path, journal: str) -> tuple[int, int]:
+    """Seq and step of the last whole event that was made from that journal, zeros if there is none."""
     from tensorboard.compat.proto.event_pb2 import Event
 
     for path in reversed(_files(directory)):
         for data in reversed(_whole_events(path)):
             event = Event.FromString(data)
             source = _source(event)
-            if source is not None:
+            if source is not None and (source[1] == "gpu") == (journal == GPU_STATS):
                 return source[0], event.step
     return 0, 0
 
@@ -182,6 +187,22 @@ def _source(event: Any) -> tuple[int, str] | None:
         return None
     seq, _, kind = rest.partition(":")
     return int(seq), kind
+
+
+def _event(record: Record, points: dict[str, float], *, step: int) -> bytes:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    event = Event(wall_time=time_of(record), step=step)
+    event.source_metadata.writer = f"{SOURCE}:{seq_of(record)}:{event_of(record)}"
+    for name, number in points.items():
+        event.summary.value.add(tag=name, simple_value=number)
+    for name, text in shown_texts(record).items():
+        value = event.summary.value.add(tag=name)
+        value.tensor.dtype = DT_STRING
+        value.tensor.string_val.append(text.encode())
+        value.metadata.plugin_data.plugin_name = "text"
+    encoded: bytes = event.SerializeToString()
+    return encoded
 
 
 def _version(time: float) -> bytes:

@@ -15,18 +15,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from monitoring.follower import RunInfo
+from monitoring.follower import GPU_STATS, JOURNAL, RunInfo
 from monitoring.records import Record
 from monitoring.trackers import (
     Point,
     event_of,
     journal_metric,
+    journal_of,
     require_package,
     seq_of,
     shown_points,
+    shown_texts,
     step_of,
     time_of,
 )
+
+JOURNALS = (JOURNAL, GPU_STATS)
 
 # Trackio names its files after the project; file systems take 255 bytes, and Trackio adds up to 40.
 LONGEST_PROJECT = 200
@@ -64,26 +68,31 @@ class TrackioFollower:
         self._storage.init_db(self._project)
         self._last_step: int = self._storage.get_last_step(self._project, run_id=run.run_id) or 0
 
-    def last_seq(self) -> int:
-        """The highest seq among the run's rows."""
+    def last_seq(self, journal: str = JOURNAL) -> int:
+        """The highest seq among the run's rows from that journal."""
         seq = f"CAST(substr(log_id, {len(self._run.run_id) + 2}) AS INTEGER)"
-        [row] = _query(self._project, f"SELECT MAX({seq}) AS seq FROM metrics WHERE {_is_run(self._run)}")
+        is_gpu = "log_id LIKE '%:gpu'" if journal == GPU_STATS else "log_id NOT LIKE '%:gpu'"
+        query = f"SELECT MAX({seq}) AS seq FROM metrics WHERE {_is_run(self._run)} AND {is_gpu}"
+        [row] = _query(self._project, query)
         return row["seq"] or 0
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Add one row for each record that has points, at its step; an end record stands at the last step."""
-        rows: list[dict[str, float]] = []
+        rows: list[dict[str, float | str]] = []
         steps: list[int] = []
         times: list[str] = []
         log_ids: list[str] = []
         for record in records:
-            metrics = shown_points(record)
+            metrics: dict[str, float | str] = {**shown_points(record), **shown_texts(record)}
             if not metrics:
                 continue
             step = step_of(record)
-            self._last_step = self._last_step if step is None else step
+            if step is None:
+                step = self._last_step
+            elif journal_of(record) == JOURNAL:
+                self._last_step = step
             rows.append({f"__{name}" if name in RESERVED else name: metrics[name] for name in metrics})
-            steps.append(self._last_step)
+            steps.append(step)
             times.append(datetime.fromtimestamp(time_of(record), UTC).isoformat())
             log_ids.append(f"{self._run.run_id}:{seq_of(record)}:{event_of(record)}")
         if not rows:
@@ -130,6 +139,8 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
             _, seq, event = row["log_id"].split(":")
             step = None if event == "end" else row["step"]
             for name, value in orjson.loads(row["metrics"]).items():
+                if isinstance(value, str):
+                    continue
                 kept = name.removeprefix("__")
                 metric = journal_metric(kept if kept in RESERVED else name, event)
                 found.append(Point(int(seq), event, step, metric, value))

@@ -3,27 +3,30 @@
 The follower writes the run's transaction log (`offline-run-*/run-ID.wandb`) itself, in W&B's records. It does
 not call wandb.init, which starts a service that writes when it likes, and a new log in each life of the
 agent: `wandb sync` begins each log at line 0 of the run's history, so a second log replaces lines of the
-first. One log that grows is sound: `wandb sync` again sends the same lines, and a row's `_step` is its seq.
+first. One log that grows is sound: `wandb sync` again sends the same lines. A row's `_step` is its seq, or,
+with rows of GPU samples in between, the next free number; its column `seq` then has the seq.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from monitoring.follower import RunInfo
+from monitoring.follower import GPU_STATS, JOURNAL, RunInfo
 from monitoring.records import Record
 from monitoring.trackers import (
     Point,
     event_of,
     journal_metric,
+    journal_of,
     require_package,
     seq_of,
     shown_points,
+    shown_texts,
     step_of,
     time_of,
 )
@@ -34,8 +37,10 @@ from monitoring.trackers._wandb_upload import Uploader, is_uploaded, unmark, upl
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
 EXIT_CODES = {"complete": 0, "interrupted": 255, "failed": 1}
 
-# The row's own columns, beside the metrics.
-COLUMNS = frozenset({"_step", "_timestamp", "_runtime", "event", "global_step"})
+JOURNALS = (JOURNAL, GPU_STATS)
+
+# The row's own columns, beside the metrics. `seq` is there where it is not `_step`.
+COLUMNS = frozenset({"_step", "_timestamp", "_runtime", "event", "global_step", "seq"})
 
 
 @dataclass(frozen=True)
@@ -74,22 +79,25 @@ class WandbFollower:
         self._uploader: Uploader | None = None
         self._defined: set[str] = set()
 
-    def last_seq(self) -> int:
-        """`_step` of the last whole row in the log."""
-        return self._log.seq
+    def last_seq(self, journal: str = JOURNAL) -> int:
+        """The seq of the journal's last whole row in the log."""
+        return self._log.seqs.get(journal, 0)
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Add one row for each record that has points, and the last values as the run's summary."""
         out = LogRecords(_record, self._log.records)
         writer = self._writer or self._open(out, records[0])
         latest: dict[str, object] = {}
+        seqs, step = dict(self._log.seqs), self._log.step
         for record in records:
-            metrics = shown_points(record)
+            metrics: dict[str, float | str] = {**shown_points(record), **shown_texts(record)}
             if not metrics:
                 continue
             for name in metrics.keys() - self._defined:
                 out.define(name)
-            row = self._row(record, metrics)
+            seqs[journal_of(record)] = seq_of(record)
+            step = _next_step(record, step)
+            row = self._row(record, metrics, step)
             out.history(row)
             latest.update(row)
         if latest:
@@ -98,7 +106,7 @@ class WandbFollower:
         self._writer = writer
         self._defined |= out.defined
         self._log.records = out.number
-        self._log.seq = int(str(latest.get("_step", self._log.seq)))
+        self._log.seqs, self._log.step = seqs, step
         self._start_upload()
 
     def flush(self) -> None:
@@ -140,17 +148,19 @@ class WandbFollower:
         self._log.exit_code = None
         return LogWriter(self._log.path, self._log.end)
 
-    def _row(self, record: Record, metrics: Mapping[str, float]) -> dict[str, object]:
+    def _row(self, record: Record, metrics: Mapping[str, float | str], number: int) -> dict[str, object]:
         time, step = time_of(record), step_of(record)
         row: dict[str, object] = {
             **metrics,
             "event": event_of(record),
-            "_step": seq_of(record),
+            "_step": number,
             "_timestamp": time,
             "_runtime": time - self._log.start,
         }
         if step is not None:
             row["global_step"] = step
+        if number != seq_of(record):
+            row["seq"] = seq_of(record)
         return row
 
     def _start_upload(self) -> None:
@@ -168,7 +178,7 @@ class WandbFollower:
 class Disabled:
     """W&B switched off: takes everything and keeps nothing."""
 
-    def last_seq(self) -> int:
+    def last_seq(self, journal: str = JOURNAL) -> int:
         return 0
 
     def deliver(self, records: Sequence[Record]) -> None:
@@ -191,9 +201,9 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
             continue
         event = row["event"]
         for name, value in row.items():
-            if name not in COLUMNS:
-                metric = journal_metric(name, event)
-                found.append(Point(row["_step"], event, row.get("global_step"), metric, value))
+            if name not in COLUMNS and not isinstance(value, str):
+                seq = row.get("seq", row["_step"])
+                found.append(Point(seq, event, row.get("global_step"), journal_metric(name, event), value))
     return found
 
 
@@ -214,7 +224,10 @@ class _State:
     """Bytes of whole records before the end of the run, if that is recorded."""
     records: int = 0
     """How many of W&B's records those are."""
-    seq: int = 0
+    seqs: dict[str, int] = field(default_factory=dict)
+    """The seq of the last row from each journal."""
+    step: int = 0
+    """`_step` of the last row."""
     start: float = 0.0
     """When the run began, in epoch seconds."""
     exit_code: int | None = None
@@ -233,10 +246,19 @@ def _read_state(run: RunInfo) -> _State:
             state.start = record.run.start_time.ToNanoseconds() / 1e9
         row = row_of(record)
         if row is not None:
-            state.seq = row["_step"]
+            state.step = row["_step"]
+            state.seqs[GPU_STATS if row["event"] == "gpu" else JOURNAL] = row.get("seq", row["_step"])
         state.end = stored.end
         state.records += 1
     return state
+
+
+def _next_step(record: Record, last: int) -> int:
+    """A number for the record's row, above that of the row before it.
+
+    It is the record's seq, until rows of another journal have come between.
+    """
+    return last + 1 if journal_of(record) == GPU_STATS else max(seq_of(record), last + 1)
 
 
 def _path(run: RunInfo) -> Path | None:
