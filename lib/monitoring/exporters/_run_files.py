@@ -117,7 +117,7 @@ class Runs:
         self._passed_over: dict[Path, int] = {}  # run directory -> size of its journal then
 
     def read(self) -> list[RunFiles]:
-        """All runs that are running or have ended lately, brought up to date."""
+        """All runs that are running or have ended lately, brought up to date, by name."""
         with self._lock:
             now = time.time()
             for directory in self._directories():
@@ -127,7 +127,7 @@ class Runs:
                 run.read()
                 if directory != self.directory and run.ended_long_ago(now):
                     self._pass_over(directory)
-            return list(self._held.values())
+            return sorted(self._held.values(), key=lambda run: run.name)
 
     def last_seq(self, directory: Path) -> int:
         """The last record of a run's journal that is shown."""
