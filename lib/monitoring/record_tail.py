@@ -6,10 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from monitoring.records import Record, read_records
+from monitoring.rotating_journal import numbered
 
 
 class RecordTail:
-    """Yields each whole record of a file once; a file that was replaced or cut is read from its start."""
+    """Yields each whole record of a file once; a file that was replaced or cut is read from its start.
+
+    Of a file that was moved aside as NAME.1 (see rotating_journal), the rest comes first.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -23,6 +27,7 @@ class RecordTail:
         except FileNotFoundError:
             return
         if status.st_ino != self._inode or status.st_size < self._offset:
+            yield from self._rest_of_moved()
             self._inode, self._offset = status.st_ino, 0
         elif status.st_size == self._size:
             return  # as it was when it was read to its end
@@ -31,3 +36,13 @@ class RecordTail:
             self._offset = offset
             yield record
         self._size = status.st_size
+
+    def _rest_of_moved(self) -> Iterator[Record]:
+        moved = numbered(self._path, 1)
+        try:
+            ours = moved.stat().st_ino == self._inode
+        except FileNotFoundError:
+            return
+        for record, offset in read_records(moved, self._offset) if ours else ():
+            self._offset = offset
+            yield record
