@@ -17,8 +17,8 @@ from monitoring.follower import JOURNAL
 from monitoring.gpu_sample import MIB
 from monitoring.records import read_records
 
-# What a process holds beside torch's own memory (MiB): context, kernels, library handles. Used where the
-# driver does not tell what each process holds. 450 to 520 MiB with CUDA 12 on an H100.
+# What a process holds beside torch's own memory (MiB): context, kernels, library handles. An allowance, for
+# where the driver does not tell what each process holds.
 CONTEXT_MB = 600.0
 
 # These change no memory: seeds, and names.
