@@ -14,12 +14,10 @@ from pathlib import Path
 
 from monitoring.alerts import ALERTS, Alerts
 from monitoring.errors import FollowerOptionsError
-from monitoring.follower import JOURNAL
+from monitoring.follower import GPU_STATS, JOURNAL
 from monitoring.record_tail import RecordTail
 from monitoring.records import Record, read_records
 from monitoring.rules import Finding, Rule, enabled_rules, number, open_rule
-
-GPU_STATS = "gpu_stats.jsonl"
 
 # Records of each file that one look takes: a long journal must not keep the agent from its other work.
 RECORDS_A_LOOK = 5000

@@ -13,13 +13,11 @@ from typing import Any
 from monitoring.alerts import ALERTS
 from monitoring.errors import MonitoringError
 from monitoring.exporters._run_state import RankState, RunState
-from monitoring.follower import JOURNAL
+from monitoring.follower import GPU_STATS, JOURNAL
 from monitoring.process import process_started
 from monitoring.record_tail import RecordTail
 from monitoring.records import last_record
 from monitoring.run_json import RUN_JSON, read_run_json
-
-GPU_STATS = "gpu_stats.jsonl"
 
 # The journals of the other ranks.
 RANK_JOURNALS = "metrics.rank*.jsonl"

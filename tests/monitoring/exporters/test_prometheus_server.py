@@ -1,13 +1,14 @@
 """Debian's Prometheus scrapes trainings: every panel shows data, every alert fires and resolves.
 
-One training is real (LeNet-5 on the CPU); what only a GPU has comes from samples that are made up, of a run
-that says so.
+One training is real (LeNet-5 on the CPU) and its agent samples two GPUs of the simulated NVML; what only a
+training on a GPU has comes from a run that is made up and says so.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -23,8 +24,8 @@ from typing import Any
 
 import pytest
 
-from monitoring import Run
 from monitoring.exporters.prometheus import Exporter
+from monitoring.records import read_records
 
 from .conftest import GpuStats, free_port, log_steps, new_run, scrape, simulated_gpu, wait_until
 
@@ -33,22 +34,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 RULES = "gpu-training.rules.yml"
-REAL, SIMULATED = "lenet5, real", "simulated GPUs"
+# The panel that needs what neither this machine nor a simulated NVML has: a GPU that PyTorch computes on.
+CUDA_PANEL = "Memory that PyTorch has given out"
 
-# Panels that need what this machine has not: a GPU.
-GPU_PANELS = {
-    "GPU utilisation",
-    "GPU temperature",
-    "GPU memory used",
-    "GPU memory share",
-    "Power draw",
-    "Temperature over time",
-    "Fan speed",
-    "Load balance",
-    "Memory that PyTorch has given out",
-    "Energy",
-    "GPU state",
-}
+REAL, RECORDED = "lenet5, real", "CUDA figures, made up"
 
 
 @dataclass(frozen=True)
@@ -122,55 +111,48 @@ def port_of(address: str) -> int:
 
 
 def test_every_panel_shows_a_training(
-    root: Path, tmp_path: Path, prometheus: Prometheus, targets: list[str]
+    root: Path, tmp_path: Path, prometheus: Prometheus, targets: list[str], simulated_nvml: Any
 ) -> None:
+    simulated_nvml.write("gpus 2", "all utilization 80~100/1", "gpu 1 memory_used 900", "all fan 40")
     flags = ["--tracker", "none", "--tracker-run-name", REAL, "--max-steps", "600", "--log-every", "2"]
+    monitoring = ["--gpu-monitor", "--gpu-monitor-interval", "0.2", "--gpu-hour-price", "2"]
     exporter = ["--prometheus-exporter", "--prometheus-port", str(port_of(targets[0]))]
-    command = [sys.executable, "lenet5/train.py", *flags, *exporter, "--results-dir", str(tmp_path / "real")]
-    gpu_run = new_run(tmp_path / "gpu", SIMULATED)
+    command = [sys.executable, "lenet5/train.py", *flags, *monitoring, *exporter]
+    environment = {**os.environ, **simulated_nvml.environment()}
     with (
-        subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL) as training,
-        closing(Exporter(tmp_path / "gpu", host="127.0.0.1", port=port_of(targets[1]))),
-        gpu_run,
+        subprocess.Popen(
+            [*command, "--results-dir", str(tmp_path / "real")],
+            cwd=root,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+        ) as training,
+        closing(Exporter(tmp_path / "recorded", host="127.0.0.1", port=port_of(targets[1]))),
+        new_run(tmp_path / "recorded", RECORDED) as recorded,
     ):
-        stats, step = GpuStats(tmp_path / "gpu"), 0
-        while training.poll() is None or step < 15:
+        step = 0
+        complaints: set[str] = set()
+        while training.poll() is None:
             step += 1
-            log_gpus(gpu_run, stats, step)
+            log_steps(recorded, step, step, gpu_mem_allocated=0.5, samples_per_sec=100.0)
             time.sleep(0.2)
+            if prometheus.recent(f'gpu_up{{run="{REAL}"}}') and not complaints:
+                complaints = {line for target in targets for line in lint(scrape(target))}
         assert training.returncode == 0
-        gpu_run.log_eval(step, split="val", val_loss=0.5, val_accuracy=0.5)
         wait_until(lambda: prometheus.recent(f'validation_loss{{run="{REAL}"}}'), "the last scrape")
-        wait_until(lambda: prometheus.recent(f'validation_loss{{run="{SIMULATED}"}}'), "the last scrape")
-        complaints = lint(scrape(targets[1]))
         dashboard = json.loads(
             (root / "lib/monitoring/grafana/dashboards/gpu-training-dashboard.json").read_text()
         )
-        assert variables(dashboard, prometheus) == {"run": {REAL, SIMULATED}, "gpu": {"0", "1"}}
+        assert variables(dashboard, prometheus) == {"run": {REAL, RECORDED}, "gpu": {"0", "1"}}
         shown = panels(dashboard, prometheus)
-    assert {title for title, found in shown.items() if not all(found)} == set()
-    assert {title for title, found in shown.items() if not any(REAL in runs for runs in found)} == GPU_PANELS
+    assert {title for title, runs in shown.items() if not all(runs)} == set()
+    assert {title for title, runs in shown.items() if REAL not in set().union(*runs)} == {CUDA_PANEL}
     # names that the exporter's users know; everything else is as Prometheus recommends
-    assert complaints == [
+    assert complaints == {
         f"{name} metric names should not contain abbreviated units"
         for name in ("gpu_memory_total_mb", "gpu_memory_used_mb", "memory_allocation_mb")
-    ]
-    journals = [*(tmp_path / "real").glob("*/alerts.jsonl")]
-    assert [path.read_text() for path in journals if "follower" in path.read_text()] == []
-
-
-def log_gpus(run: Run, stats: GpuStats, step: int) -> None:
-    """A step of the run with GPUs, and a sample of each, all made up."""
-    log_steps(run, step, step, gpu_mem_allocated=0.5, samples_per_sec=100.0)
-    measured = {"temperature_celsius": 60.0, "power_draw_watts": 200.0, "fan_speed_percent": 40.0}
-    stats.add(
-        *(
-            simulated_gpu(
-                i, memory_used_mb=300.0 + i, utilization_percent=90.0, energy_joules=step, **measured
-            )
-            for i in range(2)
-        )
-    )
+    }
+    [alerts] = (tmp_path / "real").glob("*/alerts.jsonl")
+    assert [alert for alert, _ in read_records(alerts) if alert["rule"] == "follower"] == []
 
 
 def variables(dashboard: dict[str, Any], prometheus: Prometheus) -> dict[str, set[str]]:
@@ -213,7 +195,7 @@ def lint(metrics: str) -> list[str]:
         timeout=30,
         check=False,
     )
-    return sorted((done.stdout + done.stderr).splitlines())
+    return (done.stdout + done.stderr).splitlines()
 
 
 def test_every_alert_fires_and_resolves(tmp_path: Path, prometheus: Prometheus, targets: list[str]) -> None:
