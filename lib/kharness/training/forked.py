@@ -33,6 +33,9 @@ _SET_BLAS_THREADS = (
 )
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
+# No exit status of a script: it was ended by Ctrl-C.
+_INTERRUPTED = -2
+
 
 def become(
     *,
@@ -88,11 +91,16 @@ def run_script(program: Sequence[str]) -> int:
     with contextlib.suppress(KeyboardInterrupt):
         threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    return _flush() or status
+    failed = _flush()
+    if status == _INTERRUPTED:
+        # So that whoever waits for it sees the signal and not a code.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    return failed or status
 
 
 def _execute(path: str, main: ModuleType) -> int:
-    """The exit status that the script asks for, in the interpreter's reading."""
+    """The exit status that the script asks for, in the interpreter's reading, or _INTERRUPTED."""
     try:
         with io.open_code(path) as file:
             source = file.read()
@@ -108,11 +116,7 @@ def _execute(path: str, main: ModuleType) -> int:
         # without this function's own frame
         traceback = error.__traceback__.tb_next if error.__traceback__ else None
         sys.excepthook(type(error), error.with_traceback(traceback), traceback)
-        if isinstance(error, KeyboardInterrupt):
-            _flush()
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGINT)
-        return 1
+        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 

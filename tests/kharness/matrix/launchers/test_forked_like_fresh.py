@@ -134,7 +134,7 @@ ENDS = {
         None,
     ),
     "does not parse": ("print('a'\n", 1, None),
-    "is interrupted": ("raise KeyboardInterrupt", None, 2),
+    "is interrupted": ("import atexit\natexit.register(print, 'end')\nraise KeyboardInterrupt", None, 2),
     "has SIGINT sent": (
         "import os, signal; os.kill(os.getpid(), signal.SIGINT)\nfor _ in range(9): pass",
         None,
