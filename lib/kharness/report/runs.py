@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,12 @@ from monitoring.lineage import superseded
 from monitoring.records import Record, points, read_records
 
 COMPLETE = "complete"
+
+STEP_METRICS = ("train_loss", "sec_per_step", "gpu_mem_reserved", "cpu_mem_rss_mb", "energy_joules", "cost")
+"""What reports read of step records, which are nearly all there is in a journal; the rest stays there.
+
+A report that reads another one adds it here: `RunData.metric` refuses what is not listed.
+"""
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,7 @@ class RunData:
         return planned if isinstance(planned, int) else None
 
     def metric(self, event: str, name: str) -> Series:
+        assert event != "step" or name in STEP_METRICS, f"{name} is not among runs.STEP_METRICS"
         return self.series.get((event, name), Series())
 
     def validation(self, name: str) -> Series:
@@ -117,7 +125,7 @@ def load_run(directory: Path) -> RunData:
         attempts=attempts,
         start=MappingProxyType(history.start),
         end=MappingProxyType(history.end),
-        series=MappingProxyType(history.series),
+        series=MappingProxyType(history.series()),
         nonfinite_records=history.nonfinite_records,
         failed_attempts=failed_before(tried),
         cause=tried[-1].cause if tried else None,
@@ -130,10 +138,8 @@ class _History:
     def __init__(self) -> None:
         self.start: Record = {}
         self.end: Record = {}
-        self.series: dict[tuple[str, str], Series] = {}
         self.attempt = 0
-        self._seqs: dict[tuple[str, str], array[int]] = {}
-        """Of the points in `series`; they rise."""
+        self._columns = {event: _Columns() for event in ("step", "epoch", "eval")}
         self._nonfinite = array("q")
         self._attempt_has_steps = True
 
@@ -152,16 +158,22 @@ class _History:
         if record.get("nonfinite"):
             self._nonfinite.append(seq)
         step = record.get("global_step")
-        if event not in ("step", "epoch", "eval") or not isinstance(step, int):
+        columns = self._columns.get(event) if isinstance(event, str) else None
+        if columns is None or not isinstance(step, int):
             return
         if not self._attempt_has_steps:
             self._attempt_has_steps = True
             self._forget_steps_from(step)
-        for name, value in points(record).items():
-            series = self.series.setdefault((event, name), Series())
-            series.steps.append(step)
-            series.values.append(value)
-            self._seqs.setdefault((event, name), array("q")).append(seq)
+        columns.add(step, seq, _of_step(record) if event == "step" else points(record))
+
+    def series(self) -> dict[tuple[str, str], Series]:
+        """By event and metric, those that have points."""
+        return {
+            (event, name): series
+            for event, columns in self._columns.items()
+            for name in columns.values
+            if (series := columns.series(name))
+        }
 
     def _notice_attempt(self, record: Record) -> None:
         """A start record says what it supersedes; in older journals the first step of an attempt shows it."""
@@ -177,20 +189,54 @@ class _History:
 
     def _forget_records_from(self, seq: int) -> None:
         """Everything behind it was written before the start record that supersedes it."""
-        for name, series in self.series.items():
-            _cut(series, self._seqs[name], bisect_left(self._seqs[name], seq))
+        for columns in self._columns.values():
+            columns.cut(bisect_left(columns.seqs, seq))
         del self._nonfinite[bisect_left(self._nonfinite, seq) :]
 
     def _forget_steps_from(self, step: int) -> None:
-        for name, series in self.series.items():
-            keep = next((i for i, old in enumerate(series.steps) if old >= step), len(series))
-            _cut(series, self._seqs[name], keep)
+        for columns in self._columns.values():
+            columns.cut(next((i for i, old in enumerate(columns.steps) if old >= step), len(columns.steps)))
 
 
-def _cut(series: Series, seqs: array[int], keep: int) -> None:
-    del series.steps[keep:]
-    del series.values[keep:]
-    del seqs[keep:]
+class _Columns:
+    """The records of one event that count, a column a metric; NaN, or the column's end, is no value."""
+
+    def __init__(self) -> None:
+        self.steps = array("q")
+        self.seqs = array("q")
+        """They rise."""
+        self.values: dict[str, array[float]] = {}
+
+    def add(self, step: int, seq: int, measured: Mapping[str, float]) -> None:
+        row = len(self.steps)
+        self.steps.append(step)
+        self.seqs.append(seq)
+        for name, value in measured.items():
+            column = self.values.get(name)
+            if column is None:
+                column = self.values[name] = array("d")
+            if len(column) != row:
+                column.extend([math.nan] * (row - len(column)))
+            column.append(value)
+
+    def cut(self, keep: int) -> None:
+        """Keep the first records only."""
+        del self.steps[keep:]
+        del self.seqs[keep:]
+        for column in self.values.values():
+            del column[keep:]
+
+    def series(self, name: str) -> Series:
+        """Metrics that every record has share their steps: a thousand runs fit into memory."""
+        values = self.values[name]
+        if len(values) == len(self.steps) and not math.isnan(sum(values)):
+            return Series(self.steps, values)
+        found = [(step, value) for step, value in zip(self.steps, values, strict=False) if value == value]
+        return Series(array("q", [step for step, _ in found]), array("d", [value for _, value in found]))
+
+
+def _of_step(record: Record) -> dict[str, float]:
+    return {name: value for name in STEP_METRICS if isinstance(value := record.get(name), (int, float))}
 
 
 def _status(path: Path, history: _History) -> tuple[str, str, int]:

@@ -149,23 +149,57 @@ def _panel_each(
         2.75 * columns + 1.0, 2.15 * rows + 0.22, look.title, subtitle + "   grey: the other variants", extra
     )
     figure.subplots_adjust(hspace=0.34, wspace=0.08, top=1 - 1.22 / figure.get_figheight())
-    means = [curve for curve in found if not curve.run]
+    backdrop, extremes = _joined([curve for curve in found if not curve.run]), _extremes(found)
+    y_label = look.y_label
     panels: list[Axes] = []
     for i, label in enumerate(labels):
-        share = panels[0] if panels else None
-        axes = figure.add_subplot(rows, columns, i + 1, sharex=share, sharey=share)
-        for curve in means:
-            if curve.variant != label:
-                axes.plot(curve.steps, curve.values, color=BACKDROP, lw=0.7, zorder=1)
+        # Not sharex and sharey: matplotlib's time for those grows with the square of the panels.
+        axes = figure.add_subplot(rows, columns, i + 1)
+        y_label = _scale(axes, [extremes], look)
+        _set_limits(axes, extremes)
+        axes.plot(*backdrop, color=BACKDROP, lw=0.7, zorder=1)
         own = [curve for curve in found if curve.variant == label]
         _plot(axes, own, PALETTE[0], None)
         n = max((curve.num_runs for curve in own if not curve.run), default=0)
         axes.set_title(f"{label} (n={n})", fontsize=9, loc="left", pad=4)
         axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
         panels.append(axes)
-    titles = [_scale(axes, found, look) for axes in panels]
-    label_outer(panels, columns, "optimiser step", titles[0])
+    label_outer(panels, columns, "optimiser step", y_label)
     return figure
+
+
+def _joined(found: Sequence[Curve]) -> tuple[list[float], list[float]]:
+    """All curves as one line with gaps, which draws much faster than as many."""
+    steps: list[float] = []
+    values: list[float] = []
+    for curve in found:
+        steps += [*curve.steps, math.nan]
+        values += [*curve.values, math.nan]
+    return steps, values
+
+
+def _extremes(found: Sequence[Curve]) -> Curve:
+    """What the axes have to hold: the first and the last step, the lowest and the highest value.
+
+    Of values up to 100 the highest below it too, which a scale of the error needs.
+    """
+    steps = [step for curve in found for step in (curve.steps[0], curve.steps[-1])]
+    values = [value for curve in found for value in curve.values]
+    below = [value for value in values if value < 100]
+    highest = [min(values), max(values), *([max(below)] if below else [])]
+    return Curve("", "", True, 0, [min(steps), max(steps)], highest)
+
+
+def _set_limits(axes: Axes, extremes: Curve) -> None:
+    """The same in every panel, with matplotlib's own margins around the values."""
+    axes.set_xlim(0, 1.02 * extremes.steps[-1])
+    low, high = min(extremes.values), max(extremes.values)
+    if axes.get_yscale() == "log":
+        margin = (high / low) ** 0.05
+        axes.set_ylim(low / margin, high * margin)
+    elif axes.get_yscale() == "linear":
+        margin = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+        axes.set_ylim(low - margin, high + margin)
 
 
 def _plot(axes: Axes, own: Sequence[Curve], color: str, marker: str | None) -> None:
@@ -205,14 +239,13 @@ def _scale(axes: Axes, found: Sequence[Curve], look: Look) -> str:
 
 
 def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set_yscale("log")
     decades = math.log10(max(values) / min(values))
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 4 else (1,), numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(axis="y", which="minor", length=0)
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _logarithmic_error(axes: Axes, values: Sequence[float]) -> None:
@@ -238,12 +271,12 @@ def _logarithmic_error(axes: Axes, values: Sequence[float]) -> None:
 
 def _binned(series: Series, scale: float, size: int) -> dict[int, tuple[float, float]]:
     """Bin number to (mean step, mean value); a last bin that is less than half full joins the one before."""
-    sums: dict[int, list[float]] = {}
-    for step, value in zip(series.steps, series.values, strict=True):
-        entry = sums.setdefault((step - 1) // size, [0.0, 0.0, 0.0])
-        entry[0] += step
-        entry[1] += value
-        entry[2] += 1
+    import numpy as np
+
+    steps = np.frombuffer(series.steps, dtype=np.int64)
+    keys, bins = np.unique((steps - 1) // size, return_inverse=True)
+    columns = [np.bincount(bins, weights) for weights in (steps, np.frombuffer(series.values), None)]
+    sums = dict(zip(keys.tolist(), np.stack(columns, axis=1).tolist(), strict=True))
     if len(sums) > 1:
         before, last = list(sums)[-2:]
         if 2 * sums[last][2] < sums[before][2]:

@@ -1,0 +1,171 @@
+"""The whole report of a matrix of 1,000 cells, beside merely parsing its journals.
+
+python benchmarks/report_matrix.py [CELLS [STEPS [DIR]]]
+
+The cells are synthetic: journals of the default LeNet-5 training's length (1,275 steps, 15 epochs), with
+numbers made up by a formula. With DIR they are left there, to look at the report; else in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+AXES = {
+    "OPTIMIZER": ["sgd", "adam", "adamw", "lion", "muon"],
+    "BATCH_SIZE": ["32", "64", "128", "256", "512"],
+    "LEARNING_RATE": ["0.05", "0.01", "0.003", "0.001"],
+    "SEED": [str(seed) for seed in range(1, 11)],
+}
+EPOCHS = 15
+
+REPORT = """
+import resource, sys, time
+from pathlib import Path
+started = time.perf_counter()
+from kharness.report.report import write_report
+write_report(Path(sys.argv[1]))
+print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+PARSE = """
+import sys, time
+from pathlib import Path
+started = time.perf_counter()
+import orjson
+for path in Path(sys.argv[1]).glob("*/metrics.jsonl"):
+    with path.open("rb") as file:
+        for line in file:
+            orjson.loads(line)
+print(time.perf_counter() - started)
+"""
+
+
+def make_matrix(directory: Path, cells: int, steps: int) -> None:
+    """A matrix directory as a runner and its trainers leave it; every 97th run was killed half-way."""
+    directory.mkdir(parents=True)
+    combinations = itertools.islice(itertools.product(*AXES.values()), cells)
+    planned = []
+    for number, chosen in enumerate(combinations):
+        values = dict(zip(AXES, chosen, strict=True))
+        name = "_".join(f"{symbol.lower().replace('_', '-')}-{value}" for symbol, value in values.items())
+        command = f".venv/bin/python lenet5/train.py --run-dir {directory.name}/{name}"
+        planned.append({"name": name, "values": values, "model": "lenet5", "command": command})
+        write_run(directory / name, values, steps, killed=number % 97 == 96)
+    plan = {
+        "format": 1,
+        "created": 1795262002.0,
+        "model": "lenet5",
+        "axes": [{"symbol": symbol, "values": values} for symbol, values in AXES.items()],
+        "cells": planned,
+        "git": {"revision": "0" * 40, "diff_sha256": None},
+        "versions": {"python": "3.11.9", "torch": "2.13.0"},
+    }
+    (directory / "matrix.json").write_text(json.dumps(plan))
+
+
+def write_run(run: Path, values: dict[str, str], steps: int, *, killed: bool) -> None:
+    run.mkdir()
+    records = list(journal(values, steps))
+    records = records[: len(records) // 2] if killed else records
+    lines = [
+        orjson.dumps({"seq": seq, "attempt": 1, "time": 1795262002.0 + seq / 100, **record})
+        for seq, record in enumerate(records, start=1)
+    ]
+    (run / "metrics.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    attempt = {
+        "started": 1795262002.0,
+        "ended": 1795262012.5,
+        "pid": 7,
+        "exit_code": None if killed else 0,
+        "signal": 9 if killed else None,
+        "cause": "signal" if killed else None,
+        "reason": "signal 9 (SIGKILL)" if killed else None,
+    }
+    status = {"status": "killed" if killed else "complete", "attempts": [attempt]}
+    (run / "status.json").write_text(json.dumps(status))
+    (run / "output.log").write_text("".join(f"epoch {n}/{EPOCHS}\n" for n in range(EPOCHS)))
+
+
+def journal(values: dict[str, str], steps: int) -> Iterator[dict[str, Any]]:
+    """The loss falls as 1 / step towards a floor that depends on the values, and a little on the seed."""
+    chance = random.Random("/".join(values.values()))
+    floor = 0.02 + 0.01 * AXES["OPTIMIZER"].index(values["OPTIMIZER"]) + 0.00002 * int(values["BATCH_SIZE"])
+    floor += 0.01 * abs(math.log10(float(values["LEARNING_RATE"])) + 2.5) + chance.gauss(0, 0.004)
+    yield {
+        "event": "start",
+        "num_steps": steps,
+        "num_epochs": EPOCHS,
+        "batch_size": int(values["BATCH_SIZE"]),
+        "seed": int(values["SEED"]),
+        "dataset": {"name": "mnist-subset", "train": 5400},
+        "config": {**values, "MODEL": "lenet5"},
+    }
+    every = max(1, steps // EPOCHS)
+    accuracy = 0.0
+    for step in range(1, steps + 1):
+        loss = abs(floor) + 2.2 / (1 + step / 20) * chance.uniform(0.8, 1.2)
+        yield {
+            "event": "step",
+            "global_step": step,
+            "train_loss": loss,
+            "lr": 0.05 * (1 - step / (steps + 1)),
+            "grad_norm": loss * 2,
+            "samples_per_sec": 9000.0,
+            "sec_per_step": abs(chance.gauss(0.007, 0.0005)),
+            "gpu_mem_allocated": None,
+            "gpu_mem_reserved": None,
+            "cpu_mem_rss_mb": 400.0 + int(values["BATCH_SIZE"]) / 8,
+            "nan_inf_detected": False,
+        }
+        if step % every == 0:
+            accuracy = max(0.0, 1 - floor - 0.9 / (1 + step / 20) - chance.uniform(0, 0.002))
+            validation = {"val_loss": 1.2 - accuracy, "val_accuracy": accuracy}
+            yield {"event": "eval", "global_step": step, "split": "val", **validation}
+            epoch = {"epoch": step // every, "train_loss": loss, "epoch_seconds": 0.6}
+            yield {"event": "epoch", "global_step": step, **epoch, **validation}
+    yield {
+        "event": "end",
+        "status": "complete",
+        "steps_done": steps,
+        "training_seconds": steps * 0.007 + chance.uniform(0, 0.3),
+        "test_accuracy": accuracy - 0.002 + chance.gauss(0, 0.001),
+        "test_loss": 1.2 - accuracy,
+    }
+
+
+def measured(program: str, directory: Path) -> list[float]:
+    """The numbers that a fresh process prints."""
+    command = [sys.executable, "-c", program, str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [float(word) for word in done.stdout.split()]
+
+
+def main(argv: list[str]) -> int:
+    cells = int(argv[0]) if argv else 1000
+    steps = int(argv[1]) if len(argv) > 1 else 1275
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(argv[2] if len(argv) > 2 else name) / "test_matrix_synthetic"
+        make_matrix(directory, cells, steps)
+        megabytes = sum(path.stat().st_size for path in directory.glob("*/metrics.jsonl")) / 1e6
+        measured(PARSE, directory)  # fills the file cache
+        (parsing,) = measured(PARSE, directory)
+        seconds, memory = measured(REPORT, directory)
+        page = (directory / "report.html").stat().st_size / 1e6
+    print(f"{cells} cells of {steps} steps, {megabytes:.0f} MB of journals")
+    print(f"whole report       {seconds:6.1f} s  {memory:5.0f} MB at most, report.html {page:.1f} MB")
+    print(f"parsing, orjson    {parsing:6.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
