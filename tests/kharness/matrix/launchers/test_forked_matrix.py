@@ -1,0 +1,23 @@
+"""A whole matrix whose cells are forked, two at once, each on cores of its own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kharness.matrix.cores import usable_cores
+
+
+def test_forked_cells_share_no_core(checkout: Any) -> None:
+    code, output = checkout.run("test_matrix", "CONFIG_MATRIX_ZYGOTE=y", "JOBS=2", "CONFIG_NUM_STEPS=20")
+    assert code == 0, output
+    assert "note: runs start as fresh processes" not in output
+    assert set(checkout.statuses().values()) == {"complete"}
+    attempts = [
+        json.loads(path.read_text())["attempts"][0] for path in sorted(checkout.latest.glob("*/status.json"))
+    ]
+    share = len(usable_cores()) // 2
+    bound = {tuple(attempt["slot"]["cores"]) for attempt in attempts}
+    assert len(bound) == (2 if share else 1)
+    assert len(set().union(*bound)) == sum(map(len, bound))
+    assert {attempt["slot"]["threads"] for attempt in attempts} == {share or 1}
