@@ -134,6 +134,7 @@ def test_what_the_tree_refuses_is_no_trial_of_a_search(checkout: Any) -> None:
     assert "refused by the option tree: 2" in output
 
 
+@pytest.mark.slow  # a search of 28 trainings in all, one after the other
 def test_a_tpe_search_goes_on_after_a_kill_as_if_there_had_been_none(
     checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
