@@ -77,20 +77,29 @@ def delivery_lines(lacking: Mapping[Path, Mapping[str, int]], root: Path) -> lis
 def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]:
     """What the agents found worth telling, each thing once, with the number of runs it is told of.
 
-    Only of what they found from `since` on (UTC epoch seconds), not of attempts before that.
+    In the order in which it was found first. Only from `since` on (UTC epoch seconds): not what was found
+    of attempts before that.
     """
+    found: dict[tuple[str, str], float] = {}
     runs: Counter[tuple[str, str]] = Counter()
     for directory in directories:
-        path = directory / ALERTS
-        if path.exists():
-            # that something is over again is for those who read the file
-            records = (record for record, _ in read_records(path) if record.get("state") != "resolved")
-            new = (record for record in records if _time_of(record) >= since)
-            runs.update({(str(record["severity"]), str(record["message"])) for record in new})
+        told = set()
+        # that something is over again is for those who read the file
+        for record in _alerts(directory):
+            time = _time_of(record)
+            if time >= since and record.get("state") != "resolved":
+                alert = str(record["severity"]), str(record["message"])
+                found[alert] = min(time, found.get(alert, time))
+                told.add(alert)
+        runs.update(told)
     return [
-        f"{severity}: {message} ({count} of {len(directories)} runs)"
-        for (severity, message), count in runs.items()
+        f"{severity}: {message} ({runs[severity, message]} of {len(directories)} runs)"
+        for severity, message in sorted(found, key=lambda alert: found[alert])
     ]
+
+
+def _alerts(directory: Path) -> list[Record]:
+    return [record for record, _ in read_records(directory / ALERTS)]
 
 
 def _time_of(record: Record) -> float:

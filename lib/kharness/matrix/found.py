@@ -70,12 +70,15 @@ def find(directory: Path, root: Path, chosen: str = "") -> Found:
 
 
 def member_named(found: Found, name: str) -> Member:
-    """The run of that name; MatrixError with the nearest ones if there is none."""
+    """The run of that name, or the only one with that in its name; MatrixError names the nearest ones."""
     names = [member.name for member in found.members]
     for member in found.members:
         if member.name == name:
             return member
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
+    held = [known for known in names if name and name.lower() in known.lower()]
+    if len(held) == 1:
+        return next(member for member in found.members if member.name == held[0])
+    near = held[:3] or difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
     raise MatrixError(f"CELL={name} is not one of {len(names)} cells", hint=f"perhaps {', '.join(near)}")
 
 

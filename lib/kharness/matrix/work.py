@@ -58,22 +58,6 @@ class Resources(Protocol):
         """Its run has ended."""
 
 
-class Places:
-    """So many runs at once, whatever they need."""
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
-
-    def has_room(self, running: Sequence[ActiveRun]) -> bool:
-        return len(running) < self._jobs
-
-    def acquire(self, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
-        return Slot() if self.has_room(running) else None
-
-    def release(self, slot: Slot) -> None:
-        pass
-
-
 class Watcher(Protocol):
     """Looks at the running ones and may give some up."""
 

@@ -1,56 +1,174 @@
-"""The live line, on a real terminal and off it."""
+"""The live view: a table on a real terminal, plain lines off it."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pexpect
+import pyte
 import pytest
 
-from kharness.matrix.progress import duration
+from kharness.matrix.table import duration
 
-AXES = "CONFIG_MATRIX_AXES=SEED=1|2"
-
-
-def on_terminal(checkout: Any, *arguments: str, columns: int = 120) -> str:
-    """What the terminal got, with its control sequences."""
-    command = [str(checkout.root / "scripts/test_matrix.py"), *arguments]
-    child = pexpect.spawn(
-        sys.executable,
-        command,
-        cwd=str(checkout.root),
-        encoding="utf-8",
-        timeout=60,
-        dimensions=(24, columns),
-    )
-    child.expect(pexpect.EOF)
-    child.wait()
-    assert child.exitstatus == 0, child.before
-    return str(child.before)
+HANGING = ("CONFIG_BEHAVIOUR=hang", "CONFIG_NUM_STEPS=120")
+AXES = "CONFIG_MATRIX_AXES=SEED=1|2|3|4|5|6|7|8|9|10|11|12"
 
 
-def test_a_terminal_sees_step_loss_and_time_left(checkout: Any) -> None:
-    seen = on_terminal(checkout, AXES, "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=120")
-    line = r"\r0/2 done  seed-1  step \d+/120  loss \d\.\d{4}  ETA \d+(\.\d)? s\x1b\[K"
-    assert re.search(line, seen)
-    assert re.search(r"\r1/2 done  seed-2  step \d+/120  loss \d\.\d{4}  ETA \d+(\.\d)? s\x1b\[K", seen)
-    assert "ETA" not in seen[: seen.index("step ")]
-    # The line is wiped before each one that stays, so those read as if it had never been there.
-    stays = [line.rpartition("\x1b[K")[2] for line in seen.split("\r\n")]
-    assert [line[:10] for line in stays[2:6]] == ["[1/2] seed", "  complete", "[2/2] seed", "  complete"]
+class Terminal:
+    """A process on a pty, and what its window shows."""
+
+    def __init__(self, child: Any, columns: int, rows: int) -> None:
+        self.child = child
+        self._screen = pyte.HistoryScreen(columns, rows, history=1000)
+        self._stream = pyte.Stream(self._screen)
+        self.raw = ""
+
+    def read_until(self, condition: Callable[[list[str]], bool]) -> list[str]:
+        """The lines of the window once a condition on them holds."""
+        while not condition(self.lines):
+            self._feed(self.child.read_nonblocking(65536, timeout=60))
+        return self.lines
+
+    def drawn_again(self) -> None:
+        """Wait for the next drawing."""
+        length = len(self.raw)
+        while "\x1b[J" not in self.raw[length:]:
+            self._feed(self.child.read_nonblocking(65536, timeout=60))
+
+    def resize(self, columns: int, rows: int) -> None:
+        self.child.setwinsize(rows, columns)
+        self._screen.resize(rows, columns)
+
+    def read_to_end(self) -> list[str]:
+        while True:
+            try:
+                self._feed(self.child.read_nonblocking(65536, timeout=60))
+            except pexpect.EOF:
+                self.child.wait()
+                return self.lines
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self._screen.display if line.strip()]
+
+    @property
+    def scrolled(self) -> list[str]:
+        """The lines that have left the window at its top."""
+        return [
+            "".join(c.data for _, c in sorted(line.items())).rstrip() for line in self._screen.history.top
+        ]
+
+    def _feed(self, text: str) -> None:
+        self.raw += text
+        self._stream.feed(text)
 
 
-def test_a_narrow_terminal_gets_no_line_that_wraps(checkout: Any) -> None:
-    seen = on_terminal(checkout, AXES, "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=120", columns=30)
-    drawn = re.findall(r"\r([^\r\n\x1b]+)\x1b\[K", seen)
-    assert drawn
-    assert max(map(len, drawn)) == 29
+@pytest.fixture
+def on_terminal(checkout: Any) -> Callable[..., Any]:
+    @contextmanager
+    def start(*arguments: str, columns: int = 100, rows: int = 24, **env: str) -> Iterator[Terminal]:
+        command = [str(checkout.root / "scripts/test_matrix.py"), *arguments]
+        environment = {**os.environ, "TERM": "xterm-256color", **env}
+        child = pexpect.spawn(
+            *(sys.executable, command),
+            cwd=str(checkout.root),
+            encoding="utf-8",
+            timeout=60,
+            dimensions=(rows, columns),
+            env=environment,
+        )
+        try:
+            yield Terminal(child, columns, rows)
+        finally:
+            child.close(force=True)
+
+    return start
+
+
+def running(lines: list[str]) -> list[str]:
+    """The rows of the table with a step in them."""
+    return [line for line in lines if re.match(r"seed-\d+ +1/120", line)]
+
+
+def test_a_table_shows_the_running_ones_over_the_totals(on_terminal: Any) -> None:
+    with on_terminal("JOBS=3", *HANGING, AXES) as terminal:
+        lines = terminal.read_until(lambda lines: len(running(lines)) == 3)
+        table = lines[lines.index(running(lines)[0]) - 1 :]
+        assert re.fullmatch(r"cell +step +loss +ETA +steps/s +on", table[0]), table
+        rows = [re.sub(r"(cpu \S+|\d+ threads)$", "PLACE", re.sub(" +", " ", line)) for line in table[1:]]
+        assert rows == [
+            "seed-1 1/120 1.0100 PLACE",
+            "seed-2 1/120 1.0200 PLACE",
+            "seed-3 1/120 1.0300 PLACE",
+            "0/12 done 3 running 9 waiting",
+        ]
+        terminal.child.sendintr()
+        lines = terminal.read_to_end()
+    # Lines that stay are above; the table is gone; what the trainings print is nowhere.
+    everything = "\n".join([*terminal.scrolled, *lines])
+    assert re.search(r"\[1/12\] seed-\d: interrupted: stopped on request after step 1 \(", everything)
+    assert "steps/s" not in everything
+    assert "training with" not in terminal.raw
+
+
+def test_speed_and_time_left_come_when_they_are_measured(on_terminal: Any) -> None:
+    slow = ("CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=200")
+    with on_terminal(*slow, "CONFIG_MATRIX_AXES=SEED=1|2") as terminal:
+        row = r"seed-1 +\d+/200 +\d\.\d{4} +\d\.\d s +[\d.]+( .*)?"
+        total = r"0/2 done  1 running  1 waiting  ETA \d+(\.\d)? s"
+        lines = terminal.read_until(lambda lines: any(re.fullmatch(row, line) for line in lines))
+        assert re.fullmatch(total, lines[-1]), lines
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(80, "cell step loss ETA steps/s on"), (40, "cell step")])
+def test_a_narrow_terminal_gets_fewer_columns(on_terminal: Any, columns: int, shown: str) -> None:
+    with on_terminal("JOBS=2", *HANGING, AXES, columns=columns) as terminal:
+        lines = terminal.read_until(lambda lines: len(running(lines)) == 2)
+        header = lines[lines.index(running(lines)[0]) - 1]
+        assert header.split() == shown.split()
+        assert max(map(len, lines[lines.index(header) :])) < columns
+
+
+def test_more_cells_than_rows_never_scroll(on_terminal: Any) -> None:
+    with on_terminal("JOBS=12", *HANGING, AXES, rows=10) as terminal:
+        done = "0/12 done  12 running"
+        terminal.read_until(lambda lines: len(running(lines)) == 6 and lines[-1] == done)
+        before = terminal.scrolled
+        # Drawn again for each new width, it stays where it is: no line of it goes out at the top.
+        for columns in (90, 80, 70):
+            terminal.resize(columns, 10)
+            terminal.drawn_again()
+        assert terminal.lines[-2:] == ["… and 6 more", done]
+        assert terminal.scrolled == before
+
+
+def test_a_window_that_is_resized_gets_a_table_that_fits(on_terminal: Any) -> None:
+    with on_terminal("JOBS=2", *HANGING, AXES) as terminal:
+        terminal.read_until(lambda lines: len(running(lines)) == 2)
+        terminal.resize(60, 24)
+        lines = terminal.read_until(
+            lambda lines: "steps/s" not in "".join(lines) and len(running(lines)) == 2
+        )
+        assert len([line for line in lines if line.startswith("cell ")]) == 1
+        assert lines[-1] == "0/12 done  2 running  10 waiting"
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(on_terminal: Any) -> None:
+    with on_terminal("CONFIG_MATRIX_AXES=SEED=1", TERM="dumb") as terminal:
+        terminal.read_to_end()
+    assert "\x1b" not in terminal.raw
+    assert "[1/1] seed-1: " in terminal.raw
 
 
 def test_a_file_gets_no_line_a_step_and_no_control_characters(checkout: Any) -> None:
-    _, output = checkout.run("test_matrix", AXES, "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=60")
+    _, output = checkout.run(
+        "test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=60"
+    )
     assert "\r" not in output
     assert "\x1b" not in output
     assert " step 1" not in output
