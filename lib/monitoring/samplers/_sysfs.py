@@ -6,9 +6,9 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from monitoring.gpu_sample import DeviceInfo, GpuEvent, GpuSample, Vendor
 
@@ -107,18 +107,20 @@ def node(device: Path) -> int | None:
     return int(number) if number is not None and number.isdigit() else None
 
 
+class Derive(Protocol):
+    """What a vendor makes of the values that were read, and of files of its own."""
+
+    def __call__(self, values: list[Any]) -> None:
+        """Complete the values of a sample, in the order of GpuSample's fields."""
+
+    def close(self) -> None:
+        """Close its files."""
+
+
 class SysfsGpu:
     """One card, its files, and what a vendor makes of them."""
 
-    def __init__(
-        self,
-        info: DeviceInfo,
-        card: Card,
-        values: Sequence[Value],
-        *,
-        derive: Callable[[list[Any]], None] = lambda values: None,
-    ) -> None:
-        """`derive` completes the values of a sample, in the order of GpuSample's fields."""
+    def __init__(self, info: DeviceInfo, card: Card, values: Sequence[Value], derive: Derive) -> None:
         self.info = info
         self._there = card.device / "vendor"
         self._files = [(SLOT[value.name], KeptFile(value.path), value.divisor) for value in values]
@@ -152,6 +154,7 @@ class SysfsGpu:
     def close(self) -> None:
         for _, file, _ in self._files:
             file.close()
+        self._derive.close()
 
 
 class SysfsSampler:

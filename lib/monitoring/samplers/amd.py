@@ -85,7 +85,7 @@ def _gpu(index: int, card: Card) -> SysfsGpu:
     # only the graphics part of a processor has a voltage of the processor's northbridge
     integrated = hwmon is not None and (hwmon / "in1_input").exists()
     info = DeviceInfo(index, _uuid(card), name, "amd", card.pci_bus_id, node(device), integrated)
-    return SysfsGpu(info, card, values, derive=_Derived(temperatures))
+    return SysfsGpu(info, card, values, _Derived(temperatures))
 
 
 class _Derived:
@@ -106,3 +106,6 @@ class _Derived:
             values[fan] = 100 * values[fan] / FULL_FAN
         if self._limit is not None and values[self._hot] is not None:
             values[margin] = self._limit / MILLI - values[self._hot]
+
+    def close(self) -> None:
+        pass

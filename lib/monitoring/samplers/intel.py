@@ -94,7 +94,7 @@ def _gpu(index: int, card: Card, clients: Clients) -> SysfsGpu:
     name = text(device / "label") or f"Intel GPU {text(device / 'device')}"
     integrated = card.pci_bus_id == INTEGRATED
     info = DeviceInfo(index, None, name, "intel", card.pci_bus_id, node(device), integrated)
-    return SysfsGpu(info, card, values, derive=_Derived(card, clients))
+    return SysfsGpu(info, card, values, _Derived(card, clients))
 
 
 class _Derived:
@@ -124,6 +124,10 @@ class _Derived:
             values[SLOT["throttle_reasons"]] = names
         values[SLOT["utilization_percent"]] = self._clients.utilization(self._bus_id)
         values[SLOT["processes"]] = self._clients.processes(self._bus_id)
+
+    def close(self) -> None:
+        for file in (self._available, self._throttled, *self._reasons.values()):
+            file.close()
 
 
 def _throttle_files(card: Card) -> tuple[KeptFile, dict[str, KeptFile]]:

@@ -1,0 +1,152 @@
+"""Intel cards from files as i915 and xe lay them out, with made-up values."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from monitoring.gpu_sample import DeviceInfo
+from monitoring.samplers import _fdinfo, intel, probe_all
+
+BUS = "0000:04:00.0"
+
+
+def told(sample: Any) -> dict[str, Any]:
+    """The values that are not null."""
+    return {name: value for name, value in sample._asdict().items() if value is not None}
+
+
+def test_xe_card_tells_its_values(kernel: Any) -> None:
+    kernel.xe()
+    kernel.client(4242, BUS, drm_cycles_rcs=1000, drm_total_cycles_rcs=10000, drm_total_vram0="2048 KiB")
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    assert sampler.devices() == [DeviceInfo(0, None, "Intel GPU 0xe20b", "intel", BUS, None, False)]
+    sampler.sample()
+    # 300 of 400 further cycles
+    kernel.client(4242, BUS, drm_cycles_rcs=1300, drm_total_cycles_rcs=10400, drm_total_vram0="4 MiB")
+    [sample] = sampler.sample()
+    found = told(sample)
+    assert found.pop("power_draw_watts") == found.pop("power_average_watts") == 0
+    assert found == {
+        "index": 0,
+        "name": "Intel GPU 0xe20b",
+        "vendor": "intel",
+        "state": "ok",
+        "utilization_percent": 75,
+        "temperature_celsius": 57,
+        "temperature_memory_celsius": 60,
+        "power_limit_watts": 190,
+        "energy_counter_joules": 987.654321,
+        "clock_sm_mhz": 2350,
+        "throttle_reasons": ["pl1"],
+        "processes": [{"pid": 4242, "name": "python3", "memory_mb": 4}],
+    }
+    sampler.close()
+
+
+def test_power_is_the_difference_of_the_energy(kernel: Any) -> None:
+    device = kernel.xe()
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    before = time.monotonic()
+    [first] = sampler.sample()
+    between = time.monotonic()
+    kernel.write(device / "hwmon/hwmon4/energy1_input", 987654321 + 5_000_000)
+    time.sleep(0.02)
+    later = time.monotonic()
+    [second] = sampler.sample()
+    after = time.monotonic()
+    assert first.power_draw_watts is None
+    assert second.energy_counter_joules == 992.654321
+    assert 5 / (after - before) <= second.power_draw_watts <= 5 / (later - between)
+
+
+def test_i915_card_tells_its_values(kernel: Any) -> None:
+    kernel.card(
+        BUS,
+        vendor="0x8086",
+        device="0x56a0",
+        hwmon__hwmon5__energy1_input=123456789,
+        hwmon__hwmon5__power1_max=150000000,
+    )
+    card = kernel.root / "sys/class/drm/card0"
+    kernel.write(card / "gt_act_freq_mhz", 1950)
+    kernel.write(card / "gt/gt0/throttle_reason_status", 0)
+    kernel.write(card / "gt/gt0/throttle_reason_thermal", 0)
+    kernel.write(card / "lmem_total_bytes", 16 * 2**30)
+    kernel.write(card / "lmem_avail_bytes", 12 * 2**30)
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    [sample] = sampler.sample()
+    assert told(sample) == {
+        "index": 0,
+        "name": "Intel GPU 0x56a0",
+        "vendor": "intel",
+        "state": "ok",
+        "memory_used_mb": 4096,
+        "memory_total_mb": 16384,
+        "memory_percent": 25,
+        "power_limit_watts": 150,
+        "energy_counter_joules": 123.456789,
+        "clock_sm_mhz": 1950,
+        "throttle_reasons": [],
+    }
+
+
+def test_engine_time_of_i915_is_read_with_its_capacity() -> None:
+    """The example of docs.kernel.org/gpu/drm-usage-stats.html and i915's own keys."""
+    content = (
+        "pos:\t0\nflags:\t0100002\ndrm-driver:\ti915\ndrm-pdev:\t0000:00:02.0\ndrm-client-id:\t7\n"
+        "drm-engine-render:\t9288864723 ns\ndrm-engine-copy:\t2035071108 ns\ndrm-engine-video:\t0 ns\n"
+        "drm-engine-capacity-video:\t2\ndrm-total-local0:\t8 MiB\ndrm-resident-local0:\t4 MiB\n"
+    )
+    assert _fdinfo.parse(42, content) == _fdinfo.Usage(
+        pid=42,
+        pci_bus_id="0000:00:02.0",
+        client="7",
+        busy={"render": 9288864723, "copy": 2035071108, "video": 0},
+        total={},
+        capacity={"video": 2},
+        memory_bytes=8 * 2**20,
+    )
+    assert _fdinfo.parse(42, "pos:\t0\nflags:\t0100002\n") is None
+
+
+def test_affinity_mask_selects_the_cards(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in range(3):
+        kernel.xe(f"0000:{place + 3:02x}:00.0")
+    monkeypatch.setenv("ZE_AFFINITY_MASK", "2.0,0.1")
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    assert [sample.index for sample in sampler.sample()] == [0, 2]
+
+
+def test_vendors_stand_in_one_row(sampling: Any, kernel: Any, simulated_nvml: Any) -> None:
+    """Indices go on behind all GPUs of the vendor before, selected or not."""
+    kernel.amd("0000:05:00.0")
+    kernel.amd("0000:06:00.0", unique_id="0123456789abcdef")
+    kernel.xe("0000:07:00.0")
+    (kernel.root / "usr/lib").mkdir(parents=True)
+    (kernel.root / "usr/lib/libnvidia-ml.so.1").symlink_to(simulated_nvml.library)
+    process = sampling("gpus 3", root=kernel.root, CUDA_VISIBLE_DEVICES="1", HIP_VISIBLE_DEVICES="1")
+    assert process.problems == []
+    assert [(sample["index"], sample["vendor"]) for sample in process.sample()] == [
+        (1, "nvidia"),
+        (4, "amd"),
+        (5, "intel"),
+    ]
+    assert [device["index"] for device in process.devices] == [1, 4, 5]
+
+
+def test_processor_graphics_count_only_where_nothing_else_is(kernel: Any) -> None:
+    kernel.xe("0000:00:02.0")
+    alone, _ = probe_all(kernel.root)
+    assert alone is not None
+    assert [device.integrated for device in alone.devices()] == [True]
+    kernel.amd("0000:03:00.0")
+    both, _ = probe_all(kernel.root)
+    assert both is not None
+    assert [(device.index, device.vendor) for device in both.devices()] == [(0, "amd")]

@@ -1,0 +1,294 @@
+"""The real pynvml on a simulated NVML: every value, and all that goes wrong with one GPU of several."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+UUIDS = [f"GPU-{0x51A10000 + index:08x}-0000-4000-8000-{index:012x}" for index in range(8)]
+
+
+def wait_for(found: Callable[[], Any]) -> Any:
+    """The first answer that is not empty."""
+    deadline = time.monotonic() + 20
+    while not (answer := found()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return answer
+
+
+def test_sample_has_every_value_of_a_gpu(sampling: Any) -> None:
+    values = {
+        "utilization": 87,
+        "memory_utilization": 40,
+        "memory_total": 81559,
+        "memory_used": 40779.5,
+        "memory_reserved": 500,
+        "temperature": 66,
+        "memory_temperature": 81,
+        "margin": -2,
+        "power": 612.345,
+        "power_average": 600.5,
+        "power_limit": 700,
+        "energy": 123456.789,
+        "fan": 30,
+        "sm_clock": 1980,
+        "memory_clock": 2619,
+        "throttle": 0x4 + 0x40 + 0x100000,
+        "pcie_tx": 5_000_000_000_000,
+        "pcie_rx": 6_000_000_000_000,
+        "pcie_replay": 3,
+        "nvlink_tx": 7_000_000_000,
+        "nvlink_rx": 8_000_000_000,
+        "ecc_corrected": 9,
+        "ecc_uncorrected": 1,
+        "remapped_corrected": 2,
+        "remapped_uncorrected": 4,
+        "encoder": 5,
+        "decoder": 6,
+        "sm_activity": 71.5,
+        "tensor_activity": 55.25,
+        "dram_activity": 33.5,
+    }
+    script = [f"gpu 0 {key} {value}" for key, value in values.items()]
+    process = sampling(*script, f"gpu 0 process {os.getpid()} 2048", "gpu 0 pci 00000000:3B:00.0")
+    process.sample()
+    [sample] = process.sample()
+
+    name = os.path.realpath(sys.executable).rpartition("/")[2]
+    assert sample == {
+        "index": 0,
+        "uuid": UUIDS[0],
+        "name": "Simulated H100 80GB",
+        "vendor": "nvidia",
+        "state": "ok",
+        "error": None,
+        "utilization_percent": 87,
+        "memory_utilization_percent": 40,
+        "memory_used_mb": 40779.5,
+        "memory_total_mb": 81559,
+        "memory_percent": 50,
+        "temperature_celsius": 66,
+        "temperature_hotspot_celsius": None,
+        "temperature_memory_celsius": 81,
+        "temperature_margin_celsius": -2,
+        "power_draw_watts": 612.345,
+        "power_average_watts": 600.5,
+        "power_limit_watts": 700,
+        "energy_joules": None,
+        "energy_source": None,
+        "energy_counter_joules": 123456.789,
+        "fan_speed_percent": 30,
+        "clock_sm_mhz": 1980,
+        "clock_memory_mhz": 2619,
+        "throttle_reasons": ["sw_power_cap", "hw_thermal_slowdown", "0x100000"],
+        "pcie_tx_bytes": 5_000_000_000_000,
+        "pcie_rx_bytes": 6_000_000_000_000,
+        "pcie_replay_count": 3,
+        "nvlink_tx_bytes": 7_000_000_000 * 1024,
+        "nvlink_rx_bytes": 8_000_000_000 * 1024,
+        "ecc_corrected": 9,
+        "ecc_uncorrected": 1,
+        "remapped_rows": 6,
+        "encoder_percent": 5,
+        "decoder_percent": 6,
+        "sm_activity_percent": 71.5,
+        "tensor_activity_percent": 55.25,
+        "dram_activity_percent": 33.5,
+        "processes": [{"pid": os.getpid(), "name": name, "memory_mb": 2048}],
+        "mig": None,
+        "numa_node": None,
+    }
+    assert process.end() == 0
+
+
+def test_devices_tell_what_stays_the_same(sampling: Any, tmp_path: Path, simulated_nvml: Any) -> None:
+    """Another root stands in for the machine, its NVML included."""
+    (tmp_path / "usr/lib").mkdir(parents=True)
+    (tmp_path / "usr/lib/libnvidia-ml.so.1").symlink_to(simulated_nvml.library)
+    (tmp_path / "sys/bus/pci/devices/0000:3b:00.0").mkdir(parents=True)
+    (tmp_path / "sys/bus/pci/devices/0000:3b:00.0/numa_node").write_text("1\n")
+    process = sampling("gpu 0 pci 00000000:3B:00.0", root=tmp_path, LD_LIBRARY_PATH="")
+    assert process.devices == [
+        {
+            "index": 0,
+            "uuid": UUIDS[0],
+            "name": "Simulated H100 80GB",
+            "vendor": "nvidia",
+            "pci_bus_id": "0000:3b:00.0",
+            "numa_node": 1,
+            "integrated": False,
+        }
+    ]
+    assert [sample["numa_node"] for sample in process.sample()] == [1]
+
+
+def test_value_that_is_not_supported_or_not_permitted_is_null(sampling: Any) -> None:
+    process = sampling(
+        "gpus 2",
+        "gpu 0 fan unsupported",
+        "gpu 0 power unsupported",
+        "gpu 0 energy unsupported",
+        "gpu 0 memory_temperature unsupported",
+        "gpu 0 nvlink_tx unsupported",
+        "gpu 0 utilization denied",
+        "gpu 0 processes denied",
+        "gpu 0 architecture 7",
+    )
+    process.sample()
+    cut, whole = process.sample()
+    assert (cut["state"], whole["state"]) == ("ok", "ok")
+    # its power is the mean where it tells no other
+    assert (cut["power_draw_watts"], cut["power_average_watts"]) == (70, 70)
+    assert {name for name in cut if cut[name] is None and whole[name] is not None} == {
+        "fan_speed_percent",
+        "energy_counter_joules",
+        "temperature_memory_celsius",
+        "nvlink_tx_bytes",
+        "utilization_percent",
+        "memory_utilization_percent",
+        "processes",
+        "sm_activity_percent",  # these three come with Hopper
+        "tensor_activity_percent",
+        "dram_activity_percent",
+    }
+
+
+def test_lost_gpu_is_told_as_lost_and_the_others_stay_up(sampling: Any, simulated_nvml: Any) -> None:
+    process = sampling("gpus 3", "all utilization 50")
+    assert [sample["state"] for sample in process.sample()] == ["ok", "ok", "ok"]
+    simulated_nvml.add("gpu 1 state lost", "gpu 2 state unknown")
+    wait_for(lambda: process.sample()[1]["state"] == "lost")
+
+    well, lost, failing = process.sample()
+    assert (well["state"], well["error"], well["utilization_percent"]) == ("ok", None, 50)
+    assert (lost["state"], lost["error"], lost["utilization_percent"]) == ("lost", "GPU is lost", None)
+    assert (lost["index"], lost["uuid"], lost["name"]) == (1, UUIDS[1], "Simulated H100 80GB")
+    assert (failing["state"], failing["error"], failing["uuid"]) == ("error", "Unknown Error", UUIDS[2])
+
+    simulated_nvml.write("gpus 3", "all utilization 50")
+    wait_for(lambda: process.sample()[1]["state"] == "ok")
+    assert [sample["utilization_percent"] for sample in process.sample()] == [50, 50, 50]
+
+
+def test_gpu_that_is_lost_before_sampling_begins_is_lost(sampling: Any) -> None:
+    process = sampling("gpus 2", "gpu 0 state lost")
+    lost, well = process.sample()
+    assert (lost["index"], lost["uuid"], lost["state"], lost["error"]) == (0, None, "lost", "GPU is lost")
+    assert (well["index"], well["uuid"], well["state"]) == (1, UUIDS[1], "ok")
+    assert process.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "indices"),
+    [
+        ("0,2", [0, 2]),
+        ("2,0", [0, 2]),
+        (UUIDS[1], [1]),
+        (f"{UUIDS[2]}, {UUIDS[0]}", [0, 2]),
+        ("GPU-51a10001", [1]),  # the beginning of a UUID
+        ("GPU-51a1", []),  # of more than one
+        ("1,-1,2", [1]),  # CUDA reads up to the first that is none
+        ("1,9,2", [1]),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+    ],
+)
+def test_cuda_visible_devices_selects_the_gpus(sampling: Any, text: str, indices: list[int]) -> None:
+    process = sampling("gpus 3", CUDA_VISIBLE_DEVICES=text)
+    if indices:
+        assert [device["index"] for device in process.devices] == indices
+        assert [(sample["index"], sample["uuid"]) for sample in process.sample()] == [
+            (index, UUIDS[index]) for index in indices
+        ]
+    else:
+        assert (process.devices, process.problems) == (None, ["no nvidia GPU is selected"])
+
+
+def test_mig_instances_stand_with_their_gpu(sampling: Any) -> None:
+    script = ["gpus 2", "gpu 1 mig MIG-aaa 9856 1000", "gpu 1 mig MIG-bbb 19968 2000"]
+    instances = [
+        {
+            "uuid": uuid,
+            "name": "Simulated H100 80GB MIG",
+            "gpu_instance": instance,
+            "compute_instance": 0,
+            "memory_used_mb": used,
+            "memory_total_mb": total,
+        }
+        for uuid, instance, used, total in [("MIG-aaa", 7, 1000, 9856), ("MIG-bbb", 8, 2000, 19968)]
+    ]
+    whole, parted = sampling(*script).sample()
+    assert (whole["mig"], parted["mig"]) == (None, instances)
+    [only] = sampling(*script, CUDA_VISIBLE_DEVICES="MIG-bbb").sample()
+    assert (only["index"], only["mig"]) == (1, instances[1:])
+
+
+def test_xid_event_is_told_once_with_its_meaning(sampling: Any, simulated_nvml: Any) -> None:
+    process = sampling("gpus 2", "gpu 0 events unsupported")
+    assert process.events() == []
+    simulated_nvml.add("xid 1 79 1", "xid 1 999 2", "xid 0 31 3")  # the last one is not registered
+    events = wait_for(process.events)
+    while len(events) < 2:
+        events += wait_for(process.events)
+    assert [(event["kind"], event["index"], event["code"], event["message"]) for event in events] == [
+        ("xid", 1, 79, f"GPU 1 ({UUIDS[1]}): Xid 79: the GPU has fallen off the bus"),
+        ("xid", 1, 999, f"GPU 1 ({UUIDS[1]}): Xid 999: see NVIDIA's list of Xid errors"),
+    ]
+    process.sample()
+    assert process.events() == []
+    assert process.end() == 0
+
+
+def test_processes_that_come_and_go_are_seen_later(
+    sampling: Any, simulated_nvml: Any, monkeypatch: Any
+) -> None:
+    process = sampling("gpu 0 process 4242424 100")
+    assert process.sample()[0]["processes"] == [{"pid": 4242424, "name": "simulated", "memory_mb": 100}]
+    simulated_nvml.write("gpus 1")
+    wait_for(lambda: process.sample()[0]["processes"] == [])
+
+
+def test_no_call_holds_up_the_sampling(sampling: Any, simulated_nvml: Any) -> None:
+    process = sampling("gpus 4")
+    for _ in range(3):
+        process.sample()
+    assert simulated_nvml.blocking_calls == []
+
+
+def test_driver_that_is_not_loaded_is_a_reason(sampling: Any) -> None:
+    process = sampling("init driver_not_loaded")
+    assert (process.devices, process.problems) == (None, ["NVML: driver not loaded"])
+
+
+def test_machine_without_a_driver_has_no_gpu_and_no_problem(sampling: Any, tmp_path: Path) -> None:
+    process = sampling(root=tmp_path)
+    assert (process.devices, process.problems) == (None, [])
+
+
+def test_missing_nvidia_ml_py_is_told_where_there_is_a_driver(root: Path, tmp_path: Path) -> None:
+    """A real environment without the package: only what monitoring itself needs."""
+    import orjson
+    import psutil
+
+    for package in (orjson, psutil):
+        (tmp_path / package.__name__).symlink_to(Path(package.__file__ or "").parent)
+    (tmp_path / "machine/proc/driver/nvidia").mkdir(parents=True)
+    code = "from monitoring.samplers import *; from pathlib import Path; print(probe_all(Path('machine')))"
+    answer = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": f"{root / 'lib'}:{tmp_path}"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout == "(None, ['nvidia-ml-py is not installed (pip install nvidia-ml-py)'])\n"
