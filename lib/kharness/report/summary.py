@@ -187,10 +187,15 @@ def _variants(cells: Sequence[Cell], axes: Mapping[str, Sequence[str]], model: s
 
 
 def variant_label(values: Mapping[str, str], varying: Sequence[str]) -> str:
-    """What a legend says: names speak for themselves, numbers and y/n need their symbol."""
+    """What a legend says: names speak for themselves, numbers and y/n need their symbol.
+
+    An axis that a variant does not have, such as the sparsity of an unpruned one, is not named.
+    """
     parts = []
     for symbol in varying:
-        value = values.get(symbol, "?")
+        if symbol not in values:
+            continue
+        value = values[symbol]
         named = value[:1].isalpha() and value not in ("y", "n")
         parts.append(value if named else f"{symbol.lower()}={value}")
     return ", ".join(parts)

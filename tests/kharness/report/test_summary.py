@@ -69,6 +69,7 @@ def test_labels_name_numbers_and_switches() -> None:
         variant_label(values, ["OPTIMIZER", "LEARNING_RATE", "CHANNELS_LAST"])
         == "sgd, learning_rate=0.1, channels_last=y"
     )
+    assert variant_label({"PRUNING": "none"}, ["PRUNING", "PRUNING_SPARSITY"]) == "none"
 
 
 def test_a_single_run_is_a_summary_of_one(tmp_path: Path, make: SimpleNamespace) -> None:
