@@ -77,6 +77,11 @@ class ActiveRun:
             self._write(RunStatus("running", [*self._before, self._attempt]))
 
     @property
+    def number(self) -> int:
+        """Of this attempt, counted from 1 over all runners."""
+        return len(self._before) + 1
+
+    @property
     def started(self) -> float:
         """UTC epoch seconds."""
         return self.job.started

@@ -40,11 +40,11 @@ class Progress:
         """A line that stays."""
         self._screen.say(line)
 
-    def started(self, run: ActiveRun, *, retry: int = 0) -> None:
+    def started(self, run: ActiveRun) -> None:
         name = run.launch.name
         number = self._numbers.setdefault(name, len(self._numbers) + 1)
         if not self._screen.live:  # there it stands in the table
-            again = f", attempt {retry + 1}" if retry else ""
+            again = f", attempt {run.number}" if run.number > 1 else ""
             self.say(f"[{number}/{self._total}] {name}{again}: {run.launch.command_line}")
 
     def ended(self, run: ActiveRun, outcome: Outcome, *, again: bool = False) -> None:

@@ -147,7 +147,7 @@ class _Matrix:
                 continue
             self.running.append(run)
             self._tried[launch.name] = self._tried.get(launch.name, 0) + 1
-            self.progress.started(run, retry=self._tried[launch.name] - 1)
+            self.progress.started(run)
         return False
 
     def _next(self) -> Launch | None:

@@ -1,0 +1,205 @@
+"""A real matrix killed at twenty random moments and continued: it ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from monitoring.lineage import counting
+from monitoring.process import process_started
+from monitoring.records import Record, read_records
+
+CELLS = [f"optimizer-{optimizer}_seed-{seed}" for optimizer in ("sgd", "adamw") for seed in (1, 2)]
+# 22 steps an epoch and a checkpoint after each.
+OPTIONS = [
+    "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adamw SEED=1|2",
+    "CONFIG_BATCH_SIZE=250",
+    "CONFIG_NUM_EPOCHS=3",
+    "CONFIG_NUM_THREADS=1",
+    "CONFIG_CHECKPOINT_EVERY=1",
+    "CONFIG_LOG_EVERY=1",
+    "TRACKER=none",
+]
+RUNNING = ["JOBS=2", "RETRIES=9"]
+KILLS = 20
+
+# What no two trainings share.
+OF_THE_CLOCK = {"training_seconds", "sec_per_step", "peak_cpu_memory"}
+
+
+class Matrix:
+    """A LeNet-5 matrix in a folder of its own, and who runs it."""
+
+    def __init__(self, root: Path, output: Path) -> None:
+        self._root = root
+        self.output = output
+        self.runner: subprocess.Popen[str] | None = None
+
+    def start(self, script: str, *arguments: str) -> None:
+        command = [sys.executable, f"scripts/{script}.py", f"O={self.output}", *arguments]
+        self.runner = subprocess.Popen(
+            command, cwd=self._root, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+
+    def finish(self) -> str:
+        """Wait for the runner and return what it printed."""
+        assert self.runner is not None
+        output, _ = self.runner.communicate(timeout=240)
+        assert self.runner.returncode == 0, output
+        return output
+
+    @property
+    def runs(self) -> list[Path]:
+        return [self.output / "results/latest" / name for name in CELLS]
+
+    def steps(self) -> int:
+        """Of all cells together: how far the matrix is."""
+        return sum(len(step_losses(run)) for run in self.runs)
+
+    def cells(self) -> list[psutil.Process]:
+        """The trainings that run now."""
+        found = []
+        for run in self.runs:
+            status = json.loads((run / "status.json").read_text())
+            attempt = status["attempts"][-1] if status["status"] == "running" else None
+            if attempt and attempt["pid"] and process_started(attempt["pid"]):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found.append(psutil.Process(attempt["pid"]))
+        return found
+
+    def everything(self) -> list[psutil.Process]:
+        """Runner, zygote, trainings and the agents of this matrix, also those that have lost their parent."""
+        assert self.runner is not None
+        own = psutil.Process(self.runner.pid)
+        agents = [p for p in psutil.process_iter(["cmdline"]) if str(self.output) in str(p.info["cmdline"])]
+        return list({*own.children(recursive=True), *agents, own})
+
+    def kill(self, victim: str, pick: random.Random) -> bool:
+        """SIGKILL; returns whether the runner was among the victims."""
+        assert self.runner is not None
+        if victim == "everything":
+            victims = self.everything()
+        else:
+            cells = self.cells()
+            victims = [pick.choice(cells)] if cells and victim != "runner" else []
+            victims += [psutil.Process(self.runner.pid)] if victim != "cell" else []
+        for process in victims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        if victim == "cell":
+            return False
+        self.runner.communicate()
+        return True
+
+
+def journal(run: Path) -> list[Record]:
+    return [record for record, _ in read_records(run / "metrics.jsonl")]
+
+
+def step_losses(run: Path) -> dict[Any, object]:
+    """The loss of each step that counts."""
+    records = counting(journal(run))
+    return {record["global_step"]: record["train_loss"] for record in records if record["event"] == "step"}
+
+
+def hashes(run: Path) -> object:
+    """Of the weights and the optimiser's state at the end."""
+    last = [record for record in counting(journal(run)) if record["event"] == "checkpoint"][-1]
+    return last["global_step"], last["model_sha256"], last["optimizer_sha256"]
+
+
+def metrics(matrix: Matrix) -> dict[str, dict[str, float]]:
+    """What the summary says about each run, the clock's part left out."""
+    summary = json.loads((matrix.output / "results/latest/summary.json").read_text())
+    return {
+        run["name"]: {name: value for name, value in run["metrics"].items() if name not in OF_THE_CLOCK}
+        for run in summary["runs"]
+    }
+
+
+def complete(matrix: Matrix) -> dict[Path, tuple[bytes, bytes]]:
+    """The journal and the status of each complete cell: neither may change any more."""
+    found = {}
+    for run in matrix.runs:
+        status = (run / "status.json").read_bytes()
+        if json.loads(status)["status"] == "complete":
+            found[run] = (run / "metrics.jsonl").read_bytes(), status
+    return found
+
+
+def whole_lines(path: Path) -> bytes:
+    return b"".join(line for line in path.read_bytes().splitlines(True) if line.endswith(b"\n"))
+
+
+def check_resumed(run: Path) -> None:
+    """Every attempt went on from the newest checkpoint there was."""
+    step = 0
+    for record in journal(run):
+        if record["event"] == "start":
+            origin = record["resumed_from"]
+            # One that was on the disk before its record was in the journal does not count.
+            assert (origin["global_step"] if isinstance(origin, dict) else 0) >= step, record
+        elif record["event"] == "checkpoint":
+            step = int(str(record["global_step"]))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Matrix:
+    matrix = Matrix(root, tmp_path_factory.mktemp("undisturbed"))
+    matrix.start("test_matrix", *OPTIONS, *RUNNING)
+    matrix.finish()
+    return matrix
+
+
+@pytest.mark.slow
+def test_twenty_kills_leave_no_trace_in_the_results(
+    root: Path, tmp_path: Path, undisturbed: Matrix, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    pick = random.Random(20)
+    matrix = Matrix(root, tmp_path)
+    matrix.start("test_matrix", *OPTIONS, *RUNNING)
+    assert matrix.runner is not None
+    wait_until(lambda: (tmp_path / "results/latest").exists())
+    victims = ["cell", "runner", "both", "everything"] * (KILLS // 4)
+    pick.shuffle(victims)
+    total = undisturbed.steps()
+    moments = sorted(pick.randrange(total - 12) for _ in victims)
+    seen: dict[Path, tuple[bytes, bytes]] = {}
+    for victim, moment in zip(victims, moments, strict=True):
+        wait_until(lambda moment=moment: matrix.steps() >= moment)  # type: ignore[misc]
+        time.sleep(pick.random() / 20)  # the moment itself: also within a start, a save or an evaluation
+        journals = {
+            run: whole_lines(run / "metrics.jsonl") for run in matrix.runs if (run / "run.json").exists()
+        }
+        files = {
+            path
+            for path in tmp_path.rglob("*")
+            if "checkpoints" not in path.parts and "tmp" not in path.suffix
+        }
+        seen |= complete(matrix)
+        if matrix.kill(victim, pick):
+            matrix.start("continue", *RUNNING)
+        for run, lines in journals.items():
+            assert (run / "metrics.jsonl").read_bytes().startswith(lines), f"{run.name} lost records"
+        assert [path for path in files if not path.exists()] == []
+    output = matrix.finish()
+
+    assert metrics(matrix) == metrics(undisturbed), output
+    for run, same in zip(matrix.runs, undisturbed.runs, strict=True):
+        assert step_losses(run) == step_losses(same)
+        assert hashes(run) == hashes(same)
+        check_resumed(run)
+    assert {run: before for run, before in complete(matrix).items() if run in seen} == seen
+    attempts = [json.loads((run / "status.json").read_text())["attempts"] for run in matrix.runs]
+    assert sum(map(len, attempts)) > len(CELLS)
+    assert {attempt["cause"] for one in attempts for attempt in one} <= {"signal", "runner_died", None}
