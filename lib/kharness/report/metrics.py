@@ -130,6 +130,8 @@ METRICS: tuple[Metric, ...] = (
            _best_validation("val_loss", min)),
     Metric("train_loss", "train loss", "nats", 1, 4, "mean training loss of the last epoch",
            lambda run: run.metric("epoch", "train_loss").last),
+    Metric("sparsity", "sparsity (%)", "fraction", 100, 1,
+           "share of the prunable weights that is zero in the end", _at_end("sparsity"), in_table=True),
     Metric(
         "training_seconds", "training (s)", "s", 1, 1, "wall time of the training loop",
         _at_end("training_seconds"), in_table=True,

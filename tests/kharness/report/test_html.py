@@ -282,6 +282,19 @@ def test_a_click_sorts_by_number_and_a_second_one_turns_it_round(opened: Browser
 
 
 @needs_browser
+def test_axis_values_that_are_numbers_sort_as_numbers(
+    browser: Browser, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    rates = ["0.05", "1e-4", "0.003", "1"]
+    made = make.matrix(tmp_path / "m", {"LEARNING_RATE": rates})
+    for rate in rates:
+        made.plan({"LEARNING_RATE": rate})
+    browser.open(write_html(collect(made.directory)))
+    click(browser, "variants", 0)
+    assert column(browser, "variants", 0) == ["1e-4", "0.003", "0.05", "1"]
+
+
+@needs_browser
 def test_the_page_fits_a_phone_and_knows_the_dark(opened: Browser) -> None:
     opened.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
     assert opened.value("document.documentElement.scrollWidth") <= 360

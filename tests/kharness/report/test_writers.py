@@ -150,6 +150,7 @@ def test_json_keeps_every_run_and_nulls_what_was_not_measured(matrix: Any) -> No
             "best_val_accuracy": None,
             "best_val_loss": None,
             "train_loss": None,
+            "sparsity": None,
             "training_seconds": None,
             "sec_per_step": 0.015,
             "peak_gpu_memory": None,

@@ -2,9 +2,10 @@
 // tables are in the order of the plan.
 "use strict";
 
+const isMissing = (text) => text === "-" || text === "";
+
 // "98.50 ± 0.07" sorts by its mean and "44/60" by what was done; what was not measured comes last.
-function keyOf(row, column, words) {
-  const text = row.cells[column].textContent.trim();
+function keyOf(text, words) {
   return words ? text : Number.parseFloat(text.replaceAll(",", ""));
 }
 
@@ -15,14 +16,17 @@ function compare(a, b, words) {
 
 function sortBy(table, heading) {
   const column = heading.cellIndex;
-  const words = heading.classList.contains("words");
+  const textOf = (row) => row.cells[column].textContent.trim();
+  const rows = Array.from(table.tBodies[0].rows);
+  // The values of an axis may all be numbers, as in 1e-4, 0.003, 0.05.
+  const numbers = rows.every((row) => isMissing(textOf(row)) || Number.isFinite(Number(textOf(row))));
+  const words = heading.classList.contains("words") && !numbers;
   const down = heading.getAttribute("aria-sort") === "ascending";
-  const body = table.tBodies[0];
-  const keyed = Array.from(body.rows, (row) => [keyOf(row, column, words), row]);
-  const missing = ([key]) => (words ? key === "-" || key === "" : Number.isNaN(key));
+  const keyed = rows.map((row) => [keyOf(textOf(row), words), row]);
+  const missing = ([key]) => (words ? isMissing(key) : Number.isNaN(key));
   const present = keyed.filter((entry) => !missing(entry));
   present.sort(([a], [b]) => (down ? compare(b, a, words) : compare(a, b, words)));
-  body.append(...[...present, ...keyed.filter(missing)].map(([, row]) => row));
+  table.tBodies[0].append(...[...present, ...keyed.filter(missing)].map(([, row]) => row));
   for (const other of heading.parentElement.cells) other.removeAttribute("aria-sort");
   heading.setAttribute("aria-sort", down ? "descending" : "ascending");
 }
