@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from monitoring.exporters._run_files import RunFiles
-from monitoring.exporters._run_state import RankState
+from monitoring.exporters._run_state import RankState, RunState
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -62,7 +61,29 @@ GPU_COUNTERS: dict[str, tuple[str, str]] = {
 }
 
 
-def registry(runs: Callable[[], Sequence[RunFiles]], clock: Callable[[], float]) -> CollectorRegistry:
+class ShownRun(Protocol):
+    """What is shown: a run by its files (_run_files), or a monitor in its own process (monitor_metrics)."""
+
+    run: dict[str, Any]
+    """`run_id`, and the project and group in `tracking`, as in run.json."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def host(self) -> str: ...
+    @property
+    def state(self) -> RunState: ...
+    def is_running(self) -> bool:
+        """Whether it trains."""
+
+    def samples(self, now: float) -> list[dict[str, Any]]:
+        """Its GPUs as last sampled."""
+
+    def rank_of(self, gpu: dict[str, Any]) -> str:
+        """The rank that computes on a GPU, empty if that is not known."""
+
+
+def registry(runs: Callable[[], Sequence[ShownRun]], clock: Callable[[], float]) -> CollectorRegistry:
     """A registry of its own that shows what `runs` returns at each scrape."""
     from prometheus_client import CollectorRegistry
 
@@ -78,13 +99,13 @@ def registry(runs: Callable[[], Sequence[RunFiles]], clock: Callable[[], float])
     return result
 
 
-def families(runs: Sequence[RunFiles], now: float) -> Iterator[Metric]:
+def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     """Every metric that has a value, with one sample a run, rank or GPU."""
     found = [*_rank_families(runs), *_run_families(runs, now), *_gpu_families(runs, now)]
     yield from (family for family in found if family.samples)
 
 
-def _rank_families(runs: Sequence[RunFiles]) -> Iterator[Metric]:
+def _rank_families(runs: Sequence[ShownRun]) -> Iterator[Metric]:
     from prometheus_client.core import (
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -128,7 +149,7 @@ def _rank_families(runs: Sequence[RunFiles]) -> Iterator[Metric]:
     yield allocations
 
 
-def _run_families(runs: Sequence[RunFiles], now: float) -> Iterator[Metric]:
+def _run_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     """What there is once a run: whether it runs, its identity, its alerts, and its GPUs together."""
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -164,7 +185,7 @@ def _run_families(runs: Sequence[RunFiles], now: float) -> Iterator[Metric]:
     yield from (running, about, firing, cost, balance)
 
 
-def _gpu_families(runs: Sequence[RunFiles], now: float) -> Iterator[Metric]:
+def _gpu_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     gpus = [
