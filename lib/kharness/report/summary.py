@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from kharness.report.errors import ReportError
 from kharness.report.excused import known_failures
+from kharness.report.gpu_history import GpuHistory, read_gpu_history
 from kharness.report.metrics import METRICS, Metric
 from kharness.report.runs import RunData, load_run
 from kharness.report.settings import ReportSettings, read_settings
+from monitoring.load_balance import RankBalance, rank_balance
 
 if TYPE_CHECKING:
     from kharness.report.conclusions import Conclusions
@@ -57,6 +59,16 @@ class Cell:
         if metric.name not in self._numbers:
             self._numbers[metric.name] = metric.read(self.run)
         return self._numbers[metric.name]
+
+    @cached_property
+    def gpus(self) -> GpuHistory:
+        """What its GPU samples say; empty without samples."""
+        return read_gpu_history(self.run.directory)
+
+    @cached_property
+    def ranks(self) -> tuple[RankBalance | None, str]:
+        """How evenly its ranks are loaded; None, and why that cannot be told."""
+        return rank_balance(self.run.directory)
 
     @property
     def seed(self) -> str | None:

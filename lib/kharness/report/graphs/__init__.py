@@ -1,7 +1,8 @@
 """Graphs: each module of this folder draws one, from run directories alone.
 
 A module defines `numbers(summary) -> Numbers`, the CSV beside the picture, and `draw(summary) -> Figure`,
-which draws those numbers and nothing else. A file whose name begins with an underscore is no graph.
+which draws those numbers and nothing else. One that also defines `applies(summary) -> bool` is left out where
+that is false. A file whose name begins with an underscore is no graph.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def graph_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
-def draw_all(summary: Summary) -> list[Path]:
-    """Write graphs/NAME.png and NAME.csv for every graph; returns the pictures.
+def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]:
+    """Write graphs/NAME.png and NAME.csv for every graph, or for those named; returns the pictures.
 
     A run without the numbers of a graph is named in it; a graph without any number says so.
     """
@@ -59,8 +60,11 @@ def draw_all(summary: Summary) -> list[Path]:
     folder = summary.directory / "graphs"
     folder.mkdir(exist_ok=True)
     pictures = []
-    for name in graph_names():
-        graph = cast(Graph, importlib.import_module(f"{__name__}.{name}"))
+    for name in graph_names() if names is None else names:
+        module = importlib.import_module(f"{__name__}.{name}")
+        if hasattr(module, "applies") and not module.applies(summary):
+            continue
+        graph = cast(Graph, module)
         with matplotlib.rc_context():
             matplotlib.rcdefaults()  # nobody's matplotlibrc decides how a graph looks
             matplotlib.rcParams.update(STYLE)

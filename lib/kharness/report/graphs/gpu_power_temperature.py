@@ -1,0 +1,184 @@
+"""Power and temperature over time: of one run a line a GPU, of a matrix a line a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kharness.report.gpu_history import Curve, Gpu
+from kharness.report.graphs import Numbers
+from kharness.report.graphs._canvas import (
+    BACKDROP,
+    INK,
+    MAX_TOGETHER,
+    PALETTE,
+    SOFT,
+    canvas,
+    notes,
+    nothing_to_draw,
+)
+from kharness.report.graphs._gpu_lines import (
+    Sampled,
+    TimeUnit,
+    applies,
+    colours,
+    legend_width,
+    many_variants,
+    plot_run,
+    sampled,
+    time_unit,
+    variant_legend,
+    variants_of,
+    without_samples,
+)
+from kharness.report.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["applies", "draw", "numbers"]
+
+TITLE = "Power and temperature of the GPUs"
+QUANTITIES = {"power": "power (W)", "temperature": "temperature (°C)"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Of a GPU, or of all GPUs of a run together."""
+
+    run: Sampled
+    gpu: Gpu | None
+    curves: Mapping[str, Curve]
+
+
+def numbers(summary: Summary) -> Numbers:
+    """One row a drawn point of one quantity; an empty GPU is all together: their sum, or the hottest."""
+    return Numbers(
+        ["variant", "run", "host", "gpu", "quantity", "seconds", "mean", "peak"],
+        [
+            [
+                *(line.run.variant, line.run.cell.name, line.gpu.host if line.gpu else ""),
+                *(line.gpu.index if line.gpu else None, quantity),
+                *(second, _known(mean), _known(peak)),
+            ]
+            for line in _lines(summary)
+            for quantity in QUANTITIES
+            if (curve := line.curves.get(quantity))
+            for second, mean, peak in zip(curve.seconds, curve.means, curve.peaks, strict=True)
+        ],
+    )
+
+
+def draw(summary: Summary) -> Figure:
+    lines = [line for line in _lines(summary) if any(name in line.curves for name in QUANTITIES)]
+    if not lines:
+        return nothing_to_draw(TITLE, summary.title, summary, "no GPU reports its power or temperature")
+    runs = list({line.run.cell.name: line.run for line in lines}.values())
+    one_run = len(summary.cells) == 1
+    subtitle = f"{summary.title}{many_variants(runs)}\n"
+    if not one_run:
+        subtitle += "line: one run   power: sum over its GPUs   temperature: the hottest of them"
+    elif len(lines) > MAX_TOGETHER:
+        subtitle += "grey: a GPU   coloured: the hottest one, and the one with the least power"
+    else:
+        subtitle += "line: one GPU"
+    beside = 0.95 if one_run else legend_width(runs)
+    width = 8.4 + beside
+    figure = canvas(width, 5.0, TITLE, subtitle, notes(summary, without_samples(summary)))
+    figure.subplots_adjust(right=1 - (0.25 + beside) / width, hspace=0.16)
+    unit = time_unit(runs)
+    ends = max(run.history.seconds for run in runs) / unit.seconds
+    for place, (quantity, label) in enumerate(QUANTITIES.items()):
+        axes = figure.add_subplot(2, 1, place + 1)
+        if one_run:
+            _draw_gpus(axes, lines, quantity, unit, named=place == 0)
+        else:
+            of_label = colours(variants_of(runs))
+            for line in lines:
+                if curve := line.curves.get(quantity):
+                    plot_run(axes, line.run, curve, unit, 1, color=of_label[line.run.variant], alpha=0.85)
+            if place == 0:
+                variant_legend(figure, axes, runs)
+        if not any(quantity in line.curves for line in lines):
+            axes.text(0.5, 0.5, "not reported", transform=axes.transAxes, ha="center", color=SOFT)
+        axes.set_ylabel(label)
+        axes.set_xlim(-0.01 * ends, 1.02 * ends or 1)
+        axes.tick_params(labelbottom=place == 1)
+        if quantity == "power":
+            axes.set_ylim(bottom=0)
+    axes.set_xlabel(unit.label)
+    return figure
+
+
+def _lines(summary: Summary) -> list[Line]:
+    runs = sampled(summary)
+    if len(summary.cells) == 1:
+        return [Line(run, gpu, gpu.curves) for run in runs for gpu in run.history.gpus]
+    return [Line(run, None, run.history.together) for run in runs]
+
+
+def _draw_gpus(axes: Axes, lines: Sequence[Line], quantity: str, unit: TimeUnit, *, named: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    chosen = _coloured(lines)
+    handles = []
+    for line in sorted(lines, key=lambda line: _index(line) in chosen):
+        colour = chosen.get(_index(line), BACKDROP)
+        if curve := line.curves.get(quantity):
+            plot_run(axes, line.run, curve, unit, 1, color=colour)
+            _mark_loss(axes, line, curve, unit, colour, named=named)
+        if _index(line) in chosen and line.gpu:
+            handles.append(Line2D([], [], color=colour, lw=2.2, label=line.gpu.label))
+    if named:
+        handles.sort(key=lambda handle: int(str(handle.get_label()).split()[-1]))
+        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
+
+
+def _mark_loss(axes: Axes, line: Line, curve: Curve, unit: TimeUnit, colour: str, *, named: bool) -> None:
+    """A cross where a GPU stopped answering."""
+    if not line.gpu:
+        return
+    for lost in line.gpu.gone:
+        before = [
+            (second, mean)
+            for second, mean in zip(curve.seconds, curve.means, strict=True)
+            if second <= lost and mean == mean
+        ]
+        if before:
+            second, mean = before[-1]
+            axes.plot([second / unit.seconds], [mean], marker="x", ms=7, mew=1.8, color=colour, zorder=5)
+            axes.annotate(
+                f"{line.gpu.label} lost" if named else "",
+                (second / unit.seconds, mean),
+                xytext=(8, -11),
+                textcoords="offset points",
+                fontsize=8,
+                color=INK,
+                va="center",
+            )
+
+
+def _coloured(lines: Sequence[Line]) -> Mapping[int, str]:
+    """By index: all GPUs while colours suffice, else those that one has to look at."""
+    if len(lines) <= MAX_TOGETHER:
+        return {_index(line): PALETTE[i] for i, line in enumerate(lines)}
+    found: dict[int, str] = {}
+    hot = [line for line in lines if line.gpu and "temperature" in line.gpu.spreads]
+    weak = [line for line in lines if line.gpu and "power" in line.gpu.spreads]
+    if hot:
+        hottest = max(hot, key=lambda line: line.gpu.spreads["temperature"].peak if line.gpu else 0.0)
+        found[_index(hottest)] = PALETTE[1]
+    if weak:
+        weakest = min(weak, key=lambda line: line.gpu.spreads["power"].mean if line.gpu else 0.0)
+        found.setdefault(_index(weakest), PALETTE[0])
+    return found
+
+
+def _index(line: Line) -> int:
+    return line.gpu.index if line.gpu else -1
+
+
+def _known(value: float) -> float | None:
+    return value if value == value else None

@@ -1,0 +1,145 @@
+"""Memory of each GPU over time: a panel a GPU, a line a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kharness.report.gpu_history import Gpu
+from kharness.report.graphs import Numbers
+from kharness.report.graphs._canvas import (
+    INK,
+    MAX_PANELS,
+    SOFT,
+    canvas,
+    label_outer,
+    notes,
+    nothing_to_draw,
+    rows_and_columns,
+)
+from kharness.report.graphs._gpu_lines import (
+    MIB_PER_GIB,
+    Sampled,
+    TimeUnit,
+    applies,
+    colours,
+    legend_width,
+    many_variants,
+    mark_gone,
+    plot_run,
+    sampled,
+    time_unit,
+    variant_legend,
+    variants_of,
+    without_samples,
+)
+from kharness.report.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["applies", "draw", "numbers"]
+
+TITLE = "Memory of each GPU"
+
+
+def numbers(summary: Summary) -> Numbers:
+    """One row a drawn point; a null is a gap in the line."""
+    return Numbers(
+        ["variant", "run", "host", "gpu", "seconds", "memory_used_mb", "peak_mb", "memory_total_mb"],
+        [
+            [
+                run.variant,
+                run.cell.name,
+                gpu.host,
+                gpu.index,
+                second,
+                _known(mean),
+                _known(peak),
+                gpu.total_mb,
+            ]
+            for run in sampled(summary)
+            for gpu in run.history.gpus
+            if (curve := gpu.curves.get("memory"))
+            for second, mean, peak in zip(curve.seconds, curve.means, curve.peaks, strict=True)
+        ],
+    )
+
+
+def draw(summary: Summary) -> Figure:
+    runs = [run for run in sampled(summary) if any("memory" in gpu.curves for gpu in run.history.gpus)]
+    if not runs:
+        return nothing_to_draw(TITLE, summary.title, summary, "no GPU reports its memory")
+    panels: dict[tuple[str, int], list[tuple[Sampled, Gpu]]] = {}
+    for run in runs:
+        for gpu in run.history.gpus:
+            panels.setdefault((gpu.host, gpu.index), []).append((run, gpu))
+    extra = notes(summary, without_samples(summary))
+    if len(panels) > MAX_PANELS:
+        extra.append(f"the first {MAX_PANELS} of {len(panels)} GPUs; the CSV has all")
+    subtitle = (
+        f"{summary.title}{many_variants(runs)}\nline: memory in use of one run   dashed: what the GPU has   "
+        "title: highest value of any sample"
+    )
+    rows, columns = rows_and_columns(min(len(panels), MAX_PANELS))
+    beside = legend_width(runs)
+    width = max(3.3 * columns, 6.6) + 1.0 + beside
+    figure = canvas(width, 2.05 * rows + 0.2, TITLE, subtitle, extra)
+    top = 1 - 1.22 / figure.get_figheight()
+    right = 1 - (0.25 + beside) / width
+    figure.subplots_adjust(hspace=0.34, wspace=0.08, top=top, right=right)
+    several_hosts = len({host for host, _ in panels}) > 1
+    unit = time_unit(runs)
+    ends = max(run.history.seconds for run in runs) / unit.seconds
+    highest = max(_limit(own) for own in panels.values())
+    drawn: list[Axes] = []
+    for i, ((host, index), own) in enumerate(list(panels.items())[:MAX_PANELS]):
+        axes = figure.add_subplot(rows, columns, i + 1)
+        _draw_panel(axes, own, unit, variants_of(runs))
+        axes.set_xlim(-0.01 * ends, 1.02 * ends or 1)
+        axes.set_ylim(0, 1.06 * highest)
+        axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
+        name = f"GPU {index} on {host}" if several_hosts else f"GPU {index}"
+        axes.set_title(_title(name, own), fontsize=9, loc="left", pad=4, color=INK)
+        drawn.append(axes)
+    label_outer(drawn, columns, unit.label.replace(" since the run's first sample", ""), "memory (GiB)")
+    variant_legend(figure, drawn[min(columns, len(drawn)) - 1], runs)
+    return figure
+
+
+def _draw_panel(axes: Axes, own: list[tuple[Sampled, Gpu]], unit: TimeUnit, labels: list[str]) -> None:
+    of_label = colours(labels)
+    total = max((gpu.total_mb for _, gpu in own if gpu.total_mb), default=None)
+    if total:
+        axes.axhline(total / MIB_PER_GIB, color=SOFT, lw=1, ls=(0, (4, 3)), zorder=1)
+    for run, gpu in own:
+        curve = gpu.curves.get("memory")
+        if curve:
+            plot_run(axes, run, curve, unit, 1 / MIB_PER_GIB, color=of_label[run.variant], zorder=3)
+        if len(own) == 1:
+            if curve:
+                seconds = [second / unit.seconds for second in curve.seconds]
+                used = [value / MIB_PER_GIB for value in curve.means]
+                axes.fill_between(seconds, used, color=of_label[run.variant], alpha=0.18, lw=0, zorder=2)
+            for second in gpu.gone:
+                mark_gone(axes, second, unit, (total or 0) / MIB_PER_GIB)
+
+
+def _title(name: str, own: list[tuple[Sampled, Gpu]]) -> str:
+    peaks = [gpu.spreads["memory"].peak for _, gpu in own if "memory" in gpu.spreads]
+    total = max((gpu.total_mb for _, gpu in own if gpu.total_mb), default=None)
+    if not peaks:
+        return f"{name}: memory not reported"
+    text = f"{name}: {max(peaks) / MIB_PER_GIB:.2f}"
+    return f"{text} of {total / MIB_PER_GIB:.1f} GiB" if total else f"{text} GiB"
+
+
+def _limit(own: list[tuple[Sampled, Gpu]]) -> float:
+    """What the axis has to hold, in GiB."""
+    values = [gpu.total_mb for _, gpu in own if gpu.total_mb]
+    values += [gpu.spreads["memory"].peak for _, gpu in own if "memory" in gpu.spreads]
+    return max(values, default=1.0) / MIB_PER_GIB
+
+
+def _known(value: float) -> float | None:
+    return value if value == value else None
