@@ -61,7 +61,7 @@ class ActiveRun:
             started=time.time(),
             pid=None,
             slot=_as_json(slot),
-            arguments=list(launch.arguments),
+            arguments=tuple(launch.arguments),
             journal_offset=offset,
         )
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,6 +67,15 @@ def read_status(directory: Path) -> RunStatus:
     path = directory / STATUS_JSON
     try:
         content = json.loads(path.read_bytes())
-        return RunStatus(content["status"], [Attempt(**attempt) for attempt in content["attempts"]])
+        return RunStatus(content["status"], [_attempt(attempt) for attempt in content["attempts"]])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise MatrixError(f"{path} cannot be read: {error}") from error
+
+
+def _attempt(content: Mapping[str, Any]) -> Attempt:
+    """What a later version added is passed over."""
+    known = {name: value for name, value in content.items() if name in _FIELDS}
+    return Attempt(**{**known, "arguments": tuple(known.get("arguments", ()))})
+
+
+_FIELDS = frozenset(field.name for field in fields(Attempt))

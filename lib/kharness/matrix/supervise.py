@@ -7,8 +7,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
+from kharness.matrix.apart import apart
 from kharness.matrix.delivery import alert_lines, delivery_lines, wait_for_delivery
 from kharness.matrix.durations import read_history
 from kharness.matrix.errors import MatrixError
@@ -77,7 +79,8 @@ def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: 
 
     3 if a chosen cell is not complete and nothing excuses it, else the report's own code.
     """
-    lines, code = report(directory)
+    # The pictures of a thousand cells take hundreds of megabytes.
+    lines, code = apart(partial(report, directory))
     print("\n".join([*told, *lines]), flush=True)
     plan = read_plan(directory)
     names = [cell.name for cell in plan.cells if chosen.matches(cell.name, cell.values)]

@@ -92,6 +92,7 @@ TRAIN = '''\
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -171,6 +172,9 @@ for step in range(done + 1, num_steps + 1):
             time.sleep(0.01)
     if behaviour == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if behaviour == "vanish":
+        shutil.rmtree(directory)
+        sys.exit(0)
     if behaviour == "non-finite":
         run.log_step(step + 1, train_loss=float("nan"))
         run.finish("failed", error="NonFiniteError: step 2: loss nan", cause="non_finite")

@@ -152,6 +152,15 @@ def test_a_cell_that_cannot_be_started_takes_no_other_along(checkout: Any) -> No
     assert attempts(checkout.latest / "seed-2", "pid", "cause") == [(None, "error")]
 
 
+def test_a_status_that_cannot_be_written_takes_no_other_along(checkout: Any) -> None:
+    """As on a full disk: here the cell has removed its own directory."""
+    code, output = checkout.run("test_matrix", behaviour("vanish@1"), TWO)
+    assert code == 3, output
+    path = checkout.latest / "seed-1" / "status.json"
+    assert f"warning: {path} cannot be written; trying on\n" in output
+    assert checkout.statuses() == {"seed-2": "complete"}
+
+
 def test_what_a_training_started_ends_with_it(
     checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
