@@ -57,12 +57,14 @@ class GPUMonitor:
         prometheus_port: int | None = None,
         prometheus_host: str = "127.0.0.1",
         name: str = "gpu_monitor",
+        quiet: bool = False,
         root: Path = Path("/"),
     ) -> None:
         """`gpu_index` is one index, several, or "all"; `sample_interval` is in seconds.
 
         `history_size` counts samples; `log_dir` None writes no files; `prometheus_port` 0 is any free one;
-        `name` is the label `run` in Prometheus; `root` stands in for the machine's root directory.
+        `name` is the label `run` in Prometheus; `quiet` keeps off stderr; `root` stands in for the
+        machine's root directory.
         ValueError for an interval or a size that is not above 0.
         """
         if sample_interval <= 0 or history_size < 1:
@@ -81,6 +83,7 @@ class GPUMonitor:
         self.metrics = MonitorMetrics(name, self.history, self.correlation_id)
         self._log_dir = None if log_dir is None else Path(log_dir)
         self._prometheus = None if prometheus_port is None else (prometheus_host, prometheus_port)
+        self._quiet = quiet
         self._root = root
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -216,7 +219,9 @@ class GPUMonitor:
     # ------------------------------------------------------------- files and messages
 
     def _open_message_log(self) -> None:
-        if not self._log.parent or not self._log.parent.hasHandlers():
+        if self._quiet:
+            self._log.addHandler(logging.NullHandler())
+        elif not self._log.parent or not self._log.parent.hasHandlers():
             stderr = logging.StreamHandler()  # nobody has said where messages go
             stderr.setLevel(logging.WARNING)
             stderr.setFormatter(logging.Formatter("gpu monitor: %(message)s"))

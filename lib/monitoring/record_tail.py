@@ -15,8 +15,10 @@ class RecordTail:
     Of a file that was moved aside as NAME.1 (see rotating_journal), the rest comes first.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, last_bytes: int | None = None) -> None:
+        """`last_bytes`, if given, is how much of a file that is there already is read, from its end."""
         self._path = path
+        self._last_bytes = last_bytes
         self._offset = self._size = 0
         self._inode = 0
 
@@ -28,7 +30,9 @@ class RecordTail:
             return
         if status.st_ino != self._inode or status.st_size < self._offset:
             yield from self._rest_of_moved()
-            self._inode, self._offset = status.st_ino, 0
+            first = self._last_bytes if self._inode == 0 else None
+            self._offset = 0 if first is None else max(0, status.st_size - first)
+            self._inode = status.st_ino
         elif status.st_size == self._size:
             return  # as it was when it was read to its end
         self._size = -1
