@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
-
 
 def process_started(pid: int) -> float | None:
     """When the process started, in the system's own unit; None if it is gone or only waits to be collected.
@@ -23,6 +21,8 @@ def process_started(pid: int) -> float | None:
 
 
 def _started_without_proc(pid: int) -> float | None:
+    import psutil  # takes longer to import than the rest of an agent of a short run
+
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()

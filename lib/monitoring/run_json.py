@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +54,7 @@ def register_attempt(
         run = read_run_json(directory)
     else:
         tracking = {"project": project, "name": name, "group": group}
-        run = {"run_id": secrets.token_hex(8), "created": time.time(), "tracking": tracking, "attempts": []}
+        run = {"run_id": os.urandom(8).hex(), "created": time.time(), "tracking": tracking, "attempts": []}
     run["tracking"]["trackers"] = {tracker: dict(options) for tracker, options in trackers.items()}
     run["gpu_monitor"] = gpu_monitor
     run["config"] = dict(config)
