@@ -22,6 +22,7 @@ from kharness.matrix.cells import (
     set_aside,
     without,
 )
+from kharness.matrix.errors import MatrixError
 from kharness.matrix.filter import Filter, parse_filter
 from kharness.matrix.quarantine import quarantined, read_quarantine
 
@@ -72,6 +73,10 @@ def draft(
     found, excluded = without(found, _rules(str(settings["MATRIX_EXCLUDE"])))
     groups = _included(tree, str(settings["MATRIX_INCLUDE"]))
     found += _further(grid, groups)
+    if not found:
+        raise MatrixError(
+            f"MATRIX_EXCLUDE leaves out all {len(excluded)} cells", hint="remove a group of it, or a word"
+        )
     axes = [grid, *groups]
     symbols = list(dict.fromkeys(axis.symbol for group in axes for axis in group))
     cells, refused = resolve(

@@ -230,6 +230,15 @@ def test_a_rule_that_matches_nothing_is_refused(tree: Tree) -> None:
     )
 
 
+def test_rules_that_leave_nothing_are_refused(tree: Tree) -> None:
+    with pytest.raises(MatrixError) as caught:
+        drafted(tree, "OPTIMIZER=sgd|adam SEED=1|2", exclude="SEED=1; SEED=2")
+    assert (str(caught.value), caught.value.hint) == (
+        "MATRIX_EXCLUDE leaves out all 4 cells",
+        "remove a group of it, or a word",
+    )
+
+
 def test_further_cells_are_added_and_every_cell_has_every_axis(tree: Tree) -> None:
     found = drafted(tree, "OPTIMIZER=sgd|adam", include="LEARNING_RATE=0.7 OPTIMIZER=adam; SEED=7")
     assert [(cell.name, cell.values) for cell in found.cells] == [
