@@ -154,6 +154,10 @@ sync: $(setup)			## bring a run's trackers up to date: RUN=dir [TRACKER=name]
 prometheus: $(setup)		## show all runs to Prometheus on one port: RUN=dir (default: RESULTS_DIR)
 	@$(python) scripts/prometheus.py
 
+.PHONY: gputop
+gputop: $(setup)		## GPUs and a run, live in this terminal: RUN=dir (default: the newest) SIMULATE=n
+	@$(python) scripts/gputop.py
+
 ##@ Working on kharness
 
 .PHONY: check

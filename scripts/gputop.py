@@ -1,0 +1,97 @@
+"""GPUs and a run, live in this terminal: gputop.py [RUN=dir] [SIMULATE=n] (`make gputop`).
+
+RUN is a run or a matrix; the default is the newest one. SIMULATE=4 shows four GPUs that do not exist, and
+says so: a simulated driver from tests/ stands in, for this one process and nowhere else.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config import make_variables
+from kharness.config.errors import ConfigError, run_command
+from kharness.config.results import asked_directory
+from monitoring.errors import MonitoringError
+from monitoring.run_view import find_run
+
+ROOT = Path(__file__).resolve().parent.parent
+SIMULATION = ROOT / "tests/simulated_nvml/simulated_nvml.py"
+MOST_SIMULATED = 64
+
+DASHBOARD = [sys.executable, "-m", "monitoring.gpu_dashboard"]
+
+
+def main(argv: Sequence[str]) -> int:
+    """What the dashboard returns; 2 for what cannot be shown."""
+    variables = make_variables.given(argv, os.environ)
+    command = [*DASHBOARD, *_run(variables.get("RUN"), make_variables.output_directory(variables, ROOT))]
+    if "SIMULATE" not in variables:
+        return subprocess.run(command, check=False).returncode
+    with tempfile.TemporaryDirectory(prefix="gputop-") as folder:
+        environment = {**os.environ, **simulated(number(variables["SIMULATE"]), Path(folder))}
+        environment.pop("CUDA_VISIBLE_DEVICES", None)  # it is about the GPUs that exist
+        command += ["--gpu", "all", "--label", "SIMULATED GPUs"]
+        return subprocess.run(command, env=environment, check=False).returncode
+
+
+def number(text: str) -> int:
+    """How many GPUs to simulate."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_SIMULATED:
+        raise ConfigError(f"SIMULATE={text} is not a number from 1 to {MOST_SIMULATED}", hint="SIMULATE=4")
+    return int(text)
+
+
+def simulated(num_gpus: int, folder: Path) -> dict[str, str]:
+    """Build the simulated driver into a folder; the variables with which a process sees it."""
+    try:
+        build = [sys.executable, str(SIMULATION), str(folder)]
+        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ConfigError(
+            "the simulated GPUs cannot be built", hint="they need gcc: apt install gcc"
+        ) from error
+    script = folder / "gpus.txt"
+    script.write_text("\n".join(script_lines(num_gpus)) + "\n")
+    return {"LD_LIBRARY_PATH": str(folder), "SIMULATED_NVML": str(script)}
+
+
+def script_lines(num_gpus: int) -> list[str]:
+    """What they do: each works in its own rhythm; of several one is hot, and of many one is lost."""
+    lines = [f"gpus {num_gpus}", "all name Simulated GPU", "all memory_total 81920"]
+    for gpu in range(num_gpus):
+        rhythm = 7 + 3 * gpu % 11
+        lines += [
+            f"gpu {gpu} utilization {55 + gpu % 3 * 10}~{90 + gpu % 8}/{rhythm}",
+            f"gpu {gpu} memory_used {30000 + 1500 * gpu}~{61000 + 500 * gpu}/{60 + gpu}",
+            f"gpu {gpu} temperature {52 + gpu % 5}~{66 + gpu % 7}/40",
+            f"gpu {gpu} power {180 + 10 * gpu}~{560 + 8 * gpu}/{rhythm}",
+            f"gpu {gpu} process {70000 + gpu} {28000 + 1500 * gpu}",
+        ]
+    if num_gpus > 1:
+        lines += ["gpu 1 temperature 76~86/30", "gpu 1 throttle 32"]
+    if num_gpus > 3:
+        lines += ["gpu 3 state lost"]
+    return lines
+
+
+def _run(asked: str | None, output: Path) -> list[str]:
+    if asked is not None:
+        return ["--run", str(asked_directory({"RUN": asked}, output))]
+    try:
+        return ["--run", str(_with_a_run(asked_directory({}, output)))]
+    except (ConfigError, MonitoringError):  # nothing has been trained yet: only the GPUs
+        return []
+
+
+def _with_a_run(directory: Path) -> Path:
+    find_run(directory)
+    return directory
+
+
+if __name__ == "__main__":
+    run_command(main)
