@@ -16,6 +16,7 @@ BIN = Path(sys.executable).parent
 SYSTEM_PROGRAMS = {
     "chromium-headless-shell": ("chromium-headless-shell", "that report.html works in a browser"),
     "promtool": ("prometheus", "the exporter, the dashboard and the alert rules with a real Prometheus"),
+    "tmux": ("tmux", "the dashboard in a real terminal"),
     "kconfig-conf": ("kconfig-frontends-nox", "that C conf and kharness write the same .config"),
 }
 

@@ -19,6 +19,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.device_scalars": frozenset({"torch"}),
     "monitoring.exporters._families": frozenset({"prometheus_client"}),
     "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),
+    "monitoring.dashboard_app": frozenset({"rich", "textual"}),
+    "monitoring.gpu_screen": frozenset({"rich"}),
     "monitoring.samplers.nvidia": frozenset({"pynvml"}),
     "monitoring.trackers.tensorboard": frozenset({"tensorboard"}),
     "monitoring.trackers.trackio": frozenset({"trackio"}),

@@ -61,6 +61,8 @@ class View:
     title: str = "GPUs"
     label: str = ""
     """What the values are if they are not of this machine's GPUs: simulated."""
+    system: str = ""
+    """Processor and memory of the machine, for the title."""
     message: str = ""
     """What the last key did."""
     samples: Sequence[GpuSample] = field(init=False)
@@ -130,7 +132,7 @@ def _share_out(view: View) -> _Rows:
 def _title(view: View) -> Line:
     left = [Span(f" {view.title}", "bold")]
     if view.label:
-        left.append(Span(f"  {view.label}", "bold reverse yellow"))
+        left += [Span("  "), Span(f" {view.label} ", "bold reverse yellow")]
     if view.samples:
         together = aggregate(view.samples)
         used, power = together["total_memory_used_mb"], together["total_power_watts"]
@@ -141,6 +143,7 @@ def _title(view: View) -> Line:
             "" if energy is None else _energy(energy),
         ]
         left.append(Span("  " + ", ".join(text for text in known if text)))
+    left.append(Span(f"  {view.system}" if view.system else "", "dim"))
     clock = time.strftime("%H:%M:%S UTC ", time.gmtime(view.now))
     return _apart(left, [Span(clock, "dim")], view.width)
 
@@ -222,7 +225,7 @@ def _cells(view: View, sample: GpuSample, utilization: Sequence[float | None]) -
         reasons = [reason for reason in sample.throttle_reasons or [] if reason != "gpu_idle"]
         throttled = ", ".join(reasons) or NONE
         cells += [
-            _Cell("memory", 7, _number(sample.temperature_memory_celsius, unit="°")),
+            _Cell("memory °", 8, _number(sample.temperature_memory_celsius, unit="°")),
             _Cell("fan", 5, _number(sample.fan_speed_percent, unit="%")),
             _Cell("SM MHz", 7, _number(sample.clock_sm_mhz)),
             _Cell("tensor", 7, _number(sample.tensor_activity_percent, unit="%")),
