@@ -20,29 +20,34 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.agent import catch_up, is_followed
-from monitoring.trackers import Point
+from monitoring.follower import GPU_STATS, RunInfo
+from monitoring.gpu_options import GpuMonitorOptions
+from monitoring.gpu_sample import GpuSample
+from monitoring.gpu_stats import GpuStats
+from monitoring.trackers import Point, journal_points
 
 TRACKERS = ["tensorboard", "trackio", "wandb"]
 
 # Seconds within which a delivering process is killed, and the most records it delivers at once.
 LIFE = {"tensorboard": (0.03, 40), "trackio": (0.05, 60), "wandb": (0.03, 40)}
 
-# Delivers a run when it is told to, in portions of random size.
+# Delivers a run and its GPU samples when it is told to, in portions of random size.
 DELIVER = """
-import random, sys
+import heapq, random, sys
 from pathlib import Path
-from monitoring.follower import RunInfo, follower_module
+from monitoring.follower import GPU_STATS, JOURNAL, RunInfo, follower_module
 from monitoring.records import read_records
 
 run, module = RunInfo.read(Path(sys.argv[1])), follower_module(sys.argv[2])
 most, chance = int(sys.argv[3]), random.Random(sys.argv[4])
-records = [record for record, _ in read_records(run.directory / "metrics.jsonl")]
+records = {journal: [it for it, _ in read_records(run.directory / journal)] for journal in module.JOURNALS}
 module.open_follower(run, module.Options()).close(None)  # so that the packages are imported
 print("warm", flush=True)
 sys.stdin.readline()
 follower = module.open_follower(run, module.Options())
-held = follower.last_seq()
-left = [record for record in records if record["seq"] > held]
+held = {journal: follower.last_seq(journal) for journal in records}
+lacking = [[it for it in found if it["seq"] > held[journal]] for journal, found in records.items()]
+left = list(heapq.merge(*lacking, key=lambda record: record["time"]))
 print("delivering", flush=True)
 while left:
     count = chance.randint(1, most)
@@ -94,7 +99,9 @@ def test_tracker_that_is_added_later_gets_everything(followed, tracker: str) -> 
 @pytest.mark.parametrize("tracker", TRACKERS)
 def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(followed, tracker: str) -> None:
     run = followed(tracker)
-    run.train(3000)
+    began = time.time()
+    run.train(2000)
+    samples = add_gpu_samples(run.directory, began, time.time(), 700)
     longest, most = LIFE[tracker]
     chance = random.Random(11)
     command = [sys.executable, "-c", DELIVER, str(run.directory), tracker, str(most)]
@@ -115,7 +122,21 @@ def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(follow
         assert process.returncode == 0
 
     assert killed >= 20
-    assert ordered(run.received()) == shown(tracker, run.sent())
+    received = run.received()
+    assert ordered([point for point in received if point.event != "gpu"]) == shown(tracker, run.sent())
+    assert ordered([point for point in received if point.event == "gpu"]) == shown(tracker, samples)
+
+
+def add_gpu_samples(directory: Path, began: float, ended: float, count: int) -> list[Point]:
+    """Samples between two moments, as the agent writes them; returns what trackers are to hold of them."""
+    options, run_id = GpuMonitorOptions(), RunInfo.read(directory).run_id
+    stats = GpuStats(directory, options, run_id=run_id, attempt=1, started=began, host="h")
+    for number in range(count):
+        sample = GpuSample(0, "GPU-0", "simulated", "nvidia", "ok", utilization_percent=number % 101)
+        at = began + (ended - began) * number / count
+        stats.append([sample._replace(power_draw_watts=100.5)], time=at, global_step=3 * number)
+    stats.close()
+    return journal_points([record for record, _ in read_records(directory / GPU_STATS)])
 
 
 def begin(process: subprocess.Popen[str]) -> None:

@@ -1,0 +1,286 @@
+"""Real agents that sample simulated GPUs: what they write, what trackers get, and what goes wrong."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from monitoring import Run, read_records
+from monitoring.agent import catch_up, is_followed, undelivered
+from monitoring.errors import FollowerOptionsError
+from monitoring.follower import RunInfo, follower_module
+from monitoring.records import Record
+from monitoring.rotating_journal import read_rotated
+from monitoring.run_json import read_run_json
+from monitoring.trackers import Point, journal_points
+
+TRACKERS = ["tensorboard", "trackio", "wandb"]
+
+UUID = "GPU-51a10001-0000-4000-8000-000000000001"
+
+
+@pytest.fixture
+def gpus(simulated_nvml: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two simulated GPUs, seen by every process that is started from here."""
+    from trackio.utils import TRACKIO_DIR
+
+    for name, value in simulated_nvml.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("TRACKIO_DIR", str(TRACKIO_DIR))
+    monkeypatch.setenv("TRACKIO_SQLITE_SYNCHRONOUS", "off")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    simulated_nvml.write("gpus 2", "all utilization 90", "all memory_used 60000", "gpu 1 memory_used 50000")
+    return simulated_nvml
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Iterator[Path]:
+    """A run directory; agents that still follow it when the test ends are killed."""
+    directory = tmp_path / "run"
+    yield directory
+    for agent in agents_of(directory):
+        agent.kill()
+
+
+def agents_of(directory: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.cmdline()[-2:] == ["monitoring.agent", str(directory)]:
+                found.append(process)
+        except psutil.Error:  # gone meanwhile
+            continue
+    return found
+
+
+def alive(directory: Path, killed: set[int]) -> list[psutil.Process]:
+    return [agent for agent in agents_of(directory) if agent.pid not in killed]
+
+
+def opened(directory: Path, *, trackers: list[str] | None = None, **options: Any) -> Run:
+    return Run(
+        directory,
+        name="n",
+        project="digits",
+        config={},
+        trackers={name: {} for name in trackers or ()},
+        gpu_monitor={"interval": 0.05, **options},
+    )
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def wait_for_delivery(directory: Path) -> None:
+    wait_until(lambda: not undelivered(directory) and not is_followed(directory))
+
+
+def stats(directory: Path) -> list[dict[str, Any]]:
+    """The samples so far, none before the first."""
+    return list(read_rotated(directory / "gpu_stats.jsonl"))  # type: ignore[arg-type]
+
+
+def alerts(directory: Path) -> list[tuple[object, object]]:
+    return [(alert["rule"], alert["message"]) for alert, _ in read_records(directory / "alerts.jsonl")]
+
+
+def sent(directory: Path, journal: str, tracker: str) -> list[Point]:
+    records: list[Record] = [record for record, _ in read_records(directory / "metrics.jsonl")]
+    found = journal_points(list(read_rotated(directory / "gpu_stats.jsonl")) if journal == "gpu" else records)
+    if tracker == "tensorboard":  # its values have 32 bits
+        found = [replace(it, value=struct.unpack("f", struct.pack("f", it.value))[0]) for it in found]
+    return sorted(found, key=_place)
+
+
+def received(directory: Path, journal: str, tracker: str) -> list[Point]:
+    module = follower_module(tracker)
+    found = module.read_back(RunInfo.read(directory), module.Options())
+    return sorted((it for it in found if (it.event == "gpu") == (journal == "gpu")), key=_place)
+
+
+def _place(point: Point) -> tuple[int, str]:
+    return point.seq, point.metric
+
+
+def test_run_has_samples_from_its_start_to_its_end(gpus: Any, run_dir: Path) -> None:
+    with opened(run_dir, hour_price=3.6) as run:
+        for step in range(1, 21):
+            run.log_step(step, train_loss=1 / step)
+            time.sleep(0.02)
+        wait_until(lambda: stats(run_dir))
+        run.log_step(21, train_loss=0.1)
+    wait_for_delivery(run_dir)
+
+    records = stats(run_dir)
+    assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
+    assert {record["correlation_id"] for record in records} == {run.run_id}
+    steps = [record["global_step"] for record in records]
+    assert steps == sorted(steps)
+    assert steps[-1] == 21  # the last sample is taken behind the end of the training
+    [end] = [it for it, _ in read_records(run_dir / "metrics.jsonl") if it["event"] == "end"]
+    assert records[-1]["time"] >= end["time"]
+    last = records[-1]["aggregate_stats"]
+    assert (last["gpu_count"], last["total_memory_used_mb"], last["average_utilization"]) == (2, 110000, 90)
+    # two GPUs of 70 W, by their counters
+    first = records[0]["time"]
+    assert last["energy_joules"] == pytest.approx(2 * 70 * (records[-1]["time"] - first), rel=0.2)
+    assert last["cost"] == pytest.approx(3.6 * last["gpu_hours"])
+    options = {"interval": 0.05, "hour_price": 3.6, "file_mb": 64, "files": 16}
+    assert read_run_json(run_dir)["gpu_monitor"] == options
+    assert (alerts(run_dir), (run_dir / "agent.log").read_text()) == ([], "")
+
+
+def test_trackers_get_each_sample_once_though_the_agent_is_killed(gpus: Any, run_dir: Path) -> None:
+    """Three agents in a row, in the midst of deliveries; then a tracker that the run did not have."""
+    run = opened(run_dir, trackers=["trackio", "wandb"])
+    killed: set[int] = set()
+    step = seen = 0
+    while len(killed) < 2 or not alive(run_dir, killed):
+        step += 1
+        run.log_step(step, train_loss=1 / step)
+        time.sleep(0.005)
+        agents = alive(run_dir, killed)
+        if len(killed) < 2 and agents and len(stats(run_dir)) > seen + 8:
+            agents[0].kill()
+            killed.add(agents[0].pid)
+            seen = len(stats(run_dir))
+    run.finish()
+    wait_for_delivery(run_dir)
+    catch_up(run_dir, {"tensorboard": {}}, wait=60)
+
+    records = stats(run_dir)
+    assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
+    energies = [record["aggregate_stats"]["energy_joules"] for record in records]
+    assert energies == sorted(energies)
+    for tracker in TRACKERS:
+        for journal in ("metrics", "gpu"):
+            assert received(run_dir, journal, tracker) == sent(run_dir, journal, tracker)
+    metrics = {point.metric for point in received(run_dir, "gpu", "trackio")}
+    assert {"gpu_total_memory_used", "gpu_1_temperature", "gpu_load_balance_cv"} < metrics
+
+
+def test_quality_of_the_balance_is_shown_as_text(gpus: Any, run_dir: Path) -> None:
+    with opened(run_dir, trackers=["trackio"]):
+        wait_until(lambda: stats(run_dir))
+    wait_for_delivery(run_dir)
+    from trackio.sqlite_storage import SQLiteStorage
+
+    logs = SQLiteStorage.get_logs("digits", "n", run_id=read_run_json(run_dir)["run_id"])
+    assert {row.get("gpu_load_balance_quality") for row in logs} == {"Good"}
+
+
+def test_further_attempt_goes_on_with_energy_and_numbers(gpus: Any, run_dir: Path) -> None:
+    for attempt in (1, 2):
+        with opened(run_dir):
+            wait_until(
+                lambda attempt=attempt: [it["attempt"] for it in stats(run_dir)].count(attempt) > 5  # type: ignore[misc]
+            )
+        wait_for_delivery(run_dir)
+        with (run_dir / "gpu_stats.jsonl").open("ab") as file:
+            file.write(b'{"event":"gpu","time":17')  # a torn line, as a loss of power leaves it
+    records = stats(run_dir)
+    assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
+    assert sorted({record["attempt"] for record in records}) == [1, 2]
+    energies = [record["aggregate_stats"]["energy_joules"] for record in records]
+    assert energies == sorted(energies)
+    assert energies[-1] > energies[0] == 0
+
+
+def test_gpu_that_is_lost_is_an_alert_and_the_others_are_sampled_on(gpus: Any, run_dir: Path) -> None:
+    with opened(run_dir):
+        wait_until(lambda: stats(run_dir))
+        gpus.add("gpu 1 state lost", "xid 0 31 1")
+        wait_until(lambda: len(alerts(run_dir)) == 2)
+        seen = len(stats(run_dir))
+        wait_until(lambda: len(stats(run_dir)) > seen + 3)
+        lost = stats(run_dir)[-1]
+        gpus.write("gpus 2", "all utilization 90")
+        wait_until(lambda: len(alerts(run_dir)) == 3)
+    wait_for_delivery(run_dir)
+    assert [gpu["state"] for gpu in lost["multi_gpu_data"]] == ["ok", "lost"]
+    assert lost["aggregate_stats"]["lost"] == [1]
+    assert [gpu["utilization_percent"] for gpu in lost["multi_gpu_data"]] == [90, None]
+    xid = "Xid 31: memory page fault, often an illegal access of the program"
+    assert sorted(map(str, alerts(run_dir))) == [
+        str(("gpu_back", f"GPU 1 ({UUID}) answers again")),
+        str(("gpu_lost", f"GPU 1 ({UUID}) is lost: GPU is lost")),
+        str(("gpu_xid", f"GPU 0 ({UUID.replace('1-', '0-', 1)[:-1]}0): {xid}")),
+    ]
+
+
+# Follows a run with a short patience for drivers.
+FOLLOW = """
+import sys
+from pathlib import Path
+from monitoring import agent, gpu_sampling
+
+gpu_sampling.HANGING_AFTER = 0.3
+done = agent.follow(Path(sys.argv[1]))
+print(done, sorted({"torch", "tensorflow"} & set(sys.modules)))
+"""
+
+
+def test_driver_that_hangs_holds_up_no_follower_and_not_the_end(gpus: Any, run_dir: Path) -> None:
+    gpus.write("gpus 2", "gpu 1 utilization hang")
+    given = {"name": "n", "project": "digits", "config": {}, "trackers": {"tensorboard": {}}}
+    run = Run(run_dir, gpu_monitor=True, agent=False, **given)  # type: ignore[arg-type]
+    command = [sys.executable, "-c", FOLLOW, str(run_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        run.log_step(1, train_loss=0.5)
+        wait_until(lambda: (run_dir / "alerts.jsonl").exists() and alerts(run_dir))
+        run.log_step(2, train_loss=0.5)
+        everything = ("metrics", "tensorboard")
+        wait_until(lambda: received(run_dir, *everything) == sent(run_dir, *everything))
+        run.finish()
+        output, _ = agent.communicate(timeout=60)
+    assert output == "True []\n"
+    assert alerts(run_dir) == [
+        ("gpu_monitor", "a GPU driver has not answered for 10 s; there are no samples until it does")
+    ]
+    assert undelivered(run_dir) == {}
+
+
+def test_sampler_that_fails_is_an_alert_and_tried_again(gpus: Any, run_dir: Path) -> None:
+    """A directory in the place of gpu_stats.jsonl stands for a file that cannot be written for a while."""
+    (run_dir / "gpu_stats.jsonl").mkdir(parents=True)
+    with opened(run_dir) as run:
+        run.log_step(1, train_loss=0.5)
+        wait_until(lambda: (run_dir / "alerts.jsonl").exists() and alerts(run_dir))
+        (run_dir / "gpu_stats.jsonl").rmdir()
+        wait_until(lambda: len(alerts(run_dir)) == 2)
+    wait_for_delivery(run_dir)
+    path = run_dir / "gpu_stats.jsonl"
+    cannot = f"GPUs cannot be sampled: IsADirectoryError: [Errno 21] Is a directory: '{path}'"
+    assert alerts(run_dir) == [
+        ("gpu_monitor", f"{cannot}; it is tried again"),
+        ("gpu_monitor", "GPUs are sampled again"),
+    ]
+    assert stats(run_dir) != []
+
+
+def test_run_without_gpu_monitor_has_no_samples(gpus: Any, run_dir: Path) -> None:
+    with Run(run_dir, name="n", project="digits", config={}):
+        pass
+    wait_for_delivery(run_dir)
+    assert not (run_dir / "gpu_stats.jsonl").exists()
+    assert read_run_json(run_dir)["gpu_monitor"] is False
+
+
+def test_option_that_gpu_monitor_does_not_have_is_refused(run_dir: Path) -> None:
+    with pytest.raises(FollowerOptionsError, match="gpu_monitor has no option 'intervall'"):
+        Run(run_dir, name="n", project="p", config={}, gpu_monitor={"intervall": 1.0})
+    assert not run_dir.exists()
