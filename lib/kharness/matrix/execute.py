@@ -52,7 +52,6 @@ class ActiveRun:
         self.kill_asked = False
         self._unwritten: RunStatus | None = None
         self._launcher = launcher
-        self._begun = time.monotonic()
         self._stop_asked_at = 0.0
         self._log = launch.directory / OUTPUT_LOG
         self._log_begins = self._log.stat().st_size if self._log.exists() else 0
@@ -70,6 +69,8 @@ class ActiveRun:
             self.job: Job = launcher.submit(launch, slot)
         except (MatrixError, OSError) as error:
             raise self._not_started(error) from error
+        # Not before: the first launch waits until the launcher is ready, which is nothing of the run's time.
+        self._begun = time.monotonic()
         self._attempt = replace(
             self._attempt, started=self.job.started, pid=self.job.pid, job=_as_json(self.job)
         )

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
-from kharness.matrix.execute import output_tail
+from kharness.matrix.execute import ActiveRun, output_tail
 from kharness.matrix.journal_tail import GLANCE, JournalTail, journal_end
+from kharness.matrix.launch import Job, Launch, Slot
 
 START = {"event": "start", "config": {"SEED": 1, "TRACKER_PROJECT": "p-12345"}}
 STEP = {"event": "step", "global_step": 4, "train_loss": 0.5}
 INTERRUPTED = {"event": "end", "status": "interrupted"}
+
+
+class SlowLauncher:
+    """Takes a while until it has launched something, as one does whose cells import torch beforehand."""
+
+    def submit(self, launch: Launch, slot: Slot) -> Job:
+        time.sleep(0.1)
+        self.launched = time.monotonic()
+        return Job(launcher="slow", id="1", host="here", pid=None, started=time.time())
 
 
 def tail(directory: Path, *records: dict[str, Any]) -> JournalTail:
@@ -75,3 +86,9 @@ def test_a_glance_at_a_long_journal_reads_its_plan_and_its_end(tmp_path: Path) -
     seen = JournalTail(tmp_path)
     seen.glance()
     assert (seen.step, seen.num_steps, seen.steps_per_second, seen.seconds_left) == (4999, 9999, 1.0, 5000.0)
+
+
+def test_the_time_of_a_run_begins_when_it_is_launched(tmp_path: Path) -> None:
+    launcher: Any = SlowLauncher()
+    run = ActiveRun(Launch("a", tmp_path, tmp_path, "lenet5", {}), launcher, Slot())
+    assert run.seconds <= time.monotonic() - launcher.launched
