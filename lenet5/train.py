@@ -30,6 +30,7 @@ from kharness.training.device import Device, choose_device, set_threads
 from kharness.training.guard import EXIT_STOPPED, FiniteWatch, StopOnSignal, named_causes
 from kharness.training.optimizers import build_optimizer
 from kharness.training.pace import Pace
+from kharness.training.phases import open_phases
 from kharness.training.progress import Progress
 from kharness.training.pruning import Pruning, build_pruner
 from kharness.training.resume import find_origin, log_checkpoint
@@ -193,25 +194,30 @@ def train_epoch(training: Training, run: Run, stop: StopOnSignal, watch: FiniteW
     """The steps of an epoch that are left, up to a request to stop."""
     options, model, optimizer = training.options, training.model, training.optimizer
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    pace = Pace()
+    pace, phases = Pace(), open_phases(training.device.torch)
     for indices in training.batches.rest_of_epoch():
+        phases.begin()
         images, labels = training.splits.train.batch(indices)
+        phases.end("data_seconds")
         rate = training.schedule(training.step)
         set_learning_rate(optimizer, rate)
         optimizer.zero_grad()
         loss = F.cross_entropy(model(images), labels)
         loss.backward()
+        phases.end("forward_backward_seconds")
         norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
         # raises before the optimiser spoils the weights; on a GPU these stay tensors, so nothing waits
         train_loss, grad_norm = watch.look(training.step + 1, loss, norm)
         optimizer.step()
         training.step += 1
         training.pruner.after_step(training.step)
+        phases.end("optimizer_seconds")
         training.progress.add(loss, len(indices))
         pace.step(len(indices))
         last = training.step == training.schedule.num_steps
         if last or training.step % options.LOG_EVERY == 0:
-            measured = {**pace.read(), **training.device.memory(), **training.pruner.measured()}
+            measured = {**pace.read(), **phases.read()}
+            measured |= {**training.device.memory(), **training.pruner.measured()}
             run.log_step(training.step, train_loss=train_loss, lr=rate, grad_norm=grad_norm, **measured)
         if last or stop.requested:
             break

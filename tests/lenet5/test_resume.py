@@ -19,7 +19,13 @@ from monitoring.lineage import counting
 INCIDENTAL = frozenset(
     {
         *("time", "seq", "attempt", "samples_per_sec", "sec_per_step", "cpu_mem_rss_mb", "epoch_seconds"),
-        *("training_seconds", "checkpoint_path"),
+        *(
+            "training_seconds",
+            "checkpoint_path",
+            "data_seconds",
+            "forward_backward_seconds",
+            "optimizer_seconds",
+        ),
     }
 )
 

@@ -20,7 +20,8 @@ Train = Callable[..., Any]
 
 STEP_FIELDS = {
     *("event", "time", "seq", "attempt", "global_step", "train_loss", "lr", "grad_norm", "samples_per_sec"),
-    *("sec_per_step", "gpu_mem_allocated", "gpu_mem_reserved", "cpu_mem_rss_mb", "nan_inf_detected"),
+    *("sec_per_step", "data_seconds", "forward_backward_seconds", "optimizer_seconds"),
+    *("gpu_mem_allocated", "gpu_mem_reserved", "cpu_mem_rss_mb", "nan_inf_detected"),
 }
 
 
@@ -52,6 +53,8 @@ def test_a_short_training_is_recorded_whole(train: Train) -> None:
     assert [step["global_step"] for step in steps] == list(range(1, 13))
     assert all(step.keys() == STEP_FIELDS for step in steps)
     assert all(step["gpu_mem_allocated"] is None for step in steps)
+    phases = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")
+    assert all(0 < sum(step[name] for name in phases) < step["sec_per_step"] for step in steps)
     assert all(step["samples_per_sec"] * step["sec_per_step"] == pytest.approx(900) for step in steps)
 
     epochs, evals = done.records("epoch"), done.records("eval")
