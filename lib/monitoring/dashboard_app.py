@@ -13,6 +13,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.events import Key
 from textual.geometry import Region
 from textual.screen import ModalScreen
 from textual.strip import Strip
@@ -22,7 +23,7 @@ from textual.widgets import Static
 from monitoring.errors import MonitoringError
 from monitoring.gpu_history import metrics_line
 from monitoring.gpu_monitor import GpuIndex
-from monitoring.gpu_screen import LOOKING, Line, View, screen
+from monitoring.gpu_screen import LOOKING, Line, Traces, View, screen
 from monitoring.gpu_source import GpuSource, LiveGpus, RecordedGpus
 from monitoring.metrics_log import MetricsLog, file_stamp
 from monitoring.run_view import RunView, find_run, open_run
@@ -44,7 +45,7 @@ HELP = """\
 
  Yellow and red with a !: memory from 75 and above 90 %,
  temperature from 70 and above 80 °C, power from 95 and above
- 105 % of its limit. – is a value that the device does not report.
+ 105 % of its limit. – is what the device does not report.
  busy: share of the time in which any kernel ran; a rank that
  waits for the others is 100 % busy, too."""
 
@@ -55,7 +56,7 @@ class Dashboard(App[None]):
     CSS = """
     Picture { width: 100%; height: 100%; }
     Help { align: center middle; }
-    Help Static { width: 68; height: auto; border: round; padding: 1 2; }
+    Help Static { width: 70; height: auto; border: round; padding: 1 2; }
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -85,6 +86,7 @@ class Dashboard(App[None]):
         self._history_size = history_size
         self._save_dir = save_dir
         self._label = label
+        self._traces = Traces(history_size)
         self._run: RunView | None = None
         self._source: GpuSource | None = None
         self._next_search = 0.0
@@ -112,12 +114,14 @@ class Dashboard(App[None]):
         if not picture.size.width or self._source is None:
             return
         recorded = isinstance(self._source, RecordedGpus)
-        snapshots = self._source.history.snapshots()
+        self._traces.take(self._source.history.snapshots())
+        latest = self._source.history.latest
         view = View(
             width=picture.size.width,
             height=picture.size.height,
             now=time.time(),
-            snapshots=snapshots,
+            samples=latest.gpus if latest is not None else (),
+            traces=self._traces,
             problem=self._source.problem(),
             run=self._run,
             selected=self._selected,
@@ -160,6 +164,7 @@ class Dashboard(App[None]):
         """Begin the graphs anew."""
         assert self._source is not None
         self._source.history.clear()
+        self._traces.clear()
         if self._run is not None:
             self._run.reset()
         self._message = f"reset at {timestamp(time.time())[11:19]}"
@@ -223,6 +228,7 @@ class Dashboard(App[None]):
         if self._source is not None:
             self._source.close()
         self._source = source
+        self._traces = Traces(self._history_size)
 
 
 class Picture(Widget):
@@ -255,8 +261,10 @@ class Help(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         yield Static(HELP, markup=False)
 
-    def on_key(self) -> None:
-        self.dismiss()
+    def on_key(self, event: Key) -> None:
+        event.stop()
+        if self.is_current:  # a second key may come before the first has closed it
+            self.dismiss()
 
 
 @lru_cache(maxsize=64)

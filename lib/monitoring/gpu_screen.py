@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from rich.cells import set_cell_size
 from monitoring.gpu_aggregates import aggregate
 from monitoring.gpu_history import Snapshot
 from monitoring.gpu_sample import GpuSample
-from monitoring.run_view import Point, RunView
+from monitoring.run_view import RunView
 
 
 class Span(NamedTuple):
@@ -44,6 +45,50 @@ TEMPERATURE_LIMITS = (70.0, 80.0)
 POWER_LIMITS = (95.0, 105.0)
 
 
+class Trace(NamedTuple):
+    """What the graphs show of one GPU, or of all together, a value a sample."""
+
+    busy: deque[float | None]
+    memory: deque[float | None]
+    heat: deque[float | None]
+    power: deque[float | None]
+
+
+class Traces:
+    """The traces of a history, each sample taken in once."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._seen = -math.inf
+        self._of: dict[int | None, Trace] = {}
+
+    def clear(self) -> None:
+        self._of.clear()
+
+    def take(self, snapshots: Sequence[Snapshot]) -> None:
+        """Add the snapshots, oldest first, that are newer than those before."""
+        for snapshot in snapshots:
+            if snapshot.time <= self._seen:
+                continue
+            self._seen = snapshot.time
+            self._add(None, snapshot.gpus)
+            for sample in snapshot.gpus:
+                self._add(sample.index, [sample])
+
+    def of(self, index: int | None) -> Trace:
+        """Of one GPU; None: of all together."""
+        if index not in self._of:
+            self._of[index] = Trace(*(deque(maxlen=self._size) for _ in Trace._fields))
+        return self._of[index]
+
+    def _add(self, index: int | None, samples: Sequence[GpuSample]) -> None:
+        trace = self.of(index)
+        trace.busy.append(_mean(sample.utilization_percent for sample in samples))
+        trace.memory.append(aggregate(samples)["total_memory_percent"])
+        trace.heat.append(_most(sample.temperature_celsius for sample in samples))
+        trace.power.append(_sum(sample.power_draw_watts for sample in samples))
+
+
 @dataclass(frozen=True)
 class View:
     """What is to be seen."""
@@ -52,7 +97,9 @@ class View:
     height: int
     now: float
     """UTC epoch seconds."""
-    snapshots: Sequence[Snapshot] = ()
+    samples: Sequence[GpuSample] = ()
+    """The newest of each GPU."""
+    traces: Traces = field(default_factory=lambda: Traces(1))
     problem: str | None = None
     """Why there is no sample of now."""
     run: RunView | None = None
@@ -65,10 +112,6 @@ class View:
     """Processor and memory of the machine, for the title."""
     message: str = ""
     """What the last key did."""
-    samples: Sequence[GpuSample] = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "samples", self.snapshots[-1].gpus if self.snapshots else ())
 
 
 @dataclass
@@ -143,9 +186,10 @@ def _title(view: View) -> Line:
             "" if energy is None else _energy(energy),
         ]
         left.append(Span("  " + ", ".join(text for text in known if text)))
-    left.append(Span(f"  {view.system}" if view.system else "", "dim"))
-    clock = time.strftime("%H:%M:%S UTC ", time.gmtime(view.now))
-    return _apart(left, [Span(clock, "dim")], view.width)
+    right = [Span(time.strftime("%H:%M:%S UTC ", time.gmtime(view.now)), "dim")]
+    system = Span(f"  {view.system}" if view.system else "", "dim")
+    room = view.width - sum(len(span.text) for span in [*left, *right])
+    return _apart([*left, system] if len(system.text) < room else left, right, view.width)
 
 
 # ----------------------------------------------------------------- the table of GPUs
@@ -164,8 +208,7 @@ def _gpu_table(view: View, rows: int) -> list[Line]:
         text = f" {view.problem or 'no GPU is selected'}"
         return [[_outside(text, view.width, "dim" if looking else "yellow")]]
     shown = _window(view, rows)
-    history = _histories(view.snapshots)
-    table = [_cells(view, sample, history.get(sample.index, ())) for sample in shown]
+    table = [_cells(view, sample) for sample in shown]
     heading = " ".join(_fit(cell.heading, cell.width) for cell in table[0])
     lines: list[Line] = [[Span(heading, HEADING)]]
     for sample, cells in zip(shown, table, strict=True):
@@ -198,7 +241,7 @@ def _window(view: View, rows: int) -> Sequence[GpuSample]:
     return view.samples[first : first + rows]
 
 
-def _cells(view: View, sample: GpuSample, utilization: Sequence[float | None]) -> list[_Cell]:
+def _cells(view: View, sample: GpuSample) -> list[_Cell]:
     used, total = sample.memory_used_mb, sample.memory_total_mb
     memory = f"{_number(used, 1 / 1024, 1)}/{_number(total, 1 / 1024, 1)}" if used or total else NONE
     power, limit = sample.power_draw_watts, sample.power_limit_watts
@@ -232,8 +275,9 @@ def _cells(view: View, sample: GpuSample, utilization: Sequence[float | None]) -
             _Cell("throttled by", -24, _short(throttled, 24), "yellow" if throttled != NONE else ""),
         ]
     room = view.width - 2 - sum(abs(cell.width) + 1 for cell in cells)
-    graph = graph_rows(utilization, max(4, room), 1, 0, 100)[0]
-    cells.insert(4, _Cell("busy so far", -max(4, room), graph, "green"))
+    room = max(4, room)
+    busy = list(view.traces.of(sample.index).busy)[-room:]
+    cells.insert(4, _Cell("busy lately", -room, graph_rows(busy, room, 1, 0, 100)[0], "green"))
     return cells
 
 
@@ -242,18 +286,14 @@ def _cells(view: View, sample: GpuSample, utilization: Sequence[float | None]) -
 
 def _gpu_graphs(view: View, rows: int) -> list[Line]:
     of = f"GPU {view.selected}" if view.selected is not None else "all GPUs"
-    looks = [_chosen(snapshot, view.selected) for snapshot in view.snapshots]
-    utilization = [_mean(sample.utilization_percent for sample in look) for look in looks]
-    memory = [_memory_percent(look) for look in looks]
-    heat = [_most(sample.temperature_celsius for sample in look) for look in looks]
-    power = [_sum(sample.power_draw_watts for sample in look) for look in looks]
-    top = max([_sum(sample.power_limit_watts for sample in look) or 0.0 for look in looks[-1:]] + [0.0])
-    top = top or max((value for value in power if value is not None), default=0.0) or 1.0
+    trace = view.traces.of(view.selected)
+    chosen = [sample for sample in view.samples if view.selected in (None, sample.index)]
+    top = _sum(sample.power_limit_watts for sample in chosen) or _most(trace.power) or 1.0
     graphs = [
-        (f"{of}: busy", utilization, 0.0, 100.0, "%", "green"),
-        ("memory", memory, 0.0, 100.0, "%", _style(_last(memory), MEMORY_LIMITS) or "blue"),
-        ("hottest", heat, 20.0, 100.0, "°", _style(_last(heat), TEMPERATURE_LIMITS) or "magenta"),
-        ("power", power, 0.0, top, " W", "cyan"),
+        (f"{of}: busy", trace.busy, 0.0, 100.0, "%", "green"),
+        ("memory", trace.memory, 0.0, 100.0, "%", _style(_last(trace.memory), MEMORY_LIMITS) or "blue"),
+        ("hottest", trace.heat, 20.0, 100.0, "°", _style(_last(trace.heat), TEMPERATURE_LIMITS) or "magenta"),
+        ("power", trace.power, 0.0, top, " W", "cyan"),
     ]
     side_by_side = 4 if view.width >= WIDE else 2
     lines: list[Line] = []
@@ -261,7 +301,7 @@ def _gpu_graphs(view: View, rows: int) -> list[Line]:
         boxes = [
             _graph(
                 f"{name} {_number(_last(values), unit=unit)} ({low:.0f}–{high:.0f})",
-                *(values, view.width // side_by_side - 2, rows, low, high, style),
+                *(list(values), view.width // side_by_side - 2, rows, low, high, style),
             )
             for name, values, low, high, unit, style in graphs[first : first + side_by_side]
         ]
@@ -286,9 +326,11 @@ def graph_rows(values: Sequence[float | None], width: int, height: int, low: flo
 
 def _binned(values: Sequence[float | None], width: int) -> list[float | None]:
     """At most `width` values: means of equally many neighbours, which stay together as more come."""
-    each = math.ceil(len(values) / width) or 1
+    each = math.ceil(len(values) / width)
+    if each <= 1:
+        return list(values)
     bins = [values[first : first + each] for first in range(0, len(values), each)]
-    return [_mean(iter(bin_)) for bin_ in bins][-width:]
+    return [_mean(bin_) for bin_ in bins][-width:]
 
 
 def _graph(
@@ -347,10 +389,13 @@ def _run(view: View, run: RunView, rows: int) -> list[Line]:
     lines = [_apart([name], [Span(state + " ", colour)], view.width)]
     points = list(run.points)
     half = view.width // 2 - 2
+    losses, speeds = [point.loss for point in points], [point.samples_per_sec for point in points]
     lines += _beside(
         [
-            _run_graph("loss", points, lambda point: point.loss, half, rows, "green"),
-            _run_graph("samples/s", points, lambda point: point.samples_per_sec, half, rows, "blue"),
+            _run_graph("loss", rank.gauges.get("training_loss"), losses, half, rows, "green"),
+            _run_graph(
+                "samples/s", rank.gauges.get("training_samples_per_second"), speeds, half, rows, "blue"
+            ),
         ]
     )
     held = {
@@ -369,18 +414,16 @@ def _run(view: View, run: RunView, rows: int) -> list[Line]:
 
 def _run_graph(
     name: str,
-    points: Sequence[Point],
-    value_of: Callable[[Point], float | None],
+    gauge: tuple[float, int] | None,
+    values: Sequence[float | None],
     width: int,
     rows: int,
     style: str,
 ) -> list[Line]:
-    values = [value_of(point) for point in points]
     known = [value for value in values if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    heading = (
-        f"{name} {_last(values):.4g} ({low:.3g}–{high:.3g})" if known and values[-1] is not None else name
-    )
+    heading = name if gauge is None else f"{name} {gauge[0]:.4g}"
+    heading += f" ({low:.3g}–{high:.3g})" if known else ""
     return _graph(heading, values, width, rows, low, high if high > low else low + 1.0, style)
 
 
@@ -441,30 +484,16 @@ def _energy(joules: float) -> str:
     return f"{joules / 3600:.1f} Wh" if joules >= 3600 else f"{joules:.0f} J"
 
 
-def _chosen(snapshot: Snapshot, selected: int | None) -> list[GpuSample]:
-    return [sample for sample in snapshot.gpus if selected is None or sample.index == selected]
-
-
-def _histories(snapshots: Sequence[Snapshot]) -> dict[int, list[float | None]]:
-    found: dict[int, list[float | None]] = {}
-    for snapshot in snapshots:
-        for sample in snapshot.gpus:
-            found.setdefault(sample.index, []).append(sample.utilization_percent)
-    return found
-
-
-def _memory_percent(samples: Sequence[GpuSample]) -> float | None:
-    percent: float | None = aggregate(samples)["total_memory_percent"]
-    return percent
-
-
-def _last(values: Sequence[float | None]) -> float | None:
+def _last(values: Sequence[float | None] | deque[float | None]) -> float | None:
     return values[-1] if values else None
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    total, count = 0.0, 0
+    for value in values:
+        if value is not None:
+            total, count = total + value, count + 1
+    return total / count if count else None
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

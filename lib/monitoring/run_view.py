@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from collections import deque
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
@@ -23,8 +22,8 @@ from monitoring.structured_log import timestamp
 # How much of a long journal is read: some thousand step records.
 LAST_BYTES = 2**20
 
-# Steps that are kept for the graphs.
-MOST_POINTS = 4000
+# Step records that are kept for the graphs; of more, every second one, then every fourth and so on.
+MOST_POINTS = 1000
 
 # Step records that the speed, and so the time left, is taken from.
 SPEED_RECORDS = 50
@@ -54,9 +53,11 @@ class RunView:
         """RunDirectoryError if there is no run."""
         self.directory = directory
         self.state = RunState()
-        self.points: deque[Point] = deque(maxlen=MOST_POINTS)
+        self.points: list[Point] = []
         self.alert: str | None = None
         """What the newest alert that counts says; None if none fires."""
+        self._every = 1  # of so many step records one is kept
+        self._num_steps = 0
         self._firing: dict[tuple[str, str], str] = {}
         self._end_status: str | None = None
         self._run = read_run_json(directory)
@@ -105,6 +106,7 @@ class RunView:
     def reset(self) -> None:
         """Forget the points of the graphs."""
         self.points.clear()
+        self._every = 1
 
     def training_lines(self) -> list[Record]:
         """The points as lines of training_metrics_*.jsonl; what a journal does not hold is null."""
@@ -128,7 +130,7 @@ class RunView:
     def seconds_left(self, now: float) -> float | None:
         """By the speed of the last step records; None if nothing tells, or it does not run."""
         planned, step = self.rank.planned_steps, self.rank.step
-        recent = list(self.points)[-SPEED_RECORDS:]
+        recent = self.points[-SPEED_RECORDS:]
         if planned is None or step is None or len(recent) < 2 or not self.status.startswith("running"):
             return None
         steps, seconds = recent[-1].step - recent[0].step, recent[-1].time - recent[0].time
@@ -152,8 +154,13 @@ class RunView:
         elif event == "end":
             self._end_status = str(record.get("status"))
         elif event == "step" and self.rank.step is not None:
-            values = [_number(record.get(name)) for name in POINT_FIELDS]
-            self.points.append(Point(self.rank.last_time, self.rank.step, *values))
+            self._num_steps += 1
+            if self._num_steps % self._every == 0:
+                values = [_number(record.get(name)) for name in POINT_FIELDS]
+                self.points.append(Point(self.rank.last_time, self.rank.step, *values))
+            if len(self.points) > MOST_POINTS:
+                self.points = self.points[1::2]
+                self._every *= 2
 
     def _take_alert(self, alert: Record) -> None:
         key = (str(alert.get("rule")), str(alert.get("subject") or ""))
