@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import shutil
@@ -223,6 +224,13 @@ class Checkout:
         process = self.start(script, *arguments, env={**os.environ, **(environment or {})})
         output, _ = process.communicate(timeout=120)
         return process.returncode, output
+
+    def copy(self, root: Path) -> Checkout:
+        """One with the same files, results included."""
+        shutil.copytree(self.root, root, symlinks=True)
+        twin = copy.copy(self)
+        twin.root = root
+        return twin
 
     @property
     def latest(self) -> Path:

@@ -20,6 +20,21 @@ THREE = "CONFIG_MATRIX_AXES=SEED=1|2|3"
 Wait = Callable[[Callable[[], bool]], None]
 
 
+@pytest.fixture(scope="module")
+def trained(make_checkout: Any) -> Any:
+    """A complete matrix of three cells, to be copied."""
+    checkout = make_checkout()
+    code, output = checkout.run("test_matrix", THREE)
+    assert code == 0, output
+    return checkout
+
+
+@pytest.fixture
+def complete(trained: Any, tmp_path: Path) -> Any:
+    """A complete matrix of three cells."""
+    return trained.copy(tmp_path / "checkout")
+
+
 def behaviour(what: str) -> str:
     return f"CONFIG_BEHAVIOUR={what}"
 
@@ -105,14 +120,13 @@ def test_the_outcome_is_that_of_an_undisturbed_matrix(checkout: Any, wait_until:
     assert all(losses)
 
 
-def test_a_complete_matrix_says_so_and_reports_again(checkout: Any) -> None:
-    checkout.run("test_matrix", THREE)
-    before = everything(checkout.latest)
-    (checkout.latest / "summary.md").unlink()
-    code, output = checkout.run("continue")
+def test_a_complete_matrix_says_so_and_reports_again(complete: Any) -> None:
+    before = everything(complete.latest)
+    (complete.latest / "summary.md").unlink()
+    code, output = complete.run("continue")
     assert code == 0, output
-    assert f"matrix: all 3 runs in results/{checkout.latest.name} are complete\n" in output
-    assert everything(checkout.latest) == before
+    assert f"matrix: all 3 runs in results/{complete.latest.name} are complete\n" in output
+    assert everything(complete.latest) == before
 
 
 def test_what_would_only_fail_again_is_left(checkout: Any) -> None:
@@ -136,25 +150,23 @@ def test_other_failures_are_tried_again(checkout: Any) -> None:
     assert attempts(checkout.latest / "seed-2", "cause") == [("error",), (None,)]
 
 
-def test_a_training_that_was_complete_when_its_runner_died_is_not_repeated(checkout: Any) -> None:
-    checkout.run("test_matrix", THREE)
-    run = checkout.latest / "seed-2"
+def test_a_training_that_was_complete_when_its_runner_died_is_not_repeated(complete: Any) -> None:
+    run = complete.latest / "seed-2"
     journal = (run / "metrics.jsonl").read_bytes()
     written = status(run)
     written["status"] = "running"
     written["attempts"][0] |= {"ended": None, "exit_code": None}
     (run / "status.json").write_text(json.dumps(written))
-    code, output = checkout.run("continue")
+    code, output = complete.run("continue")
     assert code == 0, output
     assert status(run)["status"] == "complete"
     assert attempts(run, "ended") == [(records(run)[-1]["time"],)]
     assert (run / "metrics.jsonl").read_bytes() == journal
 
 
-def test_a_cell_that_lives_on_without_its_runner_is_never_doubled(checkout: Any) -> None:
+def test_a_cell_that_lives_on_without_its_runner_is_never_doubled(complete: Any) -> None:
     """As where the kernel does not end a process with its parent."""
-    checkout.run("test_matrix", THREE)
-    run = checkout.latest / "seed-2"
+    run = complete.latest / "seed-2"
     alive = subprocess.Popen(["sleep", "600"])
     try:
         written = status(run)
@@ -163,7 +175,7 @@ def test_a_cell_that_lives_on_without_its_runner_is_never_doubled(checkout: Any)
         written["attempts"][0]["job"] |= {"pid": alive.pid, "process_started": process_started(alive.pid)}
         (run / "status.json").write_text(json.dumps(written))
         before = everything(run)
-        code, output = checkout.run("continue")
+        code, output = complete.run("continue")
         assert code == 3, output
         host = written["attempts"][0]["job"]["host"]
         assert f"left: seed-2 still runs without its runner, as pid {alive.pid} on {host}\n" in output
@@ -216,15 +228,14 @@ def test_cells_never_see_the_configuration_as_it_is_now(checkout: Any, wait_unti
     assert {records(run)[-1]["steps_done"] for run in matrix.glob("seed-*")} == {3}
 
 
-def test_a_planning_that_was_cut_short_is_named(checkout: Any) -> None:
-    checkout.run("test_matrix", THREE)
-    (checkout.latest / "matrix.json").unlink()
+def test_a_planning_that_was_cut_short_is_named(complete: Any) -> None:
+    (complete.latest / "matrix.json").unlink()
     for script in ("continue", "status", "estimate"):
-        code, output = checkout.run(script)
+        code, output = complete.run(script)
         assert (code, output.splitlines()) == (
             2,
             [
-                f"error: {checkout.latest} holds cells without a plan: "
+                f"error: {complete.latest} holds cells without a plan: "
                 "it was interrupted while it was being planned",
                 "hint: nothing of it has run; plan it again: make test_matrix",
             ],
@@ -232,21 +243,19 @@ def test_a_planning_that_was_cut_short_is_named(checkout: Any) -> None:
 
 
 @pytest.mark.parametrize("left", ["", "{"])
-def test_a_status_that_a_power_loss_took_is_made_again(checkout: Any, left: str) -> None:
-    checkout.run("test_matrix", THREE)
-    (checkout.latest / "seed-2" / "status.json").write_text(left)
-    code, output = checkout.run("continue")
+def test_a_status_that_a_power_loss_took_is_made_again(complete: Any, left: str) -> None:
+    (complete.latest / "seed-2" / "status.json").write_text(left)
+    code, output = complete.run("continue")
     assert code == 0, output
-    assert set(checkout.statuses().values()) == {"complete"}
-    kept = list((checkout.latest / "seed-2").glob("status.json.unreadable-*"))
+    assert set(complete.statuses().values()) == {"complete"}
+    kept = list((complete.latest / "seed-2").glob("status.json.unreadable-*"))
     assert [path.read_text() for path in kept] == [left]
 
 
-def test_a_cell_whose_directory_is_gone_is_named(checkout: Any) -> None:
-    checkout.run("test_matrix", THREE)
-    shutil.rmtree(checkout.latest / "seed-2")
-    code, output = checkout.run("continue")
-    assert (code, output.splitlines()[0]) == (2, f"error: {checkout.latest}/seed-2 is not there")
+def test_a_cell_whose_directory_is_gone_is_named(complete: Any) -> None:
+    shutil.rmtree(complete.latest / "seed-2")
+    code, output = complete.run("continue")
+    assert (code, output.splitlines()[0]) == (2, f"error: {complete.latest}/seed-2 is not there")
 
 
 def test_a_single_training_is_continued(checkout: Any, wait_until: Wait) -> None:
@@ -306,25 +315,23 @@ def test_rerun_takes_the_failed_ones_from_scratch(checkout: Any) -> None:
     assert f"no run in results/{checkout.latest.name} has failed; FILTER=… runs others again\n" in output
 
 
-def test_rerun_takes_what_the_filter_means_and_keeps_the_old(checkout: Any) -> None:
-    checkout.run("test_matrix", THREE)
-    before = {name: everything(checkout.latest / name) for name in ("seed-1", "seed-3")}
-    code, output = checkout.run("test_rerun", f"TARGET={checkout.latest}", "FILTER=SEED=2")
+def test_rerun_takes_what_the_filter_means_and_keeps_the_old(complete: Any) -> None:
+    before = {name: everything(complete.latest / name) for name in ("seed-1", "seed-3")}
+    code, output = complete.run("test_rerun", f"TARGET={complete.latest}", "FILTER=SEED=2")
     assert code == 0, output
-    assert {name: everything(checkout.latest / name) for name in before} == before
-    run = checkout.latest / "seed-2"
+    assert {name: everything(complete.latest / name) for name in before} == before
+    run = complete.latest / "seed-2"
     assert attempts(run, "exit_code") == [(0,), (0,)]
     assert [record["attempt"] for record in records(run) if record["event"] == "end"] == [1, 2]
 
 
-def test_a_rerun_that_died_before_it_began_begins_anew_again(checkout: Any) -> None:
-    checkout.run("test_matrix", THREE)
-    run = checkout.latest / "seed-2"
+def test_a_rerun_that_died_before_it_began_begins_anew_again(complete: Any) -> None:
+    run = complete.latest / "seed-2"
     edit(run, BEHAVIOUR="exit-2")
-    checkout.run("test_rerun", "FILTER=SEED=2")
+    complete.run("test_rerun", "FILTER=SEED=2")
     assert status(run)["status"] == "failed"
     edit(run, BEHAVIOUR="good")
-    code, output = checkout.run("continue")
+    code, output = complete.run("continue")
     assert code == 0, output
     assert resumed(run) == [None, None]
     assert attempts(run, "arguments")[1:] == [(["--from-scratch"],), (["--from-scratch"],)]

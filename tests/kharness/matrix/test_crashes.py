@@ -44,6 +44,8 @@ class Matrix:
         self._root = root
         self.output = output
         self.runner: subprocess.Popen[str] | None = None
+        self._known: dict[Path, tuple[int, int]] = {}
+        """Size of the journal and the steps in it."""
 
     def start(self, script: str, *arguments: str) -> None:
         command = [sys.executable, f"scripts/{script}.py", f"O={self.output}", *arguments]
@@ -64,7 +66,14 @@ class Matrix:
 
     def steps(self) -> int:
         """Of all cells together: how far the matrix is."""
-        return sum(len(step_losses(run)) for run in self.runs)
+        return sum(self._steps_of(run) for run in self.runs)
+
+    def _steps_of(self, run: Path) -> int:
+        path = run / "metrics.jsonl"
+        size = path.stat().st_size if path.exists() else 0
+        if self._known.get(run, (-1, 0))[0] != size:
+            self._known[run] = size, len(step_losses(run))
+        return self._known[run][1]
 
     def cells(self) -> list[psutil.Process]:
         """The trainings that run now."""
