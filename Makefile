@@ -89,6 +89,10 @@ summary: $(setup)		## write the summary again from run directories: RUN=dir (def
 graphs: $(setup)		## draw the graphs again from run directories: RUN=dir (default: the newest)
 	@$(python) scripts/graphs.py
 
+.PHONY: gpu-report
+gpu-report: $(setup)		## tell how evenly the GPUs were used, and draw it: RUN=dir (default: the newest)
+	@$(python) scripts/gpu_report.py
+
 .PHONY: reproduce
 reproduce: $(setup)		## train a past run again and say whether it is bit-equal: RUN=dir [ANYWAY=y]
 	@$(python) scripts/reproduce.py

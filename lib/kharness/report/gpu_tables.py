@@ -50,7 +50,7 @@ def per_gpu(history: GpuHistory) -> Table:
         ]
         for gpu in history.gpus
     ]
-    header = ["", "name", "state", "memory (MB)", "peak (MB)", "of total (%)", "utilization (%)"]
+    header = ["GPU", "name", "state", "memory (MB)", "peak (MB)", "of total (%)", "utilization (%)"]
     return Table([*header, "highest (°C)", "power (W)", "energy (J)"], rows, text_columns=3)
 
 
@@ -69,11 +69,34 @@ def runs_table(summary: Summary) -> Table:
     return Table([*header, "wasted (%)"], rows, text_columns=1)
 
 
+def gpus_table(summary: Summary) -> Table | None:
+    """Of a matrix a row a run, of a single run a row a GPU; None without samples."""
+    cells = with_gpus(summary)
+    if not cells:
+        return None
+    return runs_table(summary) if summary.plan else per_gpu(cells[0].gpus)
+
+
+def said_of_gpus(summary: Summary) -> list[str]:
+    """What must be said beside that table: balance, ranks and remarks of each run."""
+    lines = []
+    for cell in with_gpus(summary):
+        history = cell.gpus
+        said = remarks(history)
+        if not summary.plan:
+            said = [_totals(history), balance_line(history), *rank_lines(history, *cell.ranks), *said]
+        elif cell.ranks[0] is not None:
+            said = [*rank_lines(history, *cell.ranks)[:1], *said]
+        name = f"{cell.name}: " if summary.plan else ""
+        lines += [f"{name}{line.strip()}" for line in said]
+    return lines
+
+
 def remarks(history: GpuHistory) -> list[str]:
     """What a table of means hides: GPUs that went away, and clocks held down by heat."""
     found = []
     for gpu in history.gpus:
-        when = ", ".join(f"{seconds:.0f} s" for seconds in gpu.gone)
+        when = ", ".join(f"{seconds:,.1f} s" for seconds in gpu.gone)
         if gpu.gone:
             now = "it came back" if gpu.state == "ok" else f"{gpu.state} at the end: {gpu.error}"
             found.append(f"{gpu.label} did not answer from {when} on; {now}; its numbers are those before")

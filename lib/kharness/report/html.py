@@ -19,6 +19,8 @@ from kharness.report.comparison import EXPLANATION, Table, comparison, each_run
 from kharness.report.conclusion_tables import costs_table, profiles_table, times_table, unmeasured_costs
 from kharness.report.conclusions import Conclusions
 from kharness.report.excused import refused
+from kharness.report.gpu_tables import EXPLANATION as GPU_EXPLANATION
+from kharness.report.gpu_tables import gpus_table, said_of_gpus
 from kharness.report.graphs._canvas import DPI
 from kharness.report.output_tail import output_tail
 from kharness.report.sentences import comparison_sentence, explanation
@@ -87,6 +89,9 @@ def as_html(summary: Summary) -> str:
         prices=_prices(summary.conclusions),
         comparison=comparison(summary) if summary.plan else None,
         explanation=EXPLANATION,
+        gpus=gpus_table(summary),
+        gpu_explanation=GPU_EXPLANATION,
+        said_of_gpus=said_of_gpus(summary),
         pictures=_pictures(summary.directory / "graphs"),
         incomplete=_incomplete(summary),
         num_runs=len(summary.cells),

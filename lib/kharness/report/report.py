@@ -9,6 +9,7 @@ from pathlib import Path
 from kharness.config.generate import CONFIG_PY, read_values
 from kharness.report.comparison import comparison, each_run, incomplete_lines, quarantined_lines
 from kharness.report.errors import ReportError
+from kharness.report.gpu_report import cells_of_report, draw_cells, gpu_summary_lines
 from kharness.report.graphs import draw_all
 from kharness.report.html import write_html
 from kharness.report.junit import write_junit
@@ -25,6 +26,7 @@ def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Sum
     """
     summary = collect(directory, given)
     draw_all(summary)
+    draw_cells(summary, cells_of_report(summary))
     write_files(summary)
     return summary
 
@@ -78,7 +80,7 @@ def report_lines(summary: Summary) -> list[str]:
     if known:
         lines.append(f"known failures: {len(known)}")
         lines += [f"  {line}" for line in known]
-    return [*lines, *comparison_lines(summary.conclusions)]
+    return [*lines, *comparison_lines(summary.conclusions), *gpu_summary_lines(summary)]
 
 
 def asked_directory(variables: Mapping[str, str], output: Path) -> Path:

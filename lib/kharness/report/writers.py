@@ -25,6 +25,8 @@ from kharness.report.conclusion_files import (
     conclusions_json,
     conclusions_markdown,
 )
+from kharness.report.gpu_tables import EXPLANATION as GPU_EXPLANATION
+from kharness.report.gpu_tables import gpus_json, gpus_table, said_of_gpus
 from kharness.report.metrics import METRICS
 from kharness.report.summary import REPLICATE_AXIS, Cell, Summary, Variant
 from monitoring.atomic_file import write_atomically
@@ -105,6 +107,12 @@ def as_markdown(summary: Summary) -> str:
     remarks = _remarks(summary)
     if remarks:
         parts.append("\n".join(remarks))
+    gpus = gpus_table(summary)
+    if gpus is not None:
+        parts += ["## GPUs", gpus.markdown(), GPU_EXPLANATION]
+        said = said_of_gpus(summary)
+        if said:
+            parts.append("\n".join(f"- {line}" for line in said))
     graphs = sorted((summary.directory / "graphs").glob("*.png"))
     if graphs:
         parts.append("## Graphs")
@@ -189,4 +197,5 @@ def _run_json(cell: Cell) -> dict[str, object]:
         "num_steps": run.num_steps,
         "nonfinite_records": run.nonfinite_records,
         "metrics": {metric.name: cell.number(metric) for metric in METRICS},
+        "gpus": gpus_json(cell),
     }

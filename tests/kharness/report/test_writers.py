@@ -158,6 +158,7 @@ def test_json_keeps_every_run_and_nulls_what_was_not_measured(matrix: Any) -> No
             "energy_joules": None,
             "cost": None,
         },
+        "gpus": None,
     }
     assert content["variants"][1]["metrics"]["test_accuracy"] == {  # type: ignore[index]
         "n": 1,

@@ -14,6 +14,7 @@ import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kharness.report.summary import Summary
@@ -48,6 +49,11 @@ def graph_names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
 
 
+def graphs_that_choose() -> list[str]:
+    """Those that are drawn only where `applies`: the graphs of GPU samples."""
+    return [name for name in graph_names() if hasattr(_module(name), "applies")]
+
+
 def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]:
     """Write graphs/NAME.png and NAME.csv for every graph, or for those named; returns the pictures.
 
@@ -61,7 +67,7 @@ def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]
     folder.mkdir(exist_ok=True)
     pictures = []
     for name in graph_names() if names is None else names:
-        module = importlib.import_module(f"{__name__}.{name}")
+        module = _module(name)
         if hasattr(module, "applies") and not module.applies(summary):
             continue
         graph = cast(Graph, module)
@@ -73,3 +79,7 @@ def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]
         write_atomically(folder / f"{name}.png", picture)
         pictures.append(folder / f"{name}.png")
     return pictures
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"{__name__}.{name}")

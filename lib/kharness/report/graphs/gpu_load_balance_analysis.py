@@ -12,7 +12,7 @@ from kharness.report.graphs._canvas import INK, PALETTE, SOFT, canvas, notes, no
 from kharness.report.graphs._gpu_lines import Sampled, applies, sampled, without_samples
 from kharness.report.summary import Summary
 from monitoring.gpu_aggregates import BANDS, POOR
-from monitoring.load_balance import PHASES, RankBalance
+from monitoring.load_balance import PHASES, RankBalance, RankTimes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -212,17 +212,22 @@ def _draw_ranks(axes: Axes, ranks: RankBalance) -> None:
                 width = 1000 * rank.phases[phase]
                 axes.barh([y], [width], left=begin, height=0.62, color=colour, alpha=0.75, lw=0, zorder=2)
                 begin += width
-        axes.text(begin, y, f" best/mine {rank.best_over_mine:.2f}", fontsize=8.5, va="center", color=INK)
+        axes.text(begin, y, _beside(rank), fontsize=8.5, va="center", color=INK)
     for colour, phase in zip(PALETTE, PHASES, strict=False):
         if phase in ranks.ranks[0].phases:
             axes.barh([0], [0], color=colour, alpha=0.75, label=PHASES[phase])
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, fontsize=8.5, borderaxespad=0.2)
-    axes.set_yticks(range(len(ranks.ranks)), [rank.name for rank in ranks.ranks])
+    axes.set_yticks(range(len(ranks.ranks)), [f"rank {rank.rank}" for rank in ranks.ranks])
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.set_ylim(len(ranks.ranks) - 0.5, -0.5)
-    axes.set_xlim(0, 1.16 * 1000 * ranks.slowest.seconds or 1)
+    axes.set_xlim(0, 1.3 * 1000 * ranks.slowest.seconds or 1)
     axes.set_xlabel("own work of a mean step, without collectives (ms)")
+
+
+def _beside(rank: RankTimes) -> str:
+    """What stands behind a rank's bar."""
+    return f" best/mine {rank.best_over_mine:.2f} {rank.name.removeprefix(f'rank {rank.rank}')}"
 
 
 def _rows(summary: Summary) -> list[Row]:

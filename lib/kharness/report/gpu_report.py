@@ -1,0 +1,110 @@
+"""The GPU report of a run or a matrix: every GPU and how evenly they were loaded, and the graphs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from kharness.report.errors import ReportError
+from kharness.report.gpu_balance import BALANCED, EVEN, balance_words, verdict
+from kharness.report.gpu_tables import breakdown_lines, remarks, runs_table, with_gpus
+from kharness.report.graphs import draw_all, graphs_that_choose
+from kharness.report.summary import Cell, Summary, Variant
+from monitoring.gpu_aggregates import POOR
+
+# How many cells the report of a matrix draws graphs of, which takes about half a second each.
+MAX_CELLS_DRAWN = 40
+
+# More tables than this nobody reads on a terminal; the table of all runs has a row of each.
+MAX_CELLS_TOLD = 20
+
+# Runs with something to look at that a report names on the terminal.
+MAX_REMARKED = 8
+
+
+def check_sampled(summary: Summary) -> None:
+    """ReportError if no run has GPU samples."""
+    if not with_gpus(summary):
+        raise ReportError(
+            f"no run of {summary.directory} has GPU samples (gpu_stats.jsonl)",
+            hint="train with GPU_MONITOR=y; where that found no GPU, alerts.jsonl of the run says why",
+        )
+
+
+def gpu_report_lines(summary: Summary) -> list[str]:
+    """Every GPU of each run, and of a matrix a row a run."""
+    cells = with_gpus(summary)
+    lines = []
+    for cell in cells[:MAX_CELLS_TOLD]:
+        lines += [*breakdown_lines(cell), ""]
+    if len(cells) > MAX_CELLS_TOLD:
+        lines += [
+            f"and {len(cells) - MAX_CELLS_TOLD} more runs: RUN={summary.directory.name}/CELL for one",
+            "",
+        ]
+    if not summary.plan:
+        return lines[:-1]
+    lines += [f"{summary.title} - {len(cells)} of {len(summary.cells)} runs have GPU samples:"]
+    return [*lines, runs_table(summary).plain()]
+
+
+def draw_gpu_graphs(summary: Summary, cells: Sequence[Cell]) -> list[Path]:
+    """Draw them for the whole, and for each of the cells into its own graphs/; returns the pictures."""
+    return [*draw_all(summary, graphs_that_choose()), *draw_cells(summary, cells)]
+
+
+def draw_cells(summary: Summary, cells: Sequence[Cell]) -> list[Path]:
+    """Draw the GPU graphs of single cells of a matrix."""
+    if not summary.plan:
+        return []
+    names = graphs_that_choose()
+    return [path for cell in cells for path in draw_all(_single(summary, cell), names)]
+
+
+def cells_of_report(summary: Summary) -> Sequence[Cell]:
+    """The cells that a report draws GPU graphs of."""
+    return with_gpus(summary)[:MAX_CELLS_DRAWN] if summary.plan else []
+
+
+def gpu_summary_lines(summary: Summary) -> list[str]:
+    """What the report of a matrix or run prints of its GPUs; nothing without samples."""
+    cells = with_gpus(summary)
+    if not cells:
+        return []
+    if not summary.plan:
+        return ["", *breakdown_lines(cells[0])]
+    lines = [
+        f"GPUs: {len(cells)} of {len(summary.cells)} runs have samples; `make gpu-report` tells of every GPU"
+    ]
+    remarkable = [(cell, said) for cell in cells if (said := _remarkable(cell))]
+    lines += [f"  {cell.name}: {'; '.join(said)}" for cell, said in remarkable[:MAX_REMARKED]]
+    if len(remarkable) > MAX_REMARKED:
+        lines.append(f"  and {len(remarkable) - MAX_REMARKED} more runs with something to look at")
+    if len(cells) > MAX_CELLS_DRAWN:
+        undrawn = len(cells) - MAX_CELLS_DRAWN
+        lines.append(f"  graphs of {undrawn} more runs are not drawn yet: `make gpu-report` does")
+    return lines
+
+
+def _remarkable(cell: Cell) -> list[str]:
+    """What one has to look at: uneven loads, ranks that wait, lost GPUs, heat."""
+    history, (ranks, _) = cell.gpus, cell.ranks
+    uneven = [name for name in BALANCED if history.balance(name)[1] == POOR]
+    found = [f"{name} {balance_words(history, name)}" for name in uneven]
+    if ranks is not None and ranks.wasted_share >= EVEN:
+        found.append(verdict(history, ranks))
+    return found + remarks(history)
+
+
+def _single(summary: Summary, cell: Cell) -> Summary:
+    """A cell as the summary of a single run; it keeps what has been read."""
+    return replace(
+        summary,
+        directory=cell.run.directory,
+        title=f"{summary.title}: {cell.name}",
+        axes={},
+        plan={},
+        cells=[cell],
+        variants=[Variant({}, cell.name, [cell])],
+    )
