@@ -64,7 +64,7 @@ def follow(directory: Path) -> bool:
         run = read_run_json(directory)
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]
-        with contextlib.closing(Alerts(directory)) as alerts:
+        with contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts:
             sampling = GpuSampling(directory, run, alerts)
             sampling.start()
             deliveries = _deliveries(directory, trackers, alerts)
@@ -109,7 +109,10 @@ def catch_up(
     chosen = {name: options for name, options in asked.items() if not is_live(name)}
     stop, ending = threading.Event(), threading.Event()
     ending.set()
-    with _only_agent(directory, wait=wait, stop=stop), contextlib.closing(Alerts(directory)) as alerts:
+    with (
+        _only_agent(directory, wait=wait, stop=stop),
+        contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts,
+    ):
         deliveries = _deliveries(directory, chosen, alerts, last_tries=1)  # the caller can try again
         threads = _start(
             deliveries, attempt=run["attempts"][-1]["attempt"], ending=ending, stop=stop, sampled=ending

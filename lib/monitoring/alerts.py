@@ -17,7 +17,9 @@ Severity = Literal["info", "warning", "error"]
 class Alerts:
     """Appends alert records; several threads may, and a full disk raises nothing (see Journal)."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, correlation_id: str | None = None) -> None:
+        """`correlation_id`, if given, stands in every alert."""
+        self._shared = {} if correlation_id is None else {"correlation_id": correlation_id}
         self._journal = Journal(directory / ALERTS)
         self._lock = threading.Lock()
 
@@ -34,6 +36,7 @@ class Alerts:
                     "severity": severity,
                     "message": message.encode("utf-8", "replace").decode(),
                     **fields,
+                    **self._shared,
                 }
             )
 

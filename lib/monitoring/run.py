@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from monitoring.agent_process import AgentProcess
+from monitoring.correlation import CORRELATION_ID
 from monitoring.device_scalars import InFlight, take_scalars
 from monitoring.environment import git_state, hardware, versions
 from monitoring.errors import unwritable
@@ -97,6 +98,7 @@ class Run:
             self._journal.close()
             raise
         self.run_id: str = run["run_id"]
+        os.environ[CORRELATION_ID] = self.run_id  # for what this process starts and logs beside the run
         self.name: str = run["tracking"]["name"]
         self.project: str = run["tracking"]["project"]
         self._config = run["config"]
@@ -113,7 +115,8 @@ class Run:
         in the record field by field. A training that may go on from a checkpoint gives `resumed_from` and
         `supersedes`, by which readers tell the records that still count (see monitoring.lineage).
         """
-        about = {"run_name": self.name, "project": self.project, "run_id": self.run_id, **training, **fields}
+        about: Record = {"run_name": self.name, "project": self.project, "run_id": self.run_id}
+        about |= {"correlation_id": self.run_id, **training, **fields}
         self._log("start", None, {**about, "model": model, "config": self._config, **self._about})
 
     def log_step(self, global_step: int, /, **metrics: object) -> None:
@@ -173,6 +176,8 @@ class Run:
         self._settle()
         self._journal.close()
         self._memory.close()
+        if os.environ.get(CORRELATION_ID) == self.run_id:
+            del os.environ[CORRELATION_ID]
         if self._agent is not None:
             self._agent.keep_alive(at_once=True)
 

@@ -44,7 +44,8 @@ def test_run_writes_every_kind_of_record(tmp_path: Path) -> None:
     start, step, *others = (without(record, "time") for record in journal(tmp_path))
     assert start["hardware"]["cpu_count"] >= 1  # type: ignore[index]
     assert start["versions"]["torch"] == torch.__version__  # type: ignore[index]
-    assert without(start, "hardware", "versions", "git", "run_id") == {
+    assert start["correlation_id"] == start["run_id"]
+    assert without(start, "hardware", "versions", "git", "run_id", "correlation_id") == {
         "event": "start",
         "seq": 1,
         "attempt": 1,
