@@ -1,4 +1,4 @@
-"""Tell how the GPUs of a run or matrix were used, and draw it: gpu_report.py [RUN=dir] (default: the newest)."""
+"""Tell how evenly the GPUs of a run or matrix were used, and draw it: gpu_report.py [RUN=dir]."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import run_command
+from kharness.config.results import asked_directory, shown
 from kharness.report.gpu_report import check_sampled, draw_gpu_graphs, gpu_report_lines
 from kharness.report.gpu_tables import with_gpus
-from kharness.report.report import asked_directory, shown
 from kharness.report.summary import collect
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 MIB_PER_GIB = 1024
 
+# Of what there is at least so much must be in use, or the axis ends above what is used.
+SHOWN_SHARE = 0.3
+
 
 @dataclass(frozen=True)
 class Sampled:
@@ -107,6 +110,13 @@ def legend_width(runs: Sequence[Sampled]) -> float:
     if len(labels) < 2 or len(labels) > MAX_TOGETHER:
         return 0.0
     return 0.7 + 0.075 * (max(map(len, labels)) + 6)
+
+
+def memory_limit(peak_mb: float, total_mb: float | None) -> tuple[float, bool]:
+    """Where the memory axis ends, in GiB, and whether what there is lies on it."""
+    if total_mb and peak_mb >= SHOWN_SHARE * total_mb:
+        return 1.06 * total_mb / MIB_PER_GIB, True
+    return 1.25 * peak_mb / MIB_PER_GIB or 1.0, False
 
 
 def mark_gone(axes: Axes, seconds: float, unit: TimeUnit, height: float) -> None:

@@ -160,8 +160,9 @@ def _draw_bands(axes: Axes, rows: Sequence[Row], runs: Sequence[Sampled]) -> Non
     else:
         labels = [run.cell.name for run in runs]
         for y, run in enumerate(runs):
-            for marker, colour, quantity in zip("os^", PALETTE, BALANCED, strict=False):
-                _dot(axes, found.get((run.cell.name, quantity)), y, marker, colour, named=False)
+            for i, (marker, colour, quantity) in enumerate(zip("os^", PALETTE, BALANCED, strict=False)):
+                lane = y + 0.22 * (i - 1)  # equal ones beside each other
+                _dot(axes, found.get((run.cell.name, quantity)), lane, marker, colour, named=False)
         for marker, colour, quantity in zip("os^", PALETTE, BALANCED, strict=False):
             axes.plot([], [], marker, color=colour, ms=6, label=quantity)
         axes.legend(loc="lower right", fontsize=8.5, frameon=True, framealpha=0.9, edgecolor="none")
@@ -173,7 +174,7 @@ def _draw_bands(axes: Axes, rows: Sequence[Row], runs: Sequence[Sampled]) -> Non
     axes.set_xlabel("CV over the GPUs (%)")
 
 
-def _dot(axes: Axes, row: Row | None, y: int, marker: str, colour: str, *, named: bool) -> None:
+def _dot(axes: Axes, row: Row | None, y: float, marker: str, colour: str, *, named: bool) -> None:
     if row is None:
         if named:
             axes.text(0.4, y, "unknown", fontsize=8.5, color=SOFT, va="center")

@@ -81,8 +81,9 @@ def draw(summary: Summary) -> Figure:
         subtitle += "   bar: mean of the complete runs"
     gutter = 0.55 + 0.078 * max(map(len, labels))
     width = 8.4 + gutter
-    figure = canvas(width, 0.45 + 0.42 * len(labels), TITLE, subtitle, extra)
-    figure.subplots_adjust(left=gutter / width, right=1 - 0.4 / width, wspace=0.14)
+    figure = canvas(width, 0.75 + 0.42 * len(labels), TITLE, subtitle, extra)
+    top = 1 - 1.25 / figure.get_figheight()
+    figure.subplots_adjust(left=gutter / width, right=1 - 0.4 / width, wspace=0.14, top=top)
     counts = sorted({peak.num_gpus for peak in peaks})
     gpus = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     for place, (title, which) in enumerate(

@@ -15,6 +15,7 @@ from kharness.report.graphs._gpu_lines import (
     colours,
     legend_width,
     many_variants,
+    memory_limit,
     plot_run,
     sampled,
     time_unit,
@@ -59,9 +60,14 @@ def draw(summary: Summary) -> Figure:
     subtitle += (
         "a layer is one GPU, their sum is the height" if layered else "line: the sum over the GPUs of a run"
     )
-    capacity = [_capacity(run) for run in runs]
-    if any(capacity):
+    capacity = {total for run in runs if (total := _capacity(run))}
+    limit, shows_total = memory_limit(
+        max(run.history.peak_memory_mb or 0.0 for run in runs), max(capacity, default=None)
+    )
+    if shows_total:
         subtitle += "   dashed: what they have"
+    elif capacity:
+        subtitle += f"   what they have lies above the axis: {max(capacity) / MIB_PER_GIB:,.1f} GiB"
     beside = 0.85 if layered else legend_width(runs)
     width = 8.4 + beside
     figure = canvas(width, 3.9, TITLE, subtitle, notes(summary, without_samples(summary)))
@@ -77,10 +83,10 @@ def draw(summary: Summary) -> Figure:
                 axes, run, curve, unit, 1 / MIB_PER_GIB, color=of_label[run.variant], zorder=3, alpha=0.85
             )
         variant_legend(figure, axes, runs)
-    for total in sorted({value for value in capacity if value}):
+    for total in sorted(capacity):
         axes.axhline(total / MIB_PER_GIB, color=SOFT, lw=1, ls=(0, (4, 3)), zorder=1)
     axes.set_xlim(0, max(run.history.seconds for run in runs) / unit.seconds or 1)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, limit)
     axes.set_xlabel(unit.label)
     axes.set_ylabel("memory (GiB)")
     return figure

@@ -25,6 +25,7 @@ from kharness.report.graphs._gpu_lines import (
     legend_width,
     many_variants,
     mark_gone,
+    memory_limit,
     plot_run,
     sampled,
     time_unit,
@@ -77,10 +78,11 @@ def draw(summary: Summary) -> Figure:
     extra = notes(summary, without_samples(summary))
     if len(panels) > MAX_PANELS:
         extra.append(f"the first {MAX_PANELS} of {len(panels)} GPUs; the CSV has all")
-    subtitle = (
-        f"{summary.title}{many_variants(runs)}\nline: memory in use of one run   dashed: what the GPU has   "
-        "title: highest value of any sample"
-    )
+    peak, total = _extremes(list(panels.values()))
+    limit, shows_total = memory_limit(peak, total)
+    subtitle = f"{summary.title}{many_variants(runs)}\nline: memory in use during one run   "
+    subtitle += "dashed: what the GPU has   " if shows_total else "what the GPU has lies above the axis   "
+    subtitle += "title: highest value of any sample"
     rows, columns = rows_and_columns(min(len(panels), MAX_PANELS))
     beside = legend_width(runs)
     width = max(3.3 * columns, 6.6) + 1.0 + beside
@@ -91,13 +93,12 @@ def draw(summary: Summary) -> Figure:
     several_hosts = len({host for host, _ in panels}) > 1
     unit = time_unit(runs)
     ends = max(run.history.seconds for run in runs) / unit.seconds
-    highest = max(_limit(own) for own in panels.values())
     drawn: list[Axes] = []
     for i, ((host, index), own) in enumerate(list(panels.items())[:MAX_PANELS]):
         axes = figure.add_subplot(rows, columns, i + 1)
-        _draw_panel(axes, own, unit, variants_of(runs))
+        _draw_panel(axes, own, unit, variants_of(runs), limit)
         axes.set_xlim(-0.01 * ends, 1.02 * ends or 1)
-        axes.set_ylim(0, 1.06 * highest)
+        axes.set_ylim(0, limit)
         axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
         name = f"GPU {index} on {host}" if several_hosts else f"GPU {index}"
         axes.set_title(_title(name, own), fontsize=9, loc="left", pad=4, color=INK)
@@ -107,7 +108,9 @@ def draw(summary: Summary) -> Figure:
     return figure
 
 
-def _draw_panel(axes: Axes, own: list[tuple[Sampled, Gpu]], unit: TimeUnit, labels: list[str]) -> None:
+def _draw_panel(
+    axes: Axes, own: list[tuple[Sampled, Gpu]], unit: TimeUnit, labels: list[str], limit: float
+) -> None:
     of_label = colours(labels)
     total = max((gpu.total_mb for _, gpu in own if gpu.total_mb), default=None)
     if total:
@@ -122,7 +125,7 @@ def _draw_panel(axes: Axes, own: list[tuple[Sampled, Gpu]], unit: TimeUnit, labe
                 used = [value / MIB_PER_GIB for value in curve.means]
                 axes.fill_between(seconds, used, color=of_label[run.variant], alpha=0.18, lw=0, zorder=2)
             for second in gpu.gone:
-                mark_gone(axes, second, unit, (total or 0) / MIB_PER_GIB)
+                mark_gone(axes, second, unit, 0.94 * limit)
 
 
 def _title(name: str, own: list[tuple[Sampled, Gpu]]) -> str:
@@ -134,11 +137,11 @@ def _title(name: str, own: list[tuple[Sampled, Gpu]]) -> str:
     return f"{text} of {total / MIB_PER_GIB:.1f} GiB" if total else f"{text} GiB"
 
 
-def _limit(own: list[tuple[Sampled, Gpu]]) -> float:
-    """What the axis has to hold, in GiB."""
-    values = [gpu.total_mb for _, gpu in own if gpu.total_mb]
-    values += [gpu.spreads["memory"].peak for _, gpu in own if "memory" in gpu.spreads]
-    return max(values, default=1.0) / MIB_PER_GIB
+def _extremes(panels: list[list[tuple[Sampled, Gpu]]]) -> tuple[float, float | None]:
+    """The most that any GPU used, and the most that one has, in MiB."""
+    gpus = [gpu for own in panels for _, gpu in own]
+    peak = max(gpu.spreads["memory"].peak for gpu in gpus if "memory" in gpu.spreads)
+    return peak, max((gpu.total_mb for gpu in gpus if gpu.total_mb), default=None)
 
 
 def _known(value: float) -> float | None:
