@@ -1,0 +1,234 @@
+"""What a look at 8 GPUs costs, beside other samplers, and what sampling once a second costs of a core.
+
+The GPUs are simulated (tests/simulated_nvml, needs gcc): every figure is the cost of the sampler's own work.
+A real driver adds its own time, for all of them alike. nvitop, gpustat, Trackio and W&B are measured where
+they are installed; each measurement is a process of its own. Run by `make bench ONLY=gpu_sample`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SIMULATED_NVML = Path(__file__).resolve().parent.parent / "tests/simulated_nvml/simulated_nvml.py"
+
+GPUS = 8
+MANY_GPUS = 64
+SECONDS = 20
+
+# What the first lines of the table look at one by one: as many as the others' samplers have in common.
+VALUES = (
+    lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu),
+    lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu),
+    lambda nvml, gpu: nvml.nvmlDeviceGetTemperatureV(gpu, 0),
+    lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu),
+    lambda nvml, gpu: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu),
+    lambda nvml, gpu: nvml.nvmlDeviceGetFanSpeed(gpu),
+    lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, 1),
+    lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, 2),
+    lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu),
+    lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu),
+    lambda nvml, gpu: nvml.nvmlDeviceGetEncoderUtilization(gpu),
+    lambda nvml, gpu: nvml.nvmlDeviceGetDecoderUtilization(gpu),
+    lambda nvml, gpu: nvml.nvmlDeviceGetMarginTemperature(gpu),
+    lambda nvml, gpu: nvml.nvmlDeviceGetPerformanceState(gpu),
+)
+FIELDS = (186, 185, 190, 83, 82, 197, 198, 94, (138, 0xFFFFFFFF), (139, 0xFFFFFFFF), 3, 4, 142, 143)
+
+
+def main() -> None:
+    """Measure every contestant that is installed and print the tables."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        subprocess.run([sys.executable, SIMULATED_NVML, folder], check=True, stdout=subprocess.DEVNULL)
+        print(f"simulated NVML, {GPUS} GPUs".ljust(44) + f"{'us a sample':>14}{'us of CPU':>14}{'ratio':>9}")
+        ours = 0.0
+        for contestant, (package, _, samples) in CONTESTANTS.items():
+            if package and importlib.util.find_spec(package) is None:
+                print(f"{contestant:<44}{'not installed':>14}")
+                continue
+            figures = in_a_process(folder, contestant, GPUS, samples)
+            ours = ours or figures["cpu"]
+            wall = f"{figures['wall'] * 1e6:,.0f}" if figures["wall"] else "elsewhere"
+            cells = (f"{wall:>14}", f"{figures['cpu'] * 1e6:>14,.0f}", f"{figures['cpu'] / ours:>9.1f}")
+            print(f"{contestant:<44}" + "".join(cells), flush=True)
+        print(
+            f"\nsampled and written once a second for {SECONDS} s".ljust(45)
+            + f"{'of a core':>14}{'bytes':>14}"
+        )
+        for gpus in (GPUS, MANY_GPUS):
+            figures = in_a_process(folder, "loop", gpus, SECONDS)
+            share = 100 * figures["cpu"]
+            print(f"{gpus} GPUs".ljust(44) + f"{share:>12.3f} %{figures['bytes']:>14,.0f}", flush=True)
+
+
+def in_a_process(folder: Path, contestant: str, gpus: int, samples: int) -> dict[str, float]:
+    """Figures of one sample: wall clock and CPU seconds."""
+    script = folder / "nvml.txt"
+    # no events: the simulation waits for them by looking again and again, which a driver does not do
+    values = ("utilization 97", "memory_used 60000", "power 650", "power_average 640", "events unsupported")
+    processes = [f"gpu {index} process {os.getpid()} 60000" for index in range(gpus)]
+    script.write_text("\n".join([f"gpus {gpus}", *(f"all {value}" for value in values), *processes, ""]))
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(folder),
+        "SIMULATED_NVML": str(script),
+        "WANDB_SILENT": "true",
+        "WANDB_ERROR_REPORTING": "false",
+    }
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
+        command = [sys.executable, __file__, contestant, str(samples), work]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{contestant}: exit {done.returncode}\n{done.stderr[-2000:]}")
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def repeated(look: Callable[[], Any], samples: int) -> dict[str, float]:
+    """The median wall clock and the mean CPU time of many looks."""
+    for _ in range(3):
+        look()
+    walls = []
+    began = time.process_time()
+    for _ in range(samples):
+        at = time.perf_counter()
+        look()
+        walls.append(time.perf_counter() - at)
+    return {"wall": statistics.median(walls), "cpu": (time.process_time() - began) / samples}
+
+
+def kharness(samples: int, folder: Path) -> dict[str, float]:
+    from monitoring.samplers import probe_all
+
+    sampler, _ = probe_all()
+    assert sampler is not None
+    return repeated(sampler.sample, samples)
+
+
+def kharness_written(samples: int, folder: Path) -> dict[str, float]:
+    look = written(folder)
+    return repeated(look, samples)
+
+
+def loop(seconds: int, folder: Path) -> dict[str, float]:
+    """Once a second, as the agent does it: caches are cold, and the thread is woken each time."""
+    look = written(folder)
+    look()
+    began, at = time.process_time(), time.monotonic()
+    for second in range(1, seconds + 1):
+        time.sleep(max(0.0, at + second - time.monotonic()))
+        look()
+    used = time.process_time() - began
+    return {"cpu": used / seconds, "bytes": (folder / "gpu_stats.jsonl").stat().st_size / (seconds + 1)}
+
+
+def written(folder: Path) -> Callable[[], object]:
+    """A look with aggregates, energy and the line in gpu_stats.jsonl."""
+    from monitoring.gpu_options import GpuMonitorOptions
+    from monitoring.gpu_stats import GpuStats
+    from monitoring.samplers import probe_all
+
+    sampler, _ = probe_all()
+    assert sampler is not None
+    options = GpuMonitorOptions(hour_price=2.0)
+    stats = GpuStats(folder, options, run_id="0" * 16, attempt=1, started=time.time(), host="h")
+    return lambda: stats.append(sampler.sample(), time=time.time(), global_step=1)
+
+
+def one_by_one(samples: int, folder: Path) -> dict[str, float]:
+    import pynvml
+
+    pynvml.nvmlInit()
+    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    return repeated(lambda: [value(pynvml, gpu) for gpu in gpus for value in VALUES], samples)
+
+
+def batched(samples: int, folder: Path) -> dict[str, float]:
+    import pynvml
+
+    pynvml.nvmlInit()
+    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+
+    def look() -> list[int]:
+        return [
+            value.value.ullVal
+            for gpu in gpus
+            for value in pynvml.nvmlDeviceGetFieldValues(gpu, FIELDS)
+            if value.nvmlReturn == 0
+        ]
+
+    return repeated(look, samples)
+
+
+def nvitop(samples: int, folder: Path) -> dict[str, float]:
+    import logging
+
+    from nvitop import Device
+
+    logging.disable(logging.CRITICAL)  # of functions that the simulation lacks, told once each
+    gpus = Device.all()
+    return repeated(lambda: [gpu.as_snapshot() for gpu in gpus], samples)
+
+
+def gpustat(samples: int, folder: Path) -> dict[str, float]:
+    import gpustat
+
+    return repeated(gpustat.new_query, samples)
+
+
+def trackio(samples: int, folder: Path) -> dict[str, float]:
+    from trackio import gpu
+
+    return repeated(gpu.collect_gpu_metrics, samples)
+
+
+def wandb(samples: int, folder: Path) -> dict[str, float]:
+    """W&B samples in a program of its own, whose CPU time is counted at ten samples a second."""
+    import psutil
+    import wandb
+
+    settings = wandb.Settings(x_stats_sampling_interval=0.1, console="off")
+    run = wandb.init(mode="offline", dir=folder, project="p", settings=settings)
+    time.sleep(2)
+    family = psutil.Process().children(recursive=True)
+    samplers = [process for process in family if process.name() == "wandb-symon"]
+    began = sum(sum(process.cpu_times()[:2]) for process in samplers)
+    time.sleep(samples / 10)
+    used = sum(sum(process.cpu_times()[:2]) for process in samplers) - began
+    run.finish()
+    return {"wall": 0.0, "cpu": used / samples}
+
+
+# name -> the package it needs, its function, how many samples.
+CONTESTANTS: dict[str, tuple[str, Callable[[int, Path], dict[str, float]], int]] = {
+    "kharness, 30 values": ("", kharness, 2000),
+    "kharness, with aggregates, written": ("", kharness_written, 2000),
+    "pynvml, 14 values one by one": ("pynvml", one_by_one, 2000),
+    "pynvml, 14 values batched": ("pynvml", batched, 2000),
+    "nvitop, snapshots": ("nvitop", nvitop, 10),
+    "gpustat": ("gpustat", gpustat, 5),
+    "trackio's sampler": ("trackio", trackio, 10),
+    "wandb's sampler": ("wandb", wandb, 150),
+}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        main()
+    else:
+        name, count, work = sys.argv[1:]
+        function = loop if name == "loop" else CONTESTANTS[name][1]
+        print(json.dumps(function(int(count), Path(work))))
+        sys.stdout.flush()
+        os._exit(0)  # what other samplers keep running is not what is measured
