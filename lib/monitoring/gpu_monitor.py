@@ -90,8 +90,7 @@ class GPUMonitor:
         self._gpu_log: MetricsLog | None = None
         self._training_log: MetricsLog | None = None
         self._message_log: MetricsLog | None = None
-        self._log, self._stamp = logging.Logger(LOGGER), ""
-        self._log.parent = logging.getLogger(LOGGER)
+        self._log, self._stamp = logging.Logger(LOGGER, logging.INFO), ""
 
     @property
     def latest(self) -> Snapshot | None:
@@ -219,10 +218,13 @@ class GPUMonitor:
     # ------------------------------------------------------------- files and messages
 
     def _open_message_log(self) -> None:
+        program = logging.getLogger(LOGGER)
         if self._quiet:
             self._log.addHandler(logging.NullHandler())
-        elif not self._log.parent or not self._log.parent.hasHandlers():
-            stderr = logging.StreamHandler()  # nobody has said where messages go
+        elif program.hasHandlers():
+            self._log.addHandler(_Warnings(program))
+        else:  # the program has not said where messages go
+            stderr = logging.StreamHandler()
             stderr.setLevel(logging.WARNING)
             stderr.setFormatter(logging.Formatter("gpu monitor: %(message)s"))
             self._log.addHandler(stderr)
@@ -319,6 +321,17 @@ class TrainingMonitorCallback:
         self._monitor.log("training ends", steps=self._num_steps, seconds=seconds)
         if self._started_monitor:
             self._monitor.stop()
+
+
+class _Warnings(logging.Handler):
+    """Hands warnings on to the program's own logging."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        super().__init__(logging.WARNING)
+        self._logger = logger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._logger.handle(record)
 
 
 def _indices(asked: int | Sequence[int] | str) -> frozenset[int]:
