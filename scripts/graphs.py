@@ -8,8 +8,8 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import run_command
+from kharness.config.results import asked_directory, shown
 from kharness.report.graphs import draw_all
-from kharness.report.report import asked_directory, shown
 from kharness.report.summary import collect
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.report.report import asked_directory, report_lines, shown, told_regressions, write_files
+from kharness.config.results import asked_directory, shown
+from kharness.report.report import report_lines, told_regressions, write_files
 from kharness.report.summary import collect
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import run_command
+from kharness.config.results import shown
 from kharness.config.tree import Tree
 from kharness.matrix.filter import parse_filter
 from kharness.matrix.halving import open_watcher
@@ -16,7 +17,7 @@ from kharness.matrix.lock import RunnerLock
 from kharness.matrix.matrix_json import Plan
 from kharness.matrix.plan import prepare
 from kharness.matrix.supervise import expected_seconds, in_order, supervise
-from kharness.report.report import check_judging, shown, told_report
+from kharness.report.report import check_judging, told_report
 
 ROOT = Path(__file__).resolve().parent.parent
 

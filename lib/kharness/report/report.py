@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from kharness.config.generate import CONFIG_PY, read_values
+from kharness.config.results import shown
 from kharness.report.comparison import comparison, each_run, incomplete_lines, quarantined_lines
 from kharness.report.errors import ReportError
 from kharness.report.gpu_report import cells_of_report, draw_cells, gpu_summary_lines
@@ -81,26 +80,3 @@ def report_lines(summary: Summary) -> list[str]:
         lines.append(f"known failures: {len(known)}")
         lines += [f"  {line}" for line in known]
     return [*lines, *comparison_lines(summary.conclusions), *gpu_summary_lines(summary)]
-
-
-def asked_directory(variables: Mapping[str, str], output: Path) -> Path:
-    """RUN=, else the newest run or matrix of the configured RESULTS_DIR.
-
-    Reads config.py rather than the option tree, so that a report needs nothing but files.
-    """
-    asked = variables.get("RUN")
-    if asked:
-        return Path(asked).expanduser().absolute()
-    config = output / CONFIG_PY
-    configured = read_values(config).get("RESULTS_DIR") if config.exists() else None
-    latest = output / str(variables.get("CONFIG_RESULTS_DIR") or configured or "results") / "latest"
-    if not latest.exists():
-        raise ReportError(
-            f"{shown(latest)} does not exist", hint="run `make test_matrix` first, or say RUN=dir"
-        )
-    return latest
-
-
-def shown(path: Path) -> str:
-    """A path as one types it here."""
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
