@@ -19,7 +19,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MINIMUM = (3, 11)
 # Fetched only by these targets, so a user's own environment may lack them until then.
-OPTIONAL = {"wandb", "trackio", "tensorboard", "scipy", "setuptools"}
+OPTIONAL = {
+    *("nvidia-ml-py", "optuna", "prometheus_client", "scipy", "setuptools", "tensorboard"),
+    *("textual", "trackio", "wandb"),
+}
 
 
 class SetupError(Exception):
