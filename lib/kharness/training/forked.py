@@ -69,7 +69,8 @@ def become(
     # random seeds itself anew after a fork.
     np.random.seed()
     torch.default_generator.seed()
-    libc.prctl(_PR_SET_NAME, b"python")
+    # As exec names a fresh process; the kernel keeps 15 bytes.
+    libc.prctl(_PR_SET_NAME, os.fsencode(os.path.basename(sys.executable)))
 
 
 def run_script(program: Sequence[str]) -> int:
