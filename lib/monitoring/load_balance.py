@@ -87,7 +87,9 @@ def rank_balance(directory: Path) -> tuple[RankBalance | None, str]:
             left_out[phase] = f"not recorded by {_ranks(without, len(read))}"
     phases = [phase for phase in PHASES if phase not in left_out]
     if not phases:
-        return None, "; ".join(f"{phase} is {why}" for phase, why in left_out.items())
+        reasons = dict.fromkeys(left_out.values())
+        missing = {why: [phase for phase in left_out if left_out[phase] == why] for why in reasons}
+        return None, "; ".join(f"{', '.join(names)} {why}" for why, names in missing.items())
     shared = sorted(
         set.intersection(
             *(
