@@ -1,0 +1,327 @@
+"""GPU tables and graphs, from runs that the real agent recorded on simulated GPUs (tests/simulated_nvml)."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import importlib.util
+import json
+import platform
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from kharness.report.errors import ReportError
+from kharness.report.gpu_history import MAX_POINTS
+from kharness.report.gpu_report import check_sampled, gpu_report_lines
+from kharness.report.gpu_tables import breakdown_lines, runs_table
+from kharness.report.graphs import draw_all, graphs_that_choose
+from kharness.report.report import write_report
+from kharness.report.summary import collect
+from monitoring import Run
+
+HOST = platform.node()
+PHASES = {"data_seconds": 0.001, "forward_backward_seconds": 0.008, "optimizer_seconds": 0.001}
+SLOW = {**PHASES, "forward_backward_seconds": 0.018}
+
+FOUR = (
+    "gpus 4",
+    "all name NVIDIA A10G",
+    "all memory_total 24000",
+    "all memory_used 12000",
+    "all utilization 100",
+    "all temperature 60",
+    "all power 200",
+    "gpu 1 power 220",
+    "gpu 2 temperature 91",
+    "gpu 2 throttle 64",
+)
+
+
+class Recorder:
+    """Records runs with the real agent, whose NVML is the simulated one."""
+
+    def __init__(self, simulated: Any) -> None:
+        self.simulated = simulated
+
+    def record(self, directory: Path, count: int, *script: str, then: tuple[str, ...] = ()) -> Path:
+        """`count` samples of the script, then as many with the lines of `then` added."""
+        self.simulated.write(*script)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.simulated.environment().items():
+                patch.setenv(name, value)
+            run = Run(directory, name=directory.name, project="p", config={}, gpu_monitor={"interval": 0.05})
+        run.start(model={}, training={"device": "cuda:0"})
+        stats, step = directory / "gpu_stats.jsonl", 0
+
+        def until(enough: Callable[[bytes], bool]) -> None:
+            nonlocal step
+            deadline = time.monotonic() + 60
+            while not (stats.exists() and enough(stats.read_bytes())):
+                assert time.monotonic() < deadline, "no samples"
+                step += 1
+                run.log_step(step, train_loss=1 / step, **PHASES)
+                time.sleep(0.01)
+
+        until(lambda text: text.count(b"\n") >= count)
+        if then:
+            self.simulated.add(*then)
+            until(lambda text: text.count(b'"state":"lost"') >= count)
+        run.finish()
+        deadline = time.monotonic() + 60
+        while agent_runs(directory):
+            assert time.monotonic() < deadline, "the agent does not end"
+            time.sleep(0.01)
+        return directory
+
+
+def agent_runs(directory: Path) -> bool:
+    """It holds a lock while it follows the run."""
+    with (directory / ".agent.lock").open("rb") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def recorder(root: Path, nvml_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    path = root / "tests/simulated_nvml/simulated_nvml.py"
+    spec = importlib.util.spec_from_file_location("simulated_nvml", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return Recorder(module.SimulatedNvml(nvml_library, tmp_path_factory.mktemp("gpus") / "nvml.txt"))
+
+
+@pytest.fixture(scope="module")
+def recorded(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four GPUs: 1 takes more power, 2 is hot, 3 is lost half-way."""
+    return recorder.record(tmp_path_factory.mktemp("r") / "four", 8, *FOUR, then=("gpu 3 state lost",))
+
+
+@pytest.fixture
+def four(recorded: Path, tmp_path: Path) -> Path:
+    """A copy of that run, to do something to."""
+    return Path(shutil.copytree(recorded, tmp_path / "four"))
+
+
+def add_rank(run: Path, rank: int, phases: Mapping[str, float]) -> None:
+    """The journal of another rank, with the steps of rank 0."""
+    lines = []
+    for line in (run / "metrics.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        record |= {"device": f"cuda:{rank}"} if record["event"] == "start" else phases
+        lines.append(json.dumps(record))
+    (run / f"metrics.rank{rank:04}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def rows(run: Path, graph: str) -> list[dict[str, str]]:
+    with (run / "graphs" / f"{graph}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(text: str) -> list[list[str]]:
+    """The rows of a table: columns are two spaces or more apart."""
+    return [re.split(r"  +", line.strip()) for line in text.splitlines()]
+
+
+def test_every_gpu_stands_in_the_table(four: Path) -> None:
+    lines = breakdown_lines(collect(four).cells[0])
+    assert re.fullmatch(r"four - Per-GPU Breakdown \(\d\d samples over \d\.\d s\):", lines[0])
+    values = ["NVIDIA A10G", "ok", "12,000.0 (±0.0)", "12,000.0", "50.0", "100.0"]
+    found = [row[:-1] for row in table("\n".join(lines[3:7]))]  # the last is energy, which grows with time
+    assert found == [
+        ["GPU 0", *values, "60", "200.0"],
+        ["GPU 1", *values, "60", "220.0"],
+        ["GPU 2", *values, "91", "200.0"],
+        ["GPU 3", "NVIDIA A10G", "lost", *values[2:], "60", "200.0"],
+    ]
+    assert re.fullmatch(
+        r"    Total: 48,000\.0 MB, peak 48,000\.0 MB, 820\.0 W, [\d,]+ J \(counter\)", lines[7]
+    )
+    # Powers of 200, 220, 200 and 200 W: mean 205, deviation 8.66.
+    assert lines[8] == (
+        "    Balance: memory CV = 0.0% (Excellent), utilization CV = 0.0% (Excellent), "
+        "power CV = 4.2% (Excellent)"
+    )
+
+
+def test_without_other_ranks_nobody_knows_who_waits(four: Path) -> None:
+    lines = breakdown_lines(collect(four).cells[0])
+    assert lines[9] == (
+        "    Ranks: not computed (only one rank wrote a journal); so whether one waits for another is "
+        "not known: equal memory or utilization does not show it, as waiting in a collective counts as busy"
+    )
+
+
+def test_a_slow_rank_is_not_hidden_by_full_utilization(four: Path) -> None:
+    for rank, phases in ((1, SLOW), (2, PHASES), (3, PHASES)):
+        add_rank(four, rank, phases)
+    lines = [line.strip() for line in breakdown_lines(collect(four).cells[0])[9:14]]
+    # Own work of 10, 20, 10 and 10 ms: mean 12.5, longest 20.
+    assert re.sub(r"\d+ step records", "N step records", lines[0]) == (
+        "Ranks: wasted share = 37.5% (1 - mean/max of the ranks' own work, N step records); not balanced: "
+        f"the others wait for rank 1 ({HOST}, cuda:1), best/mine 0.50, although memory, utilization and power "
+        "look even"
+    )
+    assert lines[1:3] == [
+        f"rank 0 ({HOST}, cuda:0): 10.00 ms a step (data wait 1.00, forward and backward 8.00, optimiser 1.00), "
+        "best/mine 1.00",
+        f"rank 1 ({HOST}, cuda:1): 20.00 ms a step (data wait 1.00, forward and backward 18.00, optimiser 1.00), "
+        "best/mine 0.50  <- slowest",
+    ]
+
+
+def test_equal_ranks_are_evenly_loaded(four: Path) -> None:
+    add_rank(four, 1, PHASES)
+    (line,) = [line for line in breakdown_lines(collect(four).cells[0]) if "Ranks:" in line]
+    assert line.endswith("step records); evenly loaded")
+
+
+def test_heat_and_a_lost_gpu_are_told(four: Path) -> None:
+    lines = breakdown_lines(collect(four).cells[0])
+    assert lines[-2] == "    GPU 2 had its clocks held down (hw_thermal_slowdown) in 100% of the samples"
+    assert re.fullmatch(
+        r"    GPU 3 did not answer from \d\.\d s on; lost at the end: .*lost.*; its numbers are those before",
+        lines[-1],
+    )
+
+
+def test_every_graph_of_a_run_is_a_picture_with_its_numbers(four: Path) -> None:
+    add_rank(four, 1, SLOW)
+    pictures = draw_all(collect(four), graphs_that_choose())
+    assert [path.stem for path in pictures] == [
+        *("gpu_load_balance_analysis", "gpu_memory_timeline", "gpu_power_temperature"),
+        "per_gpu_memory_breakdown",
+    ]
+    for path in pictures:
+        with Image.open(path) as image:
+            colours = image.convert("RGB").getcolors(1 << 20)
+            assert min(image.size) > 500
+            assert colours is not None
+            assert len(colours) > 50
+    of_gpu_3 = [row["memory_used_mb"] for row in rows(four, "per_gpu_memory_breakdown") if row["gpu"] == "3"]
+    assert set(of_gpu_3) == {"12000.0", ""}
+    assert of_gpu_3 == sorted(of_gpu_3, reverse=True)  # known, then lost
+    totals = [row["total_memory_used_mb"] for row in rows(four, "gpu_memory_timeline")]
+    assert (totals[0], totals[-1]) == ("48000.0", "36000.0")
+    balance = rows(four, "gpu_load_balance_analysis")
+    assert [(row["quantity"], row["quality"]) for row in balance if row["kind"] == "cv"] == [
+        *(("memory", "Excellent"), ("utilization", "Excellent"), ("power", "Excellent")),
+    ]
+    of_ranks = [row for row in balance if row["quantity"] == "forward_backward_seconds"]
+    assert {row["of"]: float(row["value"]) for row in of_ranks} == pytest.approx(
+        {f"rank 0 ({HOST}, cuda:0)": 0.008, f"rank 1 ({HOST}, cuda:1)": 0.018}
+    )
+
+
+def test_eight_gpus_have_a_panel_each(recorder: Recorder, tmp_path: Path) -> None:
+    run = recorder.record(tmp_path / "eight", 3, "gpus 8", "all power 100", "gpu 5 temperature 80")
+    draw_all(collect(run), graphs_that_choose())
+    assert {row["gpu"] for row in rows(run, "per_gpu_memory_breakdown")} == set("01234567")
+    (line,) = [line for line in breakdown_lines(collect(run).cells[0]) if "Balance:" in line]
+    assert line.strip() == (
+        "Balance: memory CV = 0.0% (Excellent), utilization CV unknown (it is 0 on all), "
+        "power CV = 0.0% (Excellent)"
+    )
+
+
+def test_one_gpu_has_nothing_to_share(recorder: Recorder, tmp_path: Path) -> None:
+    silent = ("all power unsupported", "all power_average unsupported")
+    run = recorder.record(tmp_path / "one", 2, "gpus 1", *silent)
+    lines = breakdown_lines(collect(run).cells[0])
+    assert lines[-3:] == [
+        "    Balance: memory CV unknown (one GPU), utilization CV unknown (one GPU), "
+        "power CV unknown (one GPU)",
+        "    Ranks: not computed (only one rank wrote a journal)",
+        "    GPU 0 does not report power",
+    ]
+    draw_all(collect(run), graphs_that_choose())
+    assert rows(run, "gpu_load_balance_analysis") == []
+
+
+def test_rotated_files_are_one_recording(four: Path) -> None:
+    whole = breakdown_lines(collect(four).cells[0])
+    stats = four / "gpu_stats.jsonl"
+    lines = stats.read_text().splitlines(keepends=True)
+    (four / "gpu_stats.jsonl.2").write_text("".join(lines[:3]))
+    (four / "gpu_stats.jsonl.1").write_text("".join(lines[3:9]))
+    stats.write_text("".join(lines[9:]) + '{"event":"gpu","ti')  # torn, as a crash leaves it
+    assert breakdown_lines(collect(four).cells[0]) == whole
+
+
+def test_a_long_recording_is_drawn_as_means_and_broken_at_gaps(four: Path) -> None:
+    stats = four / "gpu_stats.jsonl"
+    first = json.loads(stats.read_text().splitlines()[0])
+    with stats.open("w") as file:
+        for number in range(10 * MAX_POINTS):
+            gap = 3600 if number >= 5 * MAX_POINTS else 0
+            first |= {"seq": number + 1, "time": 1000.0 + number + gap}
+            first["multi_gpu_data"][0]["memory_used_mb"] = float(number % 10)
+            file.write(json.dumps(first) + "\n")
+    history = collect(four).cells[0].gpus
+    curve = history.gpus[0].curves["memory"]
+    assert (history.num_samples, history.seconds) == (1600, 5199.0)
+    assert [value == value for value in curve.means].count(False) == 1  # one break
+    assert len(curve.means) == MAX_POINTS + 1
+    assert (curve.means[0], curve.peaks[0], curve.seconds[0]) == (4.5, 9.0, 4.5)
+    assert (curve.means[-1], curve.seconds[-1]) == (4.5, 5194.5)
+    assert history.gpus[0].spreads["memory"].n == 1600
+
+
+def test_a_matrix_compares_variants_and_draws_each_cell(four: Path, tmp_path: Path, make: Any) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam", "lion"]})
+    for optimizer, used in (("sgd", 12000.0), ("adam", 18000.0)):
+        run = made.add({"OPTIMIZER": optimizer}, make.training([2.0, 1.0], [0.5], 0.5))
+        shutil.copy(four / "gpu_stats.jsonl", run)
+        text = (run / "gpu_stats.jsonl").read_text()
+        (run / "gpu_stats.jsonl").write_text(
+            text.replace('"memory_used_mb":12000.0', f'"memory_used_mb":{used}').replace(
+                '"total_memory_used_mb":48000.0', f'"total_memory_used_mb":{4 * used}'
+            )
+        )
+    made.add({"OPTIMIZER": "lion"}, make.training([2.0, 1.0], [0.5], 0.5))
+    summary = write_report(made.directory)
+    compared = [
+        (row["variant"], row["peak_total_mb"], row["fullest_gpu_peak_mb"])
+        for row in rows(made.directory, "gpu_memory_comparison")
+    ]
+    assert compared == [("sgd", "48000.0", "12000.0"), ("adam", "72000.0", "18000.0")]
+    assert {row["variant"] for row in rows(made.directory, "gpu_power_temperature")} == {"sgd", "adam"}
+    cell = made.directory / "optimizer-adam" / "graphs"
+    assert sorted(path.name for path in cell.glob("*.png")) == [
+        *("gpu_load_balance_analysis.png", "gpu_memory_timeline.png", "gpu_power_temperature.png"),
+        "per_gpu_memory_breakdown.png",
+    ]
+    assert not (made.directory / "optimizer-lion" / "graphs").exists()
+    assert [row[:3] for row in runs_table(summary).rows] == [
+        ["optimizer-sgd", "4", "48,000"],
+        ["optimizer-adam", "4", "72,000"],
+    ]
+    page = (made.directory / "summary.md").read_text()
+    assert "## GPUs\n\n| run | GPUs | peak memory (MB)" in page
+    assert "\n![gpu memory comparison](graphs/gpu_memory_comparison.png)\n" in page
+    assert '<section id="gpus">' in (made.directory / "report.html").read_text()
+    of_runs = [run["gpus"] for run in json.loads((made.directory / "summary.json").read_text())["runs"]]
+    assert of_runs[2] is None
+    assert of_runs[1]["load_balance"]["memory"] == {"cv": 0.0, "quality": "Excellent"}
+    assert (of_runs[1]["peak_memory_mb"], of_runs[1]["ranks"]) == (72000.0, None)
+    assert of_runs[1]["ranks_not_computed"] == "only one rank wrote a journal"
+    assert gpu_report_lines(summary)[-2] == "m - 2 of 3 runs have GPU samples:"
+
+
+def test_a_matrix_without_samples_has_no_gpu_graphs(matrix: Any) -> None:
+    summary = collect(matrix.directory)
+    assert draw_all(summary, graphs_that_choose()) == []
+    with pytest.raises(ReportError) as caught:
+        check_sampled(summary)
+    assert "has GPU samples" in str(caught.value)
