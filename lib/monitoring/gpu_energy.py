@@ -28,6 +28,8 @@ class _Gpu:
     source: Source | None = None
     counter: float | None = None
     power: float | None = None
+    bridged: float = 0.0
+    """Joules integrated since the counter was last told, which it will tell once more."""
 
 
 class EnergyMeter:
@@ -100,12 +102,13 @@ def _add(gpu: _Gpu, sample: GpuSample, seconds: float, *, is_gap: bool) -> None:
         gpu.source = "counter"
         # a counter that fell begins anew, with its driver; what it had counted since is not known
         used = counter - gpu.counter if gpu.counter is not None and counter >= gpu.counter else 0.0
-        gpu.joules = (gpu.joules or 0.0) + used
-        gpu.counter = counter
+        gpu.joules = (gpu.joules or 0.0) + max(0.0, used - gpu.bridged)
+        gpu.counter, gpu.bridged = counter, 0.0
     elif power is not None:
         gpu.source = "integrated"
         used = (gpu.power + power) / 2 * seconds if gpu.power is not None and not is_gap else 0.0
         gpu.joules = (gpu.joules or 0.0) + used
+        gpu.bridged += used if gpu.counter is not None else 0.0
     if sample.state == "ok":
         gpu.power = power
     elif counter is None:

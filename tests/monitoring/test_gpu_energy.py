@@ -72,6 +72,16 @@ def test_counter_that_begins_anew_adds_nothing_for_the_jump() -> None:
     assert totals["energy_joules"] == 150
 
 
+def test_counter_that_is_not_told_for_a_while_counts_once() -> None:
+    """Its power is counted meanwhile, and is in what the counter then tells."""
+    meter = EnergyMeter(started=0.0)
+    totals = []
+    for time, counter in enumerate([1000, None, None, 1350, 1450]):
+        _, told = meter.measure([sample(counter=counter, power=100)], float(time))
+        totals.append(told["energy_joules"])
+    assert totals == [0, 100, 200, 350, 450]
+
+
 def test_lost_gpu_keeps_what_it_had_used() -> None:
     meter = EnergyMeter(started=0.0)
     meter.measure([sample(0, power=100), sample(1, counter=0)], 0.0)
