@@ -9,8 +9,10 @@
  *	init driver_not_loaded		nvmlInit fails so
  *	all KEY VALUE			for every GPU
  *	gpu 2 KEY VALUE			for one
- *	gpu 2 process PID MIB		a process that computes on it; its name is that of /proc or "simulated"
+ *	gpu 2 process PID MIB		a process that computes on it; its name is that of /proc or "simulated"; a
+ *					MIB below 0 is a memory that NVML does not tell
  *	gpu 2 mig UUID TOTAL_MIB USED_MIB
+ *	gpu 2 type FIELD TYPE		the nvmlValueType_t in which nvmlDeviceGetFieldValues gives the field
  *	xid 2 79 SERIAL			an Xid event, raised once when a SERIAL above all earlier ones is seen
  *
  * A VALUE is a number, LOW~HIGH/SECONDS for a triangle wave, or one of the words unsupported, denied, lost,
@@ -33,6 +35,7 @@
 #define MOST_PROCESSES 16
 #define MOST_MIGS 8
 #define MOST_XIDS 64
+#define MOST_FIELDS 256
 #define MIB (1024.0 * 1024.0)
 #define REREAD_EVERY 0.005	/* seconds between looks at the file's time */
 
@@ -77,6 +80,8 @@ enum {
 	X(architecture, 9)	/* NVML_DEVICE_ARCH: 7 Ampere, 9 Hopper */ \
 	X(processes, 0)		/* only for words */ \
 	X(events, 0)		/* only for words */ \
+	X(newer, 0)		/* only for words: what the newer of two functions for a value answers */ \
+	X(mig_instances, 0)	/* only for words: what every call on a MIG instance answers */ \
 	X(delay, 0)		/* microseconds that each call on the GPU takes */
 
 #define ENUMERATE(name, value) V_##name,
@@ -96,6 +101,7 @@ struct gpu {
 	int num_processes, num_migs;
 	struct process processes[MOST_PROCESSES];
 	struct mig migs[MOST_MIGS];
+	signed char types[MOST_FIELDS];	/* nvmlValueType_t, -1: as usual */
 };
 struct xid { int gpu; unsigned code; long serial; };
 struct machine {
@@ -166,6 +172,12 @@ static void set(struct gpu *gpu, const char *key, const char *rest)
 		struct mig *mig = &gpu->migs[gpu->num_migs++];
 
 		sscanf(rest, "%79s %lf %lf", mig->uuid, &mig->total, &mig->used);
+	} else if (!strcmp(key, "type")) {
+		unsigned id = 0;
+		int type = -1;
+
+		if (sscanf(rest, "%u %d", &id, &type) == 2 && id < MOST_FIELDS)
+			gpu->types[id] = type;
 	} else {
 		for (int i = 0; i < NUM_VALUES; i++) {
 			if (!strcmp(key, keys[i])) {
@@ -188,6 +200,7 @@ static void begin(struct machine *m)
 		snprintf(gpu->uuid, sizeof(gpu->uuid), "GPU-%08x-0000-4000-8000-%012x", 0x51a10000 + i, i);
 		snprintf(gpu->name, sizeof(gpu->name), "Simulated H100 80GB");
 		snprintf(gpu->pci, sizeof(gpu->pci), "00000000:%02X:00.0", 0x10 + i);
+		memset(gpu->types, -1, sizeof(gpu->types));
 		for (int v = 0; v < NUM_VALUES; v++)
 			gpu->values[v] = (struct value){ .low = defaults[v], .high = defaults[v] };
 	}
@@ -471,7 +484,7 @@ int nvmlDeviceGetMinorNumber(struct handle *handle, unsigned *minor)
 int nvmlDeviceGetUUID(struct handle *handle, char *text, unsigned size)
 {
 	struct gpu *gpu = &machine.gpus[handle->gpu];
-	int error = error_of(handle->gpu, -1);
+	int error = error_of(handle->gpu, handle->mig < 0 ? -1 : V_mig_instances);
 
 	return error ? error : copy(text, size, handle->mig < 0 ? gpu->uuid : gpu->migs[handle->mig].uuid);
 }
@@ -557,8 +570,11 @@ int nvmlDeviceGetMemoryInfo(struct handle *handle, uint64_t *info)
 
 int nvmlDeviceGetMemoryInfo_v2(struct handle *handle, uint64_t *info)
 {
-	int error = memory(handle, &info[1], &info[2], &info[4]);
+	int error = error_of(handle->gpu, V_newer);
 
+	error = error ? error : memory(handle, &info[1], &info[2], &info[4]);
+	if (error)
+		return error;
 	info[3] = info[1] - info[2] - info[4];
 	return error;
 }
@@ -573,7 +589,9 @@ struct temperature { unsigned version, sensor; int value; };
 
 int nvmlDeviceGetTemperatureV(struct handle *handle, struct temperature *temperature)
 {
-	return ask_unsigned(handle, V_temperature, 1, (unsigned *)&temperature->value);
+	int error = error_of(handle->gpu, V_newer);
+
+	return error ? error : ask_unsigned(handle, V_temperature, 1, (unsigned *)&temperature->value);
 }
 
 struct margin { unsigned version; int value; };
@@ -707,10 +725,27 @@ struct field {
 	int64_t time, latency;
 	unsigned type;
 	int error;
-	union { double d; unsigned ui; uint64_t ull; int64_t sll; int si; } value;
+	union { double d; unsigned ui; unsigned long ul; uint64_t ull; int64_t sll; int si; unsigned short us; } value;
 };
 
-enum { TYPE_UNSIGNED = 1, TYPE_UNSIGNED_LONG_LONG = 3 };
+/* nvmlValueType_t */
+enum { DOUBLE, UNSIGNED, UNSIGNED_LONG, UNSIGNED_LONG_LONG, SIGNED_LONG_LONG, SIGNED, UNSIGNED_SHORT };
+
+/* Bytes of the union that the type does not have keep what was there before, as with a driver. */
+static void put(struct field *field, unsigned type, double value)
+{
+	field->type = type;
+	memset(&field->value, 0xa5, sizeof(field->value));
+	switch (type) {
+	case DOUBLE: field->value.d = value; break;
+	case UNSIGNED: field->value.ui = (unsigned)llround(value); break;
+	case UNSIGNED_LONG: field->value.ul = (unsigned long)llround(value); break;
+	case UNSIGNED_LONG_LONG: field->value.ull = (uint64_t)llround(value); break;
+	case SIGNED_LONG_LONG: field->value.sll = llround(value); break;
+	case SIGNED: field->value.si = (int)llround(value); break;
+	case UNSIGNED_SHORT: field->value.us = (unsigned short)llround(value); break;
+	}
+}
 
 static void answer(struct handle *handle, struct field *field)
 {
@@ -722,6 +757,7 @@ static void answer(struct handle *handle, struct field *field)
 		{ 197, V_pcie_tx, 1, 1 }, { 198, V_pcie_rx, 1, 1 },
 	};
 	double value = 0;
+	int type;
 
 	field->time = (int64_t)(now() * 1e6);
 	field->error = NOT_SUPPORTED;
@@ -729,14 +765,10 @@ static void answer(struct handle *handle, struct field *field)
 		if (field->id != fields[i].id)
 			continue;
 		field->error = field->id == 83 ? ask_energy(handle, &value) : ask(handle, fields[i].key, &value);
-		if (fields[i].wide) {
-			field->type = TYPE_UNSIGNED_LONG_LONG;
-			field->value.ull = (uint64_t)llround(value * fields[i].scale);
-		} else {
-			field->type = TYPE_UNSIGNED;
-			field->value.ull = 0;
-			field->value.ui = (unsigned)llround(value * fields[i].scale);
-		}
+		type = machine.gpus[handle->gpu].types[field->id];
+		if (type < 0)
+			type = fields[i].wide ? UNSIGNED_LONG_LONG : UNSIGNED;
+		put(field, type, value * fields[i].scale);
 		return;
 	}
 }
@@ -768,7 +800,9 @@ int nvmlDeviceGetComputeRunningProcesses_v3(struct handle *handle, unsigned *cou
 	if (!infos || room < *count)
 		return INSUFFICIENT_SIZE;
 	for (unsigned i = 0; i < *count; i++)
-		infos[i] = (struct process_info){ gpu->processes[i].pid, (uint64_t)(gpu->processes[i].mib * MIB),
+		infos[i] = (struct process_info){ gpu->processes[i].pid,
+						  gpu->processes[i].mib < 0 ? UINT64_MAX :
+						  (uint64_t)(gpu->processes[i].mib * MIB),
 						  0xffffffff, 0xffffffff };
 	return SUCCESS;
 }

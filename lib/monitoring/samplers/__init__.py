@@ -55,6 +55,18 @@ def _is_integrated(sampler: Sampler) -> bool:
     return bool(sampler.devices()) and all(device.integrated for device in sampler.devices())
 
 
+def _sample(sampler: Sampler) -> Sequence[GpuSample]:
+    """One look at a vendor's GPUs; if it fails as a whole, they are in error, the other vendors' are not."""
+    try:
+        return sampler.sample()
+    except Exception as failure:  # noqa: BLE001 - a sampler is called here; the failure stands in the samples
+        error = f"{type(failure).__name__}: {failure}"
+        return [
+            GpuSample(it.index, it.uuid, it.name, it.vendor, "error", error, numa_node=it.numa_node)
+            for it in sampler.devices()
+        ]
+
+
 class Joined:
     """Several vendors' GPUs in one row: the indices of the second begin where those of the first end."""
 
@@ -77,7 +89,7 @@ class Joined:
         return [
             sample._replace(index=first + sample.index)
             for first, sampler in zip(self._first, self._samplers, strict=True)
-            for sample in sampler.sample()
+            for sample in _sample(sampler)
         ]
 
     def events(self) -> Sequence[GpuEvent]:

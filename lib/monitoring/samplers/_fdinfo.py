@@ -51,7 +51,7 @@ class Clients:
             self._searched = now
             self._search()
         self._usages = self._read()
-        current = {(usage.pci_bus_id, usage.client): usage for usage in self._usages}
+        current = {(usage.pci_bus_id, usage.client): self._at_least_before(usage) for usage in self._usages}
         self._busy = self._percent(current, now - self._last_time) if self._last_time else {}
         self._last, self._last_time = current, now
 
@@ -81,6 +81,15 @@ class Clients:
             os.close(fd)
         self._open.clear()
 
+    def _at_least_before(self, usage: Usage) -> Usage:
+        """A driver may tell less than before for a while; the kernel asks to stay with the larger value."""
+        before = self._last.get((usage.pci_bus_id, usage.client))
+        if before is None:
+            return usage
+        return usage._replace(
+            busy={engine: max(busy, before.busy.get(engine, 0)) for engine, busy in usage.busy.items()}
+        )
+
     def _percent(self, current: dict[tuple[str, str], Usage], seconds: float) -> dict[str, float]:
         """The busiest engine of each card whose clients were there at the last look too."""
         shares: dict[tuple[str, str], float] = defaultdict(float)
@@ -95,7 +104,7 @@ class Clients:
                 else:
                     span = seconds * 1e9
                 if span > 0:
-                    shares[usage.pci_bus_id, engine] += worked / span / usage.capacity.get(engine, 1)
+                    shares[usage.pci_bus_id, engine] += worked / span / (usage.capacity.get(engine) or 1)
         found: dict[str, float] = {}
         for (card, _), share in shares.items():
             found[card] = max(found.get(card, 0.0), min(100.0, 100 * share))

@@ -3,6 +3,9 @@
 pynvml decodes each value of nvmlDeviceGetFieldValues through a ctypes union, which takes longer than asking
 for it. Here the arguments of every call are made once and kept, and so is what to do with the answers, until
 a call answers differently.
+
+Numbers of fields, types, answers and reasons are those of nvml.h (docs.nvidia.com/deploy/nvml-api); a test
+compares them with pynvml's.
 """
 
 from __future__ import annotations
@@ -29,10 +32,14 @@ FIELD = "24xIIQ"
 FIELD_SIZE = 40
 PREFILL = struct.Struct("II")
 
-# nvmlValueType_t -> the bits of the value that count. The fields below are all unsigned; a value of another
-# type is none that we know.
+VALUE_OFFSET = 32
+
+# nvmlValueType_t -> the bits of the value that count: the type is the driver's choice, and the rest of the
+# union holds whatever it held. The fields below are unsigned in the drivers that we know; the other types are
+# read one by one.
 ALL_BITS = -1
 UNSIGNED = {1: 2**32 - 1, 2: 2**64 - 1, 3: 2**64 - 1, 6: 2**16 - 1}
+OTHER_TYPES = {0: struct.Struct("<d"), 4: struct.Struct("<q"), 5: struct.Struct("<i")}
 
 ALL_LINKS = 0xFFFFFFFF
 
@@ -58,7 +65,8 @@ FIELDS = (
     Field(197, "pcie_tx_bytes"),  # PCIE_COUNT_TX_BYTES
     Field(198, "pcie_rx_bytes"),  # PCIE_COUNT_RX_BYTES
     Field(94, "pcie_replay_count"),  # PCIE_REPLAY_COUNTER
-    Field(138, "nvlink_tx_bytes", factor=1024, scope=ALL_LINKS),  # NVLINK_THROUGHPUT_DATA_TX, in KiB
+    # NVLINK_THROUGHPUT_DATA_TX, in KiB; a scope of UINT_MAX is the sum over all links
+    Field(138, "nvlink_tx_bytes", factor=1024, scope=ALL_LINKS),
     Field(139, "nvlink_rx_bytes", factor=1024, scope=ALL_LINKS),  # NVLINK_THROUGHPUT_DATA_RX
     Field(3, "ecc_corrected"),  # ECC_SBE_VOL_TOTAL
     Field(4, "ecc_uncorrected"),  # ECC_DBE_VOL_TOTAL
@@ -160,7 +168,7 @@ class Reading:
 
     def __init__(self, library: Any, handle: Any) -> None:
         """`library` is NVML as a ctypes library; a value whose function it lacks is never had."""
-        placed, size = _place(library)
+        placed, size = _place(library, handle)
         self._buffer = ctypes.create_string_buffer(size)
         self._unpack = struct.Struct(
             "<" + FIELD * len(FIELDS) + "".join(it.call.layout for it in placed)
@@ -178,6 +186,7 @@ class Reading:
         self._answers: tuple[object, ...] = ()
         self._wholes: list[tuple[int, int, int, int]] = []
         self._fractions: list[tuple[int, int, int, int]] = []
+        self._others: list[tuple[int, struct.Struct, int, int, int]] = []
         self._places: dict[str, int] = {}
         self._verdict = SUCCESS
 
@@ -199,12 +208,15 @@ class Reading:
             values[slot] = (found[place] & mask) * factor
         for slot, place, mask, divisor in self._fractions:
             values[slot] = (found[place] & mask) / divisor
+        for slot, layout, offset, divisor, factor in self._others:
+            number = layout.unpack_from(self._buffer, offset)[0]
+            values[slot] = number / divisor if divisor else number * factor
         self._derive(values, found)
         return self._verdict
 
     def _decide(self, batch: int, answers: Sequence[int], found: Sequence[int]) -> None:
         """Choose what to take from the buffer, for as long as every call and field answers as it did now."""
-        self._wholes, self._fractions, self._places = [], [], {}
+        self._wholes, self._fractions, self._others, self._places = [], [], [], {}
         errors = [batch, *answers]
         if batch == SUCCESS:
             for number, field in enumerate(FIELDS):
@@ -212,6 +224,10 @@ class Reading:
                 errors.append(error)
                 if error == SUCCESS and kind in UNSIGNED:
                     self._take(field.key, 3 * number + 2, UNSIGNED[kind], field.divisor, field.factor)
+                elif error == SUCCESS and kind in OTHER_TYPES and field.key in SLOT:
+                    offset = number * FIELD_SIZE + VALUE_OFFSET
+                    layout = OTHER_TYPES[kind]
+                    self._others.append((SLOT[field.key], layout, offset, field.divisor, field.factor))
         place = NUM_FIELD_VALUES
         for answer, it in zip(answers, self._placed, strict=True):
             for offset, key in enumerate(it.call.keys):
@@ -266,17 +282,31 @@ class _Placed(NamedTuple):
         return handle, *between, ctypes.byref(buffer, self.offset)
 
 
-def _place(library: Any) -> tuple[list[_Placed], int]:
+def _place(library: Any, handle: Any) -> tuple[list[_Placed], int]:
     """The calls that the library has, behind the fields, and the size of the buffer."""
     offset = FIELD_SIZE * len(FIELDS)
     placed = []
     for choice in (MEMORY, TEMPERATURE, *((call,) for call in CALLS)):
-        there = [(name, call) for call in choice for name in call.names if hasattr(library, name)]
+        there = [
+            _Placed(getattr(library, name), call, offset)
+            for call in choice
+            for name in call.names
+            if hasattr(library, name)
+        ]
         if there:
-            name, call = there[0]
-            placed.append(_Placed(getattr(library, name), call, offset))
-            offset += struct.calcsize("<" + call.layout)
+            # a library may have a newer function that this GPU does not answer beside the older that it does
+            answering = [it for it in there if len(there) > 1 and _answers(it, handle)]
+            placed.append((answering or there)[0])
+            offset += struct.calcsize("<" + placed[-1].call.layout)
     return placed, offset
+
+
+def _answers(it: _Placed, handle: Any) -> bool:
+    """Whether the GPU gives the value through this call."""
+    size = struct.calcsize("<" + it.call.layout)
+    buffer = ctypes.create_string_buffer(size)
+    struct.pack_into(f"<{len(it.call.filled)}I", buffer, 0, *it.call.filled)
+    return it.function(*it._replace(offset=0).arguments(handle, buffer)) == SUCCESS
 
 
 def _verdict(errors: Sequence[int]) -> int:

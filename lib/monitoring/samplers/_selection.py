@@ -1,7 +1,12 @@
-"""Which GPUs a process may use, by the variables with which CUDA, HIP, ROCm and oneAPI are told."""
+"""Which GPUs a process may use, by the variables with which CUDA, HIP, ROCm and oneAPI are told.
+
+As PyTorch reads CUDA's and HIP's (`_parse_visible_devices` in torch/cuda/__init__.py), and the ROCm runtime
+its own (RvdFilter in ROCR-Runtime; rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 
@@ -17,6 +22,11 @@ class Identity:
         return any(name.startswith(word) for name in (self.uuid or "", *self.parts))
 
 
+# Those in which indices and UUIDs may stand side by side. A GPU named twice ends such a list; any other list
+# then names none.
+MIXED = frozenset({"ROCR_VISIBLE_DEVICES"})
+
+
 def visible(
     gpus: Sequence[Identity], variables: Sequence[str], environment: Mapping[str, str]
 ) -> list[tuple[int, str]]:
@@ -28,22 +38,39 @@ def visible(
     chosen = [(place, "") for place in range(len(gpus))]
     for variable in variables:
         if variable in environment:
-            chosen = _select(gpus, chosen, environment[variable])
-    return sorted(dict(reversed(chosen)).items())
+            chosen = _select(gpus, chosen, environment[variable], is_mixed=variable in MIXED)
+    return sorted(chosen)
 
 
-def _select(gpus: Sequence[Identity], before: Sequence[tuple[int, str]], text: str) -> list[tuple[int, str]]:
-    found = []
-    for word in (word.strip() for word in text.split(",")):
-        if word.isdigit():
-            place = int(word)
-            if place >= len(before):
-                break
-            found.append(before[place])
-        else:
-            named = [(place, word) for place, _ in before if word and gpus[place].is_meant_by(word)]
-            exact = [(place, word) for place, _ in named if word in (gpus[place].uuid, *gpus[place].parts)]
-            if len(exact or named) != 1:  # none, or ambiguous
-                break
-            found += exact or named
+def _select(
+    gpus: Sequence[Identity], before: Sequence[tuple[int, str]], text: str, *, is_mixed: bool
+) -> list[tuple[int, str]]:
+    words = [word.strip() for word in text.split(",")]
+    by_number = _number(words[0]) is not None
+    found: list[tuple[int, str]] = []
+    for word in words:
+        number = _number(word)
+        if not is_mixed and (number is not None) != by_number:
+            break
+        one = _named(gpus, before, word) if number is None else before[number : number + 1]
+        if len(one) != 1:  # none, or ambiguous
+            break
+        place, taken = one[0][0], dict(found)
+        if place not in taken:
+            found += one
+        elif not word.startswith("MIG") or word == taken[place]:  # of several instances CUDA uses the first
+            return found if is_mixed else []
     return found
+
+
+def _number(word: str) -> int | None:
+    """The index that a word begins with, as strtoul() reads it; None for a UUID, and below 0."""
+    digits = re.match(r"\+?([0-9]+)", word)
+    return int(digits[1]) if digits else None
+
+
+def _named(gpus: Sequence[Identity], before: Sequence[tuple[int, str]], word: str) -> list[tuple[int, str]]:
+    """What a UUID, or the beginning of one, may mean."""
+    named = [(place, word) for place, _ in before if word and gpus[place].is_meant_by(word)]
+    exact = [(place, word) for place, _ in named if word in (gpus[place].uuid, *gpus[place].parts)]
+    return exact or named

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from monitoring.gpu_sample import DeviceInfo, GpuEvent, GpuSample, Vendor
+from monitoring.gpu_sample import DeviceInfo, GpuEvent, GpuSample, State, Vendor
 
 SLOT = {name: place for place, name in enumerate(GpuSample._fields)}
 
@@ -30,6 +30,10 @@ class KeptFile:
         with contextlib.suppress(OSError):
             if path is not None:
                 self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    @property
+    def is_open(self) -> bool:
+        return self._fd >= 0
 
     def number(self) -> int | None:
         """Its number now; DeviceGoneError if the device is gone."""
@@ -78,10 +82,15 @@ def cards(root: Path, vendor_id: str) -> list[Card]:
         if number and text(path / "device/vendor") == vendor_id:
             address = (path / "device").resolve().name
             is_address = re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address)
-            hwmon = next(iter(sorted((path / "device/hwmon").glob("hwmon*"))), None)
-            card = Card(path, path / "device", address if is_address else None, hwmon)
+            card = Card(path, path / "device", address if is_address else None, _sensors(path / "device"))
             found.append((card.pci_bus_id or "", int(number[1]), card))
     return [card for _, _, card in sorted(found)]
+
+
+def _sensors(device: Path) -> Path | None:
+    """The folder of the whole card's sensors; i915 has one for each part of it (`i915_gt0`) beside that."""
+    folders = sorted((device / "hwmon").glob("hwmon*"))
+    return next((folder for folder in folders if "_gt" not in (text(folder / "name") or "")), None)
 
 
 def text(path: Path) -> str | None:
@@ -132,6 +141,7 @@ class SysfsGpu:
     def sample(self) -> GpuSample:
         """One look; a later file of the same value counts only where an earlier one says nothing."""
         values = self._template.copy()
+        num_answers = 0
         try:
             os.stat(self._there)
             for slot, file, divisor in self._files:
@@ -139,13 +149,13 @@ class SysfsGpu:
                     number = file.number()
                     if number is not None:
                         values[slot] = number / divisor if divisor else number
+                        num_answers += 1
             self._derive(values)
         except (DeviceGoneError, FileNotFoundError) as error:
-            info = self.info
             reason = str(error) if isinstance(error, DeviceGoneError) else "its files are gone"
-            return GpuSample(
-                info.index, info.uuid, info.name, info.vendor, "lost", reason, numa_node=info.numa_node
-            )
+            return self._without_values("lost", reason)
+        if not num_answers and any(file.is_open for _, file, _ in self._files):
+            return self._without_values("error", "none of its files gives a value")
         total, used = values[SLOT["memory_total_mb"]], values[SLOT["memory_used_mb"]]
         if total and used is not None:
             values[SLOT["memory_percent"]] = 100 * used / total
@@ -155,6 +165,10 @@ class SysfsGpu:
         for _, file, _ in self._files:
             file.close()
         self._derive.close()
+
+    def _without_values(self, state: State, error: str) -> GpuSample:
+        it = self.info
+        return GpuSample(it.index, it.uuid, it.name, it.vendor, state, error, numa_node=it.numa_node)
 
 
 class SysfsSampler:

@@ -1,6 +1,8 @@
 """AMD GPUs, through the files of the kernel's amdgpu driver; no library of AMD's is needed.
 
-Never `pcie_bw`, which measures for a second. There is no energy counter: energy is integrated power.
+Their names and units are in docs.kernel.org/gpu/amdgpu/thermal.html (hwmon: millidegrees, microwatts, Hz, a
+pulse width up to 255) and docs.kernel.org/gpu/amdgpu/driver-misc.html (percent and bytes). Never `pcie_bw`,
+which measures for a second. There is no energy counter: energy is integrated power.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ def _gpu(index: int, card: Card) -> SysfsGpu:
     device, hwmon = card.device, card.hwmon
     name = text(device / "product_name") or f"AMD GPU {text(device / 'device')}"
     temperatures = labelled(hwmon, "temp")
-    edge = temperatures.get("edge") or temperatures.get("1")
+    # MI300 and later have no sensor at the edge (hwmon_attributes_visible in amdgpu_pm.c)
+    core = temperatures.get("edge") or temperatures.get("1") or temperatures.get("junction")
     values = [
         Value("utilization_percent", device / "gpu_busy_percent"),
         Value("memory_utilization_percent", device / "mem_busy_percent"),
@@ -67,7 +70,7 @@ def _gpu(index: int, card: Card) -> SysfsGpu:
         Value("pcie_replay_count", device / "pcie_replay_count"),
     ]
     for slot, path in (
-        ("temperature_celsius", edge),
+        ("temperature_celsius", core),
         ("temperature_hotspot_celsius", temperatures.get("junction")),
         ("temperature_memory_celsius", temperatures.get("mem")),
     ):

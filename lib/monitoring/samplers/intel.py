@@ -1,6 +1,8 @@
 """Intel GPUs, through the files of the kernel's i915 and xe drivers; no library of Intel's is needed.
 
 Power is the difference of the energy counter; utilisation is engine time of the processes that we may see.
+Documentation/ABI/testing/sysfs-driver-intel-{i915,xe}-hwmon of the kernel has the sensors (microwatts,
+microjoules, millidegrees), intel_gt_sysfs_pm.c and xe_gt_throttle.c have the clocks (MHz) and the reasons.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def probe(root: Path = Path("/")) -> IntelSampler | None:
     environment = dict(os.environ)
     if "ZE_AFFINITY_MASK" in environment:
         words = environment["ZE_AFFINITY_MASK"].split(",")
-        environment["ZE_AFFINITY_MASK"] = ",".join(word.partition(".")[0] for word in words)
+        environment["ZE_AFFINITY_MASK"] = ",".join(dict.fromkeys(word.partition(".")[0] for word in words))
     selected = visible([Identity(None) for _ in found], VARIABLES, environment)
     return IntelSampler(root, {place: found[place] for place, _ in selected}, num_devices=len(found))
 
@@ -87,7 +89,8 @@ def _gpu(index: int, card: Card, clients: Clients) -> SysfsGpu:
         ("energy_counter_joules", energies.get("card") or energies.get("pkg") or energies.get("1"), MICRO),
         ("temperature_celsius", temperatures.get("pkg") or temperatures.get("1"), MILLI),
         ("temperature_memory_celsius", temperatures.get("vram"), MILLI),
-        ("power_limit_watts", hwmon / "power1_max" if hwmon is not None else None, MICRO),
+        ("power_limit_watts", hwmon / "power1_max" if hwmon is not None else None, MICRO),  # of the card
+        ("power_limit_watts", hwmon / "power2_max" if hwmon is not None else None, MICRO),  # of the package
         ("memory_total_mb", card.path / "lmem_total_bytes", MIB),
     ):
         values += [Value(slot, path, divisor)] if path is not None else []
@@ -104,6 +107,7 @@ class _Derived:
         self._bus_id = card.pci_bus_id
         self._clients = clients
         self._available = KeptFile(card.path / "lmem_avail_bytes")
+        self._tiles = _memory_of_tiles(card)
         self._throttled, self._reasons = _throttle_files(card)
         self._energy: tuple[float, float] | None = None
 
@@ -115,6 +119,10 @@ class _Derived:
                 watts = (joules - self._energy[0]) / (now - self._energy[1])
                 values[SLOT["power_draw_watts"]] = values[SLOT["power_average_watts"]] = watts
             self._energy = joules, now
+        if values[SLOT["power_limit_watts"]] == 0:  # the limit is disabled
+            values[SLOT["power_limit_watts"]] = None
+        if values[SLOT["memory_total_mb"]] is None:
+            values[SLOT["memory_total_mb"]] = self._tiles
         available, total = self._available.number(), values[SLOT["memory_total_mb"]]
         if available is not None and total is not None:
             values[SLOT["memory_used_mb"]] = total - available / MIB
@@ -128,6 +136,13 @@ class _Derived:
     def close(self) -> None:
         for file in (self._available, self._throttled, *self._reasons.values()):
             file.close()
+
+
+def _memory_of_tiles(card: Card) -> float | None:
+    """The memory that xe tells of each tile (xe_tile_sysfs.c), together; None without any."""
+    sizes = [text(path) for path in card.device.glob("tile*/physical_vram_size_bytes")]
+    known = [int(size) for size in sizes if size is not None and size.isdigit()]
+    return sum(known) / MIB if sum(known) else None
 
 
 def _throttle_files(card: Card) -> tuple[KeptFile, dict[str, KeptFile]]:

@@ -26,7 +26,8 @@ VARIABLES = ("CUDA_VISIBLE_DEVICES",)
 # Seconds between looks at what changes seldom or takes the driver long: processes and MIG instances.
 SLOW_EVERY = 5.0
 
-# GPM metrics (Hopper and later) and their slots; nvml.h has their numbers.
+# GPM metrics (Hopper and later) and their slots: NVML_GPM_METRIC_SM_UTIL, _ANY_TENSOR_UTIL, _DRAM_BW_UTIL of
+# nvml.h's nvmlGpmMetricId_t, all from 0 to 100.
 GPM_METRICS = {2: "sm_activity_percent", 5: "tensor_activity_percent", 10: "dram_activity_percent"}
 
 # nvmlGpmMetric_t: number, error, value, three texts.
@@ -177,9 +178,10 @@ class NvidiaSampler:
             return None
         found = []
         for instance in instances:
-            uuid = str(self._pynvml.nvmlDeviceGetUUID(instance))
-            if uuid.startswith(gpu.mig_word):
-                found.append({"uuid": uuid, **self._mig_values(instance)})
+            with contextlib.suppress(self._pynvml.NVMLError):  # one that was just taken down
+                uuid = str(self._pynvml.nvmlDeviceGetUUID(instance))
+                if uuid.startswith(gpu.mig_word):
+                    found.append({"uuid": uuid, **self._mig_values(instance)})
         return found
 
     def _mig_values(self, instance: Any) -> dict[str, object]:

@@ -47,6 +47,10 @@ class Sampling:
         self.devices: list[dict[str, Any]] | None = found["devices"]
         self.problems: list[str] = found["problems"]
 
+    @property
+    def num_threads(self) -> int:
+        return len(os.listdir(f"/proc/{self._process.pid}/task"))
+
     def sample(self) -> list[dict[str, Any]]:
         return self._ask("sample")
 

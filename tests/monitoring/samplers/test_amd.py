@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -76,6 +78,59 @@ def test_what_a_card_does_not_tell_is_null(kernel: Any) -> None:
     assert {name: getattr(sample, name) for name in nothing} == dict.fromkeys(nothing)
 
 
+def test_card_without_a_sensor_at_its_edge_tells_its_junction(kernel: Any) -> None:
+    """As of MI300: temp1 is not there."""
+    device = kernel.amd()
+    for name in ("temp1_label", "temp1_input"):
+        (device / "hwmon/hwmon3" / name).unlink()
+    sampler = amd.probe(kernel.root)
+    assert sampler is not None
+    [sample] = sampler.sample()
+    assert (sample.temperature_celsius, sample.temperature_hotspot_celsius) == (63, 63)
+    assert sample.temperature_margin_celsius == 47
+
+
+def test_files_are_opened_once(kernel: Any) -> None:
+    """A file that takes the place of another is not the one that is open; pcie_bw never is."""
+    device = kernel.amd(pcie_bw="1024 2048 256")
+    sampler = amd.probe(kernel.root)
+    assert sampler is not None
+    for name in ("gpu_busy_percent", "hwmon/hwmon3/power1_input"):
+        (device / name).unlink()
+        kernel.write(device / name, 1)
+    [sample] = sampler.sample()
+    assert (sample.utilization_percent, sample.power_draw_watts) == (87, 612)
+    assert (sample.pcie_tx_bytes, sample.pcie_rx_bytes) == (None, None)
+    before = open_below(kernel.root)
+    assert device / "mem_info_vram_used" in before
+    assert device / "pcie_bw" not in before
+    sampler.sample()
+    assert open_below(kernel.root) == before
+    sampler.close()
+    assert open_below(kernel.root) == []
+
+
+def open_below(folder: Path) -> list[Path]:
+    """The files that this process holds open there."""
+    targets = [Path(os.path.realpath(fd)) for fd in Path("/proc/self/fd").iterdir()]
+    return sorted(target for target in targets if target.is_relative_to(folder))
+
+
+def test_card_of_which_no_file_can_be_read_is_in_error(kernel: Any) -> None:
+    device = kernel.amd("0000:03:00.0")
+    kernel.amd("0000:05:00.0")
+    sampler = amd.probe(kernel.root)
+    assert sampler is not None
+    for path in device.rglob("*"):
+        if path.is_file() and path.name != "vendor":
+            path.write_text("")  # a read that gives nothing
+    dead, well = sampler.sample()
+    assert dead == GpuSample(
+        0, UUID, "AMD GPU 0x74a1", "amd", "error", error="none of its files gives a value", numa_node=1
+    )
+    assert (well.state, well.utilization_percent) == ("ok", 87)
+
+
 def test_card_that_is_gone_is_lost_and_the_others_stay_up(kernel: Any) -> None:
     gone = kernel.amd("0000:03:00.0")
     kernel.amd("0000:05:00.0")
@@ -113,6 +168,13 @@ def test_cards_are_in_the_order_of_their_pci_addresses(kernel: Any) -> None:
         ({"CUDA_VISIBLE_DEVICES": "1"}, [1]),
         ({"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "0"}, [0]),
         ({"CUDA_VISIBLE_DEVICES": ""}, []),
+        ({"HIP_VISIBLE_DEVICES": ""}, []),
+        ({"ROCR_VISIBLE_DEVICES": ""}, []),
+        ({"ROCR_VISIBLE_DEVICES": "-1"}, []),
+        # ROCm's own may mix both, and ends where a GPU is named again
+        ({"ROCR_VISIBLE_DEVICES": "2,GPU-0000000000000000"}, [0, 2]),
+        ({"ROCR_VISIBLE_DEVICES": "2,GPU-0000000000000002,1"}, [2]),
+        ({"HIP_VISIBLE_DEVICES": "2,2"}, []),
     ],
 )
 def test_rocm_variables_select_the_cards(

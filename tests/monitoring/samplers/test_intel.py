@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from monitoring.gpu_sample import DeviceInfo
-from monitoring.samplers import _fdinfo, intel, probe_all
+from monitoring.gpu_sample import DeviceInfo, GpuSample
+from monitoring.samplers import Joined, _fdinfo, amd, intel, probe_all
+from monitoring.samplers._sysfs import SysfsSampler
 
 BUS = "0000:04:00.0"
 
@@ -20,13 +22,15 @@ def told(sample: Any) -> dict[str, Any]:
 
 def test_xe_card_tells_its_values(kernel: Any) -> None:
     kernel.xe()
-    kernel.client(4242, BUS, drm_cycles_rcs=1000, drm_total_cycles_rcs=10000, drm_total_vram0="2048 KiB")
+    client = {"drm_total_vram0": "2048 KiB", "drm_engine_capacity_rcs": 0}  # of which there is at least one
+    kernel.client(4242, BUS, drm_cycles_rcs=1000, drm_total_cycles_rcs=10000, **client)
     sampler = intel.probe(kernel.root)
     assert sampler is not None
     assert sampler.devices() == [DeviceInfo(0, None, "Intel GPU 0xe20b", "intel", BUS, None, False)]
     sampler.sample()
     # 300 of 400 further cycles
-    kernel.client(4242, BUS, drm_cycles_rcs=1300, drm_total_cycles_rcs=10400, drm_total_vram0="4 MiB")
+    client["drm_total_vram0"] = "4 MiB"
+    kernel.client(4242, BUS, drm_cycles_rcs=1300, drm_total_cycles_rcs=10400, **client)
     [sample] = sampler.sample()
     found = told(sample)
     assert found.pop("power_draw_watts") == found.pop("power_average_watts") == 0
@@ -96,6 +100,78 @@ def test_i915_card_tells_its_values(kernel: Any) -> None:
     }
 
 
+def test_sensors_are_those_of_the_whole_card(kernel: Any) -> None:
+    """i915 has further ones for each part; xe's package stands in where there is none of the card."""
+    kernel.card(
+        BUS,
+        vendor="0x8086",
+        device="0x0bd5",
+        hwmon__hwmon2__name="i915_gt0",
+        hwmon__hwmon2__energy1_input=1_000_000,
+        hwmon__hwmon3__name="i915",
+        hwmon__hwmon3__energy1_input=7_000_000,
+    )
+    kernel.write(kernel.root / "sys/class/drm/card0/gt_act_freq_mhz", 1000)
+    package = kernel.xe(
+        "0000:07:00.0", hwmon__hwmon4__energy2_input=3_000_000, hwmon__hwmon4__power2_max=90_000_000
+    )
+    kernel.write(package / "hwmon/hwmon4/energy2_label", "pkg")
+    for name in ("energy1_input", "energy1_label", "power1_max"):
+        (package / "hwmon/hwmon4" / name).unlink()
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    assert [(it.energy_counter_joules, it.power_limit_watts) for it in sampler.sample()] == [
+        (7, None),
+        (3, 90),
+    ]
+
+
+def test_limit_that_is_disabled_is_null(kernel: Any) -> None:
+    """The kernel tells 0 then."""
+    kernel.xe(hwmon__hwmon4__power1_max=0)
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    assert sampler.sample()[0].power_limit_watts is None
+
+
+def test_memory_of_all_tiles_of_xe_is_told(kernel: Any) -> None:
+    kernel.xe(tile0__physical_vram_size_bytes=8 * 2**30, tile1__physical_vram_size_bytes=8 * 2**30)
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    [sample] = sampler.sample()
+    assert (sample.memory_total_mb, sample.memory_used_mb, sample.memory_percent) == (16384, None, None)
+
+
+def test_engine_time_that_falls_back_counts_once(kernel: Any) -> None:
+    """A driver may do so for a while (docs.kernel.org/gpu/drm-usage-stats.html)."""
+    kernel.xe()
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    found = []
+    for busy, total in ((1000, 10_000), (1500, 11_000), (900, 12_000), (1600, 13_000)):
+        kernel.client(4242, BUS, drm_cycles_rcs=busy, drm_total_cycles_rcs=total)
+        found.append(sampler.sample()[0].utilization_percent)
+    assert found == [None, 50, 0, 10]
+
+
+def test_client_counts_once_however_often_it_has_the_card_open(kernel: Any) -> None:
+    """Two descriptors of one client, and one of another; engines of a kind share its time."""
+    kernel.xe()
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    for total in (10_000, 11_000):
+        done = total - 10_000
+        values = {"drm_total_cycles_ccs": total, "drm_engine_capacity_ccs": 2, "drm_total_vram0": "1 GiB"}
+        kernel.client(11, BUS, drm_cycles_ccs=done, **values)
+        kernel.client(12, BUS, drm_cycles_ccs=done, **values)
+        kernel.client(13, BUS, drm_cycles_ccs=done // 5, **{**values, "drm_client_id": 99})
+        [sample] = sampler.sample()
+    assert sample.utilization_percent == 60  # (1000 + 200) of 2 * 1000 cycles
+    memory = {process["pid"]: process["memory_mb"] for process in sample.processes or ()}
+    assert sorted(memory.values()) == [1024, 1024]
+    assert 13 in memory
+
+
 def test_engine_time_of_i915_is_read_with_its_capacity() -> None:
     """The example of docs.kernel.org/gpu/drm-usage-stats.html and i915's own keys."""
     content = (
@@ -118,7 +194,7 @@ def test_engine_time_of_i915_is_read_with_its_capacity() -> None:
 def test_affinity_mask_selects_the_cards(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in range(3):
         kernel.xe(f"0000:{place + 3:02x}:00.0")
-    monkeypatch.setenv("ZE_AFFINITY_MASK", "2.0,0.1")
+    monkeypatch.setenv("ZE_AFFINITY_MASK", "2.0,0.1,0.0")
     sampler = intel.probe(kernel.root)
     assert sampler is not None
     assert [sample.index for sample in sampler.sample()] == [0, 2]
@@ -139,6 +215,26 @@ def test_vendors_stand_in_one_row(sampling: Any, kernel: Any, simulated_nvml: An
         (5, "intel"),
     ]
     assert [device["index"] for device in process.devices] == [1, 4, 5]
+
+
+class Failing(SysfsSampler):
+    """A vendor whose driver answers nothing at all."""
+
+    def sample(self) -> Sequence[GpuSample]:
+        raise OSError("the driver was taken out")
+
+
+def test_vendor_that_fails_as_a_whole_leaves_the_others_up(kernel: Any) -> None:
+    kernel.amd()
+    kernel.xe()
+    well, other = amd.probe(kernel.root), intel.probe(kernel.root)
+    assert well is not None
+    assert other is not None
+    failing = Failing("intel", other._gpus, num_devices=1)
+    first, second = Joined([well, failing]).sample()
+    assert (first.index, first.vendor, first.state, first.utilization_percent) == (0, "amd", "ok", 87)
+    error = "OSError: the driver was taken out"
+    assert second == GpuSample(1, None, "Intel GPU 0xe20b", "intel", "error", error)
 
 
 def test_processor_graphics_count_only_where_nothing_else_is(kernel: Any) -> None:

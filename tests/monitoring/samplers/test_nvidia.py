@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -11,6 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from monitoring.samplers._nvml_reading import (
+    CALLS,
+    FIELD,
+    FIELD_SIZE,
+    FIELDS,
+    MEMORY,
+    TEMPERATURE,
+    THROTTLE_REASONS,
+)
+from monitoring.samplers.nvidia import GPM_HEAD, GPM_METRIC, GPM_METRICS
 
 UUIDS = [f"GPU-{0x51A10000 + index:08x}-0000-4000-8000-{index:012x}" for index in range(8)]
 
@@ -109,6 +122,100 @@ def test_sample_has_every_value_of_a_gpu(sampling: Any) -> None:
     assert process.end() == 0
 
 
+# nvmlValueType_t -> a value that a driver may give in it.
+TYPES = {0: 612345.5, 1: 4_294_967_295, 2: 2**40, 3: 2**41, 4: -(2**42), 5: -44000, 6: 65_535}
+
+# Asks for one field of each GPU with pynvml alone, and decodes the union by nvml.h's nvmlValueType_t.
+DECODED = """
+import pynvml
+pynvml.nvmlInit()
+members = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+for index in range(pynvml.nvmlDeviceGetCount()):
+    [field] = pynvml.nvmlDeviceGetFieldValues(pynvml.nvmlDeviceGetHandleByIndex(index), [197])
+    print(field.valueType, getattr(field.value, members[field.valueType]))
+"""
+
+
+def test_value_of_every_type_is_decoded_as_pynvml_does(sampling: Any, simulated_nvml: Any) -> None:
+    """One GPU a type; the bytes of the union that a type does not have are not 0."""
+    script = [f"gpu {kind} type 197 {kind}" for kind in TYPES]
+    script += [f"gpu {kind} pcie_tx {value}" for kind, value in TYPES.items()]
+    found = [sample["pcie_tx_bytes"] for sample in sampling("gpus 7", *script).sample()]
+    assert found == list(TYPES.values())
+    decoded = subprocess.run(
+        [sys.executable, "-c", DECODED],
+        env={**os.environ, **simulated_nvml.environment()},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert decoded.stdout.splitlines() == [f"{kind} {value}" for kind, value in TYPES.items()]
+
+
+def test_value_whose_type_changes_is_decoded_anew(sampling: Any, simulated_nvml: Any) -> None:
+    process = sampling("gpus 1", "gpu 0 power 300")
+    assert process.sample()[0]["power_draw_watts"] == 300
+    simulated_nvml.add("gpu 0 type 186 0", "gpu 0 power 300.5")
+    wait_for(lambda: process.sample()[0]["power_draw_watts"] == 300.5)
+    simulated_nvml.add("gpu 0 type 186 7")  # none that nvml.h has
+    wait_for(lambda: process.sample()[0]["power_draw_watts"] == 70)  # the mean, which has its own field
+
+
+def test_numbers_are_those_of_nvml_h() -> None:
+    """pynvml is NVIDIA's own rendering of nvml.h."""
+    import pynvml
+
+    def named(prefix: str, number: int) -> set[str]:
+        names = [name for name in dir(pynvml) if name.startswith(prefix)]
+        return {name.removeprefix(prefix) for name in names if getattr(pynvml, name) == number}
+
+    fields = {field.key: named("NVML_FI_DEV_", field.number) for field in FIELDS}
+    assert fields == {
+        "power_draw_watts": {"POWER_INSTANT"},
+        "power_average_watts": {"POWER_AVERAGE"},
+        "power_limit_watts": {"POWER_CURRENT_LIMIT"},
+        "energy_counter_joules": {"TOTAL_ENERGY_CONSUMPTION"},
+        "temperature_memory_celsius": {"MEMORY_TEMP"},
+        "pcie_tx_bytes": {"PCIE_COUNT_TX_BYTES"},
+        "pcie_rx_bytes": {"PCIE_COUNT_RX_BYTES"},
+        "pcie_replay_count": {"PCIE_REPLAY_COUNTER"},
+        "nvlink_tx_bytes": {"NVLINK_THROUGHPUT_DATA_TX"},
+        "nvlink_rx_bytes": {"NVLINK_THROUGHPUT_DATA_RX"},
+        "ecc_corrected": {"ECC_SBE_VOL_TOTAL"},
+        "ecc_uncorrected": {"ECC_DBE_VOL_TOTAL"},
+        "remapped_corrected": {"REMAPPED_COR"},
+        "remapped_uncorrected": {"REMAPPED_UNC"},
+    }
+    gpm = {name: named("NVML_GPM_METRIC_", number) for number, name in GPM_METRICS.items()}
+    assert gpm == {
+        "sm_activity_percent": {"SM_UTIL"},
+        "tensor_activity_percent": {"ANY_TENSOR_UTIL"},
+        "dram_activity_percent": {"DRAM_BW_UTIL"},
+    }
+    for bit, name in THROTTLE_REASONS.items():
+        camel = "".join(word.capitalize() for word in name.split("_"))
+        assert camel in named("nvmlClocksThrottleReason", bit)
+    assert named("NVML_ERROR_", 15) == {"GPU_IS_LOST"}
+    assert named("NVML_ERROR_", 16) == {"RESET_REQUIRED"}
+    layouts = (pynvml.c_nvmlMemory_v2_t, pynvml.c_nvmlTemperature_v1_t, pynvml.c_nvmlMarginTemperature_v1_t)
+    versions = (pynvml.nvmlMemory_v2, pynvml.nvmlTemperature_v1, pynvml.nvmlMarginTemperature_v1)
+    calls = (MEMORY[0], TEMPERATURE[0], *(call for call in CALLS if call.keys[0] == "_version"))
+    for layout, version, call in zip(layouts, versions, calls, strict=True):
+        assert call.filled[0] == version
+        assert ctypes.sizeof(layout) <= struct.calcsize("<" + call.layout) < ctypes.sizeof(layout) + 8
+    assert ctypes.sizeof(pynvml.c_nvmlFieldValue_t) == struct.calcsize("<" + FIELD) == FIELD_SIZE
+    assert ctypes.sizeof(pynvml.c_nvmlGpmMetric_t) == struct.calcsize("<" + GPM_METRIC)
+    assert pynvml.c_nvmlGpmMetricsGet_t.metrics.offset == GPM_HEAD
+
+
+def test_older_function_is_asked_where_the_newer_one_is_not_supported(sampling: Any) -> None:
+    """The older one counts what the driver itself keeps as used."""
+    script = ["gpus 2", "all memory_used 1000", "all memory_reserved 500", "all temperature 66"]
+    older, newer = sampling(*script, "gpu 0 newer unsupported").sample()
+    assert (older["memory_used_mb"], older["temperature_celsius"]) == (1500, 66)
+    assert (newer["memory_used_mb"], newer["temperature_celsius"]) == (1000, 66)
+
+
 def test_devices_tell_what_stays_the_same(sampling: Any, tmp_path: Path, simulated_nvml: Any) -> None:
     """Another root stands in for the machine, its NVML included."""
     (tmp_path / "usr/lib").mkdir(parents=True)
@@ -200,6 +307,13 @@ def test_gpu_that_is_lost_before_sampling_begins_is_lost(sampling: Any) -> None:
         ("", []),
         ("-1", []),
         ("NoDevFiles", []),
+        ("1gpu2,2ampere", [1, 2]),  # what strtoul() reads
+        ("0-2", [0]),
+        ("1,2,1", []),  # a repetition selects nothing
+        (f"{UUIDS[0]},GPU-51a10000", []),
+        (f"0,{UUIDS[1]}", [0]),  # what the list does not begin with ends it
+        (f"{UUIDS[1]},0", [1]),
+        (" 2 , 0", [0, 2]),
     ],
 )
 def test_cuda_visible_devices_selects_the_gpus(sampling: Any, text: str, indices: list[int]) -> None:
@@ -230,6 +344,17 @@ def test_mig_instances_stand_with_their_gpu(sampling: Any) -> None:
     assert (whole["mig"], parted["mig"]) == (None, instances)
     [only] = sampling(*script, CUDA_VISIBLE_DEVICES="MIG-bbb").sample()
     assert (only["index"], only["mig"]) == (1, instances[1:])
+    # of several instances CUDA uses the first
+    [first] = sampling(*script, CUDA_VISIBLE_DEVICES="MIG-bbb,MIG-aaa").sample()
+    assert first["mig"] == instances[1:]
+
+
+def test_mig_instance_that_is_taken_down_is_left_out(sampling: Any, simulated_nvml: Any) -> None:
+    process = sampling("gpus 1", "gpu 0 mig MIG-aaa 9856 1000", "gpu 0 utilization 50")
+    assert len(process.sample()[0]["mig"]) == 1
+    simulated_nvml.add("gpu 0 mig_instances unknown")
+    wait_for(lambda: process.sample()[0]["mig"] == [])
+    assert (process.sample()[0]["state"], process.sample()[0]["utilization_percent"]) == ("ok", 50)
 
 
 def test_xid_event_is_told_once_with_its_meaning(sampling: Any, simulated_nvml: Any) -> None:
@@ -251,10 +376,20 @@ def test_xid_event_is_told_once_with_its_meaning(sampling: Any, simulated_nvml: 
 def test_processes_that_come_and_go_are_seen_later(
     sampling: Any, simulated_nvml: Any, monkeypatch: Any
 ) -> None:
-    process = sampling("gpu 0 process 4242424 100")
-    assert process.sample()[0]["processes"] == [{"pid": 4242424, "name": "simulated", "memory_mb": 100}]
+    process = sampling("gpu 0 process 4242424 100", "gpu 0 process 4242425 -1")
+    assert process.sample()[0]["processes"] == [
+        {"pid": 4242424, "name": "simulated", "memory_mb": 100},
+        {"pid": 4242425, "name": "simulated", "memory_mb": None},
+    ]
     simulated_nvml.write("gpus 1")
     wait_for(lambda: process.sample()[0]["processes"] == [])
+
+
+def test_xid_events_are_waited_for_on_a_thread_of_their_own(sampling: Any) -> None:
+    waiting, without = sampling("gpus 1"), sampling("gpus 1", "gpu 0 events unsupported")
+    for process in (waiting, without):
+        process.sample()
+    assert (waiting.num_threads, without.num_threads) == (2, 1)
 
 
 def test_no_call_holds_up_the_sampling(sampling: Any, simulated_nvml: Any) -> None:
