@@ -96,8 +96,11 @@ def remarks(history: GpuHistory) -> list[str]:
     """What a table of means hides: GPUs that went away, and clocks held down by heat."""
     found = []
     for gpu in history.gpus:
-        when = ", ".join(f"{seconds:,.1f} s" for seconds in gpu.gone)
+        if gpu.gone and not gpu.spreads:
+            found.append(f"{gpu.label} never answered; {gpu.state} at the end: {gpu.error}")
+            continue
         if gpu.gone:
+            when = ", ".join(f"{seconds:,.1f} s" for seconds in gpu.gone)
             now = "it came back" if gpu.state == "ok" else f"{gpu.state} at the end: {gpu.error}"
             found.append(f"{gpu.label} did not answer from {when} on; {now}; its numbers are those before")
         for reason, count in sorted(gpu.slowed.items()):

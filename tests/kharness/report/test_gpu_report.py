@@ -228,11 +228,23 @@ def test_eight_gpus_have_a_panel_each(recorder: Recorder, tmp_path: Path) -> Non
     run = recorder.record(tmp_path / "eight", 3, "gpus 8", "all power 100", "gpu 5 temperature 80")
     draw_all(collect(run), graphs_that_choose())
     assert {row["gpu"] for row in rows(run, "per_gpu_memory_breakdown")} == set("01234567")
+    with Image.open(run / "graphs/per_gpu_memory_breakdown.png") as image:
+        assert image.width > 2 * image.height  # two rows of four
     (line,) = [line for line in breakdown_lines(collect(run).cells[0]) if "Balance:" in line]
     assert line.strip() == (
         "Balance: memory CV = 0.0% (Excellent), utilization CV unknown (it is 0 on all), "
         "power CV = 0.0% (Excellent)"
     )
+
+
+def test_a_gpu_that_never_answered_is_in_the_table_and_says_nothing_else(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    run = recorder.record(tmp_path / "three", 2, "gpus 3", "gpu 2 state lost")
+    lines = breakdown_lines(collect(run).cells[0])
+    assert table(lines[5]) == [["GPU 2", "-", "lost", *"-------"]]
+    assert lines[-1] == "    GPU 2 never answered; lost at the end: GPU is lost"
+    assert len([line for line in lines if "GPU 2" in line]) == 2
 
 
 def test_one_gpu_has_nothing_to_share(recorder: Recorder, tmp_path: Path) -> None:

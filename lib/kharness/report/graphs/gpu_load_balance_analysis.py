@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["applies", "draw", "numbers"]
 
-TITLE = "Load balance"
+TITLE = "GPU Load Balance Analysis"
 UNITS = {
     "memory": ("memory (GiB)", 1 / 1024),
     "utilization": ("utilization (%)", 1.0),
@@ -70,7 +70,8 @@ def draw(summary: Summary) -> Figure:
         runs = runs[:MAX_RUNS]
     ranks = runs[0].cell.ranks[0] if len(runs) == 1 else None
     extra.append(_in_words(runs))
-    subtitle = f"{summary.title}\nCV: standard deviation over mean of the GPUs' means, in percent"
+    dots = "bar: mean over the run   line: 5 to 95 % of its samples" if len(runs) == 1 else "dot: one run"
+    subtitle = f"{summary.title}\n{dots}   CV: standard deviation over mean of the GPUs' means, in percent"
     right_rows = 3 if len(runs) == 1 else len(runs)
     upper = max(4.2, 0.9 + 0.34 * right_rows)
     lower = 0.9 + 0.3 * len(ranks.ranks) if ranks else 0.0
@@ -109,11 +110,11 @@ def _draw_distribution(
     label, scale = UNITS[quantity]
     names = {run.cell.name for run in runs}
     own = [row for row in rows if row.kind == "gpu" and row.quantity == quantity and row.run in names]
-    gpus = list(dict.fromkeys(row.of for row in rows if row.kind == "gpu"))
+    gpus = list(dict.fromkeys(of for run in runs for of in _names(run).values()))
     for x, gpu in enumerate(gpus):
         values = [row for row in own if row.of == gpu]
         if not values:
-            axes.text(x, 0, "?", ha="center", va="bottom", color=SOFT)
+            axes.text(*(x, 0.04, "?"), transform=axes.get_xaxis_transform(), ha="center", color=SOFT)
             continue
         mean = scale * sum(row.value for row in values) / len(values)
         axes.bar([x], [mean], width=0.62, color=PALETTE[0], alpha=0.35, lw=0, zorder=2)
@@ -122,7 +123,10 @@ def _draw_distribution(
                 [x, x], [scale * values[0].low, scale * values[0].high], color=PALETTE[0], lw=2, zorder=3
             )
         axes.plot(
-            [x] * len(values), [scale * row.value for row in values], "o", ms=4, color=PALETTE[0], zorder=4
+            *([x] * len(values), [scale * row.value for row in values], "o"),
+            ms=4 if len(gpus) <= 16 else 2.2,
+            color=PALETTE[0],
+            zorder=4,
         )
     axes.set_ylabel(label, fontsize=9)
     axes.set_ylim(bottom=0)
@@ -167,7 +171,7 @@ def _draw_bands(axes: Axes, rows: Sequence[Row], runs: Sequence[Sampled]) -> Non
             axes.plot([], [], marker, color=colour, ms=6, label=quantity)
         axes.legend(loc="lower right", fontsize=8.5, frameon=True, framealpha=0.9, edgecolor="none")
     axes.set_yticks(range(len(labels)), labels)
-    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.tick_params(axis="y", length=0, labelcolor=INK, pad=8)
     axes.grid(visible=False)
     axes.set_xlim(0, end)
     axes.set_ylim(len(labels) - 0.5, -0.5)
@@ -231,6 +235,13 @@ def _beside(rank: RankTimes) -> str:
     return f" best/mine {rank.best_over_mine:.2f} {rank.name.removeprefix(f'rank {rank.rank}')}"
 
 
+def _names(run: Sampled) -> dict[tuple[str, int], str]:
+    """What the GPUs of a run are called."""
+    gpus = run.history.gpus
+    several_hosts = len({gpu.host for gpu in gpus}) > 1
+    return {(gpu.host, gpu.index): f"{gpu.host} {gpu.index}" if several_hosts else gpu.label for gpu in gpus}
+
+
 def _rows(summary: Summary) -> list[Row]:
     """Of the runs with two GPUs or more."""
     rows = []
@@ -238,9 +249,9 @@ def _rows(summary: Summary) -> list[Row]:
         history, variant, name = run.history, run.variant, run.cell.name
         if len(history.gpus) < 2:
             continue
-        several_hosts = len({gpu.host for gpu in history.gpus}) > 1
+        names = _names(run)
         for gpu in history.gpus:
-            of = f"{gpu.host} {gpu.index}" if several_hosts else gpu.label
+            of = names[gpu.host, gpu.index]
             for quantity in BALANCED:
                 spread = gpu.spreads.get(quantity)
                 if spread is not None:

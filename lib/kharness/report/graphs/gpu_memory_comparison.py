@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE = "GPU memory by variant"
+TITLE = "GPU Memory Comparison"
 
 # More rows than this are a table, and that is the CSV.
 MAX_VARIANTS = 80

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["applies", "draw", "numbers"]
 
-TITLE = "Memory of all GPUs together"
+TITLE = "GPU Memory Timeline"
 
 # More layers than this have no names.
 MAX_NAMED = 16
@@ -58,7 +58,9 @@ def draw(summary: Summary) -> Figure:
     layered = len(summary.cells) == 1
     subtitle = f"{summary.title}{many_variants(runs)}\n"
     subtitle += (
-        "a layer is one GPU, their sum is the height" if layered else "line: the sum over the GPUs of a run"
+        "memory of all GPUs together: a layer is one GPU"
+        if layered
+        else "line: memory of all GPUs of one run together"
     )
     capacity = {total for run in runs if (total := _capacity(run))}
     limit, shows_total = memory_limit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kharness.report.gpu_history import Curve, Gpu
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["applies", "draw", "numbers"]
 
-TITLE = "Power and temperature of the GPUs"
+TITLE = "GPU Power and Temperature"
 QUANTITIES = {"power": "power (W)", "temperature": "temperature (°C)"}
 
 
@@ -84,7 +85,7 @@ def draw(summary: Summary) -> Figure:
         subtitle += "grey: a GPU   coloured: the hottest one, and the one with the least power"
     else:
         subtitle += "line: one GPU"
-    beside = 0.95 if one_run else legend_width(runs)
+    beside = (1.8 if len(lines) > MAX_TOGETHER else 0.95) if one_run else legend_width(runs)
     width = 8.4 + beside
     figure = canvas(width, 5.0, TITLE, subtitle, notes(summary, without_samples(summary)))
     figure.subplots_adjust(right=1 - (0.25 + beside) / width, hspace=0.16)
@@ -107,7 +108,7 @@ def draw(summary: Summary) -> Figure:
         axes.set_xlim(-0.01 * ends, 1.02 * ends or 1)
         axes.tick_params(labelbottom=place == 1)
         if quantity == "power":
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.06 * max(_highest(lines, quantity), 1))
     axes.set_xlabel(unit.label)
     return figure
 
@@ -123,16 +124,17 @@ def _draw_gpus(axes: Axes, lines: Sequence[Line], quantity: str, unit: TimeUnit,
     from matplotlib.lines import Line2D
 
     chosen = _coloured(lines)
-    handles = []
+    numbered = []
     for line in sorted(lines, key=lambda line: _index(line) in chosen):
         colour = chosen.get(_index(line), BACKDROP)
         if curve := line.curves.get(quantity):
             plot_run(axes, line.run, curve, unit, 1, color=colour)
             _mark_loss(axes, line, curve, unit, colour, named=named)
         if _index(line) in chosen and line.gpu:
-            handles.append(Line2D([], [], color=colour, lw=2.2, label=line.gpu.label))
+            label = f"{line.gpu.label}{_why_coloured(lines, colour)}"
+            numbered.append((line.gpu.index, Line2D([], [], color=colour, lw=2.2, label=label)))
     if named:
-        handles.sort(key=lambda handle: int(str(handle.get_label()).split()[-1]))
+        handles = [handle for _, handle in sorted(numbered, key=itemgetter(0))]
         axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
 
 
@@ -174,6 +176,18 @@ def _coloured(lines: Sequence[Line]) -> Mapping[int, str]:
         weakest = min(weak, key=lambda line: line.gpu.spreads["power"].mean if line.gpu else 0.0)
         found.setdefault(_index(weakest), PALETTE[0])
     return found
+
+
+def _why_coloured(lines: Sequence[Line], colour: str) -> str:
+    if len(lines) <= MAX_TOGETHER:
+        return ""
+    return ": hottest" if colour == PALETTE[1] else ": least power"
+
+
+def _highest(lines: Sequence[Line], quantity: str) -> float:
+    """Of all that is drawn."""
+    curves = [curve for line in lines if (curve := line.curves.get(quantity))]
+    return max((mean for curve in curves for mean in curve.means if mean == mean), default=0.0)
 
 
 def _index(line: Line) -> int:

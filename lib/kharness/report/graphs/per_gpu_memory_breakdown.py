@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kharness.report.gpu_history import Gpu
@@ -14,7 +15,6 @@ from kharness.report.graphs._canvas import (
     label_outer,
     notes,
     nothing_to_draw,
-    rows_and_columns,
 )
 from kharness.report.graphs._gpu_lines import (
     MIB_PER_GIB,
@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 __all__ = ["applies", "draw", "numbers"]
 
-TITLE = "Memory of each GPU"
+TITLE = "Per-GPU Memory Breakdown"
+
+# Inches of a panel: of so many that they must be small, and of fewer.
+MANY, SMALL, LARGE = 16, (2.0, 1.35), (3.3, 2.05)
 
 
 def numbers(summary: Summary) -> Numbers:
@@ -83,10 +86,11 @@ def draw(summary: Summary) -> Figure:
     subtitle = f"{summary.title}{many_variants(runs)}\nline: memory in use during one run   "
     subtitle += "dashed: what the GPU has   " if shows_total else "what the GPU has lies above the axis   "
     subtitle += "title: highest value of any sample"
-    rows, columns = rows_and_columns(min(len(panels), MAX_PANELS))
+    rows, columns = _grid(min(len(panels), MAX_PANELS))
+    panel_width, panel_height = SMALL if len(panels) > MANY else LARGE
     beside = legend_width(runs)
-    width = max(3.3 * columns, 6.6) + 1.0 + beside
-    figure = canvas(width, 2.05 * rows + 0.2, TITLE, subtitle, extra)
+    width = max(panel_width * columns, 6.6) + 1.0 + beside
+    figure = canvas(width, panel_height * rows + 0.2, TITLE, subtitle, extra)
     top = 1 - 1.22 / figure.get_figheight()
     right = 1 - (0.25 + beside) / width
     figure.subplots_adjust(hspace=0.34, wspace=0.08, top=top, right=right)
@@ -101,11 +105,19 @@ def draw(summary: Summary) -> Figure:
         axes.set_ylim(0, limit)
         axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
         name = f"GPU {index} on {host}" if several_hosts else f"GPU {index}"
-        axes.set_title(_title(name, own), fontsize=9, loc="left", pad=4, color=INK)
+        axes.set_title(
+            _title(name, own), fontsize=9 if panel_width > 3 else 7.5, loc="left", pad=4, color=INK
+        )
         drawn.append(axes)
     label_outer(drawn, columns, unit.label.replace(" since the run's first sample", ""), "memory (GiB)")
     variant_legend(figure, drawn[min(columns, len(drawn)) - 1], runs)
     return figure
+
+
+def _grid(panels: int) -> tuple[int, int]:
+    """Rows and columns: 2 x 2 of four, 2 x 4 of eight, 8 x 8 of 64."""
+    columns = 8 if panels > MANY else math.ceil(math.sqrt(panels)) if panels <= 6 else 4
+    return math.ceil(panels / columns), columns
 
 
 def _draw_panel(
