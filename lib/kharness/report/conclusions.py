@@ -185,4 +185,5 @@ def _front(workload: str, variants: Sequence[Variant], quality: Metric, cost: Me
         quality=quality.name,
         cost=cost.name,
         higher_is_better=quality.higher_is_better,
+        resolution=(quality.resolution, cost.resolution),
     )

@@ -39,6 +39,11 @@ class Metric:
         return not self.name.endswith(_SMALL_ENDS)
 
     @property
+    def resolution(self) -> float:
+        """The least difference that a table shows, in `unit`."""
+        return 10.0**-self.digits / self.scale
+
+    @property
     def title(self) -> str:
         """The label without its unit."""
         return self.label.partition(" (")[0]

@@ -18,7 +18,7 @@ class Front:
     points: Mapping[str, tuple[float, float]]
     """Variant to (quality, cost), in the metrics' units."""
     members: Sequence[str]
-    """On the front: nothing is at least as good in both and better in one."""
+    """On the front: nothing is at least as good in both and better in one, as far as tables show."""
     dominated: Mapping[str, str]
     """Each other variant, with one of the front that beats it."""
     unmeasured: Sequence[str]
@@ -32,11 +32,16 @@ def front(
     quality: str,
     cost: str,
     higher_is_better: bool,
+    resolution: tuple[float, float],
 ) -> Front:
-    """From each variant's mean quality and mean cost (None: not measured); less cost is better."""
+    """From each variant's mean quality and mean cost (None: not measured); less cost is better.
+
+    `resolution` is what tables show of the quality and of the cost: nothing is beaten by less than that.
+    """
     points = {name: (q, c) for name, (q, c) in values.items() if q is not None and c is not None}
     sign = 1 if higher_is_better else -1
-    goodness = {name: (sign * q, -c) for name, (q, c) in points.items()}
+    finest, cheapest = resolution
+    goodness = {name: (sign * round(q / finest), -round(c / cheapest)) for name, (q, c) in points.items()}
     members = [name for name in points if not any(_beats(goodness[o], goodness[name]) for o in points)]
     return Front(
         workload=workload,
@@ -53,5 +58,5 @@ def front(
     )
 
 
-def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+def _beats(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return one[0] >= other[0] and one[1] >= other[1] and one != other

@@ -11,6 +11,7 @@ from typing import Any
 from PIL import Image
 
 from kharness.report.graphs import draw_all, graph_names
+from kharness.report.graphs._canvas import folded
 from kharness.report.summary import collect
 
 DRAWN = [
@@ -71,6 +72,25 @@ def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: SimpleNa
     draw_all(collect(made.directory))
     mean = [row[3:] for row in csv_rows(made.directory, "training_loss") if row[1] == ""]
     assert mean == [["1.0", "2.0"], ["2.0", "2.0"]]
+
+
+def test_a_single_validation_of_each_run_is_drawn(tmp_path: Path, make: SimpleNamespace) -> None:
+    """A line through one point shows nothing: seven panels without any blue were drawn."""
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": [f"v{n}" for n in range(7)]})
+    for n in range(7):
+        made.add({"OPTIMIZER": f"v{n}"}, make.training([2.0, 1.0], [0.1 * n], 0.5))
+    (picture,) = draw_all(collect(made.directory), ["validation_accuracy"])
+    with Image.open(picture) as image:
+        blue = [count for count, colour in image.convert("RGB").getcolors(2**24) if colour == (0, 114, 178)]
+    assert blue
+    assert blue[0] > 7 * 40
+
+
+def test_long_names_fold_above_their_panels() -> None:
+    label = "adamw, learning_rate=0.001, batch_size=256, weight_decay=0.01"
+    assert folded(label, 31) == "adamw, learning_rate=0.001,\nbatch_size=256, weight_decay=0…"
+    assert folded("sgd", 31) == "sgd"
+    assert folded("a" * 40, 31) == "a" * 30 + "…"
 
 
 def test_time_per_step_gives_quantiles_in_milliseconds(matrix: Any) -> None:

@@ -10,8 +10,20 @@ from kharness.report.pareto import Front, front
 number = st.none() | st.integers(-3, 3).map(float)
 
 
-def make(values: dict[str, tuple[float | None, float | None]], *, higher_is_better: bool = True) -> Front:
-    return front(values, workload="w", quality="q", cost="c", higher_is_better=higher_is_better)
+def make(
+    values: dict[str, tuple[float | None, float | None]],
+    *,
+    higher_is_better: bool = True,
+    resolution: tuple[float, float] = (0.0001, 0.1),
+) -> Front:
+    return front(
+        values,
+        workload="w",
+        quality="q",
+        cost="c",
+        higher_is_better=higher_is_better,
+        resolution=resolution,
+    )
 
 
 def test_what_is_beaten_in_both_is_on_no_front() -> None:
@@ -27,6 +39,13 @@ def test_a_loss_is_better_when_it_is_small() -> None:
 
 def test_equals_share_the_front() -> None:
     assert make({"a": (0.9, 5.0), "b": (0.9, 5.0), "c": (0.9, 6.0)}).members == ["a", "b"]
+
+
+def test_what_no_table_shows_beats_nobody() -> None:
+    """A third of a megabyte is the allocator's mood."""
+    memory = {"a": (0.9, 334.8), "b": (0.8, 334.6), "c": (0.90003, 335.2)}
+    assert make(memory, resolution=(0.0001, 1.0)).members == ["a", "c"]
+    assert make(memory, resolution=(0.00001, 0.1)).members == ["a", "b", "c"]
 
 
 def test_what_was_not_measured_is_on_no_front_and_beats_nobody() -> None:

@@ -97,6 +97,21 @@ def notes(summary: Summary, without_numbers: Sequence[str]) -> list[str]:
     return lines
 
 
+def folded(label: str, width: int, lines: int = 2) -> str:
+    """A label in lines of at most `width` characters, broken behind commas; what is too long ends in …"""
+    found = [""]
+    for part in label.split(", "):
+        joined = f"{found[-1]}, {part}" if found[-1] else part
+        if len(joined) <= width or not found[-1]:
+            found[-1] = joined
+        else:
+            found[-1] += ","
+            found.append(part)
+    if len(found) > lines:
+        found = [*found[: lines - 1], ", ".join(line.rstrip(",") for line in found[lines - 1 :])]
+    return "\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in found)
+
+
 def rows_and_columns(panels: int) -> tuple[int, int]:
     columns = min(4, math.ceil(math.sqrt(panels)))
     return math.ceil(panels / columns), columns

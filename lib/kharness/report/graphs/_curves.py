@@ -15,6 +15,7 @@ from kharness.report.graphs._canvas import (
     MAX_TOGETHER,
     PALETTE,
     canvas,
+    folded,
     label_outer,
     notes,
     nothing_to_draw,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 # As many points as a line of this width can show.
 MAX_POINTS = 100
+# Characters that fit above one of several panels, with the number of runs behind them.
+TITLE_WIDTH = 31
 
 
 @dataclass(frozen=True)
@@ -131,13 +134,14 @@ def _one_panel(
     for i, label in enumerate(labels):
         own = [curve for curve in found if curve.variant == label]
         _plot(axes, own, PALETTE[i], MARKERS[i] if look.markers else None)
-        n = max((curve.num_runs for curve in own if not curve.run), default=0)
+        n = _num_runs(found, label)
         marker = MARKERS[i] if look.markers else None
         handles.append(
             Line2D([], [], color=PALETTE[i], lw=2.4, marker=marker, ms=5, label=f"{label} (n={n})")
         )
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=1.6)
-    label_outer([axes], 1, "optimiser step", _scale(axes, found, look))
+    _scale(axes, found, look)
+    label_outer([axes], 1, "optimiser step", look.y_label + _scale_words(_extremes(found), look, ", "))
     return figure
 
 
@@ -145,27 +149,37 @@ def _panel_each(
     found: Sequence[Curve], labels: Sequence[str], look: Look, subtitle: str, extra: list[str]
 ) -> Figure:
     rows, columns = rows_and_columns(len(labels))
-    figure = canvas(
-        2.75 * columns + 1.0, 2.15 * rows + 0.22, look.title, subtitle + "   grey: the other variants", extra
-    )
-    figure.subplots_adjust(hspace=0.34, wspace=0.08, top=1 - 1.22 / figure.get_figheight())
-    backdrop, extremes = _joined([curve for curve in found if not curve.run]), _extremes(found)
-    y_label = look.y_label
+    means, extremes = [curve for curve in found if not curve.run], _extremes(found)
+    titles = [f"{folded(label, TITLE_WIDTH)} (n={_num_runs(found, label)})" for label in labels]
+    second = 0.15 * any("\n" in title for title in titles)
+    subtitle += f"   grey: the other variants{_scale_words(extremes, look)}"
+    figure = canvas(2.75 * columns + 1.0, (2.15 + second) * rows + 0.22, look.title, subtitle, extra)
+    top = 1 - (1.22 + second) / figure.get_figheight()
+    figure.subplots_adjust(hspace=0.34 + 0.6 * second, wspace=0.08, top=top)
     panels: list[Axes] = []
-    for i, label in enumerate(labels):
+    for i, (label, title) in enumerate(zip(labels, titles, strict=True)):
         # Not sharex and sharey: matplotlib's time for those grows with the square of the panels.
         axes = figure.add_subplot(rows, columns, i + 1)
-        y_label = _scale(axes, [extremes], look)
+        _scale(axes, [extremes], look)
         _set_limits(axes, extremes)
-        axes.plot(*backdrop, color=BACKDROP, lw=0.7, zorder=1)
-        own = [curve for curve in found if curve.variant == label]
-        _plot(axes, own, PALETTE[0], None)
-        n = max((curve.num_runs for curve in own if not curve.run), default=0)
-        axes.set_title(f"{label} (n={n})", fontsize=9, loc="left", pad=4)
+        axes.plot(*_joined(means), color=BACKDROP, lw=0.7, marker=_dot(means), ms=3, zorder=1)
+        _plot(axes, [curve for curve in found if curve.variant == label], PALETTE[0], None)
+        axes.set_title(title, fontsize=8.5, loc="left", pad=4, linespacing=1.1)
         axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
+        axes.yaxis.label.set_fontsize(9)
         panels.append(axes)
-    label_outer(panels, columns, "optimiser step", y_label)
+    label_outer(panels, columns, "optimiser step", look.y_label)
     return figure
+
+
+def _num_runs(found: Sequence[Curve], label: str) -> int:
+    """How many runs a variant's mean is of."""
+    return max((curve.num_runs for curve in found if curve.variant == label and not curve.run), default=0)
+
+
+def _dot(drawn: Sequence[Curve]) -> str | None:
+    """A marker, where some curve is a single point, which a line does not show."""
+    return "o" if any(len(curve.steps) == 1 for curve in drawn) else None
 
 
 def _joined(found: Sequence[Curve]) -> tuple[list[float], list[float]]:
@@ -183,7 +197,7 @@ def _extremes(found: Sequence[Curve]) -> Curve:
 
     Of values up to 100 the highest below it too, which a scale of the error needs.
     """
-    steps = [step for curve in found for step in (curve.steps[0], curve.steps[-1])]
+    steps = [step for curve in found if curve.steps for step in (curve.steps[0], curve.steps[-1])]
     values = [value for curve in found for value in curve.values]
     below = [value for value in values if value < 100]
     highest = [min(values), max(values), *([max(below)] if below else [])]
@@ -205,37 +219,58 @@ def _set_limits(axes: Axes, extremes: Curve) -> None:
 def _plot(axes: Axes, own: Sequence[Curve], color: str, marker: str | None) -> None:
     has_mean = any(not curve.run for curve in own)
     for curve in own:
-        steps, values = list(curve.steps), list(curve.values)
+        steps, values, dot = list(curve.steps), list(curve.values), _dot([curve])
         if not curve.run:
             axes.plot(
-                steps, values, color=color, lw=2.2, marker=marker, ms=5, zorder=4, solid_capstyle="round"
+                *(steps, values),
+                color=color,
+                lw=2.2,
+                marker=marker or dot,
+                ms=5,
+                zorder=4,
+                solid_capstyle="round",
             )
         elif curve.complete:
-            axes.plot(steps, values, color=color, lw=0.9, alpha=0.45 if has_mean else 1, zorder=3)
+            alpha = 0.45 if has_mean else 1
+            axes.plot(steps, values, color=color, lw=0.9, marker=dot, ms=3.5, alpha=alpha, zorder=3)
         else:
             axes.plot(steps, values, color=color, lw=1.3, ls=(0, (1, 1.5)), zorder=3)
             axes.plot(steps[-1:], values[-1:], color=color, marker="x", ms=6, mew=1.5, zorder=5)
 
 
-def _scale(axes: Axes, found: Sequence[Curve], look: Look) -> str:
-    """Set the axes; returns the title of the y axis.
+def _scale_words(extremes: Curve, look: Look, lead: str = "   ") -> str:
+    """What the y axis is, unless it is a plain one."""
+    words = {"linear": "", "log": "log scale", "log error": "log scale of the error"}[
+        _scale_of(extremes, look)
+    ]
+    return f"{lead}{words}" if words else ""
 
-    Loss is logarithmic where it spans more than a factor of ten. So is the distance of an accuracy from
+
+def _scale_of(extremes: Curve, look: Look) -> Literal["linear", "log", "log error"]:
+    """Loss is logarithmic where it spans more than a factor of ten. So is the distance of an accuracy from
     100 %, or the runs that are worth telling apart would share the last millimetre.
     """
+    low, high = min(extremes.values), max(extremes.values)
+    if look.scale == "log" and low > 0 and high > 10 * low:
+        return "log"
+    if look.scale == "log error" and high <= 100 and 100 - low > 10 * (100 - high):
+        return "log error"
+    return "linear"
+
+
+def _scale(axes: Axes, found: Sequence[Curve], look: Look) -> None:
+    """Set the axes."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.margins(x=0.02)
     axes.set_xlim(left=0)
     values = [value for curve in found for value in curve.values]
-    if look.scale == "log" and min(values) > 0 and max(values) > 10 * min(values):
+    scale = _scale_of(_extremes(found), look)
+    if scale == "log":
         _logarithmic(axes, values)
-        return f"{look.y_label}, log scale"
-    if look.scale == "log error" and max(values) <= 100 and 100 - min(values) > 10 * (100 - max(values)):
+    elif scale == "log error":
         _logarithmic_error(axes, values)
-        return f"{look.y_label}, log scale of the error"
-    return look.y_label
 
 
 def _logarithmic(axes: Axes, values: Sequence[float]) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
@@ -26,8 +26,10 @@ if TYPE_CHECKING:
 TITLE = "Quality and its price"
 # A row each.
 MAX_WORKLOADS = 8
-# Above this only the front has names.
-MAX_NAMED = 14
+# Above this only the fronts have numbers, and no more of them than this.
+MAX_NAMED = 40
+# Inches a line of the key.
+KEY_LINE = 0.175
 
 
 def numbers(summary: Summary) -> Numbers:
@@ -61,6 +63,8 @@ def draw(summary: Summary) -> Figure:
         extra.append(f"the first {MAX_WORKLOADS} of {len(workloads)} workloads; the CSV has all")
         workloads = workloads[:MAX_WORKLOADS]
     quality = metric_named(fronts[0].quality)
+    fronts = [front for front in fronts if front.workload in workloads]
+    key = _key(fronts)
     corner = "upper" if quality.higher_is_better else "lower"
     subtitle = (
         f"{summary.title}   better is to the {corner} left\n"
@@ -68,22 +72,45 @@ def draw(summary: Summary) -> Figure:
         "means of complete runs, whatever their spread"
     )
     rows, columns = len(workloads), len(costs)
-    width = max(9.4, 5.2 * columns + 0.6)  # the words above need as much
-    figure = canvas(width, 3.5 * rows + 0.55 * (rows - 1), TITLE, subtitle, extra)
-    figure.subplots_adjust(wspace=0.28, hspace=0.3, right=0.97)
+    key_width = 0.75 + 0.075 * max(len(name) for name in key)
+    width = max(9.4, 4.6 * columns + 0.9 + key_width)  # the words above need as much
+    height = max(3.5 * rows + 0.55 * (rows - 1), KEY_LINE * (len(key) + 1.5))
+    figure = canvas(width, height, TITLE, subtitle, extra)
+    figure.subplots_adjust(wspace=0.26, hspace=0.3, right=1 - key_width / width)
     if rows > 1:
         figure.subplots_adjust(top=1 - 1.2 / figure.get_figheight())  # room for the first title
     for front in fronts:
-        if front.workload in workloads:
-            place = workloads.index(front.workload) * columns + costs.index(front.cost) + 1
-            axes = figure.add_subplot(rows, columns, place)
-            if rows > 1:
-                axes.set_title(front.workload, fontsize=9, loc="left", pad=4)
-            _draw_front(axes, front, quality)
+        place = workloads.index(front.workload) * columns + costs.index(front.cost) + 1
+        axes = figure.add_subplot(rows, columns, place)
+        if rows > 1:
+            axes.set_title(front.workload, fontsize=9, loc="left", pad=4)
+        _draw_front(axes, front, quality, key)
+    _draw_key(figure, key, fronts, key_width)
     return figure
 
 
-def _draw_front(axes: Axes, front: Front, quality: Metric) -> None:
+def _key(fronts: Sequence[Front]) -> Mapping[str, int]:
+    """The number by which a variant is named in every panel; of many variants those of a front alone."""
+    names = list(dict.fromkeys(name for front in fronts for name in front.points))
+    if len(names) > MAX_NAMED:
+        best = {name for front in fronts for name in front.members}
+        names = [name for name in names if name in best][:MAX_NAMED]
+    return {name: number for number, name in enumerate(names, start=1)}
+
+
+def _draw_key(figure: Figure, key: Mapping[str, int], fronts: Sequence[Front], width: float) -> None:
+    """Beside the panels: what each number stands for, dark where it is on a front."""
+    best = {name for front in fronts for name in front.members}
+    left = 1 - (width - 0.4) / figure.get_figwidth()
+    top = figure.subplotpars.top
+    for line, (name, number) in enumerate(key.items()):
+        y = top - line * KEY_LINE / figure.get_figheight()
+        look: Any = {"fontsize": 8.5, "va": "top", "color": INK if name in best else SOFT}
+        figure.text(left - 0.1 / figure.get_figwidth(), y, str(number), ha="right", **look)
+        figure.text(left, y, name, **look)
+
+
+def _draw_front(axes: Axes, front: Front, quality: Metric, key: Mapping[str, int]) -> None:
     cost = metric_named(front.cost)
     points = {
         name: (price * cost.scale, good * quality.scale) for name, (good, price) in front.points.items()
@@ -95,53 +122,69 @@ def _draw_front(axes: Axes, front: Front, quality: Metric) -> None:
     xs, ys = [x for (x, _), _ in members], [y for (_, y), _ in members]
     axes.plot(xs, ys, drawstyle="steps-post", color=PALETTE[0], lw=1.2, alpha=0.6, zorder=2)
     axes.plot(xs, ys, "o", ms=8, color=PALETTE[0], mec="white", mew=1, zorder=4)
-    if max(x for x, _ in points.values()) > 10 * min(x for x, _ in points.values()) > 0:
-        axes.set_xscale("log")
-    axes.margins(0.16)
-    axes.ticklabel_format(axis="y", useOffset=False)
+    _set_limits(axes, list(points.values()), quality)
     axes.set_xlabel(cost.label)
     axes.set_ylabel(quality.label)
     if front.unmeasured:
         lead = f"not measured: {len(front.unmeasured)} of {len(front.unmeasured) + len(points)} variants"
         axes.text(1, 1.01, lead, transform=axes.transAxes, ha="right", va="bottom", fontsize=8, color=ALARM)
-    named = [(point, name, INK) for point, name in members]
-    if len(points) <= MAX_NAMED:
-        named += [(point, name, SOFT) for point, name in beaten]
-    _name_points(axes, named, list(points.values()))
+    _number_points(axes, members, beaten, key)
 
 
-def _name_points(
+def _set_limits(axes: Axes, points: Sequence[tuple[float, float]], quality: Metric) -> None:
+    """Costs from zero, so that lengths compare as costs do, or by order of magnitude; quality where it is."""
+    costs, qualities = [x for x, _ in points], [y for _, y in points]
+    if max(costs) > 10 * min(costs) > 0:
+        axes.set_xscale("log")
+        axes.margins(x=0.12)
+    else:
+        axes.set_xlim(0, 1.12 * max(costs) or 1)
+    low, high = min(qualities), max(qualities)
+    margin = 0.12 * (high - low) or 0.02 * abs(high) or 1.0
+    bottom, top = low - margin, high + margin
+    if quality.shown_unit == "%":  # no axis promises more than all
+        top = min(top, 100 + 0.03 * (100 - bottom))
+    axes.set_ylim(bottom, top)
+    axes.ticklabel_format(axis="y", useOffset=False)
+
+
+def _number_points(
     axes: Axes,
-    named: Sequence[tuple[tuple[float, float], str, str]],
-    points: Sequence[tuple[float, float]],
+    members: Sequence[tuple[tuple[float, float], str]],
+    beaten: Sequence[tuple[tuple[float, float], str]],
+    key: Mapping[str, int],
 ) -> None:
-    """Write each name where it covers neither a point nor another name; where none is free, nowhere."""
+    """Write each number where it covers neither a point nor another number; where none is free, nowhere."""
     from matplotlib.patheffects import withStroke
 
     figure = axes.figure.get_figure(root=True)
     assert figure is not None
     figure.draw_without_rendering()
-    halo = [withStroke(linewidth=3, foreground="white")]
-    places = [(9, 0, "left", "center"), (-9, 0, "right", "center"), (0, 9, "center", "bottom")]
-    places += [(0, -9, "center", "top"), (7, 7, "left", "bottom"), (7, -7, "left", "top")]
-    dots = [axes.transData.transform(point) for point in points]
+    halo = [withStroke(linewidth=2.5, foreground="white")]
+    places = [(7, 0, "left", "center"), (0, 6, "center", "bottom"), (-7, 0, "right", "center")]
+    places += [(0, -6, "center", "top"), (6, 6, "left", "bottom"), (6, -6, "left", "top")]
+    places += [(-6, 6, "right", "bottom"), (-6, -6, "right", "top")]
+    dots = [axes.transData.transform(point) for point, _ in [*members, *beaten]]
     frame = axes.get_window_extent()
     taken: list[Sequence[float]] = []
-    for point, name, colour in named:
+    named = [(point, key[name], INK) for point, name in members if name in key]
+    named += [(point, key[name], SOFT) for point, name in beaten if name in key]
+    for point, number, colour in named:
         for dx, dy, across, along in places:
             text = axes.annotate(
-                name,
+                str(number),
                 point,
                 xytext=(dx, dy),
                 textcoords="offset points",
                 ha=across,
                 va=along,
                 fontsize=8.5,
+                fontweight="bold" if colour == INK else "normal",
                 color=colour,
                 zorder=5,
                 path_effects=halo,
             )
-            box = text.get_window_extent().padded(1)
+            box = text.get_window_extent().padded(2)
             inside = box.x0 >= frame.x0 and box.x1 <= frame.x1 and box.y0 >= frame.y0 and box.y1 <= frame.y1
             if inside and not any(box.contains(*dot) for dot in dots) and not _overlaps(box.extents, taken):
                 taken.append(box.extents)

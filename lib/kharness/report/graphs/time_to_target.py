@@ -108,7 +108,7 @@ def _median_words(median: float | None) -> str:
         return "-"
     if not math.isfinite(median):
         return "never"
-    return f"{median:,.1f} s" if median >= 10 else f"{median:.3g} s"
+    return f"{median:,.1f} s" if median >= 10 else f"{median:.2f} s"
 
 
 def _target_words(times: WorkloadTimes) -> str:
