@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,18 +19,20 @@ from monitoring.gpu_options import configured_gpu_monitor
 _MATRIX_JSON = "matrix.json"
 
 
-def open_run(options: Options, directory: Path | None, *, root: Path, identity: Mapping[str, object]) -> Run:
+@contextmanager
+def open_run(
+    options: Options, directory: Path | None, *, root: Path, identity: Mapping[str, object]
+) -> Iterator[Run]:
     """The run in `directory`, or in a new one below RESULTS_DIR; TRACKER_RUN_NAME names it in trackers.
 
-    The directory holds the configuration that is trained with before the run begins. `identity` goes into
-    run.json. TrainingError if no directory can be made.
+    The directory holds the configuration that is trained with before the caller goes on. `identity` goes into
+    run.json. TrainingError if no directory can be made; one that another process trains stays as it is.
     """
     name = run_name(options.values, root, datetime.now(UTC))
     if directory is None:
         directory = _new_directory(options, name, root)
-    write_config(options.resolved, directory, root=root)
     in_matrix = (directory.absolute().parent / _MATRIX_JSON).exists()
-    return Run(
+    with Run(
         directory,
         name=name,
         project=options.TRACKER_PROJECT,
@@ -38,7 +41,10 @@ def open_run(options: Options, directory: Path | None, *, root: Path, identity: 
         trackers=enabled_followers(options.values),
         identity=identity,
         gpu_monitor=configured_gpu_monitor(options.values),
-    )
+    ) as run:
+        # Not before: now nobody else writes here.
+        write_config(options.resolved, directory, root=root)
+        yield run
 
 
 def enabled_followers(values: Mapping[str, object]) -> dict[str, dict[str, object]]:

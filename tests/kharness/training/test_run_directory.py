@@ -10,7 +10,7 @@ import pytest
 from kharness.config.options import Options, parse
 from kharness.training.errors import TrainingError
 from kharness.training.run_directory import enabled_followers, open_run
-from monitoring import Run
+from monitoring.errors import RunBusyError
 
 
 def options(root: Path, results: Path, *flags: str) -> Options:
@@ -18,10 +18,10 @@ def options(root: Path, results: Path, *flags: str) -> Options:
     return parse([*fixed, *flags], root=root, model="lenet5", prog="test", description="")[0]
 
 
-def finished(run: Run) -> dict[str, object]:
-    """The tracking part of its run.json."""
-    run.finish()
-    content: dict[str, object] = orjson.loads((run.directory / "run.json").read_bytes())["tracking"]
+def tracking(asked: Options, directory: Path | None, root: Path) -> dict[str, object]:
+    """What run.json says about trackers once a run was opened."""
+    with open_run(asked, directory, root=root, identity={}) as run:
+        content: dict[str, object] = orjson.loads((run.directory / "run.json").read_bytes())["tracking"]
     return content
 
 
@@ -56,8 +56,12 @@ def test_new_run_is_named_by_its_template_and_holds_its_config(root: Path, tmp_p
         "--tracker-project",
         "mine",
     )
-    tracking = finished(open_run(asked, None, root=root, identity={}))
-    assert tracking == {"project": "mine", "name": "lenet5-adam-7", "group": None, "trackers": {}}
+    assert tracking(asked, None, root) == {
+        "project": "mine",
+        "name": "lenet5-adam-7",
+        "group": None,
+        "trackers": {},
+    }
     assert (tmp_path / "lenet5-adam-7" / ".config").read_text() == asked.resolved.text
     assert "OPTIMIZER = 'adam'" in (tmp_path / "lenet5-adam-7" / "config.py").read_text()
 
@@ -67,12 +71,22 @@ def test_cell_is_grouped_by_its_matrix(root: Path, tmp_path: Path) -> None:
     cell.mkdir(parents=True)
     (tmp_path / "test_matrix_1" / "matrix.json").write_text("{}")
     asked = options(root, tmp_path, "--tracker-run-name", "optimizer-adam")
-    tracking = finished(open_run(asked, cell, root=root, identity={}))
-    assert (tracking["name"], tracking["group"]) == ("optimizer-adam", "test_matrix_1")
+    found = tracking(asked, cell, root)
+    assert (found["name"], found["group"]) == ("optimizer-adam", "test_matrix_1")
 
 
 def test_results_folder_that_is_a_file_is_refused(root: Path, tmp_path: Path) -> None:
     (tmp_path / "results").write_text("in the way")
     with pytest.raises(TrainingError, match="cannot be made: not a directory") as caught:
-        open_run(options(root, tmp_path / "results"), None, root=root, identity={})
+        tracking(options(root, tmp_path / "results"), None, root)
     assert caught.value.hint == "set RESULTS_DIR to a folder that you can write to"
+
+
+def test_directory_that_another_process_trains_stays_as_it_is(root: Path, tmp_path: Path) -> None:
+    asked = options(root, tmp_path, "--tracker-run-name", "mine", "--seed", "7")
+    with open_run(asked, None, root=root, identity={}) as run:
+        before = {path: path.read_bytes() for path in (run.directory / n for n in (".config", "run.json"))}
+        other = options(root, tmp_path, "--tracker-run-name", "mine", "--seed", "8")
+        with pytest.raises(RunBusyError), open_run(other, run.directory, root=root, identity={}):
+            pass
+        assert {path: path.read_bytes() for path in before} == before
