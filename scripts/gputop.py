@@ -1,23 +1,23 @@
 """GPUs and a run, live in this terminal: gputop.py [RUN=dir] [SIMULATE=n] (`make gputop`).
 
-RUN is a run or a matrix; the default is the newest one. SIMULATE=4 shows four GPUs that do not exist, and
+RUN is a run or a matrix, shown with the GPUs as it records them, if it does. Without RUN the GPUs are all of
+this machine, with the newest run beside them. SIMULATE=4 shows four GPUs that do not exist, and
 says so: a simulated driver from tests/ stands in, for this one process and nowhere else.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import ConfigError, run_command
-from kharness.config.results import asked_directory
-from monitoring.errors import MonitoringError
-from monitoring.run_view import find_run
+from kharness.config.results import asked_directory, latest_link
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMULATION = ROOT / "tests/simulated_nvml/simulated_nvml.py"
@@ -29,14 +29,24 @@ DASHBOARD = [sys.executable, "-m", "monitoring.gpu_dashboard"]
 def main(argv: Sequence[str]) -> int:
     """What the dashboard returns; 2 for what cannot be shown."""
     variables = make_variables.given(argv, os.environ)
-    command = [*DASHBOARD, *_run(variables.get("RUN"), make_variables.output_directory(variables, ROOT))]
+    command = [*DASHBOARD, *shown(variables, make_variables.output_directory(variables, ROOT))]
     if "SIMULATE" not in variables:
         return subprocess.run(command, check=False).returncode
+    for ending in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(ending, lambda number, frame: sys.exit(128 + number))  # the folder goes, too
     with tempfile.TemporaryDirectory(prefix="gputop-") as folder:
         environment = {**os.environ, **simulated(number(variables["SIMULATE"]), Path(folder))}
         environment.pop("CUDA_VISIBLE_DEVICES", None)  # it is about the GPUs that exist
         command += ["--gpu", "all", "--label", "SIMULATED GPUs"]
         return subprocess.run(command, env=environment, check=False).returncode
+
+
+def shown(variables: Mapping[str, str], output: Path) -> list[str]:
+    """The dashboard's options for RUN=, else for this machine and the newest run."""
+    if "RUN" in variables:
+        return ["--run", str(asked_directory(variables, output))]
+    latest = latest_link(variables, output)  # as a link, so that the next matrix is followed, too
+    return ["--gpu", "all", *(["--run", str(latest)] if latest.is_dir() else [])]
 
 
 def number(text: str) -> int:
@@ -57,7 +67,8 @@ def simulated(num_gpus: int, folder: Path) -> dict[str, str]:
         ) from error
     script = folder / "gpus.txt"
     script.write_text("\n".join(script_lines(num_gpus)) + "\n")
-    return {"LD_LIBRARY_PATH": str(folder), "SIMULATED_NVML": str(script)}
+    libraries = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    return {"LD_LIBRARY_PATH": os.pathsep.join(libraries), "SIMULATED_NVML": str(script)}
 
 
 def script_lines(num_gpus: int) -> list[str]:
@@ -77,20 +88,6 @@ def script_lines(num_gpus: int) -> list[str]:
     if num_gpus > 3:
         lines += ["gpu 3 state lost"]
     return lines
-
-
-def _run(asked: str | None, output: Path) -> list[str]:
-    if asked is not None:
-        return ["--run", str(asked_directory({"RUN": asked}, output))]
-    try:
-        return ["--run", str(_with_a_run(asked_directory({}, output)))]
-    except (ConfigError, MonitoringError):  # nothing has been trained yet: only the GPUs
-        return []
-
-
-def _with_a_run(directory: Path) -> Path:
-    find_run(directory)
-    return directory
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import sys
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
@@ -26,14 +29,15 @@ from monitoring.gpu_monitor import GpuIndex
 from monitoring.gpu_screen import LOOKING, Line, Traces, View, screen
 from monitoring.gpu_source import GpuSource, LiveGpus, RecordedGpus
 from monitoring.metrics_log import MetricsLog, file_stamp
-from monitoring.run_view import RunView, find_run, open_run
+from monitoring.run_view import RunView
+from monitoring.run_watch import RunWatch
 from monitoring.structured_log import timestamp
-
-# Seconds between two looks for a run that began later, as in a matrix.
-LOOK_FOR_RUN = 2.0
 
 # Seconds between two pictures until the first sample is there.
 SOON = 0.05
+
+# Seconds for which it is shown what a key did.
+MESSAGE_SECONDS = 10.0
 
 HELP = """\
  q      quit
@@ -41,6 +45,7 @@ HELP = """\
         with a run, training_metrics_*.jsonl
  r      reset the graphs
  ↑ ↓    graphs of one GPU, or of all of them
+ ← →    another run of those that train
  ?      this help; any key closes it
 
  Yellow and red with a !: memory from 75 and above 90 %,
@@ -66,6 +71,8 @@ class Dashboard(App[None]):
         Binding("question_mark", "help", "help"),
         Binding("up", "select(-1)", "GPU before"),
         Binding("down", "select(1)", "next GPU"),
+        Binding("left", "turn(-1)", "run before"),
+        Binding("right", "turn(1)", "next run"),
     ]
 
     def __init__(
@@ -82,21 +89,28 @@ class Dashboard(App[None]):
         super().__init__(ansi_color=True)
         self._gpu = gpu
         self._interval = interval
+        self._runs = RunWatch(run) if run is not None else None
         self._watched = run
         self._history_size = history_size
         self._save_dir = save_dir
         self._label = label
         self._traces = Traces(history_size)
-        self._run: RunView | None = None
         self._source: GpuSource | None = None
-        self._next_search = 0.0
+        self._recorded_in: Path | None = None
         self._selected: int | None = None
-        self._message = ""
+        self._message, self._told = "", 0.0
+        self._machine = ""
+        self._terminal = _stdin_is_a_terminal()
 
     def compose(self) -> ComposeResult:
         yield Picture()
 
+    @property
+    def _run(self) -> RunView | None:
+        return self._runs.view if self._runs is not None else None
+
     def on_mount(self) -> None:
+        psutil.cpu_percent()  # the first one says nothing: there is no picture before it
         self._tick()
         self._soon = self.set_interval(SOON, self._until_first_sample)
         self.set_interval(self._interval, self._tick)
@@ -116,19 +130,22 @@ class Dashboard(App[None]):
         recorded = isinstance(self._source, RecordedGpus)
         self._traces.take(self._source.history.snapshots())
         latest = self._source.history.latest
+        now = time.time()
         view = View(
             width=picture.size.width,
             height=picture.size.height,
-            now=time.time(),
+            now=now,
             samples=latest.gpus if latest is not None else (),
             traces=self._traces,
             problem=self._source.problem(),
             run=self._run,
+            place=self._runs.place() if self._runs is not None else None,
+            watched=str(self._watched or ""),
             selected=self._selected,
             title="GPUs of the run" if recorded else f"GPUs of {platform.node()}",
             label=self._label,
-            system="" if recorded else _system(),
-            message=self._message,
+            system="" if recorded else self._machine,
+            message=self._message if now - self._told < MESSAGE_SECONDS else "",
         )
         picture.show(screen(view))
 
@@ -153,12 +170,11 @@ class Dashboard(App[None]):
                 log.close()
                 if log.failure is not None:
                     raise log.failure
-                written.append(str(log.path))
+                written.append(log.path)
         except (MonitoringError, OSError) as error:
-            self._message = f"not saved: {error}"
+            self._tell(f"not saved: {error}")
         else:
-            self._message = f"saved {', '.join(written)}" if written else "nothing to save yet"
-        self.draw()
+            self._tell(f"saved {_names(written)}" if written else "nothing to save yet")
 
     def action_reset(self) -> None:
         """Begin the graphs anew."""
@@ -167,8 +183,7 @@ class Dashboard(App[None]):
         self._traces.clear()
         if self._run is not None:
             self._run.reset()
-        self._message = f"reset at {timestamp(time.time())[11:19]}"
-        self.draw()
+        self._tell(f"reset at {timestamp(time.time())[11:19]}")
 
     def action_select(self, by: int) -> None:
         """The next GPU, all of them behind the last."""
@@ -180,14 +195,25 @@ class Dashboard(App[None]):
         self._selected = places[(place + by) % len(places)]
         self.draw()
 
+    def action_turn(self, by: int) -> None:
+        """The next run of those that train."""
+        if self._runs is not None:
+            self._runs.turn(by)
+            self._choose_source()
+            self.draw()
+
     def action_help(self) -> None:
         """Explain keys and colours."""
         self.push_screen(Help())
 
     def _tick(self) -> None:
-        self._find_run()
-        if self._run is not None:
-            self._run.look()
+        if self._terminal and not _stdin_is_a_terminal():
+            self.exit()  # it was closed and nobody sent us a signal
+            return
+        self._machine = _machine(first=not self._machine)
+        if self._runs is not None:
+            self._runs.look()
+        self._choose_source()
         assert self._source is not None
         self._source.look()
         self.draw()
@@ -198,36 +224,27 @@ class Dashboard(App[None]):
             self._soon.stop()
         self.draw()
 
-    def _find_run(self) -> None:
-        """Follow the run that is being trained, and take its samples if it records any."""
-        now = time.monotonic()
-        if self._source is not None and (self._watched is None or now < self._next_search):
-            return
-        self._next_search = now + LOOK_FOR_RUN
-        if self._watched is not None:
-            found = open_run(self._watched) if self._run is None or self._moved_on() else self._run
-            changed = found is not self._run
-            self._run = found
-            if found is not None and self._gpu is None and RecordedGpus.are_in(found.directory):
-                if changed or not isinstance(self._source, RecordedGpus):
-                    self._change_source(RecordedGpus(found.directory, self._history_size))
-                return
-        if not isinstance(self._source, LiveGpus):
+    def _tell(self, message: str) -> None:
+        self._message, self._told = message, time.time()
+        self.draw()
+
+    def _choose_source(self) -> None:
+        """What the run records, if it does and no GPUs were asked for; else this machine's GPUs."""
+        run = self._run
+        if run is not None and self._gpu is None and RecordedGpus.are_in(run.directory):
+            if run.directory != self._recorded_in:
+                self._change_source(RecordedGpus(run.directory, self._history_size))
+                self._recorded_in = run.directory
+        elif not isinstance(self._source, LiveGpus):
             gpu = "all" if self._gpu is None else self._gpu
             self._change_source(LiveGpus(gpu, self._interval, self._history_size))
-
-    def _moved_on(self) -> bool:
-        assert self._run is not None
-        assert self._watched is not None
-        try:
-            return find_run(self._watched) != self._run.directory
-        except MonitoringError:
-            return False
+            self._recorded_in = None
 
     def _change_source(self, source: GpuSource) -> None:
         if self._source is not None:
             self._source.close()
         self._source = source
+        source.look()
         self._traces = Traces(self._history_size)
 
 
@@ -272,7 +289,23 @@ def _style(text: str) -> Style:
     return Style.parse(text)
 
 
-def _system() -> str:
-    """This machine's processor time since the last picture, and its memory in GiB."""
+def _machine(*, first: bool) -> str:
+    """This machine's processor time since the last picture, unknown at the first, and its memory in GiB."""
     memory = psutil.virtual_memory()
-    return f"CPU {psutil.cpu_percent():.0f}% RAM {memory.used / 2**30:.1f}/{memory.total / 2**30:.1f} GiB"
+    processor = "" if first else f"CPU {psutil.cpu_percent():.0f}% "
+    return f"{processor}RAM {memory.used / 2**30:.1f}/{memory.total / 2**30:.1f} GiB"
+
+
+def _stdin_is_a_terminal() -> bool:
+    try:
+        return os.isatty(sys.__stdin__.fileno()) if sys.__stdin__ is not None else False
+    except ValueError:  # it was closed
+        return False
+
+
+def _names(paths: Sequence[Path]) -> str:
+    """Short for a line, and as a shell takes it: DIR/{gpu,training}_metrics_STAMP.jsonl."""
+    kinds, stamps = zip(*(path.name.split("_", 1) for path in paths), strict=True)
+    if len(paths) > 1 and len(set(stamps)) == 1:
+        return f"{paths[0].parent}/{{{','.join(kinds)}}}_{stamps[0]}"
+    return ", ".join(map(str, paths))

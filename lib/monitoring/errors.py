@@ -8,6 +8,7 @@ MonitoringError
     MissingPackage       the package of a follower or of a GPU sampler is not installed
     SamplerError         a driver is there and its GPUs cannot be sampled
     PortTakenError       an exporter cannot listen where it was told to
+    NoTerminal           the dashboard has nothing to paint on
 """
 
 from __future__ import annotations
@@ -55,6 +56,10 @@ class SamplerError(MonitoringError):
 
 class PortTakenError(MonitoringError):
     """An exporter cannot listen at the address it was given."""
+
+
+class NoTerminal(MonitoringError):
+    """Nobody would see the dashboard where it is to be painted."""
 
 
 def unwritable(path: Path, error: OSError) -> RunDirectoryError:

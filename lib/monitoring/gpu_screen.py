@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rich.cells import set_cell_size
+from rich.cells import cell_len, set_cell_size
 
 from monitoring.gpu_aggregates import aggregate
 from monitoring.gpu_history import Snapshot
@@ -33,13 +33,13 @@ LOOKING = "looking for GPUs …"
 BLOCKS = " ▁▂▃▄▅▆▇█"
 NONE = "–"
 HEADING = "bold cyan"
-KEYS = "q quit  s save  r reset  ↑↓ GPU  ? help"
+KEYS = "q quit  s save  r reset  ↑↓ GPU  ←→ run  ? help"
 
 # From this width on there are more columns, and all graphs of GPUs stand side by side.
 WIDE = 140
 
 # Percent of memory, degrees Celsius and percent of the power limit: from the first on yellow, above the
-# second red and marked with a `!`. The second ones are those of the alert rules.
+# second red and followed by a `!`. The second ones are those of the alert rules.
 MEMORY_LIMITS = (75.0, 90.0)
 TEMPERATURE_LIMITS = (70.0, 80.0)
 POWER_LIMITS = (95.0, 105.0)
@@ -103,6 +103,10 @@ class View:
     problem: str | None = None
     """Why there is no sample of now."""
     run: RunView | None = None
+    place: tuple[int, int] | None = None
+    """Which of how many runs that train it is."""
+    watched: str = ""
+    """The directory in which a run is looked for."""
     selected: int | None = None
     """The index of the GPU whose graphs are shown; None for all together."""
     title: str = "GPUs"
@@ -134,6 +138,8 @@ def screen(view: View) -> list[Line]:
         lines += _processes(view, rows.processes)
     if view.run is not None:
         lines += _run(view, view.run, rows.run_graph)
+    elif view.watched:
+        lines.append([_outside(f" no run in {view.watched} yet", view.width, "yellow")])
     lines = lines[: view.height - 1]
     lines += [[] for _ in range(view.height - 1 - len(lines))]
     return [*lines, _keys(view)]
@@ -142,7 +148,7 @@ def screen(view: View) -> list[Line]:
 def _share_out(view: View) -> _Rows:
     """Every part its least, then what is left where it helps most."""
     rows = _Rows(gpus=max(1, len(view.samples)))
-    num_processes = len(_all_processes(view.samples))
+    num_processes = len(_all_processes(_chosen(view)))
     strips = 1 if view.width >= WIDE else 2
 
     def used() -> int:
@@ -151,6 +157,8 @@ def _share_out(view: View) -> _Rows:
             total += strips * (1 + rows.graph) + 1 + rows.processes
         if view.run is not None:
             total += 4 + rows.run_graph
+        elif view.watched:
+            total += 1
         return total
 
     while used() > view.height and rows.gpus > 3:
@@ -176,7 +184,12 @@ def _title(view: View) -> Line:
     left = [Span(f" {view.title}", "bold")]
     if view.label:
         left += [Span("  "), Span(f" {view.label} ", "bold reverse yellow")]
-    if view.samples:
+    if view.samples and view.problem is not None:  # so what the samples come to is not of now
+        left += [
+            Span("  "),
+            Span(_outside(view.problem, min(view.width, cell_len(view.problem))).text, "yellow"),
+        ]
+    elif view.samples:
         together = aggregate(view.samples)
         used, power = together["total_memory_used_mb"], together["total_power_watts"]
         energy = _sum(sample.energy_joules for sample in view.samples)
@@ -209,15 +222,13 @@ def _gpu_table(view: View, rows: int) -> list[Line]:
         return [[_outside(text, view.width, "dim" if looking else "yellow")]]
     shown = _window(view, rows)
     table = [_cells(view, sample) for sample in shown]
-    heading = " ".join(_fit(cell.heading, cell.width) for cell in table[0])
-    lines: list[Line] = [[Span(heading, HEADING)]]
+    hidden = len(view.samples) - len(shown)
+    more = f"name (+{hidden} ↑↓)" if hidden else "name"
+    headings = [more if cell.heading == "name" else cell.heading for cell in table[0]]
+    widths = [cell.width for cell in table[0]]
+    lines: list[Line] = [[Span(" ".join(map(_fit, headings, widths)), HEADING)]]
     for sample, cells in zip(shown, table, strict=True):
         lines.append(_gpu_line(view, sample, cells))
-    hidden = len(view.samples) - len(shown)
-    if hidden:
-        lines[0].append(Span(f" +{hidden} ↑↓", "yellow"))
-    if view.problem is not None:
-        lines[0] = [Span(" "), _outside(view.problem, view.width - 1, "yellow")]
     return lines
 
 
@@ -252,17 +263,16 @@ def _cells(view: View, sample: GpuSample) -> list[_Cell]:
         _style(sample.temperature_celsius, TEMPERATURE_LIMITS),
         _style(share, POWER_LIMITS),
     ]
-    mark = ">" if sample.index == view.selected else "!" if "bold red" in styles else " "
     wide = view.width >= WIDE
     cells = [
-        _Cell("", 1, mark, "bold red" if mark == "!" else "bold"),
+        _Cell("", 1, ">" if sample.index == view.selected else " ", "bold"),
         _Cell("gpu", 3, str(sample.index), "bold"),
         _Cell("name", -26 if wide else -14, _short(sample.name or sample.vendor, 26 if wide else 14)),
         _Cell("busy", 5, _number(sample.utilization_percent, unit="%")),
         _Cell("memory GiB", 11, memory, styles[0]),
-        _Cell("full", 5, _number(sample.memory_percent, unit="%"), styles[0]),
-        _Cell("temp", 5, _number(sample.temperature_celsius, unit="°"), styles[1]),
-        _Cell("power W", 9, watts, styles[2]),
+        _Cell("full ", 6, _number(sample.memory_percent, unit="%") + _mark(styles[0]), styles[0]),
+        _Cell("temp ", 6, _number(sample.temperature_celsius, unit="°") + _mark(styles[1]), styles[1]),
+        _Cell("power W ", 10, watts + _mark(styles[2]), styles[2]),
     ]
     if wide:
         reasons = [reason for reason in sample.throttle_reasons or [] if reason != "gpu_idle"]
@@ -281,14 +291,18 @@ def _cells(view: View, sample: GpuSample) -> list[_Cell]:
     return cells
 
 
+def _chosen(view: View) -> list[GpuSample]:
+    """The selected GPU, or all."""
+    return [sample for sample in view.samples if view.selected in (None, sample.index)]
+
+
 # ----------------------------------------------------------------- graphs
 
 
 def _gpu_graphs(view: View, rows: int) -> list[Line]:
     of = f"GPU {view.selected}" if view.selected is not None else "all GPUs"
     trace = view.traces.of(view.selected)
-    chosen = [sample for sample in view.samples if view.selected in (None, sample.index)]
-    top = _sum(sample.power_limit_watts for sample in chosen) or _most(trace.power) or 1.0
+    top = _sum(sample.power_limit_watts for sample in _chosen(view)) or _most(trace.power) or 1.0
     graphs = [
         (f"{of}: busy", trace.busy, 0.0, 100.0, "%", "green"),
         ("memory", trace.memory, 0.0, 100.0, "%", _style(_last(trace.memory), MEMORY_LIMITS) or "blue"),
@@ -348,10 +362,10 @@ def _beside(boxes: Sequence[list[Line]]) -> list[Line]:
 
 
 def _processes(view: View, rows: int) -> list[Line]:
-    found = _all_processes(view.samples)
+    found = _all_processes(_chosen(view))
     lines: list[Line] = [[Span(" gpu      pid  memory MiB  process", HEADING)]]
     if not found:
-        untold = all(sample.processes is None for sample in view.samples)
+        untold = all(sample.processes is None for sample in _chosen(view))
         lines.append([Span(" not told by the driver" if untold else " none computes on a GPU", "dim")])
     ours = view.run.pid if view.run is not None else None
     for index, process in found[:rows]:
@@ -378,15 +392,21 @@ def _all_processes(samples: Sequence[GpuSample]) -> list[tuple[int, dict[str, ob
 def _run(view: View, run: RunView, rows: int) -> list[Line]:
     rank = run.rank
     steps = f"step {rank.step or 0}" + (f" of {rank.planned_steps:.0f}" if rank.planned_steps else "")
-    epoch = rank.epoch()
-    parts = [run.status, steps, f"epoch {epoch:.2f}" if epoch is not None else ""]
-    left = run.seconds_left(view.now)
-    if left is not None:
-        parts.append(f"{duration(left)} left")
-    state = "  ".join(part for part in parts if part)
+    epoch, left = rank.epoch(), run.seconds_left(view.now)
+    parts = [
+        run.status,
+        steps,
+        f"epoch {epoch:.2f}" if epoch is not None else "",
+        f"{duration(left)} left" if left is not None else "",
+    ]
+    which = f" ({view.place[0]} of {view.place[1]})" if view.place is not None else ""
+    room = view.width - len(f" run {which}  ") - 1
+    if len(run.name) > room - len(_words(parts)):
+        parts[2] = ""
+    state = _words(parts)
     colour = {"running": "bold green", "complete": "bold"}.get(run.status, "bold yellow")
-    name = _outside(f" run {run.name}", max(10, view.width - len(state) - 3), HEADING)
-    lines = [_apart([name], [Span(state + " ", colour)], view.width)]
+    name = f" run {_middle(run.name, max(8, room - len(state)))}{which}"
+    lines = [_apart([_outside(name, cell_len(name), HEADING)], [Span(state + " ", colour)], view.width)]
     points = list(run.points)
     half = view.width // 2 - 2
     losses, speeds = [point.loss for point in points], [point.samples_per_sec for point in points]
@@ -400,9 +420,9 @@ def _run(view: View, run: RunView, rows: int) -> list[Line]:
     )
     held = {
         "lr": "learning_rate",
-        "gradient norm": "gradient_norm",
-        "validation loss": "validation_loss",
-        "accuracy": "validation_accuracy",
+        "grad norm": "gradient_norm",
+        "val loss": "validation_loss",
+        "val accuracy": "validation_accuracy",
     }
     numbers = "  ".join(
         f"{label} {rank.gauges[metric][0]:.4g}" for label, metric in held.items() if metric in rank.gauges
@@ -443,9 +463,13 @@ def duration(seconds: float) -> str:
 
 
 def _keys(view: View) -> Line:
-    left = [Span(f" {KEYS} ", "reverse")]
-    room = view.width - len(KEYS) - 4
-    return [*left, Span("  "), _outside(view.message, room, "bold")] if view.message else left
+    keys = Span(f" {KEYS} ", "reverse")
+    if not view.message:
+        return [keys]
+    room = view.width - len(keys.text) - 2
+    if cell_len(view.message) > room:  # better no keys for a while than half a file name
+        return [_outside(f" {view.message}", view.width, "bold")]
+    return [keys, Span("  "), _outside(view.message, room, "bold")]
 
 
 def _outside(text: str, width: int, style: str = "") -> Span:
@@ -463,6 +487,17 @@ def _fit(text: str, width: int) -> str:
     return text[:-width].ljust(-width) if width < 0 else text.rjust(width)
 
 
+def _words(parts: Iterable[str]) -> str:
+    return "  ".join(part for part in parts if part)
+
+
+def _middle(name: str, width: int) -> str:
+    """A name of which the middle is left out where it is too long: its beginning and its seed are telling."""
+    if len(name) <= width:
+        return name
+    return f"{name[: (width - 1) // 2]}…{name[len(name) - width // 2 :]}"
+
+
 def _short(name: str, width: int) -> str:
     harmless = _outside(name, max(width, len(name))).text.strip()
     for word in ("NVIDIA ", "AMD ", "Intel "):
@@ -474,6 +509,11 @@ def _style(value: float | None, limits: tuple[float, float]) -> str:
     if value is None or value < limits[0]:
         return ""
     return "bold red" if value > limits[1] else "yellow"
+
+
+def _mark(style: str) -> str:
+    """What tells red where there are no colours."""
+    return "!" if style == "bold red" else " "
 
 
 def _number(value: float | None, factor: float = 1.0, digits: int = 0, unit: str = "") -> str:

@@ -13,6 +13,7 @@ from monitoring.gpu_sample import GpuSample
 from monitoring.gpu_screen import LOOKING
 from monitoring.record_tail import RecordTail
 from monitoring.records import Record
+from monitoring.structured_log import timestamp
 
 # How much of a long gpu_stats.jsonl is read: 8 GPUs take about 10 KB a sample.
 LAST_BYTES = 4 * 2**20
@@ -79,8 +80,10 @@ class RecordedGpus:
         latest = self.history.latest
         if latest is None:
             return "the run has not recorded a sample yet"
-        age = time.time() - latest.time
-        return None if age < STALE else "recorded by the run, which samples no more"
+        times = [snapshot.time for snapshot in self.history.snapshots()[-2:]]
+        if time.time() - latest.time < max(STALE, 3 * (times[-1] - times[0])):
+            return None
+        return f"recorded until {timestamp(latest.time)[:19]}Z, not since"
 
     def close(self) -> None:
         """Nothing is held open."""

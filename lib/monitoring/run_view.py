@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from monitoring.alerts import ALERTS
-from monitoring.errors import MonitoringError, RunDirectoryError
+from monitoring.errors import MonitoringError
 from monitoring.exporters._run_state import RankState, RunState
 from monitoring.follower import JOURNAL
 from monitoring.gpu_sample import MIB
@@ -172,25 +172,18 @@ class RunView:
         self.alert = list(self._firing.values())[-1] if self._firing else None
 
 
-def find_run(directory: Path) -> Path:
-    """The run in a directory, or the one in it that wrote its journal last, as of a matrix.
-
-    RunDirectoryError if there is none.
-    """
+def journals(directory: Path) -> dict[Path, float]:
+    """The run in a directory, or the runs in it as of a matrix -> when each wrote its journal last."""
     if (directory / RUN_JSON).exists():
-        return directory
-    runs = [path.parent for path in [*directory.glob(f"*/{RUN_JSON}"), *directory.glob(f"*/*/{RUN_JSON}")]]
-    if not runs:
-        raise RunDirectoryError(
-            f"{directory} holds no run", hint="name a run or a matrix, such as results/latest"
-        )
-    return max(runs, key=lambda run: (_modified(run / JOURNAL), run))
+        return {directory: _modified(directory / JOURNAL)}
+    found = [*directory.glob(f"*/{RUN_JSON}"), *directory.glob(f"*/*/{RUN_JSON}")]
+    return {path.parent: _modified(path.parent / JOURNAL) for path in found}
 
 
 def open_run(directory: Path) -> RunView | None:
-    """The run that `find_run` finds, None while there is none that can be read."""
+    """The run of a run directory, None as long as it cannot be read."""
     try:
-        return RunView(find_run(directory))
+        return RunView(directory)
     except MonitoringError:
         return None
 

@@ -23,14 +23,19 @@ def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "
                 f"{directory} does not exist", hint=f"name a run or a matrix: {name}=results/latest"
             )
         return directory.resolve()
-    config = output / CONFIG_PY
-    configured = read_values(config).get("RESULTS_DIR") if config.exists() else None
-    latest = output / str(variables.get("CONFIG_RESULTS_DIR") or configured or "results") / "latest"
+    latest = latest_link(variables, output)
     if not latest.exists():
         raise ConfigError(
             f"{shown(latest)} does not exist", hint=f"run `make test_matrix` first, or say {name}=dir"
         )
     return latest.resolve()
+
+
+def latest_link(variables: Mapping[str, str], output: Path) -> Path:
+    """The link to the newest run or matrix of the configured RESULTS_DIR, whether it is there or not."""
+    config = output / CONFIG_PY
+    configured = read_values(config).get("RESULTS_DIR") if config.exists() else None
+    return output / str(variables.get("CONFIG_RESULTS_DIR") or configured or "results") / "latest"
 
 
 def shown(path: Path) -> str:
