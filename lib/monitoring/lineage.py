@@ -82,6 +82,19 @@ def counting(records: Iterable[Record]) -> list[Record]:
     return kept
 
 
+def superseding(journal: Path, resumed_step: int) -> dict[str, int] | None:
+    """What an attempt that goes on behind a step (0: begins anew) supersedes in a journal, if anything."""
+    records = [record for record, _ in read_records(journal)]
+    last = max((_integer(record, "seq") for record in records), default=0)
+    kept = [
+        _integer(record, "seq")
+        for record in counting(records)
+        if record.get("event") in MEASURING and 0 < _integer(record, "global_step") <= resumed_step
+    ]
+    first = max(kept, default=0) + 1
+    return {"first_seq": first, "last_seq": last} if first <= last else None
+
+
 def superseded(start: Record) -> tuple[int, int]:
     """First and last `seq` of what a start record supersedes; (0, -1) if it is nothing."""
     marked = start.get("supersedes")

@@ -8,13 +8,12 @@ GPUs' samples.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitoring.follower import JOURNAL
 from monitoring.lineage import counting
+from monitoring.ranks import rank_journals
 from monitoring.records import Record, read_records
 
 # Field of a step record (seconds a step, collectives left out) -> what it is called.
@@ -65,21 +64,12 @@ def wasted_share(seconds: Sequence[float]) -> float:
     return 1 - sum(seconds) / len(seconds) / longest if longest > 0 else 0.0
 
 
-def rank_journals(directory: Path) -> dict[int, Path]:
-    """The journal of each rank of a run: metrics.jsonl, metrics.rank0001.jsonl and so on."""
-    found = {0: directory / JOURNAL} if (directory / JOURNAL).exists() else {}
-    for path in directory.glob("metrics.rank*.jsonl"):
-        if match := re.fullmatch(r"metrics\.rank(\d+)\.jsonl", path.name):
-            found[int(match[1])] = path
-    return dict(sorted(found.items()))
-
-
 def rank_balance(directory: Path) -> tuple[RankBalance | None, str]:
     """The balance between a run's ranks; else None, and why it cannot be told."""
     journals = rank_journals(directory)
     if len(journals) < 2:
         return None, "only one rank wrote a journal"
-    read = {rank: _read(path) for rank, path in journals.items()}
+    read = {rank: _read(rank, path) for rank, path in journals.items()}
     left_out = {}
     for phase in PHASES:
         without = [rank for rank, (_, steps) in read.items() if not any(phase in it for it in steps.values())]
@@ -131,9 +121,8 @@ def _balance(
     )
 
 
-def _read(path: Path) -> tuple[str, dict[int, dict[str, float]]]:
+def _read(rank: int, path: Path) -> tuple[str, dict[int, dict[str, float]]]:
     """A rank's name, and the phases of each of its steps that counts."""
-    rank = int(match[1]) if (match := re.search(r"rank(\d+)", path.name)) else 0
     name, steps = f"rank {rank}", {}
     for record in counting(record for record, _ in read_records(path)):
         if record.get("event") == "start":

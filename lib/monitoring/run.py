@@ -19,10 +19,12 @@ from monitoring.correlation import CORRELATION_ID
 from monitoring.device_scalars import InFlight, take_scalars
 from monitoring.environment import git_state, hardware, versions
 from monitoring.errors import unwritable
-from monitoring.follower import JOURNAL, follower_module, follower_options
+from monitoring.follower import follower_module, follower_options
 from monitoring.gpu_options import gpu_monitor_options
 from monitoring.journal import Journal
+from monitoring.lineage import superseding
 from monitoring.process import process_started
+from monitoring.ranks import journal_name, registered_by_rank_0
 from monitoring.records import ENVELOPE, Record, plain
 from monitoring.run_json import register_attempt
 
@@ -44,6 +46,9 @@ class Run:
     JSON form becomes null and is listed in `unserializable`, and calls after `finish` or in a forked child
     do nothing. One thread logs.
 
+    A training of several processes opens it in each, in one directory, with the `rank` of each: rank 0 is
+    the run, the others write DIRECTORY/metrics.rank0001.jsonl and so on beside it, and nothing else.
+
     Errors, all before the first record: RunDirectoryError, RunBusyError, and for the trackers
     UnknownFollower, FollowerOptionsError and MissingPackage.
     """
@@ -60,35 +65,50 @@ class Run:
         identity: Mapping[str, object] | None = None,
         gpu_monitor: bool | Mapping[str, Any] = False,
         agent: bool = True,
+        rank: int = 0,
     ) -> None:
         """Open a new run in `directory`, or the next attempt of the run that is there.
 
         `trackers` maps tracker names to their options, `identity` goes into run.json (seed, data hash),
         `gpu_monitor` asks the agent to sample the GPUs (True, or options of GpuMonitorOptions), and
-        `agent=False` leaves the following to `monitoring.agent.catch_up`.
+        `agent=False` leaves the following to `monitoring.agent.catch_up`. A `rank` above 0 waits until rank 0
+        has opened the run; names, configuration, trackers, `identity` and `gpu_monitor` are those of rank 0.
         """
+        if rank < 0:
+            raise ValueError(f"rank={rank} is below 0")
         self.directory = Path(directory).absolute()
+        self.rank = rank
         _check_trackers(trackers or {})
         sampling = gpu_monitor_options(gpu_monitor)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise unwritable(self.directory, error) from error
-        self._journal = Journal(self.directory / JOURNAL)
-        self.attempt = self._journal.attempt
+        self._journal = Journal(self.directory / journal_name(rank))
         self._about = {"hardware": hardware(), "versions": versions(), "git": git_state(_program_folder())}
         try:
-            run = register_attempt(
-                self.directory,
-                name=name,
-                project=project,
-                group=group,
-                config=config,
-                trackers=trackers or {},
-                gpu_monitor=dataclasses.asdict(sampling) if sampling is not None else False,
-                attempt={"attempt": self.attempt, **_this_process(), **self._about, **(identity or {})},
-            )
-            self._agent = AgentProcess(self.directory) if agent else None
+            if rank:
+                run = registered_by_rank_0(self.directory, rank)
+                self._journal.attempt = run["attempts"][-1]["attempt"]
+                self._about |= {"rank": rank, **_this_process()}
+            else:
+                run = register_attempt(
+                    self.directory,
+                    name=name,
+                    project=project,
+                    group=group,
+                    config=config,
+                    trackers=trackers or {},
+                    gpu_monitor=dataclasses.asdict(sampling) if sampling is not None else False,
+                    attempt={
+                        "attempt": self._journal.attempt,
+                        **_this_process(),
+                        **self._about,
+                        **(identity or {}),
+                    },
+                )
+            self.attempt = self._journal.attempt
+            self._agent = AgentProcess(self.directory) if agent and not rank else None
             if self._agent is not None:
                 self._agent.start()
         except OSError as error:
@@ -113,10 +133,15 @@ class Run:
         `model` has at least `name`, `parameters` (a count) and `architecture`. `training` and `fields` have
         `num_steps`, `num_epochs`, `steps_per_epoch`, `batch_size`, `optimizer` and `schedule`; they stand
         in the record field by field. A training that may go on from a checkpoint gives `resumed_from` and
-        `supersedes`, by which readers tell the records that still count (see monitoring.lineage).
+        `supersedes`, by which readers tell the records that still count (see monitoring.lineage); of a rank
+        above 0 `supersedes` is worked out for its own journal.
         """
         about: Record = {"run_name": self.name, "project": self.project, "run_id": self.run_id}
         about |= {"correlation_id": self.run_id, **training, **fields}
+        if self.rank and about.get("supersedes"):
+            resumed = about.get("resumed_from")
+            step = resumed.get("global_step") if isinstance(resumed, Mapping) else 0
+            about["supersedes"] = superseding(self._journal.path, step if isinstance(step, int) else 0)
         self._log("start", None, {**about, "model": model, "config": self._config, **self._about})
 
     def log_step(self, global_step: int, /, **metrics: object) -> None:

@@ -1,7 +1,7 @@
 """How long the steps of a training wait for data, go forward and backward, and update the weights.
 
 A rank that waits for others is as busy as they are; its own work, without collectives, tells who is slow
-(monitoring.load_balance). So a loop marks the end of each phase, and keeps collectives outside of the marks.
+(monitoring.load_balance). So a loop marks the end of each phase, and leaves out what passes in collectives.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
@@ -21,11 +22,14 @@ MAX_IN_FLIGHT = 64
 
 
 class Phases(Protocol):
-    """A step calls `begin`, then `end` with each of PHASES in their order."""
+    """A step calls `begin`, then `end` with each of PHASES in their order, and `leave_out` where it waits."""
 
     def begin(self) -> None: ...
 
     def end(self, phase: str) -> None: ...
+
+    def leave_out(self) -> None:
+        """What has passed since the last call counts in no phase, such as a collective."""
 
     def read(self) -> Mapping[str, float | None]:
         """Seconds a step of each phase, over the steps done since the last reading; None without any."""
@@ -56,6 +60,9 @@ class HostPhases:
         if phase == PHASES[-1]:
             self._steps += 1
 
+    def leave_out(self) -> None:
+        self._mark = time.perf_counter()
+
     def read(self) -> Mapping[str, float | None]:
         found = _means(self._seconds, self._steps)
         self._seconds, self._steps = dict.fromkeys(PHASES, 0.0), 0
@@ -82,22 +89,25 @@ class DevicePhases:
     def __init__(self, new_event: Callable[[], Event]) -> None:
         self._new_event = new_event
         self._free: list[Event] = []
-        self._step: list[Event] = []
-        self._in_flight: deque[list[Event]] = deque()
+        self._step: list[tuple[str, Event]] = []  # each with the phase that it ends, "" for none
+        self._in_flight: deque[list[tuple[str, Event]]] = deque()
         self._seconds = dict.fromkeys(PHASES, 0.0)
         self._steps = 0
 
     def begin(self) -> None:
-        self._free.extend(self._step)  # of a step that did not come to its end
-        self._step = [self._recorded()]
+        self._free.extend(event for _, event in self._step)  # of a step that did not come to its end
+        self._step = [("", self._recorded())]
 
     def end(self, phase: str) -> None:
-        self._step.append(self._recorded())
+        self._step.append((phase, self._recorded()))
         if phase == PHASES[-1]:
             self._in_flight.append(self._step)
             self._step = []
             if len(self._in_flight) > MAX_IN_FLIGHT:
                 self._take_passed()
+
+    def leave_out(self) -> None:
+        self._step.append(("", self._recorded()))
 
     def read(self) -> Mapping[str, float | None]:
         self._take_passed()
@@ -111,11 +121,12 @@ class DevicePhases:
         return event
 
     def _take_passed(self) -> None:
-        while self._in_flight and self._in_flight[0][-1].query():
-            events = self._in_flight.popleft()
-            for phase, begin, end in zip(PHASES, events, events[1:], strict=False):
-                self._seconds[phase] += begin.elapsed_time(end) / 1000
-            self._free.extend(events)
+        while self._in_flight and self._in_flight[0][-1][1].query():
+            marks = self._in_flight.popleft()
+            for (_, begin), (phase, end) in pairwise(marks):
+                if phase:
+                    self._seconds[phase] += begin.elapsed_time(end) / 1000
+            self._free.extend(event for _, event in marks)
             self._steps += 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -15,12 +14,10 @@ from monitoring.errors import MonitoringError
 from monitoring.exporters._run_state import RankState, RunState
 from monitoring.follower import GPU_STATS, JOURNAL
 from monitoring.process import process_started
+from monitoring.ranks import rank_journals
 from monitoring.record_tail import RecordTail
 from monitoring.records import last_record
 from monitoring.run_json import RUN_JSON, read_run_json
-
-# The journals of the other ranks.
-RANK_JOURNALS = "metrics.rank*.jsonl"
 
 # Seconds for which a run is still shown after its end, so that no scrape misses it.
 KEEP_ENDED = 300.0
@@ -51,11 +48,10 @@ class RunFiles:
 
     def read(self) -> None:
         """Take in the new records of all files."""
-        for path in self.directory.glob(RANK_JOURNALS):
-            number = re.fullmatch(r"metrics\.rank(\d+)\.jsonl", path.name)
-            if number and int(number[1]) not in self._journals:
-                self._journals[int(number[1])] = RecordTail(path)
-                self.state.ranks[int(number[1])] = RankState()
+        for rank, path in rank_journals(self.directory).items():
+            if rank not in self._journals:
+                self._journals[rank] = RecordTail(path)
+                self.state.ranks[rank] = RankState()
         attempt = self.state.ranks[0].attempt
         for rank, journal in self._journals.items():
             for record in journal.new():
@@ -95,7 +91,10 @@ class RunFiles:
     def rank_of(self, gpu: dict[str, Any]) -> str:
         """The rank that computes on a GPU; empty where the sample names none of the run's processes."""
         pids = {process.get("pid") for process in gpu.get("processes") or []}
-        return "0" if self._attempt["pid"] in pids else ""
+        processes = {(self.host, self._attempt["pid"]): 0}
+        processes |= {state.process: rank for rank, state in self.state.ranks.items() if rank}
+        ranks = [rank for (host, pid), rank in processes.items() if host == self.host and pid in pids]
+        return str(min(ranks)) if ranks else ""
 
     def _read_run_json(self) -> None:
         self.run = read_run_json(self.directory)

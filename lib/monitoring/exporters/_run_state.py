@@ -56,6 +56,8 @@ class RankState:
     last_seq: int = 0
     last_time: float = 0.0
     attempt: int = 0
+    process: tuple[str, int] = ("", 0)
+    """Host and process id; of rank 0 run.json has them."""
     ended: bool = False
     step: int | None = None
     """Optimiser steps that count: a resumed attempt goes back to its checkpoint."""
@@ -102,6 +104,7 @@ class RankState:
 
     def _start(self, record: Record) -> None:
         self.attempt = int(_number(record.get("attempt")) or 0)
+        self.process = str(record.get("host") or ""), int(_number(record.get("pid")) or 0)
         self.planned_steps = _number(record.get("num_steps"))
         self.steps_per_epoch = _number(record.get("steps_per_epoch"))
         first, last = superseded(record)

@@ -81,6 +81,32 @@ def test_a_gpu_is_read_without_waiting() -> None:
     assert phases.read() == pytest.approx(dict(zip(PHASES, (0.002, 0.03, 0.004), strict=True)))
 
 
+def test_what_passes_in_a_collective_is_left_out() -> None:
+    gpu = Gpu()
+    gpu.done = 1e9
+    phases = DevicePhases(gpu.event)
+    for waited in (1000.0, 7.0):
+        phases.begin()
+        gpu.queued += 1
+        phases.end("data_seconds")
+        gpu.queued += 20
+        phases.end("forward_backward_seconds")
+        gpu.queued += waited
+        phases.leave_out()
+        gpu.queued += 3
+        phases.end("optimizer_seconds")
+    assert phases.read() == pytest.approx(dict(zip(PHASES, (0.001, 0.02, 0.003), strict=True)))
+    assert gpu.made == 10
+    on_host = HostPhases()
+    on_host.begin()
+    on_host.end("data_seconds")
+    on_host.end("forward_backward_seconds")
+    time.sleep(0.02)
+    on_host.leave_out()
+    on_host.end("optimizer_seconds")
+    assert sum(value or 0.0 for value in on_host.read().values()) < 0.02
+
+
 def test_events_are_used_again() -> None:
     gpu = Gpu()
     phases = DevicePhases(gpu.event)

@@ -1,0 +1,67 @@
+"""A training of several processes on CPUs: each has a share of the batch, all have the mean gradients.
+
+    RANK=0 WORLD_SIZE=2 python tests/data/ranks/train.py RUN_DIR [SLOW_RANK]
+
+One process a rank, as torchrun starts them; the slow rank needs 30 ms more for forward and backward.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from kharness.training.phases import open_phases
+from monitoring import Run
+
+NUM_STEPS = 12
+
+
+def main(directory: Path, slow_rank: int) -> None:
+    torch.set_num_threads(1)
+    meeting = directory.with_suffix(".meeting")  # where the ranks find each other, without a port
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{meeting}",
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+    )
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(rank)
+    model = torch.nn.Linear(16, 4)
+    for parameter in model.parameters():
+        dist.broadcast(parameter.data, src=0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    phases = open_phases(torch.device("cpu"))
+    with Run(
+        directory, name="ranks", project="tests", config={}, rank=rank, gpu_monitor={"interval": 0.05}
+    ) as run:
+        run.start(model={"name": "Linear"}, training={"num_steps": NUM_STEPS, "device": "cpu"})
+        for step in range(1, NUM_STEPS + 1):
+            phases.begin()
+            images, labels = torch.randn(8, 16), torch.randint(4, (8,))
+            phases.end("data_seconds")
+            loss = F.cross_entropy(model(images), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            if rank == slow_rank:
+                time.sleep(0.03)
+            phases.end("forward_backward_seconds")
+            for parameter in model.parameters():
+                dist.all_reduce(parameter.grad)
+                assert parameter.grad is not None
+                parameter.grad /= num_ranks
+            phases.leave_out()  # who is early waits here for the slow one
+            optimizer.step()
+            phases.end("optimizer_seconds")
+            run.log_step(step, train_loss=loss.detach(), **phases.read())
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else -1)
