@@ -14,6 +14,7 @@ from kharness.matrix.errors import MatrixError
 from kharness.matrix.journal_tail import JournalTail
 from kharness.matrix.launch import FROM_SCRATCH, Job, Launch
 from kharness.matrix.launchers import open_launcher
+from kharness.matrix.lost_status import status_of_complete
 from kharness.matrix.status import STATUS_JSON, Attempt, RunStatus, read_status, write_status
 
 # Seconds that a process has to follow its runner into death; the kernel takes some milliseconds.
@@ -75,9 +76,9 @@ def settle(launch: Launch) -> RunStatus:
     """The status of a cell that nobody runs; "running" only for a process that outlives its runner.
 
     An attempt whose runner died is closed from what its journal says, so that a training which was complete
-    is not repeated. A status.json that cannot be read is put aside.
+    is not repeated. A status.json that cannot be read is put aside, and made again from the journal.
     """
-    status = _readable_status(launch.directory)
+    status = _readable_status(launch)
     last = status.last
     if status.status != "running" or last is None or _outlives(last):
         return status
@@ -114,11 +115,18 @@ def _tail_of(directory: Path, attempt: Attempt) -> JournalTail:
     return tail
 
 
-def _readable_status(directory: Path) -> RunStatus:
-    """The status; one that was lost or torn with the power counts as pending, and stays beside."""
+def _readable_status(launch: Launch) -> RunStatus:
+    """The status; one that was lost or torn with the power stays beside.
+
+    Where that happened the run is complete if its journal says so, and else pending: it resumes.
+    """
+    directory = launch.directory
     path = directory / STATUS_JSON
     try:
-        return read_status(directory)
+        status = read_status(directory)
+        # The older of two writes may be what the power has left.
+        if status.status != "pending" or (found := status_of_complete(directory, launch.asked)) is None:
+            return status
     except MatrixError:
         if not directory.is_dir():
             raise MatrixError(
@@ -126,9 +134,10 @@ def _readable_status(directory: Path) -> RunStatus:
             ) from None
         if path.exists():
             os.replace(path, directory / f"{STATUS_JSON}.unreadable-{time.time_ns()}")
-        status = RunStatus("pending")
-        write_status(directory, status)
-        return status
+        found = status_of_complete(directory, launch.asked)
+    status = found or RunStatus("pending")
+    write_status(directory, status)
+    return status
 
 
 def _arguments(launch: Launch, status: RunStatus) -> Sequence[str]:

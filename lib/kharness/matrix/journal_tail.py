@@ -7,6 +7,7 @@ from collections import deque
 from pathlib import Path
 
 from monitoring.follower import JOURNAL
+from monitoring.lineage import Lineage
 from monitoring.records import Record, last_line, read_records
 
 # The pace is that of the newest steps: this many looks, at least so many seconds apart.
@@ -33,6 +34,19 @@ class JournalTail:
         self._attempt: object = None
         self._window: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         self._newest: tuple[int, float] | None = None
+
+    @classmethod
+    def of_lineage(cls, directory: Path) -> JournalTail:
+        """Of a whole journal, with the start and the end of the last attempt that counts.
+
+        One that was killed before it began wrote a record or two, and changes nothing.
+        """
+        tail = cls(directory)
+        tail.update()
+        lineage = Lineage.read(tail.path)
+        if lineage.starts:
+            tail.start, tail.end = lineage.starts[-1], lineage.end
+        return tail
 
     def update(self) -> None:
         for record, offset in read_records(self.path, self._offset):

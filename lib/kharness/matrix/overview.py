@@ -13,7 +13,8 @@ from kharness.matrix.estimate import time_left
 from kharness.matrix.found import Found, Member
 from kharness.matrix.journal_tail import JournalTail
 from kharness.matrix.lock import Holder, holder
-from kharness.matrix.status import Attempt, RunStatus, read_status
+from kharness.matrix.lost_status import known_status
+from kharness.matrix.status import Attempt, RunStatus
 from kharness.matrix.table import duration
 
 # So many lines of each kind are shown; a count tells the rest.
@@ -204,7 +205,7 @@ def _some(lines: Sequence[str]) -> list[str]:
 def _read(member: Member, half_done: bool) -> Cell:
     directory: Path = member.launch.directory
     try:
-        status = read_status(directory)
+        status = known_status(directory, member.launch.asked)
     except MatrixError as error:
         if directory.joinpath("status.json").exists():
             status = RunStatus("failed", [Attempt(0.0, None, ended=0.0, cause="error", reason=str(error))])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from kharness.matrix.errors import MatrixError
 from monitoring.atomic_file import write_atomically
@@ -67,8 +67,10 @@ def read_status(directory: Path) -> RunStatus:
     path = directory / STATUS_JSON
     try:
         content = json.loads(path.read_bytes())
+        if content["status"] not in get_args(Status):
+            raise ValueError(f"there is no status {content['status']!r}")
         return RunStatus(content["status"], [_attempt(attempt) for attempt in content["attempts"]])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise MatrixError(f"{path} cannot be read: {error}") from error
 
 

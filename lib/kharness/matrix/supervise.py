@@ -18,12 +18,12 @@ from kharness.matrix.execute import Outcome
 from kharness.matrix.filter import Filter
 from kharness.matrix.launch import Launch
 from kharness.matrix.launchers import open_launcher
+from kharness.matrix.lost_status import known_status
 from kharness.matrix.matrix_json import read_plan
 from kharness.matrix.progress import Progress
 from kharness.matrix.resources import open_resources
 from kharness.matrix.runner import Limits, run_all, run_one
 from kharness.matrix.signals import Signals
-from kharness.matrix.status import read_status
 from kharness.matrix.work import Queue, Source, Watcher, longest_first
 
 # Seconds. A single run's agent goes on by itself, so there is no need to wait for long.
@@ -128,7 +128,7 @@ def num_jobs(settings: Mapping[str, object]) -> int:
 
 def _is_missing(directory: Path) -> bool:
     try:
-        status = read_status(directory)
+        status = known_status(directory, {})
     except MatrixError:
         return True
     stopped_early = status.last is not None and status.last.cause == "stopped_early"

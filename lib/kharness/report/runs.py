@@ -249,7 +249,8 @@ def _status(path: Path, history: _History) -> tuple[str, str, int]:
     except FileNotFoundError:
         pass  # started by hand, without a runner
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return "unreadable", f"{path.name}: {error}", history.attempt
+        if history.end.get("status") != COMPLETE:
+            return "unreadable", f"{path.name}: {error}", history.attempt
     ended = history.end.get("status")
     if ended == COMPLETE:
         return COMPLETE, "", history.attempt

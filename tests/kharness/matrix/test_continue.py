@@ -242,14 +242,55 @@ def test_a_planning_that_was_cut_short_is_named(complete: Any) -> None:
         )
 
 
-@pytest.mark.parametrize("left", ["", "{"])
+@pytest.mark.parametrize("left", ["", "{", '{"status": "lovely", "attempts": []}', '{"status": "pending"}'])
 def test_a_status_that_a_power_loss_took_is_made_again(complete: Any, left: str) -> None:
-    (complete.latest / "seed-2" / "status.json").write_text(left)
+    """From the journal, so that nothing complete is started again."""
+    run = complete.latest / "seed-2"
+    before = everything(run)
+    (run / "status.json").write_text(left)
+    assert "3 runs: 3 complete\n" in complete.run("status")[1]
     code, output = complete.run("continue")
     assert code == 0, output
-    assert set(complete.statuses().values()) == {"complete"}
-    kept = list((complete.latest / "seed-2").glob("status.json.unreadable-*"))
+    assert f"matrix: all 3 runs in results/{complete.latest.name} are complete\n" in output
+    assert status(run)["status"] == "complete"
+    assert attempts(run, "started", "ended") == [(records(run)[0]["time"], records(run)[-1]["time"])]
+    kept = list(run.glob("status.json.unreadable-*"))
     assert [path.read_text() for path in kept] == [left]
+    after = {name: data for name, data in everything(run).items() if name in before}
+    assert {**after, "status.json": before["status.json"]} == before
+
+
+def test_a_lost_status_of_a_complete_run_is_that_of_its_journal(complete: Any) -> None:
+    runs = [complete.latest / name for name in ("seed-1", "seed-2")]
+    (runs[0] / "status.json").unlink()
+    # Of two writes the power has left the older one.
+    (runs[1] / "status.json").write_text('{"status": "pending", "attempts": []}')
+    edit(runs[1], LEARNING_RATE="0.5")
+    code, output = complete.run("continue")
+    assert code == 3, output
+    assert [status(run)["status"] for run in runs] == ["complete", "failed"]
+    assert attempts(runs[1], "cause") == [("other_values",)]
+
+
+def test_a_lost_status_of_a_run_that_is_half_done_lets_it_resume(checkout: Any, wait_until: Wait) -> None:
+    matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
+    edit(matrix / "seed-2", BEHAVIOUR="good")
+    (matrix / "seed-2" / "status.json").unlink()
+    code, output = checkout.run("continue")
+    assert code == 0, output
+    assert resumed(matrix / "seed-2") == [None, 1]
+
+
+def test_an_attempt_that_died_before_it_began_takes_nothing_from_a_complete_run(complete: Any) -> None:
+    """Its only record has a later attempt than the end that counts, and its status was lost."""
+    run = complete.latest / "seed-2"
+    with (run / "metrics.jsonl").open("a") as journal:
+        gap = {"event": "gap", "time": 1.0, "seq": len(records(run)) + 1, "attempt": 2, "lost": 1}
+        journal.write(json.dumps(gap) + "\n")
+    (run / "status.json").unlink()
+    code, output = complete.run("continue")
+    assert code == 0, output
+    assert attempts(run, "cause") == [(None,)]
 
 
 def test_a_cell_whose_directory_is_gone_is_named(complete: Any) -> None:

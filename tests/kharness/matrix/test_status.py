@@ -119,7 +119,7 @@ def test_status_of_a_single_run(checkout: Any) -> None:
 
 
 def test_a_status_that_cannot_be_read_is_told(checkout: Any) -> None:
-    checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
+    checkout.run("train", behaviour("crash"), "CONFIG_TRACKER_RUN_NAME=mine")
     path: Path = checkout.root / "results/mine/status.json"
     path.write_text(json.dumps({"status": "complete"}))
     assert "  mine: failed: " in checkout.run("status")[1]

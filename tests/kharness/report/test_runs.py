@@ -108,9 +108,17 @@ def test_a_torn_and_a_broken_line_leave_the_others(tmp_path: Path, make: SimpleN
 
 
 def test_a_broken_status_file_is_reported(tmp_path: Path, make: SimpleNamespace) -> None:
-    make.journal(tmp_path, make.training([1.0], [0.5], 0.5))
+    make.journal(tmp_path, make.training([1.0], [0.5], 0.5)[:-1])
     (tmp_path / "status.json").write_text('{"status": "comp')
     run = load_run(tmp_path)
     assert run.status == "unreadable"
     assert run.reason.startswith("status.json: ")
     assert not run.complete
+
+
+def test_a_broken_status_file_takes_nothing_from_a_complete_run(
+    tmp_path: Path, make: SimpleNamespace
+) -> None:
+    make.journal(tmp_path, make.training([1.0], [0.5], 0.5))
+    (tmp_path / "status.json").write_text('{"status": "comp')
+    assert (load_run(tmp_path).status, load_run(tmp_path).reason) == ("complete", "")

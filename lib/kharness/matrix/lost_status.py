@@ -1,0 +1,42 @@
+"""A status.json that a loss of power or a full disk took, made again from the journal of a complete run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kharness.matrix.causes import judge_unseen
+from kharness.matrix.errors import MatrixError
+from kharness.matrix.journal_tail import JournalTail
+from kharness.matrix.status import Attempt, RunStatus, read_status
+from monitoring.follower import JOURNAL
+from monitoring.lineage import Lineage
+
+
+def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:
+    """status.json, or, where it is lost or torn, that of a run whose journal is complete.
+
+    MatrixError where neither tells. `asked` has the values that the run was to be trained with.
+    """
+    try:
+        return read_status(directory)
+    except MatrixError:
+        found = status_of_complete(directory, asked)
+        if found is None:
+            raise
+        return found
+
+
+def status_of_complete(directory: Path, asked: Mapping[str, object]) -> RunStatus | None:
+    """The status of a run whose journal says that nothing is left to be trained; None for any other."""
+    if not Lineage.read(directory / JOURNAL).complete:
+        return None
+    tail = JournalTail.of_lineage(directory)
+    verdict = judge_unseen(tail, asked)
+    begun, ended = (_number(record.get("time")) for record in (tail.start, tail.end))
+    attempt = Attempt(begun or 0.0, None, ended=ended, cause=verdict.cause, reason=verdict.reason)
+    return RunStatus(verdict.status, [attempt])
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
