@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace `path` by `data` in one step; OSError leaves the old file as it was.
+    """Replace `path` by `data` in one step; OSError, which names `path`, leaves the old file as it was.
 
     A `durable` one is on disk on return, so that a loss of power leaves one of the two as well. Two processes
     writing at once leave one of their contents, never a mixture.
@@ -20,6 +20,10 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        error.filename, error.filename2 = str(path), None
+        raise
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise

@@ -18,7 +18,7 @@ from monitoring.agent_process import AgentProcess
 from monitoring.correlation import CORRELATION_ID
 from monitoring.device_scalars import InFlight, take_scalars
 from monitoring.environment import git_state, hardware, versions
-from monitoring.errors import unwritable
+from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_options
 from monitoring.gpu_options import gpu_monitor_options
 from monitoring.journal import Journal
@@ -217,7 +217,9 @@ class Run:
         elif isinstance(error, KeyboardInterrupt):
             self.finish("interrupted", cause="stopped")
         else:
-            cause = getattr(error, "cause", "error")  # an error that knows it: out_of_memory, non_finite …
+            full = isinstance(error, OSError) and is_full(error)
+            # One that an error knows itself: out_of_memory, non_finite …
+            cause = getattr(error, "cause", "disk_full" if full else "error")
             self.finish("failed", error=f"{type(error).__name__}: {error}", cause=cause)
 
     def _log(self, event: str, global_step: int | None, fields: Mapping[str, object]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import subprocess
 import sys
@@ -198,6 +199,10 @@ class OutOfRoom(Exception):
         (KeyboardInterrupt(), {"status": "interrupted", "cause": "stopped"}),
         (ValueError("no data"), {"status": "failed", "error": "ValueError: no data", "cause": "error"}),
         (OutOfRoom("full"), {"status": "failed", "error": "OutOfRoom: full", "cause": "disk_full"}),
+        (
+            OSError(errno.ENOSPC, "full"),
+            {"status": "failed", "error": f"OSError: [Errno {errno.ENOSPC}] full", "cause": "disk_full"},
+        ),
     ],
 )
 def test_run_as_a_context_records_how_it_was_left(

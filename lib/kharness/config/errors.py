@@ -6,6 +6,7 @@ KharnessError        base: a message, a hint with one thing to try, the exit cod
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -14,6 +15,10 @@ from collections.abc import Callable, Sequence
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
     from typing import NoReturn
+
+
+# sysexits.h EX_IOERR: a disk, or somebody's share of it, is full.
+EXIT_DISK_FULL = 74
 
 
 class KharnessError(Exception):
@@ -33,7 +38,8 @@ class ConfigError(KharnessError):
 def run_command(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     """Run `main(argv)` and exit: 0, its own code, 2 for what the user can mend, 130 for Ctrl-C.
 
-    Any exception with a `hint` is reported in two lines; every other one is a bug and keeps its traceback.
+    Any exception with a `hint`, and a full disk wherever it is met (74), is reported in two lines; every
+    other one is a bug and keeps its traceback.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A value in a script that the terminal's encoding lacks is no reason to stop.
@@ -48,12 +54,34 @@ def run_command(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
+        if isinstance(error, OSError) and is_full(error):
+            error = full_disk(error)
         hint = getattr(error, "hint", None)
         if hint is None:
             raise
-        sys.stdout.flush()
-        print(f"error: {error}", file=sys.stderr)
-        if hint:
-            print(f"hint: {hint}", file=sys.stderr)
+        _tell(error, hint)
         code = int(getattr(error, "exit_code", 2))
     sys.exit(code)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, or the user's share of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def full_disk(error: OSError) -> KharnessError:
+    """What to say of a full disk; `error` names the file if it knows it."""
+    where = f"{error.filename}: " if error.filename else ""
+    said = KharnessError(f"{where}{(error.strerror or str(error)).lower()}", hint="free some space")
+    said.exit_code = EXIT_DISK_FULL
+    return said
+
+
+def _tell(error: Exception, hint: str) -> None:
+    lines = f"error: {error}\n" + (f"hint: {hint}\n" if hint else "")
+    for stream, text in ((sys.stdout, ""), (sys.stderr, lines)):
+        try:
+            stream.write(text)
+            stream.flush()
+        except OSError:  # the output itself is on the full disk; the exit code still tells
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

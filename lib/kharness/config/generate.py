@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kharness.config.assignment import Resolved
 from kharness.config.dotconfig import read_text
-from kharness.config.errors import ConfigError
+from kharness.config.errors import ConfigError, KharnessError, full_disk, is_full
 from kharness.config.project_name import check_run_name, project_name
 from kharness.config.record import ORIGINS, make_record, record_text
 from kharness.config.tree import CONFIG, Tree
@@ -157,7 +157,9 @@ def _current(path: Path) -> bytes | None:
         raise _cannot_write(path, error) from error
 
 
-def _cannot_write(path: Path, error: OSError) -> ConfigError:
+def _cannot_write(path: Path, error: OSError) -> KharnessError:
+    if is_full(error):
+        return full_disk(OSError(error.errno, error.strerror, str(path)))
     return ConfigError(
         f"{path}: {(error.strerror or str(error)).lower()}",
         hint="choose a directory that you can write to with O=dir",

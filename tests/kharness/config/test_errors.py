@@ -38,6 +38,16 @@ run_command(main)
         ("raise CellFailed('one cell failed', hint='see log')", 3, "error: one cell failed\nhint: see log\n"),
         ("raise Foreign('elsewhere')", 2, "error: elsewhere\nhint: try this\n"),
         ("raise KeyboardInterrupt", 130, ""),
+        (
+            "raise OSError(28, 'No space left on device', 'a/b')",
+            74,
+            "error: a/b: no space left on device\nhint: free some space\n",
+        ),
+        (
+            "open('/dev/full', 'wb', 0).write(b'x')",
+            74,
+            "error: no space left on device\nhint: free some space\n",
+        ),
     ],
 )
 def test_command_ends_with(body: str, code: int, stderr: str) -> None:
@@ -49,6 +59,13 @@ def test_bug_keeps_its_traceback() -> None:
     assert code == 1
     assert stderr.startswith("Traceback (most recent call last):\n")
     assert stderr.endswith("ValueError: a bug\n")
+
+
+def test_output_that_is_on_the_full_disk_still_gives_the_exit_code() -> None:
+    code = "from kharness.config.errors import run_command\nrun_command(lambda argv: print('x', flush=True))"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=full, check=False)
+    assert done.returncode == 74
 
 
 def test_reader_that_leaves_early_is_no_error() -> None:
