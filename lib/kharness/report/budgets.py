@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kharness.report.runs import RunData
+from kharness.report.statistics import paired, welch
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class Budget:
     data: tuple[str, ...]
     """SHA-256 of what was trained on."""
     seconds: float | None
-    """Mean wall time of the training loop; reported, and never a reason against a comparison."""
+    """Mean wall time of the training loop."""
 
 
 def budget_of(runs: Sequence[RunData]) -> Budget:
@@ -50,6 +52,26 @@ def mismatch(first: Budget, second: Budget) -> str:
     if different:
         return f"budgets differ ({', '.join(different)})"
     return "they trained on different data" if first.data != second.data or len(first.data) > 1 else ""
+
+
+def trained_longer(
+    ahead: Sequence[RunData], behind: Sequence[RunData], *, in_pairs: bool, tolerance: float, level: float
+) -> str:
+    """How much longer those ahead took, in words, if they took more than `tolerance` longer; empty if not.
+
+    Clocks of shared machines waver: it counts where the whole interval of the ratio is beyond the tolerance.
+    """
+    times = [[run.at_end("training_seconds") for run in side] for side in (ahead, behind)]
+    logs = [[math.log(time) for time in side if time is not None and time > 0] for side in times]
+    if not all(logs) or [*map(len, logs)] != [*map(len, times)]:
+        return ""
+    found = paired(*logs) if in_pairs else welch(*logs)
+    interval = found.interval(level)
+    least = found.mean if interval is None else interval.low
+    if math.exp(least) <= 1 + tolerance:
+        return ""
+    means = [sum(time for time in side if time is not None) / len(side) for side in times]
+    return f"{means[0]:.1f} s vs {means[1]:.1f} s of training, {math.exp(found.mean):.2f} times as long"
 
 
 def budget_words(budget: Budget, *, with_time: bool = True) -> str:

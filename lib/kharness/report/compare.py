@@ -62,8 +62,7 @@ def compare(a: str, b: str, given: Mapping[str, str] | None = None) -> Compared:
         )
     metric, note = decisive_metric(second)
     results = {
-        metric.name: judge(pairs, metric, second.settings.confidence)
-        for metric in _metrics(metric, first, second)
+        metric.name: judge(pairs, metric, second.settings) for metric in _metrics(metric, first, second)
     }
     return Compared(first, second, pairs, unmatched, metric, note, results)
 

@@ -61,7 +61,7 @@ def conclude(summary: Summary) -> Conclusions:
         metric_note=metric_note,
         baseline=baseline.words,
         intervals={variant.label: _intervals(variant, summary, metric) for variant in summary.variants},
-        comparisons=judge(baseline.pairs, metric, summary.settings.confidence),
+        comparisons=judge(baseline.pairs, metric, summary.settings),
         times=times,
         profiles=_profiles(summary, times),
         fronts=[

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kharness.report.budgets import Budget, budget_of, mismatch
-from kharness.report.metrics import Metric
+from kharness.report.budgets import Budget, budget_of, mismatch, trained_longer
+from kharness.report.metrics import COSTS, Metric
+from kharness.report.runs import RunData
+from kharness.report.settings import ReportSettings
 from kharness.report.statistics import (
     MOST_SEEDS,
     Difference,
@@ -67,7 +69,7 @@ class Comparison:
     holm_disagrees: bool
     """Whether Holm's correction, which is less strict than the intervals, alone would show a difference."""
     more_seeds: int | None
-    """For NOT_SHOWN: as many more would be needed; None if that is more than MOST_SEEDS."""
+    """For NOT_SHOWN: as many more would be needed; None if that makes more than MOST_SEEDS."""
     budgets: tuple[Budget, Budget]
     failures: tuple[str, ...]
     """Planned runs that no number comes from, with the reason."""
@@ -75,26 +77,36 @@ class Comparison:
     """Those of them that ended badly, of the variant and of the baseline; known failures do not count."""
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """A comparison as it stands without statistics."""
+
+    comparison: Comparison
+    difference: Difference | None = None
+    """To decide it by; None where it is decided, or cannot be."""
+    runs: tuple[Sequence[RunData], Sequence[RunData]] = ((), ())
+    """That are compared, of the variant and of the baseline."""
+
+
 def judge(
-    pairs: Sequence[tuple[Variant, Variant]], metric: Metric, confidence: float
+    pairs: Sequence[tuple[Variant, Variant]], metric: Metric, settings: ReportSettings
 ) -> Sequence[Comparison]:
     """Compare each variant with its baseline, corrected for the number of comparisons that were possible."""
     prepared = [_prepare(variant, baseline, metric) for variant, baseline in pairs]
-    tested = [i for i, (_, found) in enumerate(prepared) if found is not None and found.p is not None]
-    level = simultaneous_level(confidence, len(tested))
-    corrected = holm([prepared[i][1].p or 0.0 for i in tested])  # type: ignore[union-attr]
-    results = [comparison for comparison, _ in prepared]
-    for i, p_holm in zip(tested, corrected, strict=True):
-        comparison, found = prepared[i]
-        if found is not None:
-            decided = _decide(comparison, found, level, p_holm)
-            disagrees = p_holm < 1 - confidence and decided.verdict is Verdict.NOT_SHOWN
-            results[i] = replace(decided, holm_disagrees=disagrees)
+    ps = {i: one.difference.p for i, one in enumerate(prepared) if one.difference is not None}
+    tested = {i: p for i, p in ps.items() if p is not None}
+    level = simultaneous_level(settings.confidence, len(tested))
+    results = [one.comparison for one in prepared]
+    for i, p_holm in zip(tested, holm([*tested.values()]), strict=True):
+        decided = _decide(prepared[i], level, p_holm)
+        disagrees = p_holm < 1 - settings.confidence and decided.verdict is Verdict.NOT_SHOWN
+        decided = replace(decided, holm_disagrees=disagrees)
+        results[i] = _with_equal_time(decided, prepared[i].runs, settings)
     return results
 
 
-def _prepare(variant: Variant, baseline: Variant, metric: Metric) -> tuple[Comparison, Difference | None]:
-    """The comparison as it stands without statistics, and the difference to decide it by, if there is one."""
+def _prepare(variant: Variant, baseline: Variant, metric: Metric) -> _Prepared:
+    """Which runs are compared, and whether they can be."""
     ours, theirs = _numbers(variant, metric), _numbers(baseline, metric)
     by_seed, by_seed_of_baseline = _by_seed(ours), _by_seed(theirs)
     seeds = tuple(seed for seed in by_seed if seed in by_seed_of_baseline)
@@ -129,15 +141,19 @@ def _prepare(variant: Variant, baseline: Variant, metric: Metric) -> tuple[Compa
     )
     for side, values in ((variant, first), (baseline, second)):
         if not values:
-            return replace(comparison, reason=f"no complete run of {side.label} has {metric.title}"), None
+            return _Prepared(
+                replace(comparison, reason=f"no complete run of {side.label} has {metric.title}")
+            )
     found = paired(first, second) if seeds else welch(first, second)
     comparison = replace(comparison, difference=found.mean, method="paired" if seeds else "welch")
     unlike = mismatch(*budgets)
     if unlike:
-        return replace(comparison, verdict=Verdict.NOT_COMPARABLE, reason=unlike, method=""), None
+        return _Prepared(replace(comparison, verdict=Verdict.NOT_COMPARABLE, reason=unlike, method=""))
     if found.p is None:
-        return _without_spread(comparison, first, second), None
-    return comparison, found
+        return _Prepared(_without_spread(comparison, first, second))
+    return _Prepared(
+        comparison, found, ([cell.run for cell, _ in used[0]], [cell.run for cell, _ in used[1]])
+    )
 
 
 def _without_spread(comparison: Comparison, first: Sequence[float], second: Sequence[float]) -> Comparison:
@@ -156,7 +172,9 @@ def _without_spread(comparison: Comparison, first: Sequence[float], second: Sequ
     return replace(comparison, method="", reason=f"{what}, so the spread of chance is unknown")
 
 
-def _decide(comparison: Comparison, found: Difference, level: float, p_holm: float) -> Comparison:
+def _decide(prepared: _Prepared, level: float, p_holm: float) -> Comparison:
+    comparison, found = prepared.comparison, prepared.difference
+    assert found is not None
     interval = found.interval(level)
     decided = replace(comparison, interval=interval, effect=found.effect, p=found.p, p_holm=p_holm)
     if interval is not None and interval.excludes_zero:
@@ -165,13 +183,35 @@ def _decide(comparison: Comparison, found: Difference, level: float, p_holm: flo
     needed_for = pairs_needed if comparison.seeds else group_size_needed
     needed = needed_for(found.standardised or 0.0, level)
     more = None if needed is None else max(1, needed - min(comparison.counts))
-    number = f"more than {MOST_SEEDS:,} more seeds" if more is None else f"{more} more seed{'s' * (more > 1)}"
+    beyond = f"more than {MOST_SEEDS - min(comparison.counts):,} more seeds"
+    number = beyond if more is None else f"{more} more seed{'s' * (more > 1)}"
     return replace(
         decided,
         verdict=Verdict.NOT_SHOWN,
         more_seeds=more,
         reason=f"{number} would be needed to see one of this size",
     )
+
+
+def _with_equal_time(
+    decided: Comparison, runs: tuple[Sequence[RunData], Sequence[RunData]], settings: ReportSettings
+) -> Comparison:
+    """Time is a budget too: a better result in more of it shows nothing; in less, all the more."""
+    if decided.verdict not in (Verdict.BETTER, Verdict.WORSE) or decided.metric.name in COSTS:
+        return decided
+    ahead, behind = runs if decided.verdict is Verdict.BETTER else reversed(runs)
+    longer = trained_longer(
+        ahead,
+        behind,
+        in_pairs=bool(decided.seeds),
+        tolerance=settings.time_tolerance,
+        level=settings.confidence,
+    )
+    if not longer:
+        return decided
+    who = "it" if decided.verdict is Verdict.BETTER else "the baseline"
+    reason = f"{decided.verdict}, but {who} had more time: {longer}"
+    return replace(decided, verdict=Verdict.NOT_COMPARABLE, reason=reason)
 
 
 def _numbers(variant: Variant, metric: Metric) -> list[tuple[Cell, float]]:

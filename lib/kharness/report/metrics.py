@@ -13,6 +13,12 @@ from monitoring.records import last_record
 GPU_STATS = "gpu_stats.jsonl"
 """The samples of the agent; the last record has the totals over all attempts of the run."""
 
+COSTS = (
+    *("training_seconds", "sec_per_step", "peak_gpu_memory", "peak_cpu_memory"),
+    *("energy_joules", "cost"),
+)
+"""What a result is bought with; every other metric is a quality."""
+
 # The ends of names of numbers that one wants small; every other one is wanted large.
 _SMALL_ENDS = ("loss", "perplexity", "seconds", "joules", "memory", "cost", "_mb", "sec_per_step")
 

@@ -92,10 +92,16 @@ def explanation(conclusions: Conclusions) -> str:
     return (
         f"Compared with {conclusions.baseline} in {conclusions.metric.title}, run by run of the same seed. "
         f"All intervals hold at once with {percent} (Bonferroni); *better* and *worse* are written only "
-        "where the interval leaves out zero and both sides had the same budget of steps, samples and tokens. "
+        "where the interval leaves out zero, both sides had the same budget of steps, samples and tokens, "
+        f"and the better one did not train {_share(conclusions.settings.time_tolerance)} longer. "
         "*No difference shown* does not mean equal: it says how many more seeds would see a difference of "
         f"the size found in {POWER * 100:g} % of all cases."
     )
+
+
+def _share(tolerance: float) -> str:
+    """`more than 10 %`."""
+    return f"more than {tolerance * 100:g} %" if tolerance else "any"
 
 
 def _evidence(comparison: Comparison) -> list[str]:

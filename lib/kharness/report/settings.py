@@ -10,7 +10,10 @@ from kharness.config.errors import ConfigError
 from kharness.config.generate import CONFIG_PY, read_values
 from kharness.report.errors import ReportError
 
-_SYMBOLS = ("REPORT_BASELINE", "REPORT_CONFIDENCE", "REPORT_METRIC", "REPORT_TARGET")
+_SYMBOLS = (
+    *("REPORT_BASELINE", "REPORT_CONFIDENCE", "REPORT_METRIC", "REPORT_TARGET"),
+    "REPORT_TIME_TOLERANCE",
+)
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class ReportSettings:
     metric: str = "test_accuracy"
     target: str = ""
     """`val_accuracy>=0.97`; empty lets the report choose."""
+    time_tolerance: float = 0.1
+    """How much longer than the other the better one of two may have trained, as a share."""
 
 
 def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[str, str]) -> ReportSettings:
@@ -60,6 +65,8 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
         return replace(settings, metric=value.strip())
     if symbol == "REPORT_TARGET":
         return replace(settings, target=value.strip())
+    if symbol == "REPORT_TIME_TOLERANCE":
+        return replace(settings, time_tolerance=_time_tolerance(value, name))
     try:
         confidence = float(value)
     except ValueError:
@@ -69,3 +76,13 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
             f"{name}={value} is not a number from 0.5 to below 1", hint="0.95 is what most papers use"
         )
     return replace(settings, confidence=confidence)
+
+
+def _time_tolerance(value: str, name: str) -> float:
+    try:
+        tolerance = float(value)
+    except ValueError:
+        tolerance = -1
+    if not 0 <= tolerance <= 1000:
+        raise ReportError(f"{name}={value} is not a number from 0 to 1000", hint="0.1 allows a tenth more")
+    return tolerance

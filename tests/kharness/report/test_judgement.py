@@ -19,6 +19,7 @@ from kharness.report.metrics import metric_named
 from kharness.report.report import check_judging, report_lines
 from kharness.report.runs import RunData
 from kharness.report.sentences import comparison_sentence
+from kharness.report.settings import ReportSettings
 from kharness.report.summary import Cell, Summary, Variant, collect
 from kharness.report.writers import as_json, as_markdown
 
@@ -94,7 +95,46 @@ def test_what_is_not_shown_says_how_many_seeds_would_show_it(matrix_of: Any) -> 
 def test_a_difference_that_is_hardly_one_needs_more_seeds_than_anyone_has(matrix_of: Any) -> None:
     (found,) = matrix_of(sgd=seeds(0.5, 0.5, 0.5), adam=seeds(0.49, 0.51, 0.5001)).judged()
     assert (found.verdict, found.more_seeds) == (Verdict.NOT_SHOWN, None)
-    assert found.reason == "more than 1,000 more seeds would be needed to see one of this size"
+    assert found.reason == "more than 997 more seeds would be needed to see one of this size"
+
+
+def timed(accuracies: Sequence[float], seconds: Sequence[float]) -> dict[str, Any]:
+    pairs = enumerate(zip(accuracies, seconds, strict=True), 1)
+    return {str(seed): end(accuracy, training_seconds=time) for seed, (accuracy, time) in pairs}
+
+
+def test_better_in_more_time_is_not_comparable(matrix_of: Any) -> None:
+    """Ratios of 1.3, 1.4 and 1.5: of their logarithms the lower end is that of 1.17."""
+    slow, fast = timed((0.92, 0.83, 0.74), (13.0, 14.0, 15.0)), timed((0.90, 0.80, 0.70), (10.0, 10.0, 10.0))
+    matrix = matrix_of(sgd=fast, shampoo=slow)
+    (found,) = matrix.judged()
+    assert (found.verdict, found.difference) == (Verdict.NOT_COMPARABLE, pytest.approx(0.03))
+    assert found.reason == "better, but it had more time: 14.0 s vs 10.0 s of training, 1.40 times as long"
+    assert found.interval is not None  # what there is stays to be seen
+    (mirror,) = matrix.judged(BASELINE="shampoo")
+    assert (mirror.verdict, mirror.reason[:34]) == (
+        Verdict.NOT_COMPARABLE,
+        "worse, but the baseline had more t",
+    )
+    for tolerance, verdict in (("0.16", Verdict.NOT_COMPARABLE), ("0.18", Verdict.BETTER)):
+        assert matrix.judged(CONFIG_REPORT_TIME_TOLERANCE=tolerance)[0].verdict is verdict
+    (loss,) = matrix.judged(CONFIG_REPORT_METRIC="training_seconds")
+    assert loss.verdict is Verdict.WORSE  # time is what is compared here, not what it is compared in
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param((10.5, 10.6, 10.7), id="a little longer"),
+        pytest.param((8.0, 11.0, 30.0), id="clocks that waver"),
+        pytest.param((5.0, 5.1, 5.2), id="in less"),
+        pytest.param((None, 20.0, 20.0), id="not known of all"),
+    ],
+)
+def test_better_in_about_the_same_time_or_less_is_better(matrix_of: Any, seconds: Sequence[Any]) -> None:
+    baseline = timed((0.90, 0.80, 0.70), (10.0, 10.0, 10.0))
+    (found,) = matrix_of(sgd=baseline, adam=timed((0.92, 0.83, 0.74), seconds)).judged()
+    assert found.verdict is Verdict.BETTER
 
 
 def test_other_budgets_are_not_comparable(matrix_of: Any) -> None:
@@ -398,7 +438,7 @@ def test_verdict_interval_and_p_never_contradict_each_other(
 ) -> None:
     base = variant("base", baseline)
     pairs = [(variant(f"v{i}", runs), base) for i, runs in enumerate(others)]
-    for found in judge(pairs, metric_named("test_accuracy"), confidence):
+    for found in judge(pairs, metric_named("test_accuracy"), ReportSettings(confidence=confidence)):
         decided = found.verdict in (Verdict.BETTER, Verdict.WORSE)
         assert decided == (found.interval is not None and found.interval.excludes_zero)
         assert (found.p is None) == (found.interval is None) == (found.p_holm is None)
