@@ -15,6 +15,7 @@ VENV ?= .venv
 cli_variables := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$v))
 $(foreach v,$(cli_variables),$(eval override $v := $$(value $v))$(eval export $v))
 export KHARNESS_MAKE_VARS := $(strip $(cli_variables))
+export KHARNESS_GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
 
 # These two are part of commands, so they must be plain paths.
 shell_characters := ; & | < > ( ) * ? " ' ` \ $$ \#

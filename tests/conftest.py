@@ -26,6 +26,7 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
         "TRACKER",
         "GPU_MONITOR",
         "DEFCONFIG",
+        "KHARNESS_GOALS",
         "KHARNESS_MAKE_VARS",
         "MAKEFLAGS",
         "MAKELEVEL",

@@ -2,6 +2,7 @@
 
 The Makefile exports the names of the variables on its command line as KHARNESS_MAKE_VARS, so that a variable
 of the same name that happens to be in the environment is not taken for one. The values never pass a shell.
+KHARNESS_GOALS has the targets of the call.
 """
 
 from __future__ import annotations
@@ -25,15 +26,47 @@ SHORT = {
 }
 """Short names of symbols, taken without CONFIG_."""
 
-TARGET_VARIABLES = (
-    *("A", "ANYWAY", "B", "CELL", "DEFCONFIG", "FAIL_ON_REGRESSION", "FILTER", "FOLLOW", "FRAGMENTS"),
-    *("O", "RANGE_CONFIG", "RUN", "SIMULATE", "SYMBOL", "TARGET", "TOLERANCE"),
-)
+_ONE_MATRIX = ("continue", "test_rerun", "test-rerun")
+_MATRICES = ("test_matrix", "test-matrix", *_ONE_MATRIX)
+_REPORTS = ("summary", "graphs", "gpu-report")
+TARGET_VARIABLES: dict[str, tuple[str, ...]] = {
+    "A": ("compare", "configdiff"),
+    "ANYWAY": ("reproduce",),
+    "B": ("compare", "configdiff"),
+    "CELL": ("logs",),
+    "DEFCONFIG": ("defconfig",),
+    "FAIL_ON_REGRESSION": (*_MATRICES, "summary", "compare"),
+    "FILTER": (*_MATRICES, "test_matrix_dry_run", "test-matrix-dry-run", "status", "estimate"),
+    "FOLLOW": ("logs",),
+    "FRAGMENTS": ("mergeconfig",),
+    "O": (),
+    "RANGE_CONFIG": ("sweep",),
+    "RUN": (
+        *("continue", "status", "estimate", "logs", *_REPORTS),
+        *("reproduce", "sync", "prometheus", "gputop"),
+    ),
+    "SIMULATE": ("gputop",),
+    "SYMBOL": ("configwhy",),
+    "TARGET": ("test_rerun", "test-rerun"),
+    "TOLERANCE": (*_MATRICES, "summary", "compare"),
+}
+"""Variables that set no symbol, and the targets that read them (none: all do)."""
 
 
 def given(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of this call by name: those that make names, then `NAME=value` arguments."""
+    """The variables of this call by name: those that make names, then `NAME=value` arguments.
+
+    ConfigError for a variable that none of this call's targets reads: what is asked is not passed over.
+    """
     names = environ.get("KHARNESS_MAKE_VARS", "").split()
+    goals = environ.get("KHARNESS_GOALS", "").split()
+    for name in names:
+        readers = TARGET_VARIABLES.get(name)
+        if readers and goals and not set(readers) & set(goals):
+            raise ConfigError(
+                f"{show(name, environ.get(name, ''))} means nothing to make {' '.join(goals)}",
+                hint=f"{name}= is for make {', '.join(readers)}",
+            )
     variables = {name: environ[name] for name in names if name in environ}
     for word in argv:
         name, equals, value = word.partition("=")

@@ -6,9 +6,11 @@ kernel kills it when this process dies, however that happens.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,10 +19,18 @@ from kharness.matrix.launch import Exit, Job, Launch, Launcher, Slot
 from kharness.matrix.launchers._processes import FreshProcesses
 from kharness.matrix.launchers._zygote import Zygote, ZygoteLost, ZygoteUnsafe
 from kharness.matrix.oom_kills import OomKills
+from monitoring.agent_starter import AgentStarter
 from monitoring.process import process_started
 
 # Make's own, and the word that make variables were given: a cell has them in its .config already.
-NOT_FOR_RUNS = ("KHARNESS_MAKE_VARS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
+NOT_FOR_RUNS = (
+    *("KHARNESS_GOALS", "KHARNESS_MAKE_VARS"),
+    *("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"),
+)
+
+# torch then asks for pages of 2 MB for large tensors, of which a short run would else touch thousands of 4 KB
+# for the first time: a sixth of its CPU time.
+HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 
 # A zygote that is lost is replaced; one that is lost this often is better done without.
 MOST_LOSSES = 3
@@ -52,15 +62,17 @@ class Local:
         self._zygotes: list[Zygote] = []
         """The last one forks; earlier ones have been lost and may have children whose end is not told yet."""
         self._fork = options.zygote
+        self._agents: AgentStarter | None = None
         self._oom_kills = oom_kills or OomKills()
         self._oom_kills_before: dict[str, int | None] = {}
         self._killed: set[str] = set()
         if self._fork:
             self._new_zygote()
+            self._start_agent_starter()
 
     def submit(self, launch: Launch, slot: Slot) -> Job:
         before = self._oom_kills.count()
-        environment = environment_of_runs(slot)
+        environment = {**environment_of_runs(slot), **(self._agents.environment if self._agents else {})}
         pid, started = self._forked(launch, slot, environment) or self._fresh.start(launch, slot, environment)
         self._oom_kills_before[str(pid)] = before
         return Job(
@@ -107,6 +119,8 @@ class Local:
             zygote.close()
         self._zygotes.clear()
         self._fresh.close()
+        if self._agents is not None:  # the last, so that every run could ask it
+            self._agents.close()
 
     def _holder(self, job: Job) -> tuple[Zygote | FreshProcesses, int]:
         pid = int(job.id)
@@ -139,6 +153,12 @@ class Local:
         except OSError as error:
             self._stop_forking((error.strerror or str(error)).lower())
 
+    def _start_agent_starter(self) -> None:
+        """Agents are forked as well. Without it each run starts its own, so that nobody need be told."""
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                self._agents = AgentStarter(environment_of_runs(Slot()))
+
     def _stop_forking(self, reason: str) -> None:
         self._fork = False
         self._say(f"note: runs start as fresh processes, which takes longer: {reason}")
@@ -147,4 +167,4 @@ class Local:
 def environment_of_runs(slot: Slot) -> dict[str, str]:
     """The environment of this process as a run gets it."""
     ours = {name: value for name, value in os.environ.items() if name not in NOT_FOR_RUNS}
-    return {**ours, "PYTHONUNBUFFERED": "1", **slot.environment()}
+    return {**HUGE_PAGES, **ours, "PYTHONUNBUFFERED": "1", **slot.environment()}
