@@ -63,7 +63,7 @@ def simulated(num_gpus: int, folder: Path) -> dict[str, str]:
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError) as error:
         raise ConfigError(
-            "the simulated GPUs cannot be built", hint="they need gcc: apt install gcc"
+            "the simulated GPUs cannot be built", hint="they need a C compiler: apt install gcc libc6-dev"
         ) from error
     script = folder / "gpus.txt"
     script.write_text("\n".join(script_lines(num_gpus)) + "\n")

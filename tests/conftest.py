@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -46,6 +47,8 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
 @pytest.fixture(scope="session")
 def nvml_library(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The simulated libnvidia-ml.so.1, compiled once a session."""
+    if not shutil.which("gcc"):
+        pytest.skip("gcc, which builds the simulated NVML, is not installed")
     library: Path = _simulated_nvml(root).build(tmp_path_factory.mktemp("nvml"))
     return library
 
