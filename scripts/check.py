@@ -65,8 +65,8 @@ def install_system_programs() -> bool:
             apt_get(["update"])  # a new machine has no list of packages yet
             apt_get(install)
         missing = missing_programs()
-    for packages, what in missing.items():
-        print(f"check: without the system's {packages} it is not tested {what}", flush=True)
+    for names, what in missing.items():
+        print(f"check: without the system's {names} it is not tested {what}", flush=True)
     return not (missing and os.environ.get("CI") == "true")
 
 
