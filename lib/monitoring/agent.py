@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from monitoring.alerts import Alerts
 from monitoring.delivery import LAST_TRIES, Delivery, Progress, read_progress, write_progress
@@ -34,12 +34,14 @@ from monitoring.follower import (
     is_live,
     journals_of,
 )
-from monitoring.gpu_sampling import GpuSampling
 from monitoring.process import process_started
 from monitoring.records import Record, last_record
 from monitoring.rotating_journal import newest_record
 from monitoring.rule_watch import RuleWatch
 from monitoring.run_json import read_run_json
+
+if TYPE_CHECKING:
+    from monitoring.gpu_sampling import GpuSampling
 
 AGENT_LOCK = ".agent.lock"
 
@@ -65,7 +67,7 @@ def follow(directory: Path) -> bool:
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]
         with contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts:
-            sampling = GpuSampling(directory, run, alerts)
+            sampling = _sampling(directory, run, alerts)
             sampling.start()
             deliveries = _deliveries(directory, trackers, alerts)
             rules = RuleWatch(directory, run["config"], alerts)
@@ -175,6 +177,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)
         return error.exit_code
+
+
+class _NoSampling:
+    """In place of GpuSampling where GPUs are not sampled, so that few agents import that."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.done.set()
+
+    def start(self) -> None: ...
+
+    def watch(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def _sampling(directory: Path, run: Mapping[str, Any], alerts: Alerts) -> GpuSampling | _NoSampling:
+    if not run.get("gpu_monitor"):
+        return _NoSampling()
+    from monitoring.gpu_sampling import GpuSampling
+
+    return GpuSampling(directory, run, alerts)
 
 
 def _deliveries(
@@ -301,8 +325,12 @@ def _release_in_child() -> None:
     _locks.clear()
 
 
-if __name__ == "__main__":
-    code = main()
-    if code:  # threads of a tracker that hangs would keep the process
+def leave(code: int) -> NoReturn:
+    """End the process with the exit code of `main`."""
+    if code:  # threads of a tracker that hangs would keep it
         os._exit(code)
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -99,6 +99,8 @@ def test_what_a_run_finds_is_the_same(
         ended, output = runs.run(script, "--flag", "two words", slot=slot)
         assert (ended.exit_code, ended.signal) == (0, None), output
         found[kind] = json.loads(json.dumps(told(output)).replace(str(runs.root), "ROOT"))
+    agents = found["forked"]["environment"].pop("MONITORING_AGENT_STARTER")
+    assert agents.startswith("monitoring-agents-")
     assert found["forked"] == found["fresh"]
     assert found["forked"]["argv"] == ["model1/train.py", "--run-dir", "run1", "--flag", "two words"]
     assert found["forked"]["torch_threads"][0] == (slot.threads or found["fresh"]["torch_threads"][0])
