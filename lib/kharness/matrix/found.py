@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +12,14 @@ from kharness.config.generate import CONFIG_PY
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.filter import Filter, choose, parse_filter
 from kharness.matrix.launch import OUTPUT_LOG, Launch
-from kharness.matrix.matrix_json import MATRIX_JSON
+from kharness.matrix.matrix_json import MATRIX_JSON, read_plan
 from kharness.matrix.plan import ConfigValues, load
 from kharness.matrix.status import STATUS_JSON
+from monitoring.run_json import RUN_JSON
+
+
+# So many cells a hint names.
+MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -48,15 +54,16 @@ class Found:
 def find(directory: Path, root: Path, chosen: str = "") -> Found:
     """The matrix or run in `directory`; a cell of a matrix is that matrix with a filter for the cell.
 
-    MatrixError for a directory that holds none, or whose planning was cut short, and for a filter that
-    means no cell.
+    A run beside the cells, such as the reproduction of one, is a run of its own. MatrixError for a directory
+    that holds none, or whose planning was cut short, and for a filter that means no cell.
     """
     parent = directory.parent
     if (directory / MATRIX_JSON).is_file():
         return _matrix(directory, root, parse_filter(chosen))
-    if (parent / MATRIX_JSON).is_file():
+    holds_run = any((directory / name).is_file() for name in (STATUS_JSON, OUTPUT_LOG, RUN_JSON))
+    if (parent / MATRIX_JSON).is_file() and not (holds_run and _is_no_cell(directory)):
         return _matrix(parent, root, parse_filter(f"{chosen} {directory.name}"))
-    if (directory / STATUS_JSON).is_file() or (directory / OUTPUT_LOG).is_file() or _has_run(directory):
+    if holds_run:
         return _single(directory, root)
     if any(directory.glob(f"*/{STATUS_JSON}")):
         raise MatrixError(
@@ -70,16 +77,42 @@ def find(directory: Path, root: Path, chosen: str = "") -> Found:
 
 
 def member_named(found: Found, name: str) -> Member:
-    """The run of that name, or the only one with that in its name; MatrixError names the nearest ones."""
-    names = [member.name for member in found.members]
-    for member in found.members:
-        if member.name == name:
-            return member
-    held = [known for known in names if name and name.lower() in known.lower()]
-    if len(held) == 1:
-        return next(member for member in found.members if member.name == held[0])
-    near = held[:3] or difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names[:3]
-    raise MatrixError(f"CELL={name} is not one of {len(names)} cells", hint=f"perhaps {', '.join(near)}")
+    """The run of that name, or the only one that it is a part of; MatrixError names those that come near.
+
+    Of `adam` and `adamw` the word `adam` means the first.
+    """
+    members = {member.name: member for member in found.members}
+    if name in members:
+        return members[name]
+    held = [known for known in members if name and name.lower() in known.lower()]
+    whole = [known for known in held if _has_words(known, name)]
+    for fitting in (held, whole):
+        if len(fitting) == 1:
+            return members[fitting[0]]
+    if held:
+        shown = [*whole, *(known for known in held if known not in whole)]
+        raise MatrixError(f"CELL={name} is in {len(held)} names", hint=f"say which: {_some(shown)}")
+    raise MatrixError(
+        f"CELL={name} is in none of {len(members)} names", hint=f"perhaps {_some(_near(name, list(members)))}"
+    )
+
+
+def _near(name: str, known: Sequence[str]) -> Sequence[str]:
+    """Those with most of the words first; without a common word the most alike, or the first ones."""
+    words = [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
+    common = {one: sum(_has_words(one, word) for word in words) for one in known}
+    having = sorted((one for one in known if common[one]), key=lambda one: -common[one])
+    return having or difflib.get_close_matches(name, known, n=MOST_NAMED, cutoff=0.4) or known
+
+
+def _has_words(name: str, words: str) -> bool:
+    """Whether they stand in the name as they are: `adam` does not in `adamw_seed-1`."""
+    return re.search(rf"(?<![a-z0-9.]){re.escape(words.lower())}(?![a-z0-9.])", name.lower()) is not None
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
 
 
 def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
@@ -91,12 +124,12 @@ def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
     return Found(directory, members, chosen, True, plan.kind, plan.settings, plan.quarantine)
 
 
+def _is_no_cell(directory: Path) -> bool:
+    return all(cell.name != directory.name for cell in read_plan(directory.parent).cells)
+
+
 def _single(directory: Path, root: Path) -> Found:
     values = ConfigValues(directory / CONFIG_PY)
     model = str(values["MODEL"]) if (directory / CONFIG_PY).is_file() else ""
     launch = Launch(directory.name, directory, root, model, values)
     return Found(directory, [Member(directory.name, {}, launch)], Filter(), False, "run", {}, {})
-
-
-def _has_run(directory: Path) -> bool:
-    return (directory / "run.json").is_file()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,17 @@ def test_a_runner_that_died_is_told(checkout: Any, wait_until: Wait) -> None:
 def test_status_of_a_single_run(checkout: Any) -> None:
     checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
     assert checkout.run("status") == (0, "run results/mine: complete\n1 runs: 1 complete\n")
+
+
+def test_a_run_beside_the_cells_is_one_of_its_own(checkout: Any) -> None:
+    """As `make reproduce` leaves one."""
+    checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2")
+    shutil.copytree(checkout.latest / "seed-1", checkout.latest / "seed-1_reproduced")
+    run = f"results/{checkout.latest.name}/seed-1_reproduced"
+    assert checkout.run("status", f"RUN={run}") == (0, f"run {run}: complete\n1 runs: 1 complete\n")
+    assert checkout.run("continue", f"RUN={run}") == (0, f"{run} is complete\n")
+    code, output = checkout.run("status", f"RUN={run}_2")
+    assert (code, output.splitlines()[0]) == (2, f"error: {checkout.root}/{run}_2 does not exist")
 
 
 def test_a_status_that_cannot_be_read_is_told(checkout: Any) -> None:
