@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,46 @@ def test_sample_costs_the_file_the_same_at_the_end_of_a_long_run(tmp_path: Path)
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert sorted(sizes) == ["gpu_stats.jsonl", *(f"gpu_stats.jsonl.{number}" for number in (1, 2, 3))]
     assert max(sizes.values()) < 2**20 + 20_000
+
+
+# Samples four GPUs 12,000 times by a simulated clock, looking at their processes far more often than usual;
+# tells the memory (KiB) and the descriptors behind 2,000 and at the end.
+TEN_THOUSAND = """
+import os, re, sys
+from pathlib import Path
+from monitoring.gpu_options import GpuMonitorOptions
+from monitoring.gpu_stats import GpuStats
+from monitoring.samplers import nvidia, probe_all
+
+nvidia.SLOW_EVERY = 0.01
+sampler, _ = probe_all()
+options = GpuMonitorOptions(hour_price=2.0, file_mb=1, files=2)
+stats = GpuStats(Path(sys.argv[1]), options, run_id="0" * 16, attempt=1, started=0.0, host="h")
+for second in range(1, 12_001):
+    stats.append(sampler.sample(), time=float(second), global_step=second)
+    sampler.events()
+    if second in (2_000, 12_000):
+        [rss] = re.findall(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())
+        print(rss, len(os.listdir("/proc/self/fd")))
+sampler.close()
+"""
+
+
+def test_memory_and_descriptors_are_the_same_after_ten_thousand_samples(
+    tmp_path: Path, simulated_nvml: Any
+) -> None:
+    simulated_nvml.write("gpus 4", "all utilization 10~90/2", "gpu 1 process 1 500", "gpu 2 state lost")
+    others = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    done = subprocess.run(
+        [sys.executable, "-c", TEN_THOUSAND, str(tmp_path)],
+        env={**others, **simulated_nvml.environment()},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    [(rss, fds), (last_rss, last_fds)] = [map(int, line.split()) for line in done.stdout.splitlines()]
+    assert last_fds == fds
+    assert last_rss - rss < 512  # a record kept each time would be 50 MB
 
 
 def written() -> tuple[int, int]:

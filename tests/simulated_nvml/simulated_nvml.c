@@ -16,7 +16,7 @@
  *	xid 2 79 SERIAL			an Xid event, raised once when a SERIAL above all earlier ones is seen
  *
  * A VALUE is a number, LOW~HIGH/SECONDS for a triangle wave, or one of the words unsupported, denied, lost,
- * unknown and hang, which every call for that value then returns (or does, until the file changes).
+ * reset, unknown and hang, which every call for that value then returns (or does, until the file changes).
  * `gpu 2 state lost` does it for every call on the GPU. Texts: uuid, name, pci. Keys and units: see `keys`.
  */
 
@@ -41,7 +41,8 @@
 
 enum {
 	SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-	INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMED_OUT = 10, GPU_IS_LOST = 15, UNKNOWN = 999, HANG = -1
+	INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMED_OUT = 10, GPU_IS_LOST = 15, RESET_REQUIRED = 16,
+	UNKNOWN = 999, HANG = -1
 };
 
 /* The values of a GPU, with what they are if the file does not say. */
@@ -57,6 +58,7 @@ enum {
 	X(margin, 47) \
 	X(power, 70)		/* W */ \
 	X(power_average, 70) \
+	X(power_usage, -1)	/* what nvmlDeviceGetPowerUsage tells; -1: power_average */ \
 	X(power_limit, 700) \
 	X(energy, -1)		/* J; -1: grows with power */ \
 	X(fan, 0)		/* % */ \
@@ -136,7 +138,7 @@ static int error_named(const char *word)
 	static const struct { const char *word; int error; } words[] = {
 		{ "unsupported", NOT_SUPPORTED }, { "denied", NO_PERMISSION }, { "lost", GPU_IS_LOST },
 		{ "unknown", UNKNOWN }, { "hang", HANG }, { "driver_not_loaded", DRIVER_NOT_LOADED },
-		{ "uninitialized", UNINITIALIZED },
+		{ "uninitialized", UNINITIALIZED }, { "reset", RESET_REQUIRED },
 	};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
@@ -393,6 +395,7 @@ const char *nvmlErrorString(int error)
 	case DRIVER_NOT_LOADED: return "Driver Not Loaded";
 	case TIMED_OUT: return "Timeout";
 	case GPU_IS_LOST: return "GPU is lost";
+	case RESET_REQUIRED: return "GPU requires restart";
 	default: return "Unknown Error";
 	}
 }
@@ -614,7 +617,12 @@ int nvmlDeviceGetTemperatureThreshold(struct handle *handle, unsigned which, uns
 
 int nvmlDeviceGetPowerUsage(struct handle *handle, unsigned *milliwatts)
 {
-	return ask_unsigned(handle, V_power_average, 1000, milliwatts);
+	double watts = 0;
+	int error = ask(handle, V_power_usage, &watts);
+
+	if (error || watts >= 0)
+		*milliwatts = (unsigned)llround(watts * 1000);
+	return error || watts >= 0 ? error : ask_unsigned(handle, V_power_average, 1000, milliwatts);
 }
 
 int nvmlDeviceGetEnforcedPowerLimit(struct handle *handle, unsigned *milliwatts)
@@ -728,6 +736,9 @@ struct field {
 	union { double d; unsigned ui; unsigned long ul; uint64_t ull; int64_t sll; int si; unsigned short us; } value;
 };
 
+#define LINKS 18
+#define ALL_LINKS 0xffffffffu
+
 /* nvmlValueType_t */
 enum { DOUBLE, UNSIGNED, UNSIGNED_LONG, UNSIGNED_LONG_LONG, SIGNED_LONG_LONG, SIGNED, UNSIGNED_SHORT };
 
@@ -765,6 +776,11 @@ static void answer(struct handle *handle, struct field *field)
 		if (field->id != fields[i].id)
 			continue;
 		field->error = field->id == 83 ? ask_energy(handle, &value) : ask(handle, fields[i].key, &value);
+		/* the file has the sum over all links, which are used alike; no other field has a scope here */
+		if (field->id == 138 || field->id == 139)
+			value = field->scope == ALL_LINKS ? value : value / LINKS;
+		else if (field->scope)
+			field->error = INVALID_ARGUMENT;
 		type = machine.gpus[handle->gpu].types[field->id];
 		if (type < 0)
 			type = fields[i].wide ? UNSIGNED_LONG_LONG : UNSIGNED;

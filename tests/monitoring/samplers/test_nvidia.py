@@ -122,6 +122,25 @@ def test_sample_has_every_value_of_a_gpu(sampling: Any) -> None:
     assert process.end() == 0
 
 
+# All values that the simulation can refuse, by its names.
+VALUES = (
+    *("utilization", "memory_total", "temperature", "memory_temperature", "margin", "power", "power_average"),
+    *(
+        "power_usage",
+        "power_limit",
+        "energy",
+        "fan",
+        "sm_clock",
+        "memory_clock",
+        "throttle",
+        "pcie_tx",
+        "pcie_rx",
+    ),
+    *("pcie_replay", "nvlink_tx", "nvlink_rx", "ecc_corrected", "ecc_uncorrected", "remapped_corrected"),
+    *("remapped_uncorrected", "encoder", "decoder", "processes", "sm_activity", "tensor_activity"),
+    "dram_activity",
+)
+
 # nvmlValueType_t -> a value that a driver may give in it.
 TYPES = {0: 612345.5, 1: 4_294_967_295, 2: 2**40, 3: 2**41, 4: -(2**42), 5: -44000, 6: 65_535}
 
@@ -242,6 +261,7 @@ def test_value_that_is_not_supported_or_not_permitted_is_null(sampling: Any) -> 
         "gpus 2",
         "gpu 0 fan unsupported",
         "gpu 0 power unsupported",
+        "gpu 0 power_usage 60",  # asked only where there is no mean either
         "gpu 0 energy unsupported",
         "gpu 0 memory_temperature unsupported",
         "gpu 0 nvlink_tx unsupported",
@@ -268,6 +288,37 @@ def test_value_that_is_not_supported_or_not_permitted_is_null(sampling: Any) -> 
     }
 
 
+def test_gpu_that_gives_no_value_is_well(sampling: Any) -> None:
+    """As in a container without rights: each is null, and nothing has failed."""
+    words = ["unsupported", "denied"]
+    script = [f"gpu 0 {name} {words[place % 2]}" for place, name in enumerate(VALUES)]
+    process = sampling("gpus 1", *script)
+    process.sample()
+    [sample] = process.sample()
+    told = {name: value for name, value in sample.items() if value is not None}
+    assert told == {
+        "index": 0,
+        "uuid": UUIDS[0],
+        "name": "Simulated H100 80GB",
+        "vendor": "nvidia",
+        "state": "ok",
+    }
+
+
+def test_value_that_fails_leaves_the_others(sampling: Any) -> None:
+    process = sampling("gpus 1", "gpu 0 fan unknown", "gpu 0 power_limit unknown", "gpu 0 utilization 50")
+    [sample] = process.sample()
+    assert (sample["state"], sample["utilization_percent"]) == ("ok", 50)
+    assert (sample["fan_speed_percent"], sample["power_limit_watts"]) == (None, None)
+
+
+def test_power_of_drivers_before_530_is_told(sampling: Any) -> None:
+    """They have one function, and no field."""
+    script = ["gpu 0 power unsupported", "gpu 0 power_average unsupported", "gpu 0 power_usage 333.5"]
+    [sample] = sampling("gpus 1", *script).sample()
+    assert (sample["power_draw_watts"], sample["power_average_watts"]) == (333.5, None)
+
+
 def test_lost_gpu_is_told_as_lost_and_the_others_stay_up(sampling: Any, simulated_nvml: Any) -> None:
     process = sampling("gpus 3", "all utilization 50")
     assert [sample["state"] for sample in process.sample()] == ["ok", "ok", "ok"]
@@ -283,6 +334,14 @@ def test_lost_gpu_is_told_as_lost_and_the_others_stay_up(sampling: Any, simulate
     simulated_nvml.write("gpus 3", "all utilization 50")
     wait_for(lambda: process.sample()[1]["state"] == "ok")
     assert [sample["utilization_percent"] for sample in process.sample()] == [50, 50, 50]
+
+
+@pytest.mark.parametrize(("word", "error"), [("lost", "GPU is lost"), ("reset", "GPU requires restart")])
+def test_gpu_is_lost_in_the_midst_of_a_sample(sampling: Any, word: str, error: str) -> None:
+    """Some calls still answer: those before the GPU was gone."""
+    process = sampling("gpus 1", f"gpu 0 decoder {word}", "gpu 0 utilization 50")
+    [sample] = process.sample()
+    assert (sample["state"], sample["error"], sample["utilization_percent"]) == ("lost", error, None)
 
 
 def test_gpu_that_is_lost_before_sampling_begins_is_lost(sampling: Any) -> None:
