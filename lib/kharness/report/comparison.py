@@ -93,6 +93,12 @@ def quarantined_lines(summary: Summary) -> list[str]:
     ]
 
 
+def unstable_words(cell: Cell) -> str:
+    """Why a run that is complete is not to be relied on."""
+    causes = [attempt.reason or attempt.cause or "failed" for attempt in cell.run.failed_attempts]
+    return f"{cell.name}: unstable, complete only in a later attempt ({'; '.join(causes)})"
+
+
 def statistic_words(variant: Variant, metric: Metric) -> str:
     """`98.50 ± 0.28`, with the number of runs where it is not that of all complete ones."""
     found = variant.statistic(metric)

@@ -6,7 +6,13 @@ import math
 from collections.abc import Sequence
 
 from kharness.report.budgets import Budget
-from kharness.report.conclusion_tables import costs_table, profiles_table, times_table, unmeasured_costs
+from kharness.report.conclusion_tables import (
+    costs_table,
+    profiles_table,
+    times_table,
+    unmeasured_costs,
+    verdicts_table,
+)
 from kharness.report.conclusions import Conclusions
 from kharness.report.judgement import Comparison
 from kharness.report.pareto import Front
@@ -57,7 +63,7 @@ def conclusions_markdown(conclusions: Conclusions) -> Sequence[str]:
     if conclusions.comparisons or conclusions.notes:
         parts.append("## Who is better?")
         if conclusions.comparisons:
-            parts.append(explanation(conclusions))
+            parts += [explanation(conclusions), verdicts_table(conclusions).markdown()]
         if conclusions.metric_note:
             parts.append(f"Note: {conclusions.metric_note}.")
         lines = [comparison_sentence(comparison) for comparison in conclusions.comparisons]

@@ -10,6 +10,31 @@ from kharness.report.conclusions import Conclusions
 from kharness.report.metrics import Metric, metric_named
 from kharness.report.pareto import Front
 from kharness.report.profiles import WorkloadTimes
+from kharness.report.sentences import interval_words, p_words, signed, unit_words
+
+
+def verdicts_table(conclusions: Conclusions) -> Table:
+    """Each comparison as a row of numbers, as papers show them; differences are variant minus baseline."""
+    metric = conclusions.metric
+    rows = []
+    for one in conclusions.comparisons:
+        counts = str(one.counts[0]) if one.seeds else f"{one.counts[0]} + {one.counts[1]}"
+        rows.append(
+            [
+                one.variant,
+                one.verdict.value,
+                ABSENT if one.difference is None else signed(one.difference, metric),
+                ABSENT if one.interval is None else interval_words(one.interval, metric),
+                ABSENT if one.p_holm is None else p_words(one.p_holm),
+                ABSENT if one.effect is None else f"{one.effect:.2f}",
+                counts,
+            ]
+        )
+    unit = unit_words(metric)
+    difference = f"difference{f' ({unit})' if unit else ''}"
+    interval = f"{conclusions.settings.confidence * 100:g} % interval"
+    header = ["variant", "verdict", difference, interval, "p (Holm)", "effect size", "seeds"]
+    return Table(header, rows, text_columns=2)
 
 
 def times_table(times: WorkloadTimes) -> Table:

@@ -16,11 +16,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kharness.report.comparison import EXPLANATION, Table, comparison, each_run
-from kharness.report.conclusion_tables import costs_table, profiles_table, times_table, unmeasured_costs
+from kharness.report.conclusion_tables import (
+    costs_table,
+    profiles_table,
+    times_table,
+    unmeasured_costs,
+    verdicts_table,
+)
 from kharness.report.conclusions import Conclusions
 from kharness.report.excused import refused
 from kharness.report.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.gpu_tables import gpus_table, said_of_gpus
+from kharness.report.graphs import shows_numbers
 from kharness.report.graphs._canvas import DPI
 from kharness.report.output_tail import output_tail
 from kharness.report.sentences import comparison_sentence, explanation
@@ -84,7 +91,8 @@ def as_html(summary: Summary) -> str:
         counts=Counter(cell.run.shown_status for cell in summary.cells),
         conclusions=summary.conclusions,
         judged_by=explanation(summary.conclusions),
-        verdicts=[(one.verdict.value, comparison_sentence(one)) for one in comparisons],
+        verdicts=verdicts_table(summary.conclusions),
+        sentences=[comparison_sentence(one) for one in comparisons],
         num_verdicts=Counter(one.verdict.value for one in comparisons),
         prices=_prices(summary.conclusions),
         comparison=comparison(summary) if summary.plan else None,
@@ -142,13 +150,7 @@ def _facts(summary: Summary) -> Mapping[str, str]:
 
 def _pictures(folder: Path) -> list[Picture]:
     """Those with something to show."""
-    return [_picture(path) for path in sorted(folder.glob("*.png")) if _shows_numbers(path)]
-
-
-def _shows_numbers(path: Path) -> bool:
-    """Whether the CSV beside a picture has more than its header."""
-    numbers = path.with_suffix(".csv")
-    return not numbers.exists() or numbers.read_bytes().count(b"\n") > 1
+    return [_picture(path) for path in sorted(folder.glob("*.png")) if shows_numbers(path)]
 
 
 def _picture(path: Path) -> Picture:

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kharness.config.results import shown
-from kharness.report.comparison import comparison, each_run, incomplete_lines, quarantined_lines
+from kharness.report.comparison import (
+    comparison,
+    each_run,
+    incomplete_lines,
+    quarantined_lines,
+    unstable_words,
+)
 from kharness.report.errors import ReportError
 from kharness.report.gpu_report import cells_of_report, draw_cells, gpu_summary_lines
 from kharness.report.graphs import draw_all
@@ -80,3 +86,7 @@ def report_lines(summary: Summary) -> list[str]:
         lines.append(f"known failures: {len(known)}")
         lines += [f"  {line}" for line in known]
     return [*lines, *comparison_lines(summary.conclusions), *gpu_summary_lines(summary)]
+    unstable = [unstable_words(cell) for cell in summary.cells if cell.run.unstable]
+    if unstable:
+        lines.append(f"counted, but unstable: {len(unstable)} of {len(summary.cells)}")
+        lines += [f"  {line}" for line in unstable]

@@ -59,7 +59,7 @@ def comparison_sentence(comparison: Comparison) -> str:
 
 def difference_words(comparison: Comparison) -> str:
     """`+0.31 (+0.05 to +0.57) points`; the interval only where there is one."""
-    unit = _unit(comparison.metric)
+    unit = unit_words(comparison.metric)
     text = signed(comparison.difference or 0.0, comparison.metric)
     if comparison.interval is not None:
         text += f" ({interval_words(comparison.interval, comparison.metric)})"
@@ -111,7 +111,7 @@ def _evidence(comparison: Comparison) -> list[str]:
     if comparison.p is None or comparison.p_holm is None:
         return sentences
     sentences[0] += f", {method_words(comparison)}"
-    sentences[0] += f", p {_p(comparison.p)}, after Holm's correction {_p(comparison.p_holm)}"
+    sentences[0] += f", p {p_words(comparison.p)}, after Holm's correction {p_words(comparison.p_holm)}"
     if comparison.effect is not None:
         sentences[0] += f", effect size {comparison.effect:.2f}"
     if comparison.holm_disagrees:
@@ -140,13 +140,15 @@ def _counts(budget: Budget) -> tuple[object, ...]:
 def verdict_words(comparison: Comparison) -> str:
     """The verdict with its reason, or with the p that it rests on."""
     if comparison.verdict in (Verdict.BETTER, Verdict.WORSE) and comparison.p_holm is not None:
-        return f"{comparison.verdict}, p {_p(comparison.p_holm)}"
+        return f"{comparison.verdict}, p {p_words(comparison.p_holm)}"
     return f"{comparison.verdict}: {comparison.reason}" if comparison.reason else str(comparison.verdict)
 
 
-def _unit(metric: Metric) -> str:
+def unit_words(metric: Metric) -> str:
+    """Of a difference."""
     return "points" if metric.shown_unit == "%" else metric.shown_unit
 
 
-def _p(p: float) -> str:
+def p_words(p: float) -> str:
+    """Two digits, which is more than few seeds know."""
     return "< 0.0001" if p < 0.0001 else f"{p:.2g}"

@@ -18,6 +18,7 @@ from kharness.report.comparison import (
     incomplete_lines,
     quarantined_lines,
     unexpected,
+    unstable_words,
 )
 from kharness.report.conclusion_files import (
     conclusion_columns,
@@ -27,6 +28,7 @@ from kharness.report.conclusion_files import (
 )
 from kharness.report.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.gpu_tables import gpus_json, gpus_table, said_of_gpus
+from kharness.report.graphs import shows_numbers
 from kharness.report.metrics import METRICS
 from kharness.report.summary import REPLICATE_AXIS, Cell, Summary, Variant
 from monitoring.atomic_file import write_atomically
@@ -63,18 +65,22 @@ def as_json(summary: Summary) -> dict[str, object]:
 
 
 def as_csv(summary: Summary) -> str:
-    """One row a variant: axes, runs planned and complete, every metric, then what is concluded.
+    """One row a variant: axes, what became of its runs, every metric, then what is concluded.
 
     Of a metric n, mean, deviation and the interval of the mean.
     """
     axes, conclusions = summary.variant_axes, summary.conclusions
     header = ["variant", *axes, "num_planned", "num_complete"]
+    header += ["num_unstable", "num_stopped_early", "num_known_failures"]
     header += [f"{m.name}_{part}" for m in METRICS for part in ("n", "mean", "std", "low", "high")]
     header += conclusion_columns()
     rows: list[Sequence[object]] = [header]
     for variant in summary.variants:
         row: list[object] = [variant.label, *(variant.values.get(axis) for axis in axes)]
-        row += [len(variant.cells), len(variant.complete)]
+        runs = [cell.run for cell in variant.cells]
+        row += [len(runs), len(variant.complete)]
+        row += [sum(run.unstable for run in runs), sum(run.stopped_early for run in runs)]
+        row.append(sum(bool(cell.known_failure) and not cell.run.complete for cell in variant.cells))
         for metric in METRICS:
             found, interval = variant.statistic(metric), conclusions.intervals[variant.label][metric.name]
             row += [found.n, found.mean, found.std]
@@ -113,7 +119,7 @@ def as_markdown(summary: Summary) -> str:
         said = said_of_gpus(summary)
         if said:
             parts.append("\n".join(f"- {line}" for line in said))
-    graphs = sorted((summary.directory / "graphs").glob("*.png"))
+    graphs = [path for path in sorted((summary.directory / "graphs").glob("*.png")) if shows_numbers(path)]
     if graphs:
         parts.append("## Graphs")
         parts += [f"![{path.stem.replace('_', ' ')}](graphs/{path.name})" for path in graphs]
@@ -145,10 +151,12 @@ def _remarks(summary: Summary) -> list[str]:
     for cell in summary.cells:
         run = cell.run
         if run.unstable:
-            causes = [attempt.reason or attempt.cause or "failed" for attempt in run.failed_attempts]
-            remarks.append(f"- {cell.name}: unstable, complete only in a later attempt ({'; '.join(causes)})")
+            remarks.append(f"- {unstable_words(cell)}")
         if run.nonfinite_records:
-            remarks.append(f"- {cell.name}: {run.nonfinite_records} records hold a value that is not finite")
+            records = (
+                "1 record holds" if run.nonfinite_records == 1 else f"{run.nonfinite_records} records hold"
+            )
+            remarks.append(f"- {cell.name}: {records} a value that is not finite")
     return remarks
 
 

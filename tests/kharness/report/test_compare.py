@@ -15,7 +15,7 @@ import pytest
 from kharness.report.baseline import baseline_of
 from kharness.report.report import report_lines
 from kharness.report.summary import collect
-from kharness.report.writers import as_json, as_markdown
+from kharness.report.writers import as_csv, as_json, as_markdown
 
 
 def end(
@@ -318,6 +318,13 @@ def test_known_failures_stopped_and_unstable_runs_are_told_apart(
     known_line = "optimizer-adam_seed-1: failed (loss is nan); known: diverges, issue 12"
     assert f"## Known failures (quarantine): 1\n\n- {known_line}\n" in page
     assert f"  {known_line}" in lines
+    unstable_line = "optimizer-sgd_seed-1: unstable, complete only in a later attempt (signal 9 (SIGKILL))"
+    assert lines[lines.index("counted, but unstable: 1 of 4") + 1] == f"  {unstable_line}"
+    # variant, axis, planned, complete, unstable, stopped early, known failures
+    assert [row.split(",")[:7] for row in as_csv(summary).splitlines()[1:]] == [
+        ["sgd", "sgd", "2", "2", "1", "0", "0"],
+        ["adam", "adam", "2", "0", "0", "1", "1"],
+    ]
     assert summary.conclusions.comparisons[0].failed == (0, 0)
     runs: Any = as_json(summary)["runs"]
     assert [(run["unstable"], run["cause"], run["known_failure"]) for run in runs] == [

@@ -312,7 +312,7 @@ def test_print_unfolds_the_output_of_failed_runs(opened: Browser) -> None:
     opened.value("for (const details of document.querySelectorAll('details')) details.open = false")
     pdf = opened.call("Page.printToPDF")["data"]
     assert pdf.startswith("JVBERi0")  # %PDF-
-    assert opened.value("[...document.querySelectorAll('details')].map(one => one.open)") == [True]
+    assert opened.value("[...document.querySelectorAll('details')].map(one => one.open)") == [True, True]
 
 
 @needs_browser

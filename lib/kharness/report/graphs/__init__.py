@@ -81,5 +81,11 @@ def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]
     return pictures
 
 
+def shows_numbers(picture: Path) -> bool:
+    """Whether the CSV beside a picture has more than its header; one without is not worth a look."""
+    numbers = picture.with_suffix(".csv")
+    return not numbers.exists() or numbers.read_bytes().count(b"\n") > 1
+
+
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"{__name__}.{name}")
