@@ -93,6 +93,8 @@ def follow(directory: Path) -> bool:
             while rules.look(time.time(), running=False):
                 pass
             _write_progress(directory, deliveries)
+    for delivery in deliveries:  # without the lock, so that the next attempt's agent begins at once
+        delivery.linger(stop)
     return all(delivery.finished for delivery in deliveries)
 
 

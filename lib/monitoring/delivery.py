@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import orjson
 
@@ -17,6 +19,7 @@ from monitoring.follower import (
     GPU_STATS,
     JOURNAL,
     Follower,
+    LiveFollower,
     RunInfo,
     follower_module,
     follower_options,
@@ -111,6 +114,7 @@ class Delivery:
         self._journal = run.directory / JOURNAL
         self._tails = {name: Tail(run.directory / name) for name in journals_of(name)}
         self._follower: Follower | None = None
+        self._lingering: LiveFollower | None = None
         self._pending = 0  # records taken and not flushed
         self._flushed_at = 0.0
         self._last: Record = {}
@@ -143,13 +147,26 @@ class Delivery:
                 awaited = sampled if last_pass else ending
                 awaited.wait(POLL if growing else LONGEST_POLL)
 
+    def linger(self, stop: threading.Event) -> None:
+        """After `follow`: let a live follower show the end, and close it; its failure is told on stderr."""
+        if self._lingering is None:
+            return
+        try:
+            try:
+                self._lingering.linger(stop)
+            finally:
+                self._lingering.close(self._status())
+        except Exception as error:  # noqa: BLE001 - a follower is called here; the run's files are complete
+            print(f"{self.name}: after the end: {type(error).__name__}: {error}", file=sys.stderr)
+
     def _advance(self, *, last_pass: bool) -> bool:
         """Bring what the journals have into the sink; True if there is more."""
         if self._follower is None:
             self._follower = self._open()
         batch = self._take(whatever_size=last_pass)
-        if batch:
+        if batch or self._live:
             self._follower.deliver(batch)
+        if batch:
             self._pending += len(batch)
             self.last_moved = time.monotonic()
         ended = self._last.get("event") == "end"
@@ -221,12 +238,18 @@ class Delivery:
     def _close(self) -> None:
         follower, self._follower = self._follower, None
         assert follower is not None
-        ended = self._last.get("event") == "end"
-        follower.close(str(self._last.get("status")) if ended else None)
-        self.progress = self._where(ended=ended)
+        status = self._status()
+        if self._live:
+            self._lingering = cast(LiveFollower, follower)
+        else:
+            follower.close(status)
+        self.progress = self._where(ended=status is not None)
         for tail in self._tails.values():
             tail.close()
         self.finished = True
+
+    def _status(self) -> str | None:
+        return str(self._last.get("status")) if self._last.get("event") == "end" else None
 
     def _retry_after(self, error: Exception, *, last_pass: bool, stop: threading.Event) -> bool:
         """Note the failure, close the follower and wait before the next try; False when it is given up."""

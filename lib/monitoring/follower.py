@@ -4,14 +4,16 @@ A follower's module defines `Options` (a frozen dataclass, every field with a de
 `open_follower(run: RunInfo, options: Options) -> Follower`. It may define `check(options: Options) -> None`,
 which the trainer calls before step 0: it raises a MonitoringError for what the user can mend (a missing
 package), is quick and imports nothing outside the standard library. It may define `LIVE = True`: it shows
-a run while it runs and keeps nothing, so that there is nothing to deliver later. And it may define
-`JOURNALS`, the journals that it takes: `(JOURNAL, GPU_STATS)` adds the GPU samples.
+a run while it runs and keeps nothing, so that there is nothing to deliver later; `deliver` is then also
+called without records, about once a second, and a LiveFollower's `linger` before the last `close`. And
+it may define `JOURNALS`, the journals that it takes: `(JOURNAL, GPU_STATS)` adds the GPU samples.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -77,6 +79,16 @@ class Follower(Protocol):
 
     def close(self, status: str | None) -> None:
         """Let go of the sink; `status` is that of the end record, None if the run has not ended."""
+
+
+class LiveFollower(Follower, Protocol):
+    """What shows a run while it runs, from a module with `LIVE = True`."""
+
+    def linger(self, stop: threading.Event) -> None:
+        """Go on showing the end until it was seen, for a bounded time or until `stop`.
+
+        Called once, when all followers have everything and nobody waits for the agent any more.
+        """
 
 
 def tracker_names() -> list[str]:

@@ -120,7 +120,7 @@ class GPUMonitor:
         self._open_message_log()
         if self._prometheus is not None:
             try:
-                self.metrics.serve(*self._prometheus, directory=self._log_dir or Path.cwd())
+                self.metrics.serve(*self._prometheus)
             except MonitoringError as error:
                 self._tell(f"no metrics for Prometheus: {error}")
         self._log.info("monitoring begins", extra={"sample_interval": self.sample_interval})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from monitoring.exporters._run_state import RankState, RunState
@@ -85,13 +84,13 @@ class MonitorMetrics:
         self._trains = False
         self._update({"event": "end", "time": now})
 
-    def serve(self, host: str, port: int, *, directory: Path) -> None:
+    def serve(self, host: str, port: int) -> None:
         """Answer scrapes; PortTakenError if it cannot listen there, MissingPackage without the client."""
         require_package("prometheus_client")
         from monitoring.exporters._families import registry
         from monitoring.exporters._metrics_server import MetricsServer
 
-        server = MetricsServer(host, port, directory=directory.absolute())
+        server = MetricsServer(host, port, directory=None)
         try:
             server.start(registry(lambda: [self], time.time))
         except BaseException:

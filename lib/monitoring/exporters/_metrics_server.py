@@ -8,39 +8,57 @@ import socket
 import socketserver
 import threading
 import time
-from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import orjson
 
 from monitoring.errors import PortTakenError
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-# Where a server tells which directory it shows.
-DIRECTORY_PATH = "/directory"
+# Where a server tells what it shows, and where it is told besides that a run of it has ended.
+ABOUT_PATH = "/about"
+ENDED_PATH = "/ended"
 
 # Seconds that a client may take to send its request or to take the answer.
 CLIENT_SECONDS = 10.0
 
-# The longest wait for a last scrape, in seconds: Prometheus' own scrape interval is usually 15.
-LAST_SCRAPE_SECONDS = 20.0
+# Seconds between two looks whether the end was scraped.
+LOOK_EVERY = 0.1
+
+# With it Prometheus, and what scrapes in its manner, says how many seconds it waits for the answer.
+SCRAPE_TIMEOUT = "X-Prometheus-Scrape-Timeout-Seconds"
+
+
+@dataclass(frozen=True)
+class About:
+    """What a server says of itself."""
+
+    directory: str | None
+    state: Literal["shows", "lingers", "leaves"]
+    """`lingers`: what it shows has ended, and it waits until that was scraped; `leaves`: not any more."""
+
+    def shows(self, run: Path) -> bool:
+        """Whether it shows a run: alone, with its matrix, or with what else there is."""
+        run = run.resolve()
+        return self.state != "leaves" and self.directory in [str(it) for it in (run, *run.parents[:2])]
 
 
 class MetricsServer:
     """Serves a registry under /metrics from `start` to `close`."""
 
-    def __init__(self, host: str, port: int, *, directory: Path) -> None:
-        """Take the port (0: a free one); PortTakenError if that cannot be."""
-        self._scraped = threading.Condition()
-        self._scrapes: list[float] = []  # monotonic times of the last two
+    def __init__(self, host: str, port: int, *, directory: Path | None) -> None:
+        """Take the port (0: a free one); PortTakenError if that cannot be. `directory`: that of the runs."""
         self._thread: threading.Thread | None = None
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            self._server = _Server(family, (host, port), directory, self._note_scrape)
+            self._server = _Server(family, (host, port), _Audience(directory))
         except (OSError, OverflowError) as error:
-            raise _port_taken(f"{host}:{port}", error) from error
+            raise port_taken(f"{host}:{port}", _reason(error)) from error
         self.address = f"[{host}]:{self._server.port}" if ":" in host else f"{host}:{self._server.port}"
 
     def start(self, registry: CollectorRegistry) -> None:
@@ -49,24 +67,21 @@ class MetricsServer:
         try:
             self._server.server_activate()
         except OSError as error:
-            raise _port_taken(self.address, error) from error
+            raise port_taken(self.address, _reason(error)) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True
         )
         self._thread.start()
 
-    def wait_for_scrape(self, most: float = LAST_SCRAPE_SECONDS) -> None:
-        """Wait for the next scrape if somebody scrapes, no longer than scrapes have been apart."""
-        with self._scraped:
-            if not self._scrapes:
-                return
-            apart = self._scrapes[-1] - self._scrapes[0] if len(self._scrapes) > 1 else most
-            patience = min(most, 1.5 * apart + 1.0)
-            seen = self._scrapes[-1]
-            until = min(time.monotonic() + patience, seen + 2 * patience)
-            self._scraped.wait_for(
-                lambda: self._scrapes[-1] != seen, timeout=max(0.0, until - time.monotonic())
-            )
+    def linger(self, seconds: float, stop: threading.Event) -> None:
+        """Return when a Prometheus has scraped what there is now, at most so many seconds later or at `stop`.
+
+        It begins again for each run that is said to have ended meanwhile.
+        """
+        audience = self._server.audience
+        audience.await_scrape()
+        while not audience.may_leave(seconds) and not stop.wait(LOOK_EVERY):
+            pass
 
     def close(self) -> None:
         """Let go of the port; a scrape that is being answered gets its answer."""
@@ -75,29 +90,75 @@ class MetricsServer:
             self._thread.join()
         self._server.server_close()
 
-    def _note_scrape(self) -> None:
-        with self._scraped:
-            self._scrapes = [*self._scrapes[-1:], time.monotonic()]
-            self._scraped.notify_all()
+
+class _Audience:
+    """Who has asked, and what they are told of the server; each connection is a thread of its own."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = None if directory is None else str(directory)
+        self._lock = threading.Lock()
+        self._awaited_since: float | None = None  # monotonic, as the next
+        self._scraped_at = 0.0
+        self._leaves = False
+
+    def await_scrape(self) -> None:
+        """A scrape that begins from now on is the one that is waited for."""
+        with self._lock:
+            self._awaited_since = time.monotonic()
+
+    def may_leave(self, seconds: float) -> bool:
+        """Whether that scrape has come, or has not in so many seconds; True is the last word."""
+        with self._lock:
+            since = self._awaited_since or 0.0
+            self._leaves = self._scraped_at >= since or time.monotonic() >= since + seconds
+            return self._leaves
+
+    def note_scrape(self, begun: float, patience: str) -> None:
+        """An answer was written: it counts if it went to a Prometheus that had not given up waiting by then.
+
+        `patience` is what it said in SCRAPE_TIMEOUT. Half of that is left for what is not measured here, the
+        way of the request and of the answer.
+        """
+        try:
+            seconds = float(patience)
+        except ValueError:  # somebody else, such as curl
+            return
+        if time.monotonic() - begun < seconds / 2:
+            with self._lock:
+                self._scraped_at = max(self._scraped_at, begun)
+
+    def about(self, *, ended: bool) -> About:
+        """What the server says; `ended`: one of its runs has, so that it lingers for that one, too."""
+        with self._lock:
+            if ended and self._awaited_since is not None and not self._leaves:
+                self._awaited_since = time.monotonic()
+            if self._leaves:
+                return About(self._directory, "leaves")
+            return About(self._directory, "shows" if self._awaited_since is None else "lingers")
 
 
-def shown_directory(host: str, port: int) -> Path | None:
-    """The directory that a server at this address shows; None if no such server answers."""
+def about_server(host: str, port: int, *, ended: bool = False) -> About | None:
+    """What a server at this address says of itself, None if none answers; `ended`: tell it that a run has."""
     connection = http.client.HTTPConnection(host, port, timeout=1.0)
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
-        connection.request("GET", DIRECTORY_PATH)
+        connection.request("GET", ENDED_PATH if ended else ABOUT_PATH)
         answer = connection.getresponse()
         if answer.status == 200:
-            return Path(answer.read(4096).decode(errors="replace"))
+            with contextlib.suppress(orjson.JSONDecodeError, TypeError):
+                return About(**orjson.loads(answer.read(8192)))
     return None
 
 
-def _port_taken(address: str, error: Exception) -> PortTakenError:
-    reason = str(getattr(error, "strerror", None) or error).lower()
+def port_taken(address: str, reason: str) -> PortTakenError:
+    """The error for an address at which an exporter cannot listen."""
     return PortTakenError(
         f"{address}: {reason}",
         hint="set PROMETHEUS_PORT to a free port, or show several runs with one `make prometheus`",
     )
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error).lower()
 
 
 class _Server(ThreadingHTTPServer):
@@ -108,12 +169,10 @@ class _Server(ThreadingHTTPServer):
         self,
         family: socket.AddressFamily,
         address: tuple[str, int],
-        directory: Path,
-        note_scrape: Callable[[], None],
+        audience: _Audience,
     ) -> None:
         self.address_family = family
-        self.directory = directory
-        self.note_scrape = note_scrape
+        self.audience = audience
         super().__init__(address, _Handler, bind_and_activate=False)
         try:
             self.server_bind()
@@ -132,15 +191,17 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = CLIENT_SECONDS
 
     def do_GET(self) -> None:
+        begun = time.monotonic()
         path = self.path.partition("?")[0]
         if path == "/metrics":
             from prometheus_client.exposition import choose_encoder
 
             encode, kind = choose_encoder(self.headers.get("Accept", ""))
             self._answer(200, kind, encode(self.server.registry))
-            self.server.note_scrape()
-        elif path == DIRECTORY_PATH:
-            self._answer(200, "text/plain; charset=utf-8", str(self.server.directory).encode())
+            self.server.audience.note_scrape(begun, self.headers.get(SCRAPE_TIMEOUT, ""))
+        elif path in (ABOUT_PATH, ENDED_PATH):
+            about = self.server.audience.about(ended=path == ENDED_PATH)
+            self._answer(200, "application/json", orjson.dumps(asdict(about)))
         else:
             self._answer(404, "text/plain; charset=utf-8", b"the metrics are at /metrics\n")
 

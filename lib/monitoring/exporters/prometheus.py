@@ -6,7 +6,8 @@ shows every run below a directory instead, also those that begin later, until Ct
 
 Values are read from the run's files at each scrape and counters are made from all of them, so that a killed
 and restarted exporter goes on as if nothing had been. Of the agents of one matrix on one machine, the first
-shows all its cells on the one port; the others stand by and take over when it ends.
+shows all its cells on the one port; the others stand by and take over when it ends. At the end of its run an
+exporter lingers until that was scraped, too; whoever wants the port stands by meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import orjson
 from monitoring.atomic_file import write_atomically
 from monitoring.errors import MonitoringError, PortTakenError, RunDirectoryError
 from monitoring.exporters._families import registry
-from monitoring.exporters._metrics_server import MetricsServer, shown_directory
+from monitoring.exporters._metrics_server import About, MetricsServer, about_server, port_taken
 from monitoring.exporters._run_files import Runs
 from monitoring.follower import JOURNAL, RunInfo
 from monitoring.records import Record
@@ -47,6 +48,12 @@ STAND_BY = 1.0
 # Seconds for which a sibling that has the port may not answer: it begins, or hands over.
 UNANSWERED = 5.0
 
+# Seconds after which a port that answers nothing is tried once more: its exporter may just have been closing.
+CLOSING = 0.3
+
+# Seconds for which `show` waits for exporters that linger: longer than any usually does.
+PATIENCE = 60.0
+
 
 @dataclass(frozen=True)
 class Options:
@@ -55,6 +62,8 @@ class Options:
     port: int = 9090
     """0: any free one, written to prometheus.json."""
     host: str = "127.0.0.1"
+    linger: float = 35.0
+    """Seconds for which the end of a run is shown at most, until a Prometheus has scraped it."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65535:
@@ -63,6 +72,8 @@ class Options:
             raise ValueError(
                 "the host is empty; 127.0.0.1 shows metrics to this machine, 0.0.0.0 to the network"
             )
+        if not 0 <= self.linger < float("inf"):
+            raise ValueError(f"linger {self.linger:g} is no number of seconds")
 
 
 def check(options: Options) -> None:
@@ -71,13 +82,16 @@ def check(options: Options) -> None:
 
 
 def open_follower(run: RunInfo, options: Options) -> PrometheusFollower:
-    """Show the run; PortTakenError if the port is taken by anything but an exporter of the same matrix."""
+    """Show the run; PortTakenError if what has the port neither shows the run nor lets the port go soon."""
     check(options)
     return PrometheusFollower(run, options)
 
 
 class PrometheusFollower:
-    """Shows a run, or the matrix that it is a cell of, from its opening until the scrape after its end."""
+    """Shows a run, or the matrix that it is a cell of, from its opening until the scrape after its end.
+
+    While another exporter shows the run already, or lingers on the port, it stands by for the port.
+    """
 
     def __init__(self, run: RunInfo, options: Options) -> None:
         self._run = run
@@ -94,7 +108,7 @@ class PrometheusFollower:
         return self._exporter.runs.last_seq(self._run.directory) if self._exporter else 0
 
     def deliver(self, records: Sequence[Record]) -> None:
-        """Now and then read the files; while standing by, try whether the port is free."""
+        """Now and then, whether there are records or not, read the files; while standing by, try the port."""
         now = time.monotonic()
         if now < self._next_look:
             return
@@ -107,40 +121,67 @@ class PrometheusFollower:
     def flush(self) -> None:
         """Nothing to do: what is shown is read from files."""
 
+    def linger(self, stop: threading.Event) -> None:
+        """Show the end until a Prometheus has seen it, so long as the options say, or until `stop`.
+
+        Standing by, it waits as long for the port, unless its holder shows the end.
+        """
+        until = time.monotonic() + self._options.linger
+        while self._exporter is None:
+            if self._is_shown_to_its_end() or time.monotonic() >= until or stop.wait(STAND_BY):
+                return
+            with contextlib.suppress(PortTakenError):
+                self._take_port()
+        self._exporter.server.linger(self._options.linger, stop)
+
     def close(self, status: str | None) -> None:
-        """Let the port go; at the end of the run, after one more scrape if anybody scrapes."""
+        """Let the port go."""
         if self._exporter is None:
             return
+        exporter, self._exporter = self._exporter, None
         try:
-            if status is not None:
-                self._exporter.server.wait_for_scrape()
+            path = self._run.directory / PROMETHEUS_JSON
+            if path.read_bytes() == _targets(exporter):  # else it is the next attempt's
+                path.unlink()
+        except FileNotFoundError:  # somebody has removed it, or the run
+            pass
         finally:
-            self._exporter.close()
-            self._exporter = None
-            (self._run.directory / PROMETHEUS_JSON).unlink(missing_ok=True)
+            exporter.close()
 
     def _take_port(self) -> None:
         host, port = self._options.host, self._options.port
-        directory = self._run.directory.absolute()
-        shown = (directory.parent if self._shared else directory).resolve()
         self._next_look = time.monotonic() + STAND_BY
         try:
-            self._exporter = Exporter(shown, host=host, port=port)
+            found = open_exporter(self._shown(), host=host, port=port)
         except PortTakenError:
-            if not self._shared or not self._is_siblings(shown_directory(host, port), shown):
+            if not self._is_handed_over():
                 raise
             return
-        targets = [{"targets": [self._exporter.server.address], "labels": {}}]
-        write_atomically(directory / PROMETHEUS_JSON, orjson.dumps(targets), durable=False)
+        self._unanswered_since = None
+        if isinstance(found, Exporter):
+            self._exporter = found
+            write_atomically(self._run.directory / PROMETHEUS_JSON, _targets(found), durable=False)
+        elif found.state == "shows" and not found.shows(self._run.directory):
+            raise port_taken(f"{host}:{port}", f"another exporter shows {found.directory} there")
 
-    def _is_siblings(self, found: Path | None, ours: Path) -> bool:
-        """Whether one of our siblings has the port and so shows this run, too, or will in a moment."""
+    def _shown(self) -> Path:
+        directory = self._run.directory.resolve()
+        return directory.parent if self._shared else directory
+
+    def _is_handed_over(self) -> bool:
+        """Whether what has the port, and does not answer, is likely to be a sibling's exporter."""
         now = time.monotonic()
-        if found is not None:
-            self._unanswered_since = None
-            return found == ours
         self._unanswered_since = self._unanswered_since or now
-        return now - self._unanswered_since < UNANSWERED
+        return self._shared and now - self._unanswered_since < UNANSWERED
+
+    def _is_shown_to_its_end(self) -> bool:
+        """Whether what has the port shows this run, and goes on until its end was scraped."""
+        other = about_server(self._options.host, self._options.port, ended=True)
+        return other is not None and other.shows(self._run.directory)
+
+
+def _targets(exporter: Exporter) -> bytes:
+    return orjson.dumps([{"targets": [exporter.server.address], "labels": {}}])
 
 
 class Exporter:
@@ -164,6 +205,18 @@ class Exporter:
         self.server.close()
 
 
+def open_exporter(directory: Path, *, host: str, port: int) -> Exporter | About:
+    """An exporter, or what the one that has the port says of itself; PortTakenError if that says nothing."""
+    try:
+        return Exporter(directory, host=host, port=port)
+    except PortTakenError:
+        other = about_server(host, port)
+    if other is None:
+        time.sleep(CLOSING)
+        return Exporter(directory, host=host, port=port)
+    return other
+
+
 def show(directory: Path, *, host: str, port: int) -> None:
     """Show the runs in a directory until SIGINT or SIGTERM, and say where."""
     check(Options())
@@ -174,12 +227,33 @@ def show(directory: Path, *, host: str, port: int) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stop.set())
-    with contextlib.closing(Exporter(directory, host=host, port=port)) as exporter:
+    exporter = _exporter_behind_lingering(directory, host, port, stop)
+    if exporter is None:
+        return
+    with contextlib.closing(exporter):
         now = len(exporter.runs.read())
         address = f"http://{exporter.server.address}/metrics"
         print(f"{address} shows the runs in {directory} ({now} now); Ctrl-C ends it", flush=True)
         while not stop.wait(READ_EVERY):
             exporter.runs.read()
+
+
+def _exporter_behind_lingering(
+    directory: Path, host: str, port: int, stop: threading.Event
+) -> Exporter | None:
+    """An exporter, once those that linger on the port have let it go; None if `stop` comes first."""
+    until, said = time.monotonic() + PATIENCE, False
+    while not stop.is_set():
+        found = open_exporter(directory, host=host, port=port)
+        if isinstance(found, Exporter):
+            return found
+        if found.state == "shows" or time.monotonic() > until:
+            raise port_taken(f"{host}:{port}", f"another exporter shows {found.directory} there")
+        if not said:
+            print(f"waiting until the end of {found.directory} was scraped", file=sys.stderr, flush=True)
+            said = True
+        stop.wait(STAND_BY)
+    return None
 
 
 def main(argv: Sequence[str] | None = None) -> int:

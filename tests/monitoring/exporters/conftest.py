@@ -20,9 +20,12 @@ from monitoring.gpu_sample import GpuSample
 Scrape = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def scrape(address: str, accept: str = "") -> str:
-    """What a scrape of HOST:PORT answers."""
-    request = urllib.request.Request(f"http://{address}/metrics", headers={"Accept": accept})
+def scrape(address: str, accept: str = "", *, patience: float | None = None) -> str:
+    """What a scrape of HOST:PORT answers; with `patience` it is one of a Prometheus that waits so long."""
+    headers = {"Accept": accept}
+    if patience is not None:
+        headers["X-Prometheus-Scrape-Timeout-Seconds"] = str(patience)
+    request = urllib.request.Request(f"http://{address}/metrics", headers=headers)
     with urllib.request.urlopen(request, timeout=10) as answer:
         return str(answer.read().decode())
 
@@ -102,11 +105,12 @@ class GpuStats:
 
 
 def agents(directory: Path) -> list[psutil.Process]:
-    """The living agents of a run."""
+    """The living agents of a run, or of the runs below a directory."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.cmdline()[-2:] == ["monitoring.agent", str(directory)]:
+            command = process.cmdline()
+            if command[-2:-1] == ["monitoring.agent"] and Path(command[-1]).is_relative_to(directory):
                 found.append(process)
         except psutil.Error:  # gone meanwhile
             continue
@@ -114,9 +118,14 @@ def agents(directory: Path) -> list[psutil.Process]:
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path) -> Iterator[Path]:
-    """A run directory; agents that still follow it when the test ends are killed."""
-    directory = tmp_path / "run"
-    yield directory
-    for process in agents(directory):
+def results(tmp_path: Path) -> Iterator[Path]:
+    """A directory for runs; agents of them that are still there when the test ends are killed."""
+    yield tmp_path
+    for process in agents(tmp_path):
         process.kill()
+
+
+@pytest.fixture
+def run_dir(results: Path) -> Path:
+    """A run directory."""
+    return results / "run"

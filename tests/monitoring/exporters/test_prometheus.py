@@ -20,6 +20,7 @@ import pytest
 
 from monitoring.agent import catch_up, is_followed, undelivered
 from monitoring.exporters._families import GPU_COUNTERS, GPU_GAUGES
+from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters.prometheus import Exporter
 from monitoring.records import read_records
 
@@ -44,6 +45,15 @@ def shown(directory: Path) -> Iterator[str]:
     """The address at which an exporter in this process shows a directory."""
     with closing(Exporter(directory, host="127.0.0.1", port=0)) as exporter:
         yield exporter.server.address
+
+
+def address_of(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def runs_shown(text: str) -> set[str]:
+    return set(re.findall(r'^training_running\{.*run="(.*?)"', text, flags=re.MULTILINE))
 
 
 def alerts(directory: Path) -> list[object]:
@@ -239,7 +249,7 @@ def test_directory_of_runs_shows_those_that_run_or_have_just_ended(tmp_path: Pat
     }
 
 
-def test_agent_shows_its_run_on_loopback_until_the_scrape_after_its_end(run_dir: Path) -> None:
+def test_agent_shows_its_run_on_loopback_until_prometheus_has_scraped_the_end(run_dir: Path) -> None:
     run = new_run(run_dir, agent=True, trackers={"prometheus": {"port": 0}})
     log_steps(run, 1, 5)
     [target] = orjson.loads(wait_until(lambda: (run_dir / "prometheus.json").read_bytes(), "the address"))
@@ -248,21 +258,93 @@ def test_agent_shows_its_run_on_loopback_until_the_scrape_after_its_end(run_dir:
     [agent] = agents(run_dir)
     listening = {one.laddr for one in agent.net_connections(kind="tcp") if one.status == "LISTEN"}
     assert {f"{ip}:{port}" for ip, port in listening} == {address}
+    scrape(address, patience=10)
     log_steps(run, 6, 7)
     run.finish()
-    wait_until(lambda: orjson.loads((run_dir / "followers.json").read_bytes())["csv"]["ended"], "the end")
-    found = values(scrape(address))
+    wait_until(lambda: not is_followed(run_dir), "the end of the delivery")
+    scrape(address)  # curl
+    scrape(address, patience=1e-6)  # a Prometheus that has given up
+    assert about_server(*address_of(address)) == About(str(run_dir), "lingers")
+    found = values(scrape(address, patience=10))
     assert (of(found, "training_running"), of(found, "training_steps_total")) == ([0], [7])
-    wait_until(lambda: not is_followed(run_dir), "the end of the agent")
+    wait_until(lambda: not agents(run_dir), "the end of the agent")
     assert (alerts(run_dir), undelivered(run_dir)) == ([], {})
     assert not (run_dir / "prometheus.json").exists()
 
 
-def test_agent_that_nobody_scrapes_ends_with_its_run(run_dir: Path) -> None:
-    with new_run(run_dir, agent=True, trackers={"prometheus": {"port": 0}}):
+def test_end_that_nobody_scrapes_is_shown_for_the_configured_time(run_dir: Path) -> None:
+    with new_run(run_dir, agent=True, trackers={"prometheus": {"port": 0, "linger": 0}}):
         wait_until((run_dir / "prometheus.json").exists, "the address")
-    # the wait for a last scrape would be 20 s
-    wait_until(lambda: not is_followed(run_dir), "the end of the agent", seconds=10)
+    wait_until(lambda: not agents(run_dir), "the end of the agent")
+    assert (alerts(run_dir), (run_dir / "prometheus.json").exists()) == ([], False)
+
+
+def test_agent_that_lingers_ends_when_it_is_told_to(run_dir: Path) -> None:
+    with new_run(run_dir, agent=True, trackers={"prometheus": {"port": 0, "linger": 600}}):
+        [target] = orjson.loads(wait_until(lambda: (run_dir / "prometheus.json").read_bytes(), "the address"))
+    address = address_of(target["targets"][0])
+    wait_until(lambda: about_server(*address) == About(str(run_dir), "lingers"), "the end of the delivery")
+    [agent] = agents(run_dir)
+    agent.terminate()
+    wait_until(lambda: not agents(run_dir), "the end of the agent")
+    assert not (run_dir / "prometheus.json").exists()
+
+
+def test_end_of_a_killed_training_is_shown(run_dir: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from monitoring import Run\n"
+        "shown = {'prometheus': {'port': 0}}\n"
+        "run = Run(Path(sys.argv[1]), name='a', project='b', config={}, trackers=shown)\n"
+        "run.start(model={'name': 'c'}, training={}); run.log_step(1, train_loss=1.0)\n"
+        "print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, run_dir]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as training:
+        assert training.stdout is not None
+        training.stdout.readline()
+        [target] = orjson.loads(wait_until(lambda: (run_dir / "prometheus.json").read_bytes(), "the address"))
+        training.kill()
+    address = target["targets"][0]
+    lingers = About(str(run_dir), "lingers")
+    wait_until(lambda: about_server(*address_of(address)) == lingers, "the end of the delivery")
+    found = values(scrape(address, patience=10))
+    assert (of(found, "training_running"), of(found, "training_steps_total")) == ([0], [1])
+    wait_until(lambda: not agents(run_dir), "the end of the agent")
+    assert alerts(run_dir) == ["the training process is gone and wrote no end record"]
+
+
+def test_next_training_on_the_port_waits_until_the_end_of_the_last_was_scraped(results: Path) -> None:
+    port = free_port()
+    address, trackers = f"127.0.0.1:{port}", {"prometheus": {"port": port}}
+    with new_run(results / "a", "a", agent=True, trackers=trackers):
+        wait_until((results / "a" / "prometheus.json").exists, "the first exporter")
+    wait_until(lambda: not is_followed(results / "a"), "the end of the first delivery")
+    with new_run(results / "b", "b", agent=True, trackers=trackers) as second:
+        log_steps(second, 1, 3)
+        wait_until(lambda: is_followed(results / "b"), "the second agent")
+    wait_until(lambda: not is_followed(results / "b"), "the end of the second delivery")
+    assert runs_shown(scrape(address, patience=10)) == {"a"}
+    wait_until((results / "b" / "prometheus.json").exists, "the second exporter")
+    assert runs_shown(scrape(address, patience=10)) == {"b"}
+    wait_until(lambda: not agents(results), "the end of both agents")
+    assert alerts(results / "a") + alerts(results / "b") == []
+
+
+def test_next_attempt_is_shown_by_the_agent_of_the_last_and_then_by_its_own(run_dir: Path) -> None:
+    port = free_port()
+    address, about = f"127.0.0.1:{port}", {"agent": True, "trackers": {"prometheus": {"port": port}}}
+    with new_run(run_dir, **about) as run:
+        log_steps(run, 1, 3)
+        wait_until((run_dir / "prometheus.json").exists, "the first exporter")
+    wait_until(lambda: not is_followed(run_dir), "the end of the first delivery")
+    with new_run(run_dir, **about) as run:
+        log_steps(run, 4, 5)
+        [first, second] = sorted(agents(run_dir), key=lambda agent: agent.create_time())
+        assert of(values(scrape(address, patience=10)), "training_steps_total") == [5]
+        first.wait(30)
+        wait_until((run_dir / "prometheus.json").exists, "the second exporter")
+        assert of(values(scrape(address)), "training_steps_total") == [5]
+        assert agents(run_dir) == [second]
     assert alerts(run_dir) == []
 
 
@@ -293,8 +375,9 @@ def test_taken_port_is_an_alert_and_tried_again(run_dir: Path) -> None:
         wait_until(lambda: alerts(run_dir), "the alert")
     log_steps(run, 4, 6)
     wait_until(lambda: of(values(scrape(f"127.0.0.1:{port}")), "training_steps_total") == [6], "6 steps")
+    wait_until(lambda: len(alerts(run_dir)) == 2, "the second alert")
     run.finish()
-    assert alerts(run_dir)[:2] == [
+    assert alerts(run_dir) == [
         f"prometheus: PortTakenError: 127.0.0.1:{port}: address already in use; it is tried again",
         "prometheus: takes records again",
     ]
@@ -315,10 +398,10 @@ def test_port_that_stays_taken_holds_up_nothing(run_dir: Path) -> None:
     assert [delivery.name for delivery in catch_up(run_dir)] == ["csv"]
 
 
-def test_cells_of_a_matrix_share_one_port(tmp_path: Path) -> None:
+def test_cells_of_a_matrix_share_one_port(results: Path) -> None:
     port = free_port()
     address = f"127.0.0.1:{port}"
-    matrix = tmp_path / "matrix_1"
+    matrix = results / "matrix_1"
     about = {"agent": True, "group": "matrix_1", "trackers": {"prometheus": {"port": port}}}
     first = new_run(matrix / "a", "a", **about)
     log_steps(first, 1, 5)
@@ -327,19 +410,57 @@ def test_cells_of_a_matrix_share_one_port(tmp_path: Path) -> None:
     log_steps(second, 1, 7)
     wait_until(lambda: of(values(scrape(address)), "training_steps_total") == [5, 7], "both cells")
     first.finish()
-    scrape(address)  # what the first waits for
-    wait_until(lambda: not is_followed(matrix / "a"), "the end of the first")
-
-    def taken_over() -> bool:
-        log_steps(second, 8, 8)
-        return (matrix / "b" / "prometheus.json").exists()
-
-    wait_until(taken_over, "the second cell's exporter")
+    wait_until(lambda: about_server("127.0.0.1", port) == About(str(matrix), "lingers"), "the first's end")
+    scrape(address, patience=10)
+    wait_until(lambda: not agents(matrix / "a"), "the end of the first")
+    wait_until((matrix / "b" / "prometheus.json").exists, "the second cell's exporter")
+    log_steps(second, 8, 8)
     assert of(values(scrape(address)), "training_steps_total") == [5, 8]
     second.finish()
-    scrape(address)
-    wait_until(lambda: not is_followed(matrix / "b"), "the end of the second")
+    wait_until(lambda: about_server("127.0.0.1", port) == About(str(matrix), "lingers"), "the second's end")
+    scrape(address, patience=10)
+    wait_until(lambda: not agents(matrix / "b"), "the end of the second")
     assert alerts(matrix / "a") + alerts(matrix / "b") == []
+
+
+def test_agent_that_lingers_shows_the_ends_of_the_other_cells(results: Path) -> None:
+    port = free_port()
+    matrix = results / "matrix_1"
+    about = {"agent": True, "group": "matrix_1", "trackers": {"prometheus": {"port": port}}}
+    with new_run(matrix / "a", "a", **about):
+        wait_until((matrix / "a" / "prometheus.json").exists, "the first cell's exporter")
+    for name in ("b", "c"):
+        with new_run(matrix / name, name, **about):
+            pass
+        wait_until(lambda name=name: not agents(matrix / name), "the end of a cell whose end is shown")
+    assert runs_shown(scrape(f"127.0.0.1:{port}", patience=10)) == {"a", "b", "c"}
+    wait_until(lambda: not agents(matrix), "the end of the first cell's agent")
+    assert alerts(matrix / "a") + alerts(matrix / "b") + alerts(matrix / "c") == []
+
+
+def test_agent_stands_by_while_one_exporter_shows_all_runs(results: Path) -> None:
+    with closing(Exporter(results, host="127.0.0.1", port=0)) as exporter:
+        address, port = exporter.server.address, address_of(exporter.server.address)[1]
+        run = new_run(results / "a", "a", agent=True, trackers={"prometheus": {"port": port}})
+        wait_until(lambda: is_followed(results / "a"), "the agent")
+        assert runs_shown(scrape(address)) == {"a"}
+    wait_until((results / "a" / "prometheus.json").exists, "the agent's exporter")
+    run.finish()
+    wait_until(lambda: not is_followed(results / "a"), "the end of the delivery")
+    with subprocess.Popen(
+        [sys.executable, "-m", "monitoring.exporters.prometheus", results, "--port", str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        assert command.stderr.readline() == f"waiting until the end of {results / 'a'} was scraped\n"
+        scrape(address, patience=10)
+        assert command.stdout.readline().startswith(f"http://{address}/metrics shows the runs in {results}")
+        command.terminate()
+        assert command.wait(10) == 0
+    assert alerts(results / "a") == []
 
 
 def test_command_shows_runs_that_begin_later_until_it_is_ended(tmp_path: Path) -> None:
