@@ -26,7 +26,7 @@ class ReportSettings:
     metric: str = "test_accuracy"
     target: str = ""
     """`val_accuracy>=0.97`; empty lets the report choose."""
-    time_tolerance: float = 0.1
+    time_tolerance: float = 0.5
     """How much longer than the other the better one of two may have trained, as a share."""
 
 
@@ -84,5 +84,7 @@ def _time_tolerance(value: str, name: str) -> float:
     except ValueError:
         tolerance = -1
     if not 0 <= tolerance <= 1000:
-        raise ReportError(f"{name}={value} is not a number from 0 to 1000", hint="0.1 allows a tenth more")
+        raise ReportError(
+            f"{name}={value} is not a number from 0 to 1000", hint="0.5 allows half as much again"
+        )
     return tolerance

@@ -41,7 +41,7 @@ better?*
 
 Compared with sgd in test accuracy, run by run of the same seed. All intervals hold at once with 95 % \
 (Bonferroni); *better* and *worse* are written only where the interval leaves out zero, both sides had the \
-same budget of steps, samples and tokens, and the better one did not train more than 10 % longer. *No \
+same budget of steps, samples and tokens, and the better one did not train more than 50 % longer. *No \
 difference shown* does not mean equal: it says how many more seeds would see a difference of the size found \
 in 80 % of all cases.
 
