@@ -956,8 +956,19 @@ int nvmlEventSetWait_v2(struct event_set *set, struct event *event, unsigned mil
 
 /* ---- GPM ---- */
 
+/* A sample holds the activity at its moment; between two of them it is their mean. */
+static const struct { unsigned id; int key; } gpm_metrics[] = {
+	{ 2, V_sm_activity }, { 5, V_tensor_activity }, { 10, V_dram_activity },
+};
+#define NUM_GPM_METRICS (sizeof(gpm_metrics) / sizeof(*gpm_metrics))
+
+struct gpm_sample { struct handle *handle; double values[NUM_GPM_METRICS]; int errors[NUM_GPM_METRICS]; };
 struct gpm_metric { unsigned id; int error; double value; const char *names[3]; };
-struct gpm_get { unsigned version, count; struct handle **first, **second; struct gpm_metric metrics[477]; };
+struct gpm_get {
+	unsigned version, count;
+	struct gpm_sample *first, *second;
+	struct gpm_metric metrics[477];
+};
 
 int nvmlGpmQueryDeviceSupport(struct handle *handle, unsigned *support)
 {
@@ -968,34 +979,45 @@ int nvmlGpmQueryDeviceSupport(struct handle *handle, unsigned *support)
 	return error;
 }
 
-int nvmlGpmSampleAlloc(struct handle ***sample)
+int nvmlGpmSampleAlloc(struct gpm_sample **sample)
 {
 	*sample = calloc(1, sizeof(**sample));
 	return SUCCESS;
 }
 
-int nvmlGpmSampleFree(struct handle **sample)
+int nvmlGpmSampleFree(struct gpm_sample *sample)
 {
 	free(sample);
 	return SUCCESS;
 }
 
-int nvmlGpmSampleGet(struct handle *handle, struct handle **sample)
+int nvmlGpmSampleGet(struct handle *handle, struct gpm_sample *sample)
 {
-	*sample = handle;
-	return error_of(handle->gpu, -1);
+	unsigned architecture = 0;
+	int error = ask_unsigned(handle, V_architecture, 1, &architecture);
+
+	if (error || architecture < 9)
+		return error ? error : NOT_SUPPORTED;
+	sample->handle = handle;
+	for (size_t i = 0; i < NUM_GPM_METRICS; i++)
+		sample->errors[i] = ask(handle, gpm_metrics[i].key, &sample->values[i]);
+	return SUCCESS;
 }
 
 int nvmlGpmMetricsGet(struct gpm_get *get)
 {
-	if (!*get->first || *get->first != *get->second)
+	if (get->version != 1 || !get->first->handle || get->first->handle != get->second->handle)
 		return INVALID_ARGUMENT;
 	for (unsigned i = 0; i < get->count; i++) {
 		struct gpm_metric *metric = &get->metrics[i];
-		int key = metric->id == 2 ? V_sm_activity : metric->id == 5 ? V_tensor_activity :
-			  metric->id == 10 ? V_dram_activity : -1;
 
-		metric->error = key < 0 ? NOT_SUPPORTED : ask(*get->second, key, &metric->value);
+		metric->error = NOT_SUPPORTED;
+		for (size_t m = 0; m < NUM_GPM_METRICS; m++) {
+			if (metric->id != gpm_metrics[m].id)
+				continue;
+			metric->error = get->second->errors[m];
+			metric->value = (get->first->values[m] + get->second->values[m]) / 2;
+		}
 	}
 	return SUCCESS;
 }

@@ -312,6 +312,15 @@ def test_value_that_fails_leaves_the_others(sampling: Any) -> None:
     assert (sample["fan_speed_percent"], sample["power_limit_watts"]) == (None, None)
 
 
+def test_activity_is_that_since_the_sample_before(sampling: Any, simulated_nvml: Any) -> None:
+    process = sampling("gpus 1", "gpu 0 tensor_activity 80")
+    assert process.sample()[0]["tensor_activity_percent"] == 80
+    simulated_nvml.add("gpu 0 tensor_activity 20")
+    found = [80.0]
+    wait_for(lambda: found.append(process.sample()[0]["tensor_activity_percent"]) or found[-2:] == [20, 20])
+    assert [value for value in found if value not in (80, 20)] == [50]
+
+
 def test_power_of_drivers_before_530_is_told(sampling: Any) -> None:
     """They have one function, and no field."""
     script = ["gpu 0 power unsupported", "gpu 0 power_average unsupported", "gpu 0 power_usage 333.5"]
