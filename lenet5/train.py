@@ -89,6 +89,7 @@ class Training:
         self.step = restore(
             state, model=self.model, optimizer=self.optimizer, pruner=self.pruner, batches=self.batches
         )
+        self.threads = torch.get_num_threads()
         self.progress.load_state_dict(state["progress"])
 
     def plan(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import torch
 from torch import nn
 
 from kharness.training.data import Batches
+from kharness.training.device import set_threads
 from kharness.training.errors import CheckpointError, CheckpointWriteError
 from kharness.training.pruning import NO_PRUNING, Pruning
 from kharness.training.schedules import Schedule
@@ -69,6 +70,8 @@ def training_state(
         "pruning": pruner.state_dict(),
         "data": batches.state_dict(),
         "rng": rng_state(),
+        "device": str(_device_of(model)),
+        "cpu_threads": torch.get_num_threads(),
         "journal_seq": journal_seq,
         "attempt": attempt,
         "config": dict(config),
@@ -86,7 +89,9 @@ def restore(
 ) -> int:
     """Put model, optimiser, masks, data position and generators where they were; returns the global step.
 
-    CheckpointError if the state is of another model, optimiser or pruning method.
+    It goes on with as many CPU threads as before, for another number gives other bits. That is said, and so
+    is another device, where the bits cannot be kept. CheckpointError if the state is of another model,
+    optimiser or pruning method.
     """
     try:
         model.load_state_dict(state["model"])
@@ -94,6 +99,7 @@ def restore(
         pruner.load_state_dict(state.get("pruning", {}))
         batches.load_state_dict(state["data"])
         restore_rng_state(state["rng"])
+        _go_on_alike(state, _device_of(model))
         return int(state["global_step"])
     except (KeyError, ValueError, RuntimeError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
@@ -185,6 +191,18 @@ class Checkpoints:
                 path.unlink()
         for path in self.directory.glob(".*.tmp"):  # left by a process that was killed while it wrote
             path.unlink()
+
+
+def _go_on_alike(state: Mapping[str, Any], device: torch.device) -> None:
+    threads, here = state.get("cpu_threads", 0), torch.get_num_threads()
+    if set_threads(threads) != here:
+        print(f"resume: with {threads} CPU threads as before, not {here}, for the same bits")
+    if state.get("device", str(device)) != str(device):
+        print(f"resume: begun on {state['device']}, now on {device}: from here on other bits than there")
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
 
 
 def checkpoint_files(directory: Path, *, best: bool = False) -> list[Path]:

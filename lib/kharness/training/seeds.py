@@ -45,7 +45,7 @@ def rng_state() -> dict[str, Any]:
 def restore_rng_state(state: Mapping[str, Any]) -> None:
     """Put every generator where it was when `rng_state` was called.
 
-    States of GPUs that are not here are passed over; `checkpoint` tells the devices apart.
+    States of GPUs that are not here are passed over.
     """
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))

@@ -95,32 +95,41 @@ def test_restored_training_goes_on_bit_for_bit(tmp_path: Path, saved_after: int)
         assert all(torch.equal(kept[key], again[key]) for key in kept)
 
 
+def test_restored_training_keeps_its_threads_and_says_where_it_went(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another number of threads would change the bits; another device does."""
+    here, session = torch.get_num_threads(), Session()
+    state = {**session.state(), "cpu_threads": here + 1, "device": "cuda:0"}
+    path = Checkpoints(tmp_path, attempt=1, every=1).save(0, state)
+    try:
+        restore(load(path), model=session.model, optimizer=session.optimizer, batches=session.batches)
+        assert torch.get_num_threads() == here + 1
+    finally:
+        torch.set_num_threads(here)
+    assert capsys.readouterr().out.splitlines() == [
+        f"resume: with {here + 1} CPU threads as before, not {here}, for the same bits",
+        "resume: begun on cuda:0, now on cpu: from here on other bits than there",
+    ]
+
+
 def test_file_holds_everything_and_torch_reads_it_as_it_is(tmp_path: Path) -> None:
     session = Session()
     session.advance(5)
     path = Checkpoints(tmp_path, attempt=1, every=1).save(5, session.state())
     state = torch.load(path, weights_only=True)
-    assert state.keys() == {
-        *(
-            "format",
-            "global_step",
-            "best",
-            "is_best",
-            "model",
-            "optimizer",
-            "schedule",
-            "pruning",
-            "data",
-            "rng",
-        ),
-        *("journal_seq", "attempt", "config", "progress"),
-    }
-    assert {key: state[key] for key in ("format", "global_step", "best", "schedule", "data")} == {
+    tensors = {"model", "optimizer", "pruning", "rng", "progress"}
+    told = {"format", "global_step", "best", "is_best", "schedule", "data", "device", "cpu_threads"}
+    assert state.keys() == {*tensors, *told, "journal_seq", "attempt", "config"}
+    assert {key: state[key] for key in told} == {
         "format": 1,
         "global_step": 5,
         "best": None,
         "schedule": {"name": "onecycle", "peak": 0.05, "num_steps": 12, "warmup_fraction": 0.3},
         "data": {"epoch": 1, "position": 1},
+        "is_best": False,
+        "device": "cpu",
+        "cpu_threads": torch.get_num_threads(),
     }
     assert (state["journal_seq"], state["attempt"]) == (41, 2)
     assert state["config"] == {"SEED": 3, "LEARNING_RATE": 0.05, "BETAS": [0.9, 0.999], "NAME": "x"}
