@@ -19,6 +19,7 @@ from monitoring.errors import MissingPackage, SamplerError
 from monitoring.gpu_sample import MIB, DeviceInfo, GpuEvent, GpuSample
 from monitoring.samplers._nvml_reading import GONE, SLOT, SUCCESS, Reading
 from monitoring.samplers._selection import Identity, visible
+from monitoring.samplers._sysfs import node
 from monitoring.samplers._xid import XidEvents
 
 VARIABLES = ("CUDA_VISIBLE_DEVICES",)
@@ -228,7 +229,7 @@ class NvidiaSampler:
                 name=pynvml.nvmlDeviceGetName(handle),
                 vendor="nvidia",
                 pci_bus_id=bus_id,
-                numa_node=numa_node(self._root, bus_id),
+                numa_node=node(self._root / "sys/bus/pci/devices" / bus_id),
             )
         except pynvml.NVMLError:
             return _Gpu(DeviceInfo(index, None, None, "nvidia"), None, None, mig_word)
@@ -302,12 +303,3 @@ def _mig_handles(pynvml: Any, handle: Any) -> list[Any] | None:
         with contextlib.suppress(pynvml.NVMLError):  # a place without an instance
             found.append(pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place))
     return found
-
-
-def numa_node(root: Path, bus_id: str) -> int | None:
-    """The memory node that a PCI device is near to; None on a machine with one."""
-    try:
-        node = int((root / "sys/bus/pci/devices" / bus_id / "numa_node").read_text())
-    except (OSError, ValueError):
-        return None
-    return node if node >= 0 else None
