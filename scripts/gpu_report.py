@@ -9,8 +9,8 @@ from pathlib import Path
 from kharness.config import make_variables
 from kharness.config.errors import run_command
 from kharness.config.results import asked_directory, shown
-from kharness.report.gpu_report import check_sampled, draw_gpu_graphs, gpu_report_lines
-from kharness.report.gpu_tables import with_gpus
+from kharness.report.gpu_report import check_known, draw_gpu_graphs, gpu_report_lines
+from kharness.report.gpu_tables import with_load
 from kharness.report.summary import collect
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,11 +19,11 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(argv: Sequence[str]) -> None:
     variables = make_variables.given(argv, os.environ)
     summary = collect(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
-    check_sampled(summary)
+    check_known(summary)
     print("\n".join(gpu_report_lines(summary)))
-    pictures = draw_gpu_graphs(summary, with_gpus(summary))
+    pictures = draw_gpu_graphs(summary, with_load(summary))
     folders = list(dict.fromkeys(path.parent for path in pictures))
-    print(f"{len(pictures)} graphs in {shown(folders[0])}", end="")
+    print(f"{len(pictures)} graph{'s' * (len(pictures) > 1)} in {shown(folders[0])}", end="")
     print(f" and in graphs/ of {len(folders) - 1} runs" if len(folders) > 1 else "")
 
 

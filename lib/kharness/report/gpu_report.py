@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kharness.report.errors import ReportError
 from kharness.report.gpu_balance import BALANCED, EVEN, balance_words, verdict
-from kharness.report.gpu_tables import breakdown_lines, remarks, runs_table, with_gpus
+from kharness.report.gpu_tables import breakdown_lines, remarks, runs_table, with_load
 from kharness.report.graphs import draw_all, graphs_that_choose
 from kharness.report.summary import Cell, Summary, Variant
 from monitoring.gpu_aggregates import POOR
@@ -23,18 +23,19 @@ MAX_CELLS_TOLD = 20
 MAX_REMARKED = 8
 
 
-def check_sampled(summary: Summary) -> None:
-    """ReportError if no run has GPU samples."""
-    if not with_gpus(summary):
+def check_known(summary: Summary) -> None:
+    """ReportError if no run has GPU samples or several ranks."""
+    if not with_load(summary):
+        which = "no run of" if summary.plan else "the run"
         raise ReportError(
-            f"no run of {summary.directory} has GPU samples (gpu_stats.jsonl)",
+            f"{which} {summary.directory} has GPU samples (gpu_stats.jsonl), nor journals of several ranks",
             hint="train with GPU_MONITOR=y; where that found no GPU, alerts.jsonl of the run says why",
         )
 
 
 def gpu_report_lines(summary: Summary) -> list[str]:
     """Every GPU of each run, and of a matrix a row a run."""
-    cells = with_gpus(summary)
+    cells = with_load(summary)
     lines = []
     for cell in cells[:MAX_CELLS_TOLD]:
         lines += [*breakdown_lines(cell), ""]
@@ -45,7 +46,8 @@ def gpu_report_lines(summary: Summary) -> list[str]:
         ]
     if not summary.plan:
         return lines[:-1]
-    lines += [f"{summary.title} - {len(cells)} of {len(summary.cells)} runs have GPU samples:"]
+    sampled = sum(bool(cell.gpus) for cell in cells)
+    lines += [f"{summary.title} - {sampled} of {len(summary.cells)} runs have GPU samples:"]
     return [*lines, runs_table(summary).plain()]
 
 
@@ -64,18 +66,19 @@ def draw_cells(summary: Summary, cells: Sequence[Cell]) -> list[Path]:
 
 def cells_of_report(summary: Summary) -> Sequence[Cell]:
     """The cells that a report draws GPU graphs of."""
-    return with_gpus(summary)[:MAX_CELLS_DRAWN] if summary.plan else []
+    return with_load(summary)[:MAX_CELLS_DRAWN] if summary.plan else []
 
 
 def gpu_summary_lines(summary: Summary) -> list[str]:
     """What the report of a matrix or run prints of its GPUs; nothing without samples."""
-    cells = with_gpus(summary)
+    cells = with_load(summary)
     if not cells:
         return []
     if not summary.plan:
         return ["", *breakdown_lines(cells[0])]
+    sampled = sum(bool(cell.gpus) for cell in cells)
     lines = [
-        f"GPUs: {len(cells)} of {len(summary.cells)} runs have samples; `make gpu-report` tells of every GPU"
+        f"GPUs: {sampled} of {len(summary.cells)} runs have samples; `make gpu-report` tells of every GPU"
     ]
     remarkable = [(cell, said) for cell in cells if (said := _remarkable(cell))]
     lines += [f"  {cell.name}: {'; '.join(said)}" for cell, said in remarkable[:MAX_REMARKED]]

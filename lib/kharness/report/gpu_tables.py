@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from kharness.report.comparison import ABSENT, Table
@@ -17,14 +18,19 @@ EXPLANATION = (
 )
 
 
-def with_gpus(summary: Summary) -> Sequence[Cell]:
-    """The runs that have GPU samples."""
-    return [cell for cell in summary.cells if cell.gpus]
+def with_load(summary: Summary) -> Sequence[Cell]:
+    """The runs whose load is known, by GPU samples or by the work of several ranks."""
+    return [cell for cell in summary.cells if cell.gpus or cell.ranks[0]]
 
 
 def breakdown_lines(cell: Cell) -> list[str]:
     """The per-GPU table of a run, its totals, its balance and what else must be said."""
     history = cell.gpus
+    if not history:
+        return [
+            f"{cell.name} - no GPU samples:",
+            *(f"    {line}" for line in rank_lines(history, *cell.ranks)),
+        ]
     lines = [f"{cell.name} - Per-GPU Breakdown ({_length(history)}):"]
     lines += [f"    {line}" for line in per_gpu(history).plain().splitlines()]
     lines.append(f"    {_totals(history)}")
@@ -55,11 +61,11 @@ def per_gpu(history: GpuHistory) -> Table:
 
 
 def runs_table(summary: Summary) -> Table:
-    """One row a run that has samples: totals over its GPUs, and how evenly it used them."""
+    """One row a run: totals over its GPUs, and how evenly it used them."""
     rows = []
-    for cell in with_gpus(summary):
+    for cell in with_load(summary):
         history, (ranks, _) = cell.gpus, cell.ranks
-        row = [cell.name, str(len(history.gpus)), _number(history.peak_memory_mb, 0)]
+        row = [cell.name, str(len(history.gpus) or ABSENT), _number(history.peak_memory_mb, 0)]
         row += [_number(history.mean("utilization"), 1), _number(history.peak("temperature"), 0)]
         row += [_number(_sum(history.means("power")), 1), _number(history.energy_joules, 0)]
         row += [_cv(history, quantity) for quantity in BALANCED]
@@ -70,26 +76,33 @@ def runs_table(summary: Summary) -> Table:
 
 
 def gpus_table(summary: Summary) -> Table | None:
-    """Of a matrix a row a run, of a single run a row a GPU; None without samples."""
-    cells = with_gpus(summary)
+    """Of a matrix a row a run, of a single run a row a GPU; None where nothing is known."""
+    cells = with_load(summary)
     if not cells:
         return None
-    return runs_table(summary) if summary.plan else per_gpu(cells[0].gpus)
+    return runs_table(summary) if summary.plan or not cells[0].gpus else per_gpu(cells[0].gpus)
 
 
 def said_of_gpus(summary: Summary) -> list[str]:
     """What must be said beside that table: balance, ranks and remarks of each run."""
+    cells = with_load(summary)
+    if not summary.plan:
+        return [line.strip() for cell in cells for line in _said_of_run(cell)]
     lines = []
-    for cell in with_gpus(summary):
-        history = cell.gpus
-        said = remarks(history)
-        if not summary.plan:
-            said = [_totals(history), balance_line(history), *rank_lines(history, *cell.ranks), *said]
-        elif cell.ranks[0] is not None:
-            said = [*rank_lines(history, *cell.ranks)[:1], *said]
-        name = f"{cell.name}: " if summary.plan else ""
-        lines += [f"{name}{line.strip()}" for line in said]
-    return lines
+    for cell in cells:
+        said = rank_lines(cell.gpus, *cell.ranks)[:1] if cell.ranks[0] is not None else []
+        lines += [f"{cell.name}: {line}" for line in [*said, *remarks(cell.gpus)]]
+    unknown = Counter(cell.ranks[1] for cell in cells if cell.ranks[0] is None)
+    return lines + [
+        f"wasted share not computed for {count} of {len(cells)} runs: {why}" for why, count in unknown.items()
+    ]
+
+
+def _said_of_run(cell: Cell) -> list[str]:
+    """Below the table of a single run."""
+    history = cell.gpus
+    said = [_totals(history), balance_line(history)] if history else []
+    return [*said, *rank_lines(history, *cell.ranks), *remarks(history)]
 
 
 def remarks(history: GpuHistory) -> list[str]:
@@ -113,11 +126,11 @@ def remarks(history: GpuHistory) -> list[str]:
 
 
 def gpus_json(cell: Cell) -> dict[str, object] | None:
-    """Unrounded, for summary.json; null without samples."""
+    """Unrounded, for summary.json; null where nothing is known."""
     history = cell.gpus
-    if not history:
-        return None
     ranks, why_not = cell.ranks
+    if not history and ranks is None:
+        return None
     return {
         "num_samples": history.num_samples,
         "seconds": history.seconds,

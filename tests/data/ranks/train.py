@@ -2,7 +2,7 @@
 
     RANK=0 WORLD_SIZE=2 python tests/data/ranks/train.py RUN_DIR [SLOW_RANK]
 
-One process a rank, as torchrun starts them; the slow rank needs 30 ms more for forward and backward.
+One process a rank, as torchrun starts them; the slow rank needs 100 ms more for forward and backward.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -24,12 +25,14 @@ NUM_STEPS = 12
 
 def main(directory: Path, slow_rank: int) -> None:
     torch.set_num_threads(1)
+    directory.parent.mkdir(parents=True, exist_ok=True)
     meeting = directory.with_suffix(".meeting")  # where the ranks find each other, without a port
     dist.init_process_group(
         "gloo",
         init_method=f"file://{meeting}",
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=timedelta(seconds=60),
     )
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(rank)
@@ -50,7 +53,7 @@ def main(directory: Path, slow_rank: int) -> None:
             optimizer.zero_grad()
             loss.backward()
             if rank == slow_rank:
-                time.sleep(0.03)
+                time.sleep(0.1)
             phases.end("forward_backward_seconds")
             for parameter in model.parameters():
                 dist.all_reduce(parameter.grad)

@@ -19,7 +19,7 @@ from PIL import Image
 
 from kharness.report.errors import ReportError
 from kharness.report.gpu_history import MAX_POINTS
-from kharness.report.gpu_report import check_sampled, gpu_report_lines
+from kharness.report.gpu_report import check_known, gpu_report_lines
 from kharness.report.gpu_tables import breakdown_lines, runs_table
 from kharness.report.graphs import draw_all, graphs_that_choose
 from kharness.report.report import write_report
@@ -335,5 +335,5 @@ def test_a_matrix_without_samples_has_no_gpu_graphs(matrix: Any) -> None:
     summary = collect(matrix.directory)
     assert draw_all(summary, graphs_that_choose()) == []
     with pytest.raises(ReportError) as caught:
-        check_sampled(summary)
+        check_known(summary)
     assert "has GPU samples" in str(caught.value)

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 from kharness.report.gpu_balance import BALANCED, DECEIVING, verdict
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
-from kharness.report.graphs._gpu_lines import Sampled, applies, sampled, without_samples
-from kharness.report.summary import Summary
+from kharness.report.graphs._gpu_lines import Sampled, sampled, without_samples
+from kharness.report.graphs._gpu_lines import applies as has_samples
+from kharness.report.summary import Cell, Summary
 from monitoring.gpu_aggregates import BANDS, POOR
 from monitoring.load_balance import PHASES, RankBalance, RankTimes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["applies", "draw", "numbers"]
 
 TITLE = "GPU Load Balance Analysis"
 UNITS = {
@@ -48,6 +47,11 @@ class Row:
     quality: str | None = None
 
 
+def applies(summary: Summary) -> bool:
+    """Where a run has GPU samples; of a single run several ranks are enough."""
+    return has_samples(summary) or _only_ranks(summary) is not None
+
+
 def numbers(summary: Summary) -> Numbers:
     """Means of each GPU in the unit of the samples, CVs in percent with their band, seconds of each rank."""
     return Numbers(
@@ -60,10 +64,13 @@ def numbers(summary: Summary) -> Numbers:
 
 
 def draw(summary: Summary) -> Figure:
+    alone = _only_ranks(summary)
+    if alone is not None:
+        return _draw_only_ranks(summary, alone)
     rows = _rows(summary)
-    if not rows:
+    runs = [run for run in sampled(summary) if len(run.history.gpus) > 1]
+    if not runs:
         return nothing_to_draw(TITLE, summary.title, summary, "no run has two GPUs: nothing is shared out")
-    runs = [run for run in sampled(summary) if any(row.run == run.cell.name for row in rows)]
     extra = notes(summary, without_samples(summary))
     if len(runs) > MAX_RUNS:
         extra.append(f"the first {MAX_RUNS} of {len(runs)} runs; the CSV has all")
@@ -89,6 +96,23 @@ def draw(summary: Summary) -> Figure:
     if ranks:
         figure.subplots_adjust(hspace=0.42)
         _draw_ranks(figure.add_subplot(grid[1]), ranks)
+    return figure
+
+
+def _only_ranks(summary: Summary) -> Cell | None:
+    """The run, if there is one alone that has several ranks and no two GPUs to compare."""
+    cell = summary.cells[0] if len(summary.cells) == 1 else None
+    return cell if cell and cell.ranks[0] and len(cell.gpus.gpus) < 2 else None
+
+
+def _draw_only_ranks(summary: Summary, cell: Cell) -> Figure:
+    ranks = cell.ranks[0]
+    assert ranks is not None
+    said = f"wasted share of the ranks' own work {100 * ranks.wasted_share:.1f}%: {verdict(cell.gpus, ranks)}"
+    subtitle = f"{summary.title}\nno two GPUs were sampled: the ranks' own work alone"
+    figure = canvas(11.6, 0.9 + 0.3 * len(ranks.ranks), TITLE, subtitle, [*notes(summary, []), said])
+    figure.subplots_adjust(top=1 - 1.25 / figure.get_figheight())
+    _draw_ranks(figure.add_subplot(), ranks)
     return figure
 
 
@@ -243,10 +267,11 @@ def _names(run: Sampled) -> dict[tuple[str, int], str]:
 
 
 def _rows(summary: Summary) -> list[Row]:
-    """Of the runs with two GPUs or more."""
+    """Of the runs with two GPUs or more, or several ranks."""
     rows = []
-    for run in sampled(summary):
+    for run in (Sampled(variant.label, cell) for variant in summary.variants for cell in variant.cells):
         history, variant, name = run.history, run.variant, run.cell.name
+        rows += _of_ranks(run)
         if len(history.gpus) < 2:
             continue
         names = _names(run)
@@ -260,9 +285,13 @@ def _rows(summary: Summary) -> list[Row]:
             cv, quality = history.balance(quantity)
             if cv is not None:
                 rows.append(Row(variant, name, "cv", "", quantity, cv, quality=quality))
-        ranks = run.cell.ranks[0]
-        for rank in ranks.ranks if ranks else ():
-            rows += [
-                Row(variant, name, "rank", rank.name, phase, value) for phase, value in rank.phases.items()
-            ]
     return rows
+
+
+def _of_ranks(run: Sampled) -> list[Row]:
+    ranks = run.cell.ranks[0]
+    return [
+        Row(run.variant, run.cell.name, "rank", rank.name, phase, value)
+        for rank in (ranks.ranks if ranks else ())
+        for phase, value in rank.phases.items()
+    ]
