@@ -17,9 +17,10 @@ from kharness.matrix.plan import ConfigValues, load
 from kharness.matrix.status import STATUS_JSON
 from monitoring.run_json import RUN_JSON
 
-
 # So many cells a hint names.
 MOST_NAMED = 4
+# From 0 to 1 (difflib): names below it have little in common.
+LEAST_ALIKE = 0.4
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,12 @@ def member_named(found: Found, name: str) -> Member:
 
 
 def _near(name: str, known: Sequence[str]) -> Sequence[str]:
-    """Those with most of the words first; without a common word the most alike, or the first ones."""
+    """Those with most of the words first, then the most alike; all if none is."""
     words = [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
+    alike = {one: difflib.SequenceMatcher(None, one, name).ratio() for one in known}
     common = {one: sum(_has_words(one, word) for word in words) for one in known}
-    having = sorted((one for one in known if common[one]), key=lambda one: -common[one])
-    return having or difflib.get_close_matches(name, known, n=MOST_NAMED, cutoff=0.4) or known
+    near = [one for one in known if common[one] or alike[one] > LEAST_ALIKE]
+    return sorted(near, key=lambda one: (-common[one], -alike[one])) or known
 
 
 def _has_words(name: str, words: str) -> bool:
