@@ -100,8 +100,8 @@ def _add(gpu: _Gpu, sample: GpuSample, seconds: float, *, is_gap: bool) -> None:
     counter, power = sample.energy_counter_joules, sample.power_draw_watts
     if counter is not None:
         gpu.source = "counter"
+        used = counter - gpu.counter if gpu.counter is not None else 0.0
         # a counter that fell begins anew, with its driver; what it had counted since is not known
-        used = counter - gpu.counter if gpu.counter is not None and counter >= gpu.counter else 0.0
         gpu.joules = (gpu.joules or 0.0) + max(0.0, used - gpu.bridged)
         gpu.counter, gpu.bridged = counter, 0.0
     elif power is not None:

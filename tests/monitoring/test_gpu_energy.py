@@ -82,6 +82,15 @@ def test_counter_that_is_not_told_for_a_while_counts_once() -> None:
     assert totals == [0, 100, 200, 350, 450]
 
 
+def test_counter_that_tells_less_than_its_power_did_takes_nothing_back() -> None:
+    meter = EnergyMeter(started=0.0)
+    totals = []
+    for time, counter in enumerate([1000, None, 1060, 1160]):
+        _, told = meter.measure([sample(counter=counter, power=100)], float(time))
+        totals.append(told["energy_joules"])
+    assert totals == [0, 100, 100, 200]
+
+
 def test_lost_gpu_keeps_what_it_had_used() -> None:
     meter = EnergyMeter(started=0.0)
     meter.measure([sample(0, power=100), sample(1, counter=0)], 0.0)
@@ -124,6 +133,13 @@ def test_further_attempt_adds_to_the_run_without_the_time_between() -> None:
     assert totals["energy_joules"] == 1050
     assert totals["gpu_hours"] == pytest.approx(3 / 3600)
     assert totals["cost"] == pytest.approx(3 * 3.6 / 3600)
+
+    # a third one, of whose last record the other GPU is no part
+    third = EnergyMeter(started=2000.0, hour_price=3.6)
+    third.resume(record(second, [sample(0, counter=900_100)], 1002.0) | {"attempt": 2}, same_attempt=False)
+    third.measure([sample(0, counter=0)], 2000.0)
+    _, totals = third.measure([sample(0, counter=25)], 2001.0)
+    assert totals["energy_joules"] == 1050 + 50 + 25
 
 
 def test_nothing_measured_is_null() -> None:
