@@ -96,7 +96,7 @@ def _sensors(device: Path) -> Path | None:
 def text(path: Path) -> str | None:
     """The text of a small file, None if it cannot be read or is empty."""
     try:
-        return path.read_text().strip() or None
+        return path.read_text(errors="replace").strip() or None
     except OSError:
         return None
 
@@ -169,6 +169,15 @@ class SysfsGpu:
     def _without_values(self, state: State, error: str) -> GpuSample:
         it = self.info
         return GpuSample(it.index, it.uuid, it.name, it.vendor, state, error, numa_node=it.numa_node)
+
+
+def discrete(gpus: Sequence[SysfsGpu]) -> list[SysfsGpu]:
+    """Those that are no parts of the processor, or all if there are no such; what is left out is closed."""
+    kept = [gpu for gpu in gpus if not gpu.info.integrated] or list(gpus)
+    for gpu in gpus:
+        if gpu not in kept:
+            gpu.close()
+    return kept
 
 
 class SysfsSampler:

@@ -22,6 +22,7 @@ from monitoring.samplers._sysfs import (
     SysfsSampler,
     Value,
     cards,
+    discrete,
     labelled,
     node,
     text,
@@ -41,7 +42,8 @@ def probe(root: Path = Path("/")) -> SysfsSampler | None:
     if not found:
         return None
     selected = visible([Identity(_uuid(card)) for card in found], _variables(os.environ), os.environ)
-    return SysfsSampler("amd", [_gpu(place, found[place]) for place, _ in selected], num_devices=len(found))
+    gpus = discrete([_gpu(place, found[place]) for place, _ in selected])
+    return SysfsSampler("amd", gpus, num_devices=len(found))
 
 
 def _variables(environment: Mapping[str, str]) -> list[str]:

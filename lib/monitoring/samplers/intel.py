@@ -24,6 +24,7 @@ from monitoring.samplers._sysfs import (
     SysfsSampler,
     Value,
     cards,
+    discrete,
     labelled,
     node,
     text,
@@ -69,7 +70,7 @@ class IntelSampler(SysfsSampler):
 
     def __init__(self, root: Path, selected: dict[int, Card], *, num_devices: int) -> None:
         self._clients = Clients(root)
-        gpus = [_gpu(index, card, self._clients) for index, card in selected.items()]
+        gpus = discrete([_gpu(index, card, self._clients) for index, card in selected.items()])
         super().__init__("intel", gpus, num_devices=num_devices)
 
     def sample(self) -> Sequence[GpuSample]:

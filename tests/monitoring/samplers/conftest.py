@@ -180,6 +180,11 @@ class Kernel:
         self.write(folder / "fdinfo/7", content)
         self.write(folder / "comm", "python3")
 
+    def opened(self) -> list[Path]:
+        """Which of its files this process holds open."""
+        targets = [Path(os.path.realpath(fd)) for fd in Path("/proc/self/fd").iterdir()]
+        return sorted(target for target in targets if target.is_relative_to(self.root))
+
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:

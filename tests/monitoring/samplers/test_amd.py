@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,12 +69,19 @@ def test_what_a_card_does_not_tell_is_null(kernel: Any) -> None:
     for number in (2, 3):
         (device / f"hwmon/hwmon3/temp{number}_input").unlink()
     kernel.write(device / "gpu_busy_percent", "busy")
+    (device / "pcie_replay_count").unlink()
+    (device / "pcie_replay_count").mkdir()  # can be opened, and not read
     sampler = amd.probe(kernel.root)
     assert sampler is not None
     [sample] = sampler.sample()
     assert (sample.uuid, sample.state, sample.power_draw_watts) == (None, "ok", 600)
     nothing = ("utilization_percent", "memory_utilization_percent", "fan_speed_percent")
-    nothing += ("temperature_hotspot_celsius", "temperature_memory_celsius", "temperature_margin_celsius")
+    nothing += (
+        "pcie_replay_count",
+        "temperature_hotspot_celsius",
+        "temperature_memory_celsius",
+        "temperature_margin_celsius",
+    )
     assert {name: getattr(sample, name) for name in nothing} == dict.fromkeys(nothing)
 
 
@@ -101,19 +108,13 @@ def test_files_are_opened_once(kernel: Any) -> None:
     [sample] = sampler.sample()
     assert (sample.utilization_percent, sample.power_draw_watts) == (87, 612)
     assert (sample.pcie_tx_bytes, sample.pcie_rx_bytes) == (None, None)
-    before = open_below(kernel.root)
+    before = kernel.opened()
     assert device / "mem_info_vram_used" in before
     assert device / "pcie_bw" not in before
     sampler.sample()
-    assert open_below(kernel.root) == before
+    assert kernel.opened() == before
     sampler.close()
-    assert open_below(kernel.root) == []
-
-
-def open_below(folder: Path) -> list[Path]:
-    """The files that this process holds open there."""
-    targets = [Path(os.path.realpath(fd)) for fd in Path("/proc/self/fd").iterdir()]
-    return sorted(target for target in targets if target.is_relative_to(folder))
+    assert kernel.opened() == []
 
 
 def test_card_of_which_no_file_can_be_read_is_in_error(kernel: Any) -> None:
@@ -143,6 +144,36 @@ def test_card_that_is_gone_is_lost_and_the_others_stay_up(kernel: Any) -> None:
         0, UUID, "AMD GPU 0x74a1", "amd", "lost", error="its files are gone", numa_node=1
     )
     assert (well.index, well.state, well.utilization_percent) == (1, "ok", 87)
+
+
+def test_card_whose_driver_is_gone_is_lost(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel answers so of a file that was open when its device went."""
+    kernel.amd()
+    sampler = amd.probe(kernel.root)
+    assert sampler is not None
+
+    def gone(fd: int, size: int, offset: int) -> bytes:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    monkeypatch.setattr(os, "pread", gone)
+    [sample] = sampler.sample()
+    assert (sample.state, sample.error, sample.uuid) == ("lost", "No such device", UUID)
+
+
+def test_graphics_of_a_processor_are_left_out_beside_a_card(
+    kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only they have a voltage of the northbridge. Who selects nothing else gets them."""
+    left_out = kernel.amd("0000:03:00.0", hwmon__hwmon3__in1_input=800)
+    kernel.amd("0000:c1:00.0")
+    sampler = amd.probe(kernel.root)
+    assert sampler is not None
+    assert [(device.index, device.integrated) for device in sampler.devices()] == [(1, False)]
+    assert left_out / "gpu_busy_percent" not in kernel.opened()
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "0")
+    alone = amd.probe(kernel.root)
+    assert alone is not None
+    assert [(device.index, device.integrated) for device in alone.devices()] == [(0, True)]
 
 
 def test_cards_are_in_the_order_of_their_pci_addresses(kernel: Any) -> None:

@@ -68,6 +68,59 @@ def test_power_is_the_difference_of_the_energy(kernel: Any) -> None:
     assert 5 / (after - before) <= second.power_draw_watts <= 5 / (later - between)
 
 
+def test_counter_that_falls_tells_no_power(kernel: Any) -> None:
+    """Its driver was loaded again."""
+    device = kernel.xe()
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    sampler.sample()
+    kernel.write(device / "hwmon/hwmon4/energy1_input", 1_000_000)
+    [sample] = sampler.sample()
+    assert (sample.energy_counter_joules, sample.power_draw_watts, sample.power_average_watts) == (
+        1,
+        None,
+        None,
+    )
+
+
+def test_engine_time_in_nanoseconds_is_a_share_of_the_time(kernel: Any) -> None:
+    kernel.xe()
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    kernel.client(4242, BUS, drm_engine_render="1000000 ns")
+    before = time.monotonic()
+    sampler.sample()
+    between = time.monotonic()
+    time.sleep(0.02)
+    kernel.client(4242, BUS, drm_engine_render="6000000 ns")
+    later = time.monotonic()
+    [sample] = sampler.sample()
+    after = time.monotonic()
+    assert 100 * 0.005 / (after - before) <= sample.utilization_percent <= 100 * 0.005 / (later - between)
+
+
+def test_files_of_clients_are_let_go_with_them(kernel: Any) -> None:
+    kernel.xe()
+    kernel.client(4242, BUS, drm_cycles_rcs=1, drm_total_cycles_rcs=2)
+    sampler = intel.probe(kernel.root)
+    assert sampler is not None
+    [sample] = sampler.sample()
+    assert [process["pid"] for process in sample.processes or ()] == [4242]
+    fdinfo = kernel.root / "proc/4242/fdinfo/7"
+    assert fdinfo in kernel.opened()
+    fdinfo.write_text("pos:\t0\nflags:\t0100002\n")  # it is of another file now
+    [sample] = sampler.sample()
+    assert sample.processes is None
+    assert fdinfo not in kernel.opened()
+    sampler.close()
+    assert kernel.opened() == []
+
+
+def test_card_without_a_driver_is_none(kernel: Any) -> None:
+    kernel.card(BUS, vendor="0x8086", device="0x56a0")
+    assert intel.probe(kernel.root) is None
+
+
 def test_i915_card_tells_its_values(kernel: Any) -> None:
     kernel.card(
         BUS,
@@ -217,6 +270,17 @@ def test_vendors_stand_in_one_row(sampling: Any, kernel: Any, simulated_nvml: An
     assert [device["index"] for device in process.devices] == [1, 4, 5]
 
 
+def test_vendor_that_cannot_be_looked_for_is_a_problem_of_its_own(
+    kernel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel.xe()
+    monkeypatch.setattr(amd, "probe", lambda root: 1 / 0)
+    sampler, problems = probe_all(kernel.root)
+    assert sampler is not None
+    assert [device.vendor for device in sampler.devices()] == ["intel"]
+    assert problems == ["amd: ZeroDivisionError: division by zero"]
+
+
 class Failing(SysfsSampler):
     """A vendor whose driver answers nothing at all."""
 
@@ -246,3 +310,10 @@ def test_processor_graphics_count_only_where_nothing_else_is(kernel: Any) -> Non
     both, _ = probe_all(kernel.root)
     assert both is not None
     assert [(device.index, device.vendor) for device in both.devices()] == [(0, "amd")]
+    kernel.xe("0000:07:00.0")
+    three, _ = probe_all(kernel.root)
+    assert three is not None
+    assert [(device.index, device.vendor) for device in three.devices()] == [(0, "amd"), (2, "intel")]
+    for sampler in (alone, both, three):
+        sampler.close()
+    assert kernel.opened() == []

@@ -395,6 +395,13 @@ def test_cuda_visible_devices_selects_the_gpus(sampling: Any, text: str, indices
         assert (process.devices, process.problems) == (None, ["no nvidia GPU is selected"])
 
 
+def test_whole_uuid_means_its_gpu_though_another_begins_so(sampling: Any) -> None:
+    process = sampling(
+        "gpus 2", "gpu 0 uuid GPU-51a1", "gpu 1 uuid GPU-51a10", CUDA_VISIBLE_DEVICES="GPU-51a1"
+    )
+    assert [device["index"] for device in process.devices] == [0]
+
+
 def test_mig_instances_stand_with_their_gpu(sampling: Any) -> None:
     script = ["gpus 2", "gpu 1 mig MIG-aaa 9856 1000", "gpu 1 mig MIG-bbb 19968 2000"]
     instances = [
