@@ -18,6 +18,8 @@ from monitoring import Run, read_records
 from monitoring.agent import catch_up, is_followed, undelivered
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module
+from monitoring.gpu_sample import GpuSample, State
+from monitoring.gpu_sampling import DeviceStates
 from monitoring.records import Record
 from monitoring.rotating_journal import read_rotated
 from monitoring.run_json import read_run_json
@@ -220,6 +222,24 @@ def test_gpu_that_is_lost_is_an_alert_and_the_others_are_sampled_on(gpus: Any, r
         str(("gpu_lost", f"GPU 1 ({UUID}) is lost: GPU is lost")),
         str(("gpu_xid", f"GPU 0 ({UUID.replace('1-', '0-', 1)[:-1]}0): {xid}")),
     ]
+
+
+def test_change_of_a_gpu_is_told_once_over_several_agents() -> None:
+    def look(*states: State) -> list[GpuSample]:
+        return [
+            GpuSample(index, f"GPU-{index}", "H100", "nvidia", state, "GPU is lost")
+            for index, state in enumerate(states)
+        ]
+
+    def told(states: DeviceStates, samples: list[GpuSample]) -> list[tuple[str, int]]:
+        return [(event.kind, event.index) for event in states.changes(samples, 0.0)]
+
+    first = DeviceStates(None)
+    assert told(first, look("ok", "lost")) == [("lost", 1)]
+    assert told(first, look("ok", "lost")) == []
+    second = DeviceStates({"multi_gpu_data": [sample._asdict() for sample in look("ok", "lost")]})
+    assert told(second, look("ok", "lost")) == []
+    assert told(second, look("error", "ok")) == [("error", 0), ("back", 1)]
 
 
 # Follows a run with a short patience for drivers.

@@ -64,6 +64,14 @@ def test_kill_between_moving_and_beginning_loses_nothing(tmp_path: Path) -> None
     assert seqs(list(read_rotated(path))) == list(range(1, 16))
 
 
+def test_file_that_is_met_twice_is_told_once(tmp_path: Path) -> None:
+    """As a reader may who opens the files while they move up."""
+    path = tmp_path / "gpu_stats.jsonl"
+    write(opened(path), 5)
+    numbered(path, 1).hardlink_to(path)
+    assert seqs(list(read_rotated(path))) == [1, 2, 3, 4, 5]
+
+
 def test_torn_last_line_is_cut_and_its_number_used_again(tmp_path: Path) -> None:
     path = tmp_path / "gpu_stats.jsonl"
     journal = opened(path)
