@@ -164,7 +164,10 @@ class _History:
         if not self._attempt_has_steps:
             self._attempt_has_steps = True
             self._forget_steps_from(step)
-        columns.add(step, seq, _of_step(record) if event == "step" else points(record))
+        if event == "step":
+            columns.add(step, seq, {name: record[name] for name in STEP_METRICS if name in record})
+        else:
+            columns.add(step, seq, points(record))
 
     def series(self) -> dict[tuple[str, str], Series]:
         """By event and metric, those that have points."""
@@ -207,11 +210,13 @@ class _Columns:
         """They rise."""
         self.values: dict[str, array[float]] = {}
 
-    def add(self, step: int, seq: int, measured: Mapping[str, float]) -> None:
+    def add(self, step: int, seq: int, measured: Mapping[str, object]) -> None:
         row = len(self.steps)
         self.steps.append(step)
         self.seqs.append(seq)
         for name, value in measured.items():
+            if value.__class__ is not float and not isinstance(value, (int, float)):
+                continue
             column = self.values.get(name)
             if column is None:
                 column = self.values[name] = array("d")
@@ -233,10 +238,6 @@ class _Columns:
             return Series(self.steps, values)
         found = [(step, value) for step, value in zip(self.steps, values, strict=False) if value == value]
         return Series(array("q", [step for step, _ in found]), array("d", [value for _, value in found]))
-
-
-def _of_step(record: Record) -> dict[str, float]:
-    return {name: value for name in STEP_METRICS if isinstance(value := record.get(name), (int, float))}
 
 
 def _status(path: Path, history: _History) -> tuple[str, str, int]:

@@ -160,11 +160,12 @@ def _panel_each(
     for i, (label, title) in enumerate(zip(labels, titles, strict=True)):
         # Not sharex and sharey: matplotlib's time for those grows with the square of the panels.
         axes = figure.add_subplot(rows, columns, i + 1)
-        _scale(axes, [extremes], look)
+        _scale(axes, [extremes], look, num_ticks=4)
         _set_limits(axes, extremes)
         axes.plot(*_joined(means), color=BACKDROP, lw=0.7, marker=_dot(means), ms=3, zorder=1)
         _plot(axes, [curve for curve in found if curve.variant == label], PALETTE[0], None)
-        axes.set_title(title, fontsize=8.5, loc="left", pad=4, linespacing=1.1)
+        # With its place given, matplotlib does not lay out all ticks of a panel to find one.
+        axes.set_title(title, fontsize=8.5, loc="left", pad=4, linespacing=1.1, y=1)
         axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
         axes.yaxis.label.set_fontsize(9)
         panels.append(axes)
@@ -258,32 +259,35 @@ def _scale_of(extremes: Curve, look: Look) -> Literal["linear", "log", "log erro
     return "linear"
 
 
-def _scale(axes: Axes, found: Sequence[Curve], look: Look) -> None:
-    """Set the axes."""
+def _scale(axes: Axes, found: Sequence[Curve], look: Look, num_ticks: int = 7) -> None:
+    """Set the axes, with about so many ticks: they are most of what drawing a hundred panels takes."""
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=num_ticks - 1, integer=True))
     axes.margins(x=0.02)
     axes.set_xlim(left=0)
     values = [value for curve in found for value in curve.values]
     scale = _scale_of(_extremes(found), look)
     if scale == "log":
-        _logarithmic(axes, values)
+        _logarithmic(axes, values, num_ticks)
     elif scale == "log error":
-        _logarithmic_error(axes, values)
+        _logarithmic_error(axes, values, num_ticks)
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=num_ticks))
 
 
-def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
+def _logarithmic(axes: Axes, values: Sequence[float], num_ticks: int) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set_yscale("log")
     decades = math.log10(max(values) / min(values))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades < 4 else (1,), numticks=12))
+    subs = next((subs for subs in ((1, 2, 5), (1, 3)) if len(subs) * decades < 1.7 * num_ticks), (1,))
+    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=12))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _logarithmic_error(axes: Axes, values: Sequence[float]) -> None:
+def _logarithmic_error(axes: Axes, values: Sequence[float], num_ticks: int) -> None:
     import numpy as np
 
     errors = [100 - value for value in values]
@@ -299,6 +303,7 @@ def _logarithmic_error(axes: Axes, values: Sequence[float]) -> None:
     )
     ticks = [100 - error for error in (90, 70, 50, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)]
     shown = [tick for tick in ticks if high <= 100 - tick <= low]
+    shown = shown[:: -(-len(shown) // (2 * num_ticks))]
     axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
     axes.set_yticks([], minor=True)
     axes.set_ylim(100 - low, 100 - max(high, floor))
