@@ -14,7 +14,7 @@ from kharness.matrix.halving import open_watcher
 from kharness.matrix.leaderboard import told_leaderboard
 from kharness.matrix.lock import RunnerLock
 from kharness.matrix.matrix_json import Plan
-from kharness.matrix.supervise import supervise
+from kharness.matrix.supervise import check_running, supervise
 from kharness.matrix.sweep import num_trials, prepare_sweep, source_for
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,7 +25,8 @@ def main(argv: Sequence[str]) -> int:
     variables = make_variables.given(argv, os.environ)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
-    plan = prepare_sweep(tree, output, range_file(variables), make_variables.layer(tree, variables))
+    command_line = make_variables.layer(tree, variables)
+    plan = prepare_sweep(tree, output, range_file(variables), command_line, check=check_running)
     introduce(plan)
     with RunnerLock(plan.directory):
         return supervise(
@@ -44,8 +45,9 @@ def range_file(variables: dict[str, str]) -> Path:
     name = variables.get("RANGE_CONFIG", "").strip()
     if not name:
         raise ConfigError("RANGE_CONFIG is not given", hint="for example: make sweep RANGE_CONFIG=my.ranges")
-    if "FILTER" in variables:
-        raise ConfigError("FILTER has no effect on a sweep", hint="leave it out, and mend the range file")
+    for useless, hint in (("FILTER", "mend the range file"), ("BASELINE", "its leaderboard has none")):
+        if useless in variables:
+            raise ConfigError(f"{useless} has no effect on a sweep", hint=f"leave it out: {hint}")
     return Path(name).expanduser().absolute()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from kharness.config.tree import Tree
 from kharness.matrix.filter import parse_filter
 from kharness.matrix.halving import open_watcher
 from kharness.matrix.lock import RunnerLock
-from kharness.matrix.matrix_json import Plan
+from kharness.matrix.matrix_json import Plan, planned_content
 from kharness.matrix.plan import prepare
-from kharness.matrix.supervise import expected_seconds, in_order, supervise
+from kharness.matrix.supervise import check_running, expected_seconds, in_order, supervise
 from kharness.report.report import check_judging, told_report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,8 +28,13 @@ def main(argv: Sequence[str]) -> int:
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     chosen = parse_filter(variables.get("FILTER", ""))
-    plan = prepare(tree, output, make_variables.layer(tree, variables), chosen=chosen)
-    check_judging(plan.directory, variables)
+    plan = prepare(
+        tree,
+        output,
+        make_variables.layer(tree, variables),
+        chosen=chosen,
+        check=partial(check, given=variables),
+    )
     introduce(plan)
     report = partial(told_report, given=variables)
     with RunnerLock(plan.directory):
@@ -44,6 +49,12 @@ def main(argv: Sequence[str]) -> int:
             watcher=open_watcher(plan.settings, plan.launches),
             expected=expected,
         )
+
+
+def check(plan: Plan, given: Mapping[str, str]) -> None:
+    """MatrixError or ReportError for what could not be run or judged as asked."""
+    check_running(plan)
+    check_judging(plan.directory, given, planned=planned_content(plan))
 
 
 def introduce(plan: Plan) -> None:

@@ -14,7 +14,10 @@ from kharness.matrix.draft import draft
 from kharness.matrix.dry_run import TIME, dry_run_lines
 from kharness.matrix.durations import read_history
 from kharness.matrix.filter import parse_filter
-from kharness.matrix.plan import results_of
+from kharness.matrix.matrix_json import planned_content
+from kharness.matrix.plan import as_plan, results_of
+from kharness.matrix.supervise import check_running
+from kharness.report.report import check_judging
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -30,6 +33,9 @@ def main(argv: Sequence[str]) -> int:
     drafted = draft(tree, base, command_line, matrix=TIME, chosen=chosen)
     results = results_of(tree, base, command_line, output=output)
     history = read_history(results)
+    plan = as_plan(drafted, results / TIME, ROOT)
+    check_running(plan)
+    check_judging(plan.directory, variables, planned=planned_content(plan))
     lines = dry_run_lines(drafted, history, results=results, root=ROOT, shown=tree.shown(results))
     print("\n".join([*lines, "nothing was started or written"]))
     return 0

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin, show
 from kharness.config.errors import ConfigError
+from kharness.config.places import lasting_place
 from kharness.config.tree import Tree
 
 SHORT = {
@@ -25,6 +26,8 @@ SHORT = {
     "TIMEOUT": "MATRIX_TIMEOUT",
 }
 """Short names of symbols, taken without CONFIG_."""
+
+_PLACES = {"BASELINE", "CONFIG_REPORT_BASELINE"}
 
 _ONE_MATRIX = ("continue", "test_rerun", "test-rerun")
 _MATRICES = ("test_matrix", "test-matrix", *_ONE_MATRIX)
@@ -73,6 +76,8 @@ def given(argv: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
         if not equals or not name:
             raise ConfigError(f"{word!r} is not NAME=value", hint="for example TRACKER=both or CONFIG_SEED=3")
         variables[name] = value
+    for name in _PLACES & variables.keys():
+        variables[name] = lasting_place(variables[name])
     return variables
 
 

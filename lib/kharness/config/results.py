@@ -19,9 +19,8 @@ def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "
     if asked:
         directory = Path(asked).expanduser().absolute()
         if not directory.is_dir():
-            raise ConfigError(
-                f"{directory} does not exist", hint=f"name a run or a matrix: {name}=results/latest"
-            )
+            what = "is a file, no run or matrix" if directory.exists() else "does not exist"
+            raise ConfigError(f"{directory} {what}", hint=f"name a run or a matrix: {name}=results/latest")
         return directory.resolve()
     latest = latest_link(variables, output)
     if not latest.exists():

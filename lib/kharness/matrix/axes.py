@@ -157,7 +157,9 @@ def _stem(path: str, word: str, source: str) -> str:
 
 def _refuse_open_quote(text: str, source: str) -> None:
     if text.count("'") % 2:
-        raise MatrixError(f"{source}: a quote is not closed", hint=EXAMPLE)
+        raise MatrixError(
+            f"{source}: a quote is not closed", hint="a value with blanks or bars stands in two: X='a b'|c"
+        )
 
 
 def _quoted(value: str) -> str:

@@ -26,6 +26,8 @@ SETTINGS = ("LAUNCHER", "MATRIX_", "MAX_GPU_", "REPORT_", "SWEEP_")
 
 ALL = "all"
 LONGEST_RANGE = 10_000
+# So many refused values are listed in an error; who reads the twentieth knows the pattern.
+MOST_LISTED = 20
 _RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})", re.ASCII)
 
 
@@ -65,20 +67,19 @@ def is_setting(symbol: str) -> bool:
 def settle(tree: Tree, axes: Sequence[Axis], *, source: str = "MATRIX_AXES") -> list[SettledAxis]:
     """The axes with every value written out; MatrixError lists every value that no cell could take."""
     settled: list[SettledAxis] = []
-    bad: list[str] = []
+    bad: list[ConfigError] = []
     for axis in axes:
         if is_setting(axis.symbol):
-            bad.append(_no_axis(axis.symbol))
+            bad.append(ConfigError(_no_axis(axis.symbol), hint="vary what cells are trained with"))
             continue
         try:
             found = _fragments(tree, axis) if axis.files else _symbol_values(tree, axis, source, bad)
         except ConfigError as error:
-            bad.append(_with_hint(error))
+            bad.append(error)
         else:
             settled.append(found)
     if bad:
-        shown = "\n  ".join([f"{len(bad)} values of {source} are refused", *bad])
-        raise MatrixError(shown, hint=f"mend {source}")
+        raise _refused(bad, source)
     return settled
 
 
@@ -100,7 +101,7 @@ def written_out(tree: Tree, symbol: str, value: str) -> list[str]:
     return [str(number) for number in range(first, last + 1)]
 
 
-def _symbol_values(tree: Tree, axis: Axis, source: str, bad: list[str]) -> SettledAxis:
+def _symbol_values(tree: Tree, axis: Axis, source: str, bad: list[ConfigError]) -> SettledAxis:
     values = [value for given in axis.values for value in written_out(tree, axis.symbol, given)]
     written = replace(axis, values=values)
     refuse_repeated(written, source)
@@ -111,7 +112,7 @@ def _symbol_values(tree: Tree, axis: Axis, source: str, bad: list[str]) -> Settl
             tree.assignments(axis.symbol, value, Origin("matrix axis", f"{axis.symbol}={value}"))
             layers[value] = tree.assignments(axis.symbol, value, Origin("matrix axis", shown))
         except ConfigError as error:
-            bad.append(_with_hint(error))
+            bad.append(error)
     return SettledAxis(written, layers)
 
 
@@ -156,5 +157,12 @@ def _is_int(tree: Tree, symbol: str) -> bool:
     return tree.type_of(known) == "int" or (spec is not None and spec.item == "int" and not spec.is_list)
 
 
-def _with_hint(error: ConfigError) -> str:
-    return str(error) + (f" ({error.hint})" if error.hint else "")
+def _refused(bad: Sequence[ConfigError], source: str) -> MatrixError:
+    """One error for all."""
+    if len(bad) == 1:
+        return MatrixError(f"{source}: {bad[0]}", hint=bad[0].hint or f"mend {source}")
+    lines = [str(error) + (f" ({error.hint})" if error.hint else "") for error in bad[:MOST_LISTED]]
+    more = [f"… and {len(bad) - MOST_LISTED} more"] if len(bad) > MOST_LISTED else []
+    return MatrixError(
+        "\n  ".join([f"{len(bad)} values of {source} are refused", *lines, *more]), hint=f"mend {source}"
+    )

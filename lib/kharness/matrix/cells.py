@@ -11,14 +11,12 @@ from typing import NoReturn
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
 from kharness.config.tree import Tree
-from kharness.matrix.axis_values import NO_AXIS, SettledAxis
+from kharness.matrix.axis_values import MOST_LISTED, NO_AXIS, SettledAxis
 from kharness.matrix.cell_names import cell_name
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.filter import Filter, choose
 
 MOST_CELLS = 100_000
-# So many refused cells are listed in an error; who reads the twentieth knows the pattern.
-MOST_LISTED = 20
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kharness.config.assignment import Layer, Resolved
+from kharness.config.places import lasting_place
 from kharness.config.tree import Tree
 from kharness.config.values import Value
 from kharness.matrix.axes import Axis, parse_axes, split_groups
@@ -56,7 +57,10 @@ def read_settings(tree: Tree, base: Layer, *above: Layer) -> dict[str, Value]:
     # Only these of what lies above: its other values may need what an axis brings.
     of_matrix = [[assignment for assignment in layer if is_setting(assignment.symbol)] for layer in above]
     values = tree.resolve(base, *of_matrix).values
-    return {name: value for name, value in values.items() if is_setting(name) and name != "TRACKER_RUN_NAME"}
+    settings = {n: value for n, value in values.items() if is_setting(n) and n != "TRACKER_RUN_NAME"}
+    if "REPORT_BASELINE" in settings:
+        settings["REPORT_BASELINE"] = lasting_place(str(settings["REPORT_BASELINE"]))
+    return settings
 
 
 def draft(

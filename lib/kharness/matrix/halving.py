@@ -107,12 +107,16 @@ class Halving:
 
 
 def open_watcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> Halving | None:
-    """What stops losing cells of a matrix, if its settings ask for that; `launches` are all its cells."""
+    """What stops losing cells of a matrix, if its settings ask for that; `launches` are all its cells.
+
+    MatrixError for a SWEEP_METRIC that nothing may go by, and without Optuna.
+    """
     if not settings.get("MATRIX_EARLY_STOPPING"):
         return None
     factor, epochs = settings["MATRIX_HALVING_FACTOR"], settings["MATRIX_HALVING_MIN_EPOCHS"]
     assert isinstance(factor, int)
     assert isinstance(epochs, int)
+    _optuna()  # which must not be found missing once cells run
     return Halving(read_objective(settings), factor=factor, min_epochs=epochs, launches=launches)
 
 

@@ -59,7 +59,8 @@ class Plan:
 
 def write_plan(plan: Plan, root: Path) -> None:
     """Write a new plan; it is on disk on return."""
-    _write(plan.directory, _as_json(plan, root))
+    versions = {"python": python_version(), **{name: _version(name) for name in PACKAGES}}
+    _write(plan.directory, {**planned_content(plan), "git": git_state(root), "versions": versions})
 
 
 def add_cell(directory: Path, cell: Cell, launch: Launch) -> None:
@@ -96,7 +97,8 @@ def read_plan(directory: Path) -> Plan:
         raise _broken(path, repr(error)) from error
 
 
-def _as_json(plan: Plan, root: Path) -> dict[str, Any]:
+def planned_content(plan: Plan) -> dict[str, Any]:
+    """What matrix.json says of a matrix itself, without the code that ran it."""
     settings = dict(plan.settings)
     return {
         "format": FORMAT,
@@ -115,8 +117,6 @@ def _as_json(plan: Plan, root: Path) -> dict[str, Any]:
         "excluded": list(plan.excluded),
         "refused": [_refused_json(one) for one in plan.refused],
         "quarantine": [{"cell": name, "reason": reason} for name, reason in plan.quarantine.items()],
-        "git": git_state(root),
-        "versions": {"python": python_version(), **{name: _version(name) for name in PACKAGES}},
     }
 
 

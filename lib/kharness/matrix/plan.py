@@ -32,23 +32,30 @@ __all__ = ["Kind", "Plan", "load", "prepare", "write"]
 
 PREFIX: Mapping[Kind, str] = {"matrix": "test_matrix_", "sweep": "sweep_"}
 
+Check = Callable[[Plan], None]
+"""Raises for a plan that could not be run, or not be judged as asked."""
 
-def prepare(tree: Tree, output: Path, command_line: Layer, *, chosen: Filter | None = None) -> Plan:
+
+def unchecked(plan: Plan) -> None:
+    """A plan that is right if it can be made."""
+
+
+def prepare(
+    tree: Tree, output: Path, command_line: Layer, *, chosen: Filter | None = None, check: Check = unchecked
+) -> Plan:
     """Check the whole matrix, then write it; MatrixError or ConfigError before anything is written.
 
     `output` is where `.config` lives; if it has none, the default preset becomes it. Only the `chosen` cells
-    are planned.
+    are planned. `check` raises for a plan that could not be run or judged.
     """
     base = starting_layer(tree, output)
+
+    def planned(directory: Path, matrix: str) -> tuple[Draft, Plan]:
+        drafted = draft(tree, base, command_line, matrix=matrix, chosen=chosen)
+        return drafted, as_plan(drafted, directory, tree.root)
+
     results = results_of(tree, base, command_line, output=output)
-    directory, drafted = new_directory(
-        results, "matrix", lambda matrix: draft(tree, base, command_line, matrix=matrix, chosen=chosen)
-    )
-    if not (output / CONFIG).exists():
-        write_config(drafted.configured, output, root=tree.root)
-    plan = as_plan(drafted, directory, tree.root)
-    write(plan, tree.root)
-    return plan
+    return write_new(tree, output, results, "matrix", planned, check)
 
 
 def results_of(tree: Tree, base: Layer, *above: Layer, output: Path) -> Path:
@@ -56,17 +63,31 @@ def results_of(tree: Tree, base: Layer, *above: Layer, output: Path) -> Path:
     return results_directory(str(read_settings(tree, base, *above)["RESULTS_DIR"]), output)
 
 
-def new_directory(results: Path, kind: Kind, drafted: Callable[[str], Draft]) -> tuple[Path, Draft]:
-    """A directory that is nobody else's, and the draft made for its name; if that fails there is none."""
+def write_new(
+    tree: Tree,
+    output: Path,
+    results: Path,
+    kind: Kind,
+    planned: Callable[[Path, str], tuple[Draft, Plan]],
+    check: Check,
+) -> Plan:
+    """Plan for a directory that is nobody else's, and write it whole; nothing at all if a check fails.
+
+    `planned` gets that directory and what the names of the runs end in.
+    """
     attempt, started = 1, stamp()
     while True:
         name = numbered(f"{PREFIX[kind]}{started}", attempt)
         if not (results / name).exists():
-            found = drafted(name.removeprefix(PREFIX[kind]))
-            directory = create_exclusively(results, name)
-            if directory is not None:
-                return directory, found
+            drafted, plan = planned(results / name, name.removeprefix(PREFIX[kind]))
+            check(plan)
+            if create_exclusively(results, name) is not None:
+                break
         attempt += 1
+    if not (output / CONFIG).exists():
+        write_config(drafted.configured, output, root=tree.root)
+    write(plan, tree.root)
+    return plan
 
 
 def as_plan(

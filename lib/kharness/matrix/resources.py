@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from kharness.matrix.cores import Core, usable_cores
-from kharness.matrix.devices import find_gpus, torch_uses_gpus
+from kharness.matrix.devices import Gpus, find_gpus, torch_uses_gpus
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.execute import ActiveRun
 from kharness.matrix.gpu_places import GpuPlaces
@@ -24,15 +25,18 @@ def open_resources(
     gpus = find_gpus(root)
     for problem in gpus.problems:
         say(f"note: {problem}")
-    if gpus.gpus and per_cell > len(gpus.gpus):
-        raise MatrixError(
-            f"MATRIX_GPUS_PER_CELL={per_cell}, but only {len(gpus.gpus)} can be seen",
-            hint="give a smaller MATRIX_GPUS_PER_CELL, or a longer CUDA_VISIBLE_DEVICES",
-        )
+    _refuse_too_few(gpus, per_cell)
     percent = _int(settings, "MAX_GPU_MEMORY_PERCENT", 90)
     places = GpuPlaces(gpus, percent=percent, per_cell=per_cell, say=say) if gpus.gpus else None
     vendors = {gpu.word: gpu.vendor for gpu in gpus.gpus}
     return MachineResources(usable_cores(root), places, vendors, jobs=jobs, say=say)
+
+
+def refuse_too_few_gpus(settings: Mapping[str, object], *, root: Path = Path("/")) -> None:
+    """MatrixError for more GPUs a cell than there are, before anything is written or started."""
+    if (per_cell := _int(settings, "MATRIX_GPUS_PER_CELL", 1)) > 1:
+        with closing(find_gpus(root)) as gpus:
+            _refuse_too_few(gpus, per_cell)
 
 
 class MachineResources:
@@ -129,6 +133,14 @@ class MachineResources:
         if line not in self._said:
             self._said.add(line)
             self._say(line)
+
+
+def _refuse_too_few(gpus: Gpus, per_cell: int) -> None:
+    if gpus.gpus and per_cell > len(gpus.gpus):
+        raise MatrixError(
+            f"MATRIX_GPUS_PER_CELL={per_cell}, but only {len(gpus.gpus)} can be seen",
+            hint="give a smaller MATRIX_GPUS_PER_CELL, or a longer CUDA_VISIBLE_DEVICES",
+        )
 
 
 def _wants_gpu(asked: Mapping[str, object]) -> bool:

@@ -16,12 +16,13 @@ from kharness.matrix.durations import read_history
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.execute import Outcome
 from kharness.matrix.filter import Filter
+from kharness.matrix.halving import open_watcher
 from kharness.matrix.launch import Launch
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.lost_status import known_status
-from kharness.matrix.matrix_json import read_plan
+from kharness.matrix.matrix_json import Plan, read_plan
 from kharness.matrix.progress import Progress
-from kharness.matrix.resources import open_resources
+from kharness.matrix.resources import open_resources, refuse_too_few_gpus
 from kharness.matrix.runner import Limits, run_all, run_one
 from kharness.matrix.signals import Signals
 from kharness.matrix.work import Queue, Source, Watcher, longest_first
@@ -33,6 +34,12 @@ EVERY_CELL = Filter()
 
 Report = Callable[[Path], tuple[Sequence[str], int]]
 """Writes the report of a directory; returns what to print, and an exit code: 3 for a regression, else 0."""
+
+
+def check_running(plan: Plan) -> None:
+    """MatrixError for a plan that this machine could not run: asked before it is written."""
+    open_watcher(plan.settings, plan.launches)
+    refuse_too_few_gpus(plan.settings)
 
 
 def supervise(

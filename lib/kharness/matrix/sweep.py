@@ -12,9 +12,8 @@ from pathlib import Path
 
 from kharness.config.assignment import Layer, Origin
 from kharness.config.errors import ConfigError
-from kharness.config.generate import write_config
 from kharness.config.presets import starting_layer
-from kharness.config.tree import CONFIG, Tree
+from kharness.config.tree import Tree
 from kharness.config.values import Value
 from kharness.matrix.axes import Axis
 from kharness.matrix.axis_values import SettledAxis
@@ -36,7 +35,7 @@ from kharness.matrix.execute import Outcome
 from kharness.matrix.filter import Filter
 from kharness.matrix.launch import Launch
 from kharness.matrix.matrix_json import Plan, add_cell, add_refused
-from kharness.matrix.plan import as_plan, launch_of, new_directory, results_of, write, write_cell
+from kharness.matrix.plan import Check, as_plan, launch_of, results_of, unchecked, write_cell, write_new
 from kharness.matrix.ranges import Range, RangeFile, parse_range, read_ranges, whole_grid
 from kharness.matrix.rundir import sync_filesystem
 from kharness.matrix.search import random_values, require_optuna, size, tpe_values, unseen
@@ -47,26 +46,25 @@ from kharness.matrix.work import Queue, Source
 RANGE_FILE = "the range file"
 
 
-def prepare_sweep(tree: Tree, output: Path, range_file: Path, command_line: Layer) -> Plan:
+def prepare_sweep(
+    tree: Tree, output: Path, range_file: Path, command_line: Layer, *, check: Check = unchecked
+) -> Plan:
     """Check and write a sweep; MatrixError or ConfigError before anything is written.
 
-    Of a TPE search only what all trials have in common is written. `output` is where `.config` lives.
+    Of a TPE search only what all trials have in common is written. `output` is where `.config` lives; `check`
+    raises for a plan that could not be run.
     """
     base = starting_layer(tree, output)
     asked = read_ranges(tree, range_file)
-    results = results_of(tree, base, asked.fixed, command_line, output=output)
-    directory, drafted = new_directory(
-        results,
-        "sweep",
-        lambda stamp: draft_sweep(tree, Around(base, asked.fixed, command_line, stamp), asked),
-    )
-    if not (output / CONFIG).exists():
-        write_config(drafted.configured, output, root=tree.root)
     ranges = {one.symbol: one.text for one in asked.ranges}
     layers = {"base": base, "fixed": asked.fixed, "command_line": command_line}
-    plan = as_plan(drafted, directory, tree.root, kind="sweep", ranges=ranges, layers=layers)
-    write(plan, tree.root)
-    return plan
+
+    def planned(directory: Path, sweep: str) -> tuple[Draft, Plan]:
+        drafted = draft_sweep(tree, Around(base, asked.fixed, command_line, sweep), asked)
+        return drafted, as_plan(drafted, directory, tree.root, kind="sweep", ranges=ranges, layers=layers)
+
+    results = results_of(tree, base, asked.fixed, command_line, output=output)
+    return write_new(tree, output, results, "sweep", planned, check)
 
 
 def num_trials(plan: Plan) -> int:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kharness.config.places import split_place
 from kharness.report.errors import ReportError
-from kharness.report.summary import JOURNAL, REPLICATE_AXIS, Summary, Variant, collect
+from kharness.report.summary import REPLICATE_AXIS, Summary, Variant, collect
 
 # These make a workload; results of different workloads are never compared.
 WORKLOAD_AXES = ("MODEL", "DATASET")
@@ -49,8 +50,8 @@ def baseline_of(summary: Summary) -> Baseline:
         return _within(summary, labelled[0].values, asked)
     directory, given = split_place(asked)
     if directory is None:
-        return _within(summary, _values(summary, given, asked), asked)
-    return _elsewhere(summary, select(collect(directory), given, asked), asked)
+        return _within(summary, _values(summary, given, f"BASELINE={asked}"), asked)
+    return _elsewhere(summary, select(collect(directory), given, f"BASELINE={asked}"), asked)
 
 
 def open_place(text: str, given: Mapping[str, str] | None = None) -> Summary:
@@ -59,15 +60,6 @@ def open_place(text: str, given: Mapping[str, str] | None = None) -> Summary:
     if place is None:
         return collect(Path(text).expanduser(), given)  # which says what is wrong with it
     return select(collect(place, given), assignments, text)
-
-
-def split_place(text: str) -> tuple[Path | None, str]:
-    """`dir:SYMBOL=value` as directory and assignments; without a directory the text is assignments alone."""
-    place, colon, given = text.rpartition(":")
-    if colon and "=" in given and _holds_runs(Path(place).expanduser()):
-        return Path(place).expanduser(), given
-    whole = Path(text).expanduser()
-    return (whole, "") if _holds_runs(whole) else (None, text)
 
 
 def select(summary: Summary, given: str, asked: str) -> Summary:
@@ -144,7 +136,7 @@ def _values(summary: Summary, given: str, asked: str) -> Mapping[str, str]:
         name, equals, value = word.partition("=")
         symbol = name.upper().removeprefix("CONFIG_")
         if not equals or value not in axes.get(symbol, ()):
-            raise ReportError(f"{asked!r} is no variant, run or matrix", hint=_variants_hint(summary))
+            raise ReportError(f"{asked} is no variant, run or matrix", hint=_variants_hint(summary))
         found[symbol] = value
     return found
 
@@ -154,10 +146,6 @@ def _variants_hint(summary: Summary) -> str:
         f"{symbol}={'|'.join(values)}" for symbol, values in summary.axes.items() if symbol != REPLICATE_AXIS
     ]
     return f"choose of {' '.join(axes)}" if axes else "name the directory of a run or a matrix"
-
-
-def _holds_runs(path: Path) -> bool:
-    return any((path / name).is_file() for name in ("matrix.json", "status.json", JOURNAL))
 
 
 def _has(variant: Variant, values: Mapping[str, str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from kharness.config.results import shown
 from kharness.report.comparison import (
@@ -20,7 +21,7 @@ from kharness.report.html import write_html
 from kharness.report.junit import write_junit
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
 from kharness.report.sentences import comparison_lines
-from kharness.report.summary import Summary, collect
+from kharness.report.summary import Summary, collect, summary_of_plan
 from kharness.report.writers import write_summary
 
 
@@ -64,11 +65,17 @@ def told_regressions(summary: Summary, given: Mapping[str, str]) -> tuple[list[s
     return ([f"regression: {line}" for line in worse], 3) if worse else (["no regression shown"], 0)
 
 
-def check_judging(directory: Path, given: Mapping[str, str]) -> None:
-    """ReportError, before anything runs, for a baseline, metric or target that the report could not use."""
+def check_judging(
+    directory: Path, given: Mapping[str, str], *, planned: Mapping[str, Any] | None = None
+) -> None:
+    """ReportError, before anything runs, for a baseline, metric or target that the report could not use.
+
+    `planned` is the plan of a matrix that is not written yet, as its matrix.json will hold it.
+    """
     fails_on_regression(given)
     tolerance_of(given)
-    _ = collect(directory, given).conclusions
+    summary = collect(directory, given) if planned is None else summary_of_plan(directory, planned, given)
+    _ = summary.conclusions
 
 
 def report_lines(summary: Summary) -> list[str]:
@@ -81,12 +88,12 @@ def report_lines(summary: Summary) -> list[str]:
     if missing:
         lines.append(f"not complete, in no mean: {len(missing)} of {len(summary.cells)}")
         lines += [f"  {line}" for line in missing]
-    known = quarantined_lines(summary)
-    if known:
-        lines.append(f"known failures: {len(known)}")
-        lines += [f"  {line}" for line in known]
-    return [*lines, *comparison_lines(summary.conclusions), *gpu_summary_lines(summary)]
     unstable = [unstable_words(cell) for cell in summary.cells if cell.run.unstable]
     if unstable:
         lines.append(f"counted, but unstable: {len(unstable)} of {len(summary.cells)}")
         lines += [f"  {line}" for line in unstable]
+    known = quarantined_lines(summary)
+    if known:
+        lines.append(f"known failures: {len(known)}")
+        lines += [f"  {line}" for line in known]
+    return [*gpu_summary_lines(summary), *lines, *comparison_lines(summary.conclusions)]

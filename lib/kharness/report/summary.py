@@ -143,9 +143,14 @@ def collect(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
     if not directory.is_dir():
         raise ReportError(f"{directory} does not exist", hint="name a run or a matrix: RUN=results/latest")
     plan = _read_plan(directory)
-    settings = read_settings(directory, plan or {}, given or {})
     if plan is None:
-        return _single(directory, settings)
+        return _single(directory, read_settings(directory, {}, given or {}))
+    return summary_of_plan(directory, plan, given or {})
+
+
+def summary_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[str, str]) -> Summary:
+    """Of a matrix from what its matrix.json holds, or will hold: cells without a directory are missing."""
+    settings = read_settings(directory, plan, given)
     axes = {axis["symbol"]: list(axis["values"]) for axis in plan["axes"]}
     known = known_failures(plan)
     cells = [
@@ -154,7 +159,7 @@ def collect(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
         for name in [cell["name"]]
     ]
     variants = _variants(cells, axes, str(plan["model"]))
-    return Summary(directory, directory.name, axes, plan, cells, variants, settings)
+    return Summary(directory, directory.name, axes, dict(plan), cells, variants, settings)
 
 
 def _read_plan(directory: Path) -> dict[str, Any] | None:

@@ -84,6 +84,8 @@ config GPU_MONITOR
 source "lib/monitoring/trackers/Kconfig"
 
 source "lib/kharness/matrix/Kconfig"
+
+source "lib/kharness/report/Kconfig"
 """
 
 TRAIN = '''\
@@ -204,7 +206,7 @@ class Checkout:
 
     def __init__(self, root: Path, repository: Path) -> None:
         self.root = root
-        for folder in ("lib/monitoring/trackers", "lib/kharness/matrix"):
+        for folder in ("lib/monitoring/trackers", "lib/kharness/matrix", "lib/kharness/report"):
             (root / folder).mkdir(parents=True)
             shutil.copy(repository / folder / "Kconfig", root / folder / "Kconfig")
         shutil.copytree(repository / "scripts", root / "scripts")
@@ -215,9 +217,9 @@ class Checkout:
         (root / "defconfigs" / "default").write_text(PRESET)
 
     def start(self, script: str, *arguments: str, **kwargs: Any) -> subprocess.Popen[str]:
-        kwargs = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, **kwargs}
+        defaults = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": self.root}
         command = [sys.executable, str(self.root / "scripts" / f"{script}.py"), *arguments]
-        return subprocess.Popen(command, cwd=self.root, **kwargs)
+        return subprocess.Popen(command, **{**defaults, **kwargs})
 
     def run(self, script: str, *arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
         """Exit code and everything printed."""

@@ -123,7 +123,16 @@ def test_a_run_name_for_all_cells_is_refused(tree: Tree) -> None:
 
 @pytest.mark.parametrize("symbol", ["MATRIX_AXES", "RESULTS_DIR", "TRACKER_RUN_NAME"])
 def test_what_shapes_the_matrix_is_no_axis(tree: Tree, symbol: str) -> None:
-    assert refusal(tree, f"{symbol}=a|b")[1].startswith(f"  {symbol} cannot be an axis: ")
+    assert refusal(tree, f"{symbol}=a|b")[0].startswith(f"MATRIX_AXES: {symbol} cannot be an axis: ")
+
+
+def test_of_many_refused_values_the_first_are_listed(tree: Tree) -> None:
+    lines = refusal(tree, "SEED=" + "|".join(f"x{number}" for number in range(50)))
+    assert (len(lines), lines[0], lines[-1]) == (
+        22,
+        "50 values of MATRIX_AXES are refused",
+        "  … and 30 more",
+    )
 
 
 def test_two_axes_for_one_choice_contradict_each_other(tree: Tree) -> None:

@@ -109,13 +109,60 @@ def test_refused_cells_are_listed_and_nothing_is_made(checkout: Any) -> None:
         2,
         [
             "no .config yet: starting from defconfigs/default",
-            "error: 1 values of MATRIX_AXES are refused",
-            "  OPTIMIZER=lion is not one of adam, sgd (give adam or sgd)",
-            "hint: mend MATRIX_AXES",
+            "error: MATRIX_AXES: OPTIMIZER=lion is not one of adam, sgd",
+            "hint: give adam or sgd",
         ],
     )
     assert not (checkout.root / "results").exists()
     assert not (checkout.root / ".config").exists()
+
+
+@pytest.mark.parametrize("script", ["test_matrix", "test_matrix_dry_run"])
+def test_what_could_not_be_run_or_judged_is_refused_before_anything_is_made(
+    checkout: Any, script: str
+) -> None:
+    before = everything(checkout.root)
+    refused = [
+        ("BASELINE=nowhere", "BASELINE=nowhere is no variant, run or matrix"),
+        ("BASELINE=OPTIMIZER=lion", "BASELINE=OPTIMIZER=lion is no variant, run or matrix"),
+        ("CONFIG_REPORT_METRIC=best_test_accuracy", "REPORT_METRIC=best_test_accuracy: "),
+        ("FAIL_ON_REGRESSION=perhaps", "FAIL_ON_REGRESSION=perhaps is neither y nor n"),
+        ("FILTER=SEED=9", "FILTER=SEED=9 matches none of 4 cells"),
+        ("JOBS=-1", "JOBS=-1: MATRIX_JOBS=-1 is outside 0..4096"),
+        ("LAUNCHER=slurm", "LAUNCHER=slurm is not one of local"),
+    ]
+    for argument, message in refused:
+        code, output = checkout.run(script, argument)
+        told = [line for line in output.splitlines() if not line.startswith("no .config yet")]
+        assert (code, len(told), told[1][:6]) == (2, 2, "hint: "), output
+        assert told[0].startswith(f"error: {message}")
+        assert everything(checkout.root) == before
+    early = ("CONFIG_MATRIX_EARLY_STOPPING=y", "CONFIG_SWEEP_METRIC=test_loss")
+    code, output = checkout.run(script, *early)
+    assert (code, everything(checkout.root)) == (2, before)
+    assert "error: SWEEP_METRIC=test_loss: the test set chooses nothing\n" in output
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    files = [path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    return {str(path.relative_to(root)): path.read_bytes() for path in files}
+
+
+def test_a_baseline_is_the_matrix_that_it_was_when_it_was_given(checkout: Any) -> None:
+    """Neither the one that `latest` is by now, nor one that lies elsewhere when the report is read again."""
+    checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd SEED=1|2")
+    first = checkout.latest
+    axes = "CONFIG_MATRIX_AXES=OPTIMIZER=adam|sgd SEED=1|2"
+    code, output = checkout.run("test_matrix", "BASELINE=results/latest:OPTIMIZER=sgd", axes)
+    assert code == 0, output
+    assert checkout.latest != first
+    settings = json.loads((checkout.latest / "matrix.json").read_text())["settings"]
+    assert settings["REPORT_BASELINE"] == f"{first}:OPTIMIZER=sgd"
+    process = checkout.start("summary", f"RUN={checkout.latest}", cwd="/")
+    again, _ = process.communicate(timeout=60)
+    compared = [line for line in again.splitlines() if "compared with" in line]
+    assert compared == [f"test accuracy compared with {first}:OPTIMIZER=sgd (95 % intervals):"]
+    assert compared[0] in output
 
 
 @pytest.mark.parametrize(
