@@ -19,16 +19,19 @@ MAX_CELLS_DRAWN = 40
 # More tables than this nobody reads on a terminal; the table of all runs has a row of each.
 MAX_CELLS_TOLD = 20
 
-# Runs with something to look at that a report names on the terminal.
+# Lines of such tables that the report of a matrix prints before its results, about a screen.
+MAX_LINES = 60
+
+# Runs with something to look at that a report names on the terminal, beside those whose tables it prints.
 MAX_REMARKED = 8
 
 
 def check_known(summary: Summary) -> None:
     """ReportError if no run has GPU samples or several ranks."""
     if not with_load(summary):
-        which = "no run of" if summary.plan else "the run"
+        about = f"no run of {summary.directory} has" if summary.plan else f"{summary.directory} has no"
         raise ReportError(
-            f"{which} {summary.directory} has GPU samples (gpu_stats.jsonl), nor journals of several ranks",
+            f"{about} GPU samples (gpu_stats.jsonl), nor journals of several ranks",
             hint="train with GPU_MONITOR=y; where that found no GPU, alerts.jsonl of the run says why",
         )
 
@@ -70,20 +73,29 @@ def cells_of_report(summary: Summary) -> Sequence[Cell]:
 
 
 def gpu_summary_lines(summary: Summary) -> list[str]:
-    """What the report of a matrix or run prints of its GPUs; nothing without samples."""
+    """What the report of a matrix or run prints of its GPUs, nothing where nothing is known.
+
+    The tables of as many runs as fit in MAX_LINES, and of the others what one has to look at.
+    """
     cells = with_load(summary)
     if not cells:
         return []
     if not summary.plan:
         return ["", *breakdown_lines(cells[0])]
+    lines, told = [""], 0
+    while told < len(cells) and len(lines) + len(table := breakdown_lines(cells[told])) <= MAX_LINES:
+        lines += [*table, ""]
+        told += 1
     sampled = sum(bool(cell.gpus) for cell in cells)
-    lines = [
-        f"GPUs: {sampled} of {len(summary.cells)} runs have samples; `make gpu-report` tells of every GPU"
-    ]
-    remarkable = [(cell, said) for cell in cells if (said := _remarkable(cell))]
+    lines.append(f"GPUs: {sampled} of {len(summary.cells)} runs have samples")
+    if len(cells) <= MAX_CELLS_TOLD:
+        lines += runs_table(summary).plain().splitlines()
+    remarkable = [(cell, said) for cell in cells[told:] if (said := _remarkable(cell))]
     lines += [f"  {cell.name}: {'; '.join(said)}" for cell, said in remarkable[:MAX_REMARKED]]
     if len(remarkable) > MAX_REMARKED:
         lines.append(f"  and {len(remarkable) - MAX_REMARKED} more runs with something to look at")
+    if told < len(cells):
+        lines.append(f"  every GPU of the other {len(cells) - told} runs: `make gpu-report`")
     if len(cells) > MAX_CELLS_DRAWN:
         undrawn = len(cells) - MAX_CELLS_DRAWN
         lines.append(f"  graphs of {undrawn} more runs are not drawn yet: `make gpu-report` does")

@@ -180,16 +180,21 @@ def _length(history: GpuHistory) -> str:
 def _totals(history: GpuHistory) -> str:
     """The sums of the GPUs' means, and what only the whole run has."""
     memory, power = history.means("memory"), history.means("power")
-    parts = [f"{sum(memory):,.1f} MB" if memory else "memory unknown"]
+    parts = [f"{sum(memory):,.1f} MB{_of_some(history, memory)}" if memory else "memory unknown"]
     if history.peak_memory_mb is not None:
         parts.append(f"peak {history.peak_memory_mb:,.1f} MB")
     if power:
-        parts.append(f"{sum(power):,.1f} W")
+        parts.append(f"{sum(power):,.1f} W{_of_some(history, power)}")
     if history.energy_joules is not None:
         parts.append(f"{history.energy_joules:,.0f} J ({history.energy_source})")
     if history.cost is not None:
         parts.append(f"cost {history.cost:,.4f}")
     return "Total: " + ", ".join(parts)
+
+
+def _of_some(history: GpuHistory, means: Sequence[float]) -> str:
+    """What must stand behind a sum that lacks a GPU."""
+    return "" if len(means) == len(history.gpus) else f" of {len(means)} GPUs"
 
 
 def _memory(gpu: Gpu) -> str:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from kharness.report.errors import ReportError
 from kharness.report.gpu_history import MAX_POINTS
-from kharness.report.gpu_report import check_known, gpu_report_lines
+from kharness.report.gpu_report import MAX_LINES, check_known, gpu_report_lines, gpu_summary_lines
 from kharness.report.gpu_tables import breakdown_lines, runs_table
 from kharness.report.graphs import draw_all, graphs_that_choose
 from kharness.report.report import write_report
@@ -243,6 +243,7 @@ def test_a_gpu_that_never_answered_is_in_the_table_and_says_nothing_else(
     run = recorder.record(tmp_path / "three", 2, "gpus 3", "gpu 2 state lost")
     lines = breakdown_lines(collect(run).cells[0])
     assert table(lines[5]) == [["GPU 2", "-", "lost", *"-------"]]
+    assert lines[6].startswith("    Total: 1,000.0 MB of 2 GPUs, peak 1,000.0 MB, 140.0 W of 2 GPUs, ")
     assert lines[-1] == "    GPU 2 never answered; lost at the end: GPU is lost"
     assert len([line for line in lines if "GPU 2" in line]) == 2
 
@@ -329,6 +330,30 @@ def test_a_matrix_compares_variants_and_draws_each_cell(four: Path, tmp_path: Pa
     assert (of_runs[1]["peak_memory_mb"], of_runs[1]["ranks"]) == (72000.0, None)
     assert of_runs[1]["ranks_not_computed"] == "only one rank wrote a journal"
     assert gpu_report_lines(summary)[-2] == "m - 2 of 3 runs have GPU samples:"
+    told = gpu_summary_lines(summary)
+    assert [line.partition(" (")[0] for line in told if "Breakdown" in line] == [
+        "optimizer-sgd - Per-GPU Breakdown",
+        "optimizer-adam - Per-GPU Breakdown",
+    ]
+    assert [line.partition("memory CV")[0] for line in told if "Balance" in line] == 2 * ["    Balance: "]
+    assert told[-5:-3] == ["GPUs: 2 of 3 runs have samples", runs_table(summary).plain().splitlines()[0]]
+
+
+def test_of_a_large_matrix_the_terminal_has_a_screen_of_tables(four: Path, tmp_path: Path, make: Any) -> None:
+    made = make.matrix(tmp_path / "m", {"SEED": [str(number) for number in range(1, 8)]})
+    for number in range(1, 8):
+        run = made.add({"SEED": str(number)}, make.training([2.0, 1.0], [0.5], 0.5))
+        shutil.copy(four / "gpu_stats.jsonl", run)
+    told = gpu_summary_lines(collect(made.directory))
+    tables = [line for line in told if "Breakdown" in line]
+    assert len(tables) == 4
+    assert len(told) < MAX_LINES + 20
+    assert [line.partition(":")[0].strip() for line in told[-4:]] == [
+        *("seed-5", "seed-6", "seed-7", "every GPU of the other 3 runs"),
+    ]
+    assert told[-4].startswith(
+        "  seed-5: GPU 2 had its clocks held down (hw_thermal_slowdown) in 100% of the"
+    )
 
 
 def test_a_matrix_without_samples_has_no_gpu_graphs(matrix: Any) -> None:
