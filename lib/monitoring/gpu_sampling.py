@@ -133,7 +133,7 @@ class GpuSampling:
             if self.done.is_set():  # given up meanwhile: what follows the run has gone on without this one
                 return
             stats.append(samples, time=time.time(), global_step=step.read())
-            for event in [*states.changes(samples, time.time()), *events]:
+            for event in [*states.changes(samples, time.time()), *merged(events)]:
                 self._tell_event(event)
             self._note_success()
             if is_last:
@@ -168,6 +168,17 @@ class GpuSampling:
         if self._failure:
             self._alerts.add("gpu_monitor", "info", "GPUs are sampled again")
             self._failure, self._delay = "", FIRST_DELAY
+
+
+def merged(events: Sequence[GpuEvent]) -> list[GpuEvent]:
+    """Events of one look, those that are alike as one: a failing GPU can report hundreds a second."""
+    alike = [(event.index, event.kind, event.code) for event in events]
+    found = []
+    for place, event in enumerate(events):
+        if alike.index(alike[place]) == place:
+            times = alike.count(alike[place])
+            found.append(event if times == 1 else event._replace(message=f"{event.message} ({times} times)"))
+    return found
 
 
 class DeviceStates:

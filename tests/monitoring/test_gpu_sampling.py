@@ -18,8 +18,8 @@ from monitoring import Run, read_records
 from monitoring.agent import catch_up, is_followed, undelivered
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module
-from monitoring.gpu_sample import GpuSample, State
-from monitoring.gpu_sampling import DeviceStates
+from monitoring.gpu_sample import GpuEvent, GpuSample, State
+from monitoring.gpu_sampling import DeviceStates, merged
 from monitoring.records import Record
 from monitoring.rotating_journal import read_rotated
 from monitoring.run_json import read_run_json
@@ -146,6 +146,15 @@ def test_run_has_samples_from_its_start_to_its_end(gpus: Any, run_dir: Path) -> 
     assert (alerts(run_dir), (run_dir / "agent.log").read_text()) == ([], "")
 
 
+def test_run_that_is_shorter_than_the_interval_has_a_sample_of_its_end(gpus: Any, run_dir: Path) -> None:
+    with opened(run_dir, interval=600.0) as run:
+        run.log_step(1, train_loss=0.5)
+        wait_until(lambda: stats(run_dir))
+        run.log_step(2, train_loss=0.5)
+    wait_for_delivery(run_dir)
+    assert [record["global_step"] for record in stats(run_dir)] == [1, 2]
+
+
 def test_trackers_get_each_sample_once_though_the_agent_is_killed(gpus: Any, run_dir: Path) -> None:
     """Three agents in a row, in the midst of deliveries; then a tracker that the run did not have."""
     run = opened(run_dir, trackers=["trackio", "wandb"])
@@ -240,6 +249,18 @@ def test_change_of_a_gpu_is_told_once_over_several_agents() -> None:
     second = DeviceStates({"multi_gpu_data": [sample._asdict() for sample in look("ok", "lost")]})
     assert told(second, look("ok", "lost")) == []
     assert told(second, look("error", "ok")) == [("error", 0), ("back", 1)]
+
+
+def test_events_that_are_alike_are_one_alert_a_look() -> None:
+    def xid(time: float, index: int, code: int) -> GpuEvent:
+        return GpuEvent(time, index, f"GPU-{index}", "xid", code, f"GPU {index}: Xid {code}")
+
+    events = [xid(1.0, 0, 31), xid(1.1, 1, 31), xid(1.2, 0, 31), xid(1.3, 0, 79), xid(1.4, 0, 31)]
+    assert merged(events) == [
+        xid(1.0, 0, 31)._replace(message="GPU 0: Xid 31 (3 times)"),
+        xid(1.1, 1, 31),
+        xid(1.3, 0, 79),
+    ]
 
 
 # Follows a run with a short patience for drivers.
