@@ -30,7 +30,10 @@ RANK_GAUGES: dict[str, tuple[str, Callable[[RankState], float | None]]] = {
     "training_step": ("Optimiser steps done; a resumed run goes back to its checkpoint", lambda r: r.step),
     "training_planned_steps": ("Steps after which the run is complete", lambda r: r.planned_steps),
     "training_epoch": ("Epochs done, with the fraction of the current one", RankState.epoch),
-    "training_last_step_timestamp_seconds": ("When the last step was recorded", lambda r: r.last_step_time),
+    "training_last_step_timestamp_seconds": (
+        "When the last step was recorded, or the attempt began that has none yet",
+        lambda r: r.last_step_time,
+    ),
 }
 
 RANK_COUNTERS: dict[str, tuple[str, Callable[[RankState], float | None]]] = {

@@ -67,6 +67,7 @@ class RankState:
     steps_per_epoch: float | None = None
     epochs_done: float | None = None
     last_step_time: float | None = None
+    """When the newest attempt last got on: its last step, or its start as long as it has none."""
     nonfinite: int = 0
     """Records with a value that is no finite number."""
     gauges: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -105,6 +106,7 @@ class RankState:
     def _start(self, record: Record) -> None:
         self.attempt = int(_number(record.get("attempt")) or 0)
         self.process = str(record.get("host") or ""), int(_number(record.get("pid")) or 0)
+        self.last_step_time = self.last_time
         self.planned_steps = _number(record.get("num_steps"))
         self.steps_per_epoch = _number(record.get("steps_per_epoch"))
         first, last = superseded(record)

@@ -193,6 +193,8 @@ def test_steps_that_a_resumed_attempt_does_again_count_once(run_dir: Path) -> No
             supersedes=seqs,
         )
         resumed = values(scrape(address))
+        started = [record["time"] for record, _ in read_records(run_dir / "metrics.jsonl")][-1]
+        assert of(resumed, "training_last_step_timestamp_seconds") == [started]
         assert of(resumed, "training_steps_total") == [30]
         assert of(resumed, "training_step") == [20]
         assert of(resumed, "training_epoch") == [1]
