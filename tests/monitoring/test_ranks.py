@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ import pytest
 
 from monitoring import Record, Run, read_records
 from monitoring.errors import RunBusyError, RunDirectoryError
+from monitoring.exporters._run_files import RunFiles
 from monitoring.ranks import rank_journals, registered_by_rank_0
 
 # Opens the run as a rank, logs steps FIRST to LAST, and ends.
@@ -79,6 +81,10 @@ def test_a_rank_that_is_early_waits_for_rank_0(tmp_path: Path) -> None:
         ("step", 3, 0.002),
         ("end", 4, None),
     ]
+    shown = RunFiles(tmp_path)
+    shown.read()
+    samples = [{"processes": [{"pid": pid}]} for pid in (os.getpid(), early.pid, 1)]
+    assert [shown.rank_of(sample) for sample in samples] == ["0", "2", ""]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "metrics.jsonl",
         "metrics.rank0002.jsonl",

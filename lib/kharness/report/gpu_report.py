@@ -95,7 +95,8 @@ def gpu_summary_lines(summary: Summary) -> list[str]:
     if len(remarkable) > MAX_REMARKED:
         lines.append(f"  and {len(remarkable) - MAX_REMARKED} more runs with something to look at")
     if told < len(cells):
-        lines.append(f"  every GPU of the other {len(cells) - told} runs: `make gpu-report`")
+        other = f"the other {len(cells) - told}" if told else "all"
+        lines.append(f"  every GPU of {other} runs: `make gpu-report`")
     if len(cells) > MAX_CELLS_DRAWN:
         undrawn = len(cells) - MAX_CELLS_DRAWN
         lines.append(f"  graphs of {undrawn} more runs are not drawn yet: `make gpu-report` does")
