@@ -30,6 +30,8 @@ _MOST_DIFFERENCES = 12
 class Compared:
     """Every variant of B with its namesake of A."""
 
+    places: tuple[str, str]
+    """A and B as they were asked for."""
     a: Summary
     b: Summary
     pairs: Sequence[tuple[Variant, Variant]]
@@ -64,13 +66,13 @@ def compare(a: str, b: str, given: Mapping[str, str] | None = None) -> Compared:
     results = {
         metric.name: judge(pairs, metric, second.settings) for metric in _metrics(metric, first, second)
     }
-    return Compared(first, second, pairs, unmatched, metric, note, results)
+    return Compared((a, b), first, second, pairs, unmatched, metric, note, results)
 
 
 def compare_lines(compared: Compared) -> list[str]:
     """Table, budgets and what was configured differently, for a terminal."""
     several = len(compared.pairs) > 1
-    lines = [f"A: {compared.a.directory}", f"B: {compared.b.directory}", "", _table(compared).plain(), ""]
+    lines = [f"A: {compared.places[0]}", f"B: {compared.places[1]}", "", _table(compared).plain(), ""]
     lines.append(
         f"{compared.b.settings.confidence * 100:g} % intervals of B - A"
         + (f", which hold at once for all {len(compared.pairs)} variants" if several else "")

@@ -180,8 +180,10 @@ def _decide(prepared: _Prepared, level: float, p_holm: float) -> Comparison:
     if interval is not None and interval.excludes_zero:
         better = (found.mean > 0) == comparison.metric.higher_is_better
         return replace(decided, verdict=Verdict.BETTER if better else Verdict.WORSE)
-    needed_for = pairs_needed if comparison.seeds else group_size_needed
-    needed = needed_for(found.standardised or 0.0, level)
+    if comparison.seeds:
+        needed = pairs_needed(found.standardised or 0.0, level)
+    else:
+        needed = group_size_needed(found.mean, level, found.spreads)
     more = None if needed is None else max(1, needed - min(comparison.counts))
     beyond = f"more than {MOST_SEEDS - min(comparison.counts):,} more seeds"
     number = beyond if more is None else f"{more} more seed{'s' * (more > 1)}"

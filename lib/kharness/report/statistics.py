@@ -50,6 +50,8 @@ class Difference:
     """mean / standard deviation: Cohen's d_z of pairs, d of two groups with their pooled deviation."""
     effect: float | None
     """That without its bias for few values (Hedges); None for two pairs, which allow no such correction."""
+    spreads: tuple[float, float] = (0.0, 0.0)
+    """Standard deviations of the first and the second, where they are independent groups."""
 
     @property
     def p(self) -> float | None:
@@ -90,14 +92,15 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
     spreads = _spread(first, largest=largest), _spread(second, largest=largest)
     if None in spreads or not any(spreads):
         return Difference(mean, counts, None, None, None, None)
-    variances = [(spread or 0.0) ** 2 for spread in spreads]
+    deviations = spreads[0] or 0.0, spreads[1] or 0.0
+    variances = [deviation**2 for deviation in deviations]
     of_means = [variance / n for variance, n in zip(variances, counts, strict=True)]
     total = sum(of_means)
     degrees = total**2 / sum(part**2 / (n - 1) for part, n in zip(of_means, counts, strict=True))
     pooled = sum(v * (n - 1) for v, n in zip(variances, counts, strict=True)) / (sum(counts) - 2)
     standardised = mean / math.sqrt(pooled)
     effect = _unbiased(standardised, sum(counts) - 2)
-    return Difference(mean, counts, math.sqrt(total), degrees, standardised, effect)
+    return Difference(mean, counts, math.sqrt(total), degrees, standardised, effect, deviations)
 
 
 def hedges_factor(degrees: int) -> float:
@@ -127,9 +130,16 @@ def pairs_needed(effect: float, level: float) -> int | None:
     return _fewest(lambda n: _power(level, n - 1, effect * math.sqrt(n)))
 
 
-def group_size_needed(effect: float, level: float) -> int | None:
-    """The same for two independent groups of equal size and variance, and an effect d."""
-    return _fewest(lambda n: _power(level, 2 * n - 2, effect * math.sqrt(n / 2)))
+def group_size_needed(
+    difference: float, level: float, spreads: tuple[float, float] = (1.0, 1.0)
+) -> int | None:
+    """The same for Welch's test of two independent groups of equal size, with these standard deviations.
+
+    Without those the difference is the effect d.
+    """
+    first, second = (spread**2 for spread in spreads)
+    share = (first + second) ** 2 / (first**2 + second**2)  # of Welch's degrees of freedom, 1 to 2
+    return _fewest(lambda n: _power(level, share * (n - 1), difference * math.sqrt(n / (first + second))))
 
 
 def _fewest(power_of: Callable[[int], float]) -> int | None:

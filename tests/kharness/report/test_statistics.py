@@ -216,6 +216,9 @@ def test_pairs_needed_are_those_of_g_power(effect: float, pairs: int) -> None:
 def test_group_sizes_needed_are_those_of_cohen_s_table(effect: float, size: int) -> None:
     """Cohen, Statistical Power Analysis (1988), table 2.4.1, two-sided 5 %; he rounds the first to 393."""
     assert group_size_needed(effect, 0.95) == size
+    assert group_size_needed(3 * effect, 0.95, (3.0, 3.0)) == size
+    # one that does not vary is a number, and the test that of one group
+    assert group_size_needed(effect, 0.95, (1.0, 0.0)) == pairs_needed(effect, 0.95)
 
 
 @given(st.floats(0.12, 20), levels)

@@ -89,7 +89,7 @@ def notes(summary: Summary, without_numbers: Sequence[str]) -> list[str]:
     """What a reader must not overlook: runs that are not complete, and runs that are not in the picture."""
     lines = []
     if summary.incomplete:
-        named = [f"{cell.name} ({cell.run.status})" for cell in summary.incomplete]
+        named = [f"{cell.name} ({cell.run.shown_status})" for cell in summary.incomplete]
         count = f"{len(named)} of {len(summary.cells)}"
         lines.append(_shortened(f"not complete, in no mean ({count}): ", named))
     if without_numbers:
