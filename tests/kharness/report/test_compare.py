@@ -179,7 +179,7 @@ def test_variants_meet_their_namesakes(root: Path, matrices: Any) -> None:
         (["A={place}", "B=/nowhere"], "error: /nowhere does not exist"),
         (
             ["A={place}", "B={place}:OPTIMIZER=lion"],
-            "error: '{place}:OPTIMIZER=lion' is no variant, run or matrix",
+            "error: {place}:OPTIMIZER=lion is no variant, run or matrix",
         ),
         (
             ["A={place}:OPTIMIZER=sgd", "B={other}"],
