@@ -42,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     from monitoring.dashboard_app import Dashboard
 
+    for name in ("COLUMNS", "LINES"):  # of the shell, and of its size then; the terminal knows its own
+        os.environ.pop(name, None)
     app = Dashboard(given.gpu, given.interval, run=given.run, save_dir=given.save_dir, label=given.label)
     app.run(mouse=False)  # it needs none, and so the terminal can select text
     return 0

@@ -1,0 +1,235 @@
+"""The terminal dashboard in real terminals: tmux in two sizes, terminals of other kinds, and none."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring import Run
+
+DASHBOARD = [sys.executable, "-m", "monitoring.gpu_dashboard"]
+
+needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+
+
+class Terminal:
+    """One tmux session with one program in it."""
+
+    def __init__(self, socket: Path) -> None:
+        self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
+        self._status = socket.with_name("status")
+
+    def start(self, command: list[str], size: tuple[int, int], environment: Mapping[str, str]) -> None:
+        width, height = map(str, size)
+        variables = [word for name, value in environment.items() for word in ("-e", f"{name}={value}")]
+        keep = [";", "set-option", "-g", "remain-on-exit", "on", ";", "set-option", "-g", "status", "off"]
+        told = ["sh", "-c", f'"$@"; echo $? > {self._status}', "sh", *command]  # tmux forgets it at times
+        self._run("new-session", "-d", "-x", width, "-y", height, *variables, *told, *keep)
+
+    def press(self, *keys: str) -> None:
+        self._run("send-keys", *keys)
+
+    def screen(self) -> list[str]:
+        """Without what the clock says, and without graphs."""
+        shown = self._run("capture-pane", "-p").splitlines()
+        text = [re.sub(r"\d\d:\d\d:\d\d", "12:34:56", line) for line in shown]
+        return [re.sub("[▁▂▃▄▅▆▇█]", " ", line).rstrip() for line in text]
+
+    def exit_status(self) -> str:
+        """Waits for the end of the program."""
+        self.wait_for(lambda: self._status.exists() and self._status.read_text())
+        return self._status.read_text().strip()
+
+    def wait_for(self, condition: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + 30
+        while not (found := condition()):
+            assert time.monotonic() < deadline, "\n".join(self.screen())
+            time.sleep(0.05)
+        return found
+
+    def close(self) -> None:
+        subprocess.run([*self._tmux, "kill-server"], check=False, stderr=subprocess.DEVNULL)
+
+    def _run(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [*self._tmux, *arguments], check=True, capture_output=True, text=True, timeout=30
+        )
+        return done.stdout
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with tempfile.TemporaryDirectory() as folder:  # the path of a socket is at most 107 bytes
+        terminal = Terminal(Path(folder) / "tmux")
+        yield terminal
+        terminal.close()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    with Run(tmp_path / "run", name="digits", project="p", config={}, agent=False) as run:
+        run.start(model={"name": "none"}, training={"num_steps": 2, "steps_per_epoch": 1})
+        run.log_step(1, train_loss=2.0, lr=0.1, grad_norm=3.0, samples_per_sec=64.0)
+        run.log_step(2, train_loss=1.0, lr=0.1, grad_norm=3.0, samples_per_sec=64.0)
+    return tmp_path / "run"
+
+
+@needs_tmux
+@pytest.mark.parametrize(("name", "size"), [("80x24", (80, 24)), ("200x60", (200, 60))])
+def test_dashboard_in_tmux(
+    root: Path,
+    tmp_path: Path,
+    run: Path,
+    terminal: Terminal,
+    simulated_nvml: Any,
+    name: str,
+    size: tuple[int, int],
+) -> None:
+    simulated_nvml.write(
+        "gpus 3",
+        "all utilization 50",
+        "all memory_total 81920",
+        "all memory_used 40960",
+        "all temperature 60",
+        "all energy 1000",
+        "gpu 1 temperature 82",
+        "gpu 1 process 4194304 2048",
+        "gpu 2 state lost",
+    )
+    options = ["--run", str(run), "--gpu", "all", "--save-dir", str(tmp_path / "saved"), "--interval", "0.1"]
+    terminal.start([*DASHBOARD, *options], size, simulated_nvml.environment())
+    terminal.wait_for(lambda: "82°!" in "".join(terminal.screen()) and terminal.screen() == terminal.screen())
+    machine = r"( GPUs of )\S+(  80 GiB used, 140 W, 0 J)(  CPU \d+% RAM [\d./]+ GiB|  RAM [\d./]+ GiB)? *"
+    shown = [re.sub(machine, r"\1HERE\2 ", line) for line in terminal.screen()]
+    assert shown == (root / f"tests/data/gpu_dashboard/tmux-{name}.txt").read_text().splitlines()
+    terminal.press("s")
+    terminal.wait_for(lambda: len(list((tmp_path / "saved").glob("*.jsonl"))) == 2)
+    terminal.press("q")
+    assert terminal.exit_status() == "0"
+
+
+@needs_tmux
+def test_gputop_simulates_and_says_so(root: Path, tmp_path: Path, run: Path, terminal: Terminal) -> None:
+    asked = [sys.executable, str(root / "scripts/gputop.py"), "SIMULATE=4", f"RUN={run}"]
+    terminal.start(asked, (80, 24), {"TMPDIR": str(tmp_path)})
+    terminal.wait_for(lambda: "LOST: GPU is lost" in "".join(terminal.screen()))
+    shown = terminal.screen()
+    assert "  SIMULATED GPUs   " in shown[0]
+    assert [line[:22] for line in shown[2:6]] == [
+        "    0 Simulated GPU   ",
+        "    1 Simulated GPU   ",
+        "    2 Simulated GPU   ",
+        "    3 nvidia         L",
+    ]
+    terminal.press("q")
+    assert terminal.exit_status() == "0"
+    assert list(tmp_path.glob("gputop-*")) == []
+
+
+# ----------------------------------------------------------------- without tmux
+
+
+class Pty:
+    """A terminal of 80x24 that nobody looks at; its program gets no signal when it is closed."""
+
+    def __init__(self, command: list[str], kind: str) -> None:
+        self._reader, theirs = os.openpty()
+        termios.tcsetwinsize(theirs, (24, 80))
+        self.process = subprocess.Popen(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            env={**os.environ, "TERM": kind},
+        )
+        os.close(theirs)
+
+    def until(self, text: bytes) -> bytes:
+        """What is shown up to a text, or up to the end of the program if it never is."""
+        shown = b""
+        while text not in shown:
+            try:
+                shown += os.read(self._reader, 65536)
+            except OSError:  # the other end is closed
+                break
+        return shown
+
+    def press(self, key: bytes) -> None:
+        os.write(self._reader, key)
+
+    def close(self) -> None:
+        os.close(self._reader)
+
+
+@pytest.mark.parametrize("kind", ["xterm", "screen", "linux"])
+def test_dashboard_in_terminals_of_other_kinds(run: Path, kind: str) -> None:
+    terminal = Pty([*DASHBOARD, "--run", str(run)], kind)
+    assert b" run digits" in terminal.until(b"q quit")
+    terminal.press(b"q")
+    terminal.until(b"nothing more")
+    assert terminal.process.wait(30) == 0
+    terminal.close()
+
+
+def test_dashboard_ends_with_its_terminal(run: Path) -> None:
+    terminal = Pty([*DASHBOARD, "--run", str(run), "--interval", "0.1"], "xterm")
+    terminal.until(b"q quit")
+    terminal.close()
+    terminal.process.wait(30)
+
+
+def test_terminal_that_cannot_place_text_is_refused(run: Path) -> None:
+    terminal = Pty([*DASHBOARD, "--run", str(run)], "dumb")
+    assert terminal.until(b"nothing more").decode().splitlines() == [
+        "error: the dashboard needs a terminal that can place text: TERM is dumb",
+        "hint: python -m monitoring.gpu_monitor prints lines",
+    ]
+    assert terminal.process.wait(30) == 2
+    terminal.close()
+
+
+def test_no_terminal_is_one_line(run: Path) -> None:
+    done = subprocess.run(
+        [*DASHBOARD, "--run", str(run)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "TERM": "xterm"},
+    )
+    assert (done.returncode, done.stdout, done.stderr.splitlines()[0]) == (
+        *(2, "", "error: the dashboard needs a terminal"),
+    )
+
+
+def test_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    terminal = Pty([*DASHBOARD, "--run", str(tmp_path / "nothing")], "xterm")
+    said = terminal.until(b"nothing more").decode().splitlines()
+    assert said == [
+        f"error: {tmp_path / 'nothing'} is not a directory",
+        "hint: name a run or a matrix, such as results/latest",
+    ]
+    assert terminal.process.wait(30) == 2
+    terminal.close()
+
+
+@pytest.mark.parametrize("number", ["0", "65", "many"])
+def test_gputop_refuses_what_it_cannot_simulate(root: Path, tmp_path: Path, number: str) -> None:
+    asked = [sys.executable, str(root / "scripts/gputop.py"), f"SIMULATE={number}", f"RUN={tmp_path}"]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (
+        *(2, f"error: SIMULATE={number} is not a number from 1 to 64"),
+    )
