@@ -56,7 +56,7 @@ class IdxArray:
     """Unsigned bytes in row-major order."""
 
     shape: tuple[int, ...]
-    data: bytes
+    data: bytes | memoryview
 
     @classmethod
     def parse(cls, content: bytes, *, name: str) -> IdxArray:
@@ -72,7 +72,7 @@ class IdxArray:
                 f"{name}: {len(content) - start} bytes where its header {shape} needs {prod(shape)}",
                 hint="fetch the file again",
             )
-        return cls(shape, content[start:])
+        return cls(shape, memoryview(content)[start:])
 
     def dump(self) -> bytes:
         """The bytes of an IDX file."""
