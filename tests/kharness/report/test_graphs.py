@@ -116,6 +116,22 @@ def test_time_per_step_gives_quantiles_in_milliseconds(matrix: Any) -> None:
     assert rows[4][:4] == ["adam", "optimizer-adam_seed-2", "failed", "2"]
 
 
+def test_many_runs_share_a_row_a_variant(tmp_path: Path, make: SimpleNamespace) -> None:
+    """Ninety rows of runs were a picture of twenty pages."""
+    sizes = {}
+    for seeds in (20, 21):
+        axes = {"OPTIMIZER": ["sgd", "adam"], "SEED": [str(seed) for seed in range(seeds)]}
+        made = make.matrix(tmp_path / str(seeds), axes)
+        for name in axes["OPTIMIZER"]:
+            for seed in axes["SEED"]:
+                made.add({"OPTIMIZER": name, "SEED": seed}, make.training([2.0, 1.0], [0.5], 0.5))
+        (picture,) = draw_all(collect(made.directory), ["time_per_step"])
+        with Image.open(picture) as image:
+            sizes[seeds] = image.height
+        assert len(csv_rows(made.directory, "time_per_step")) == 1 + 2 * seeds
+    assert sizes[20] > 3 * sizes[21]
+
+
 def test_validation_accuracy_is_in_percent(matrix: Any) -> None:
     draw_all(collect(matrix.directory))
     rows = csv_rows(matrix.directory, "validation_accuracy")

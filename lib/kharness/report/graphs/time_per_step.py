@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,8 +25,12 @@ if TYPE_CHECKING:
 TITLE = "Time per step"
 METRIC = "sec_per_step"
 QUANTILES = (5, 25, 50, 75, 95)
+# Of several runs: where their lower and their upper quantiles end.
+ENDS = ((min, (0, 1)), (max, (4, 3)))
+# With more runs than this a row is a variant.
+MAX_RUNS = 40
 # More rows than this are a table, and that is the CSV.
-MAX_RUNS = 160
+MAX_VARIANTS = 120
 
 
 @dataclass(frozen=True)
@@ -58,25 +63,58 @@ def draw(summary: Summary) -> Figure:
         return nothing_to_draw(TITLE, summary.title, summary, "no run has recorded a time per step yet")
     drawn = {one.run for one in spreads}
     extra = notes(summary, [cell.name for cell in summary.cells if cell.name not in drawn])
-    if len(spreads) > MAX_RUNS:
-        extra.append(f"the first {MAX_RUNS} of {len(spreads)} runs; the CSV has all")
-        spreads = spreads[:MAX_RUNS]
+    labels = list(dict.fromkeys(one.variant for one in spreads))
+    each_run = len(spreads) <= MAX_RUNS
+    if len(labels) > MAX_VARIANTS:
+        extra.append(f"the first {MAX_VARIANTS} of {len(labels)} variants; the CSV has all")
+        labels = labels[:MAX_VARIANTS]
+        spreads = [one for one in spreads if one.variant in set(labels)]
+    dot = "dot: median" if each_run else "dot: median of a run"
+    widest = "" if each_run else ", from the fastest run to the slowest"
     subtitle = (
-        f"{summary.title}\ndot: median   thick: middle half of the steps   thin: 5% to 95%   "
+        f"{summary.title}\n{dot}   thick: middle half of the steps   thin: 5% to 95%{widest}   "
         "hollow: not complete"
     )
-    labels = list(dict.fromkeys(one.variant for one in spreads))
     gutter = 0.55 + 0.078 * max(map(len, labels))
     width = 8.2 + gutter
-    figure = canvas(width, 0.35 + 0.24 * len(spreads) + 0.16 * len(labels), TITLE, subtitle, extra)
+    rows = 0.24 * len(spreads) + 0.16 * len(labels) if each_run else 0.27 * len(labels)
+    figure = canvas(width, 0.35 + rows, TITLE, subtitle, extra)
     figure.subplots_adjust(left=gutter / width, right=1 - 0.75 / width)
-    _draw_rows(figure.add_subplot(), spreads, labels)
+    axes = figure.add_subplot()
+    if each_run:
+        _draw_runs(axes, spreads, labels)
+    else:
+        _draw_variants(axes, spreads, labels)
+    _dress(axes, spreads)
     return figure
 
 
-def _draw_rows(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str]) -> None:
+def _draw_variants(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str]) -> None:
+    """A row a variant: its runs' medians, and around them the widest of what they took."""
+    for y, label in enumerate(labels):
+        own = [one for one in spreads if one.variant == label]
+        low, high = ([pick(one.quantiles[i] for one in own) for i in ends] for pick, ends in ENDS)
+        _draw_bars(axes, y, PALETTE[0], low, high)
+        for one in own:
+            face = PALETTE[0] if one.status == "complete" else "white"
+            axes.plot([one.quantiles[2]], [y], marker="o", ms=5, mfc=face, mec=PALETTE[0], mew=1, zorder=4)
+        _write_median(axes, y, statistics.median(one.quantiles[2] for one in own))
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.4, -0.7)
+
+
+def _draw_bars(axes: Axes, y: float, color: str, low: Sequence[float], high: Sequence[float]) -> None:
+    """From 5 % to 95 %, and from 25 % to 75 %."""
+    axes.plot([low[0], high[0]], [y, y], color=color, lw=1.1, alpha=0.6, solid_capstyle="butt", zorder=2)
+    axes.plot([low[1], high[1]], [y, y], color=color, lw=5.5, alpha=0.45, solid_capstyle="butt", zorder=3)
+
+
+def _write_median(axes: Axes, y: float, median: float) -> None:
     right = axes.get_yaxis_transform()
-    axes.text(1.075, -0.85, "median", transform=right, ha="right", va="bottom", fontsize=8, color=SOFT)
+    axes.text(1.075, y, f"{median:.2f}", transform=right, ha="right", va="center", fontsize=8, color=INK)
+
+
+def _draw_runs(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str]) -> None:
     y, ticks = 0.0, []
     for i, label in enumerate(labels):
         color = PALETTE[i % len(PALETTE)]
@@ -84,19 +122,23 @@ def _draw_rows(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str]) -> 
         first = y
         for one in own:
             p05, p25, p50, p75, p95 = one.quantiles
-            axes.plot([p05, p95], [y, y], color=color, lw=1.1, alpha=0.6, solid_capstyle="butt", zorder=2)
-            axes.plot([p25, p75], [y, y], color=color, lw=5.5, alpha=0.45, solid_capstyle="butt", zorder=3)
+            _draw_bars(axes, y, color, (p05, p25), (p95, p75))
             face = color if one.status == "complete" else "white"
             axes.plot([p50], [y], marker="o", ms=6.5, mfc=face, mec=color, mew=1.4, zorder=4)
-            axes.text(1.075, y, f"{p50:.2f}", transform=right, ha="right", va="center", fontsize=8, color=INK)
+            _write_median(axes, y, p50)
             y += 1
         ticks.append((first + y - 1) / 2)
         y += 0.67
     axes.set_yticks(ticks, labels)
+    axes.set_ylim(y - 0.67 - 0.3, -0.7)
+
+
+def _dress(axes: Axes, spreads: Sequence[Spread]) -> None:
+    right = axes.get_yaxis_transform()
+    axes.text(1.075, -0.85, "median", transform=right, ha="right", va="bottom", fontsize=8, color=SOFT)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
-    axes.set_ylim(y - 0.67 - 0.3, -0.7)
     # From zero, so that lengths compare as times do.
     axes.set_xlim(0, 1.02 * max(one.quantiles[-1] for one in spreads) or 1)
     axes.set_xlabel("time per step (ms)")
