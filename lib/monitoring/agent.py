@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from monitoring.agent_log import log_as_json
 from monitoring.alerts import Alerts
 from monitoring.delivery import LAST_TRIES, Delivery, Progress, read_progress, write_progress
 from monitoring.errors import MonitoringError, RunBusyError
@@ -173,6 +174,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with contextlib.suppress(OSError):  # not allowed here: the agent runs all the same
         os.nice(NICENESS)
     try:
+        run = read_run_json(directory)
+        log_as_json(run["run_id"], libraries=bool(run["tracking"]["trackers"]))
         return 0 if follow(directory) else 3
     except MonitoringError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -148,7 +148,7 @@ class Delivery:
                 awaited.wait(POLL if growing else LONGEST_POLL)
 
     def linger(self, stop: threading.Event) -> None:
-        """After `follow`: let a live follower show the end, and close it; its failure is told on stderr."""
+        """After `follow`: let a live follower show the end, and close it; its failure goes to agent.log."""
         if self._lingering is None:
             return
         try:
@@ -157,7 +157,7 @@ class Delivery:
             finally:
                 self._lingering.close(self._status())
         except Exception as error:  # noqa: BLE001 - a follower is called here; the run's files are complete
-            print(f"{self.name}: after the end: {type(error).__name__}: {error}", file=sys.stderr)
+            sys.excepthook(type(error), error, error.__traceback__)
 
     def _advance(self, *, last_pass: bool) -> bool:
         """Bring what the journals have into the sink; True if there is more."""
