@@ -71,6 +71,8 @@ def numbers(summary: Summary) -> Numbers:
 
 
 def draw(summary: Summary) -> Figure:
+    from matplotlib.ticker import MaxNLocator
+
     runs = [run for run in sampled(summary) if any("memory" in gpu.curves for gpu in run.history.gpus)]
     if not runs:
         return nothing_to_draw(TITLE, summary.title, summary, "no GPU reports its memory")
@@ -104,6 +106,8 @@ def draw(summary: Summary) -> Figure:
         axes.set_xlim(-0.01 * ends, 1.02 * ends or 1)
         axes.set_ylim(0, limit)
         axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
+        if len(panels) > MANY:
+            axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10], prune="upper"))
         name = f"GPU {index} on {host}" if several_hosts else f"GPU {index}"
         axes.set_title(
             _title(name, own), fontsize=9 if panel_width > 3 else 7.5, loc="left", pad=4, color=INK
