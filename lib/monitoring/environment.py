@@ -40,12 +40,16 @@ def versions() -> dict[str, str]:
 
 def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
     """Revision, whether tracked files differ from it, and the difference's SHA-256; None outside git."""
-    revision = _git("rev-parse", "HEAD", directory=directory)
-    difference = _git("diff", "HEAD", "--binary", directory=directory)
-    if revision is None or difference is None:
+    # Mostly nothing differs; then one process tells all.
+    status = _git("status", "--porcelain=v2", "--branch", "--untracked-files=no", directory=directory)
+    lines = status.decode(errors="replace").splitlines() if status is not None else []
+    revision = next((line.split()[2] for line in lines if line.startswith("# branch.oid ")), "(initial)")
+    is_clean = all(line.startswith("#") for line in lines)
+    difference = b"" if is_clean else _git("diff", "HEAD", "--binary", directory=directory)
+    if revision == "(initial)" or difference is None:
         return None
     return {
-        "revision": revision.decode().strip(),
+        "revision": revision,
         "dirty": bool(difference),
         "diff_sha256": hashlib.sha256(difference).hexdigest() if difference else None,
     }

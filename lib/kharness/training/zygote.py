@@ -25,6 +25,7 @@ import importlib
 import json
 import os
 import pkgutil
+import platform
 import select
 import signal
 import socket
@@ -73,6 +74,7 @@ def preload() -> None:
         importlib.import_module(module.name)
     for name in PRELOADED:
         importlib.import_module(name)
+    platform.platform()  # starts a process, and knows its answer from then on
     for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
         finalizer.atexit = False
     gc.collect()
