@@ -13,6 +13,10 @@ BALANCED = ("memory", "utilization", "power")
 # Ranks that wait for less than this of their time count as evenly loaded, as a CV below 5 % does.
 EVEN = 0.05
 
+# A GPU whose mean is so far from that of all is named: of many GPUs the CV hardly shows a single one.
+FAR = 0.2
+MAX_FAR = 3
+
 DECEIVING = "equal memory or utilization does not show it, as waiting in a collective counts as busy"
 
 
@@ -36,6 +40,28 @@ def _why_no_cv(history: GpuHistory, quantity: str) -> str:
     if not means:
         return "no GPU reports it"
     return "it is 0 on all" if len(means) > 1 else "one GPU reports it"
+
+
+def far_line(history: GpuHistory) -> str:
+    """`Far from the mean: power of GPU 5 (-37%)`; empty where no GPU is."""
+    found = []
+    for quantity in BALANCED:
+        mean = history.mean(quantity)
+        if not mean:
+            continue
+        shares = {
+            gpu.label: gpu.spreads[quantity].mean / mean - 1
+            for gpu in history.gpus
+            if quantity in gpu.spreads
+        }
+        far = sorted(
+            (name for name in shares if abs(shares[name]) >= FAR), key=lambda name: -abs(shares[name])
+        )
+        if far:
+            more = f" and {len(far) - MAX_FAR} more" if len(far) > MAX_FAR else ""
+            named = ", ".join(f"{name} ({100 * shares[name]:+.0f}%)" for name in far[:MAX_FAR])
+            found.append(f"{quantity} of {named}{more}")
+    return f"Far from the mean: {'; '.join(found)}" if found else ""
 
 
 def rank_lines(history: GpuHistory, ranks: RankBalance | None, why_not: str) -> list[str]:

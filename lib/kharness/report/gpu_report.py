@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kharness.report.errors import ReportError
-from kharness.report.gpu_balance import BALANCED, EVEN, balance_words, verdict
+from kharness.report.gpu_balance import BALANCED, EVEN, balance_words, far_line, verdict
 from kharness.report.gpu_tables import breakdown_lines, remarks, runs_table, with_load
 from kharness.report.graphs import draw_all, graphs_that_choose
 from kharness.report.summary import Cell, Summary, Variant
@@ -110,7 +110,8 @@ def _remarkable(cell: Cell) -> list[str]:
     found = [f"{name} {balance_words(history, name)}" for name in uneven]
     if ranks is not None and ranks.wasted_share >= EVEN:
         found.append(verdict(history, ranks))
-    return found + remarks(history)
+    far = far_line(history)
+    return [*found, *([far] if far else []), *remarks(history)]
 
 
 def _single(summary: Summary, cell: Cell) -> Summary:

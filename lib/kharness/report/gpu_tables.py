@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from kharness.report.comparison import ABSENT, Table
-from kharness.report.gpu_balance import BALANCED, balance_line, rank_lines
+from kharness.report.gpu_balance import BALANCED, balance_line, far_line, rank_lines
 from kharness.report.gpu_history import QUANTITIES, Gpu, GpuHistory
 from kharness.report.summary import Cell, Summary
 
@@ -34,7 +34,7 @@ def breakdown_lines(cell: Cell) -> list[str]:
     lines = [f"{cell.name} - Per-GPU Breakdown ({_length(history)}):"]
     lines += [f"    {line}" for line in per_gpu(history).plain().splitlines()]
     lines.append(f"    {_totals(history)}")
-    lines.append(f"    {balance_line(history)}")
+    lines += [f"    {line}" for line in (balance_line(history), far_line(history)) if line]
     lines += [f"    {line}" for line in rank_lines(history, *cell.ranks)]
     return lines + [f"    {line}" for line in remarks(history)]
 
@@ -91,7 +91,8 @@ def said_of_gpus(summary: Summary) -> list[str]:
     lines = []
     for cell in cells:
         said = rank_lines(cell.gpus, *cell.ranks)[:1] if cell.ranks[0] is not None else []
-        lines += [f"{cell.name}: {line}" for line in [*said, *remarks(cell.gpus)]]
+        far = far_line(cell.gpus)
+        lines += [f"{cell.name}: {line}" for line in (*said, far, *remarks(cell.gpus)) if line]
     unknown = Counter(cell.ranks[1] for cell in cells if cell.ranks[0] is None)
     return lines + [
         f"wasted share not computed for {count} of {len(cells)} runs: {why}" for why, count in unknown.items()
@@ -101,8 +102,8 @@ def said_of_gpus(summary: Summary) -> list[str]:
 def _said_of_run(cell: Cell) -> list[str]:
     """Below the table of a single run."""
     history = cell.gpus
-    said = [_totals(history), balance_line(history)] if history else []
-    return [*said, *rank_lines(history, *cell.ranks), *remarks(history)]
+    said = [_totals(history), balance_line(history), far_line(history)] if history else []
+    return [*filter(None, said), *rank_lines(history, *cell.ranks), *remarks(history)]
 
 
 def remarks(history: GpuHistory) -> list[str]:

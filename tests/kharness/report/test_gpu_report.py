@@ -237,6 +237,20 @@ def test_eight_gpus_have_a_panel_each(recorder: Recorder, tmp_path: Path) -> Non
     )
 
 
+def test_the_one_gpu_that_differs_is_named_where_the_cv_hardly_shows_it(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    slow = [f"gpu 11 {power} 50" for power in ("power", "power_average")]
+    run = recorder.record(tmp_path / "sixteen", 1, "gpus 16", "all power 100", "all power_average 100", *slow)
+    lines = breakdown_lines(collect(run).cells[0])
+    # 15 of 100 W and one of 50 W: mean 96.875, deviation 12.1.
+    assert lines[20:22] == [
+        "    Balance: memory CV = 0.0% (Excellent), utilization CV unknown (it is 0 on all), "
+        "power CV = 12.5% (Fair)",
+        "    Far from the mean: power of GPU 11 (-48%)",
+    ]
+
+
 def test_a_gpu_that_never_answered_is_in_the_table_and_says_nothing_else(
     recorder: Recorder, tmp_path: Path
 ) -> None:
