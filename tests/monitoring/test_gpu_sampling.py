@@ -18,6 +18,7 @@ from monitoring import Run, read_records
 from monitoring.agent import catch_up, is_followed, undelivered
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module
+from monitoring.gpu_options import GpuMonitorOptions, configured_gpu_monitor, gpu_monitor_options
 from monitoring.gpu_sample import GpuEvent, GpuSample, State
 from monitoring.gpu_sampling import DeviceStates, merged
 from monitoring.records import Record
@@ -318,6 +319,45 @@ def test_run_without_gpu_monitor_has_no_samples(gpus: Any, run_dir: Path) -> Non
     wait_for_delivery(run_dir)
     assert not (run_dir / "gpu_stats.jsonl").exists()
     assert read_run_json(run_dir)["gpu_monitor"] is False
+
+
+# Follows a run to its end, and tells what it has loaded of what samples GPUs.
+LOADED = """
+import sys
+from pathlib import Path
+from monitoring import agent
+
+agent.follow(Path(sys.argv[1]))
+names = {"ctypes", "monitoring.gpu_sampling", "monitoring.samplers", "psutil", "pynvml"}
+print(sorted(names & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpu_monitor", "loaded"),
+    [
+        (False, []),
+        (True, ["ctypes", "monitoring.gpu_sampling", "monitoring.samplers", "pynvml"]),
+    ],
+)
+def test_agent_loads_what_samples_gpus_where_that_is_asked(
+    gpus: Any, run_dir: Path, gpu_monitor: bool, loaded: list[str]
+) -> None:
+    """An agent is started for every run; one that samples nothing pays nothing for it."""
+    with Run(run_dir, name="n", project="p", config={}, gpu_monitor=gpu_monitor, agent=False):
+        pass
+    command = [sys.executable, "-c", LOADED, str(run_dir)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{loaded}\n"
+
+
+def test_options_are_those_of_the_configuration() -> None:
+    assert configured_gpu_monitor({"GPU_MONITOR": False, "GPU_HOUR_PRICE": 2.5}) is False
+    assert configured_gpu_monitor({}) is False
+    given = {"GPU_MONITOR": True, "GPU_HOUR_PRICE": 2.5, "GPU_MONITOR_INTERVAL": 0.5, "GPU_STATS_FILES": 3}
+    options = {"interval": 0.5, "hour_price": 2.5, "file_mb": 64, "files": 3}
+    assert configured_gpu_monitor(given) == options
+    assert gpu_monitor_options(options) == GpuMonitorOptions(interval=0.5, hour_price=2.5, files=3)
 
 
 def test_option_that_gpu_monitor_does_not_have_is_refused(run_dir: Path) -> None:
