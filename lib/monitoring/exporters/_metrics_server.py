@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.client
 import socket
 import socketserver
@@ -58,7 +59,7 @@ class MetricsServer:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             self._server = _Server(family, (host, port), _Audience(directory))
         except (OSError, OverflowError) as error:
-            raise port_taken(f"{host}:{port}", _reason(error)) from error
+            raise _cannot_listen(f"{host}:{port}", error) from error
         self.address = f"[{host}]:{self._server.port}" if ":" in host else f"{host}:{self._server.port}"
 
     def start(self, registry: CollectorRegistry) -> None:
@@ -67,7 +68,7 @@ class MetricsServer:
         try:
             self._server.server_activate()
         except OSError as error:
-            raise port_taken(self.address, _reason(error)) from error
+            raise _cannot_listen(self.address, error) from error
         self._thread = threading.Thread(
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True
         )
@@ -157,8 +158,11 @@ def port_taken(address: str, reason: str) -> PortTakenError:
     )
 
 
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error).lower()
+def _cannot_listen(address: str, error: Exception) -> PortTakenError:
+    refused = port_taken(address, str(getattr(error, "strerror", None) or error).lower())
+    if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
+        refused.hint = "set PROMETHEUS_HOST to an address of this machine, such as 127.0.0.1"
+    return refused
 
 
 class _Server(ThreadingHTTPServer):

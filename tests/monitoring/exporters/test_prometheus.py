@@ -489,6 +489,11 @@ def test_command_says_what_is_wrong(tmp_path: Path) -> None:
         2,
         f"error: {tmp_path / 'none'} is not a directory\nhint: name one that holds runs, such as results\n",
     )
+    assert fails(tmp_path, "--host", "192.0.2.1", "--port", 0) == (
+        2,
+        "error: 192.0.2.1:0: cannot assign requested address\n"
+        "hint: set PROMETHEUS_HOST to an address of this machine, such as 127.0.0.1\n",
+    )
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         assert fails(tmp_path, "--port", port) == (
