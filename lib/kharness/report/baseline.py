@@ -105,6 +105,8 @@ def _within(summary: Summary, values: Mapping[str, str], words: str) -> Baseline
         else:
             count = "several baselines" if found else "no baseline"
             notes.append(f"{variant.label} has {count} with {_words(values)}")
+    several = len({baseline.label for _, baseline in pairs}) > 1  # one on every workload
+    words = _words(values) if several else words
     return Baseline(words if pairs else "", pairs, notes)
 
 

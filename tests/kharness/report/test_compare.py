@@ -277,6 +277,7 @@ def test_models_are_compared_each_with_its_own(tmp_path: Path, make: SimpleNames
         ("lenet5, adam", "lenet5, sgd"),
         ("resnet18, adam", "resnet18, sgd"),
     ]
+    assert conclusions.baseline == "OPTIMIZER=sgd"
     assert [times.workload for times in conclusions.times] == ["lenet5", "resnet18"]
     profiles = {profile.variant: profile for profile in conclusions.profiles}
     assert {name: set(p.ratios) for name, p in profiles.items()} == {

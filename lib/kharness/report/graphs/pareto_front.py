@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kharness.report.graphs import Numbers
@@ -22,6 +23,7 @@ from kharness.report.summary import Summary
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
 
 TITLE = "Quality and its price"
 # A row each.
@@ -154,7 +156,7 @@ def _number_points(
     beaten: Sequence[tuple[tuple[float, float], str]],
     key: Mapping[str, int],
 ) -> None:
-    """Write each number where it covers neither a point nor another number; where none is free, nowhere."""
+    """Write each number where it covers nothing and is nearest to its own point; if nowhere, not at all."""
     from matplotlib.patheffects import withStroke
 
     figure = axes.figure.get_figure(root=True)
@@ -164,8 +166,9 @@ def _number_points(
     places = [(7, 0, "left", "center"), (0, 6, "center", "bottom"), (-7, 0, "right", "center")]
     places += [(0, -6, "center", "top"), (6, 6, "left", "bottom"), (6, -6, "left", "top")]
     places += [(-6, 6, "right", "bottom"), (-6, -6, "right", "top")]
-    dots = [axes.transData.transform(point) for point, _ in [*members, *beaten]]
+    dots = {point: axes.transData.transform(point).tolist() for point, _ in [*members, *beaten]}
     frame = axes.get_window_extent()
+    top = frame.y1 + 12  # there is room above a panel
     taken: list[Sequence[float]] = []
     named = [(point, key[name], INK) for point, name in members if name in key]
     named += [(point, key[name], SOFT) for point, name in beaten if name in key]
@@ -185,11 +188,18 @@ def _number_points(
                 path_effects=halo,
             )
             box = text.get_window_extent().padded(2)
-            inside = box.x0 >= frame.x0 and box.x1 <= frame.x1 and box.y0 >= frame.y0 and box.y1 <= frame.y1
-            if inside and not any(box.contains(*dot) for dot in dots) and not _overlaps(box.extents, taken):
+            inside = box.x0 >= frame.x0 and box.x1 <= frame.x1 and box.y0 >= frame.y0 and box.y1 <= top
+            free = not any(box.contains(*dot) for dot in dots.values()) and not _overlaps(box.extents, taken)
+            if inside and free and _is_nearest(box, dots[point], dots.values()):
                 taken.append(box.extents)
                 break
             text.remove()
+
+
+def _is_nearest(box: Bbox, own: Sequence[float], dots: Collection[Sequence[float]]) -> bool:
+    """Whether no other point is nearer to the middle of a box."""
+    middle = ((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2)
+    return all(math.dist(middle, own) <= math.dist(middle, dot) for dot in dots)
 
 
 def _overlaps(box: Sequence[float], taken: Sequence[Sequence[float]]) -> bool:
