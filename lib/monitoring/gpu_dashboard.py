@@ -1,4 +1,4 @@
-"""GPUs and a run, live in a terminal; docs/gpu-monitoring.md shows it.
+"""GPUs and a run, live in a terminal; docs/gpu-dashboard.md shows it.
 
     python -m monitoring.gpu_dashboard [--gpu all] [--interval 0.5] [--run results/latest]
 

@@ -1,4 +1,4 @@
-"""Watch GPUs from a process of your own, beside a training or alone; docs/gpu-monitoring.md shows how.
+"""Watch GPUs from a process of your own, beside a training or alone; docs/gpu-monitor.md shows how.
 
     python -m monitoring.gpu_monitor --gpu 0 --interval 1.0 --prometheus-port 9090
 
@@ -192,8 +192,6 @@ class GPUMonitor:
         there = [device.index for device in sampler.devices()]
         for index in sorted((self._wanted or frozenset()).difference(there)):
             self._tell(f"there is no GPU {index}; there is {', '.join(map(str, there))}")
-        if self._gpu_log is None:
-            self._gpu_log = self._open_log("gpu_metrics")
         due = time.monotonic()
         while not self._stopping.is_set():
             self._take(sampler, meter)
@@ -206,6 +204,8 @@ class GPUMonitor:
         chosen = [sample for sample in samples if self._wanted is None or sample.index in self._wanted]
         measured, _ = meter.measure(chosen, now)
         self.history.add(Snapshot(now, measured))
+        if measured and self._gpu_log is None:
+            self._gpu_log = self._open_log("gpu_metrics")
         for sample in measured:
             self._append(self._gpu_log, metrics_line(sample, now, self.correlation_id))
             if sample.state != "ok":

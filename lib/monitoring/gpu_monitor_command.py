@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import os
 import signal
 import sys
 import time
@@ -40,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.hint:
             print(f"hint: {error.hint}", file=sys.stderr)
         return error.exit_code
+    except BrokenPipeError:  # its reader has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     for line in statistics_lines(monitor):
         print(line)
     for path in monitor.gpu_files:
@@ -66,6 +70,9 @@ def statistics_lines(monitor: GPUMonitor) -> list[str]:
     """Mean, least and most of each metric over the history, for a person."""
     lines = []
     for index, metrics in monitor.statistics().items():
+        if not metrics:
+            lines.append(f"GPU {index} reported nothing")
+            continue
         lines.append(f"GPU {index:<28} mean        min        max")
         lines += [
             f"  {name:26} {found.mean:10.1f} {found.min:10.1f} {found.max:10.1f}"

@@ -75,7 +75,8 @@ class MonitorMetrics:
             record["gpu_mem_allocated"] = allocated * MIB / 1e9
         mark_nonfinite(record)
         self._update({"event": "step", "time": now, "global_step": line["step"], **record})
-        self._rank.most_steps = num_steps
+        # a loop may count from 0, or report every tenth step only
+        self._rank.most_steps = max(self._rank.most_steps, num_steps)
         epoch = line["epoch"]
         if isinstance(epoch, float):
             self._rank.epochs_done = epoch

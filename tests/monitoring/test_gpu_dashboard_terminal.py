@@ -143,7 +143,7 @@ def test_gputop_simulates_and_says_so(root: Path, tmp_path: Path, run: Path, ter
 class Pty:
     """A terminal of 80x24 that nobody looks at; its program gets no signal when it is closed."""
 
-    def __init__(self, command: list[str], kind: str) -> None:
+    def __init__(self, command: list[str], kind: str, environment: Mapping[str, str] | None = None) -> None:
         self._reader, theirs = os.openpty()
         termios.tcsetwinsize(theirs, (24, 80))
         self.process = subprocess.Popen(
@@ -152,7 +152,7 @@ class Pty:
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            env={**os.environ, "TERM": kind},
+            env={**os.environ, "TERM": kind, **(environment or {})},
         )
         os.close(theirs)
 
@@ -223,6 +223,17 @@ def test_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
         "hint: name a run or a matrix, such as results/latest",
     ]
     assert terminal.process.wait(30) == 2
+    terminal.close()
+
+
+def test_example_shows_the_dashboard(root: Path, simulated_nvml: Any) -> None:
+    simulated_nvml.write("gpus 1", "all utilization 95")
+    example = [sys.executable, str(root / "scripts/monitor_training_example.py"), "--mode", "dashboard"]
+    terminal = Pty(example, "xterm", simulated_nvml.environment())
+    assert b" GPUs of " in terminal.until(b"95%")
+    terminal.press(b"q")
+    terminal.until(b"nothing more")
+    assert terminal.process.wait(30) == 0
     terminal.close()
 
 
