@@ -217,8 +217,10 @@ class Reading:
     def _decide(self, batch: int, answers: Sequence[int], found: Sequence[int]) -> None:
         """Choose what to take from the buffer, for as long as every call and field answers as it did now."""
         self._wholes, self._fractions, self._others, self._places = [], [], [], {}
-        errors = [batch, *answers]
-        if batch == SUCCESS:
+        errors = [*answers]
+        if batch != SUCCESS:
+            errors.append(batch)
+        else:
             for number, field in enumerate(FIELDS):
                 kind, error = found[3 * number], found[3 * number + 1]
                 errors.append(error)

@@ -305,6 +305,13 @@ def test_gpu_that_gives_no_value_is_well(sampling: Any) -> None:
     }
 
 
+def test_gpu_of_which_every_value_fails_is_in_error(sampling: Any) -> None:
+    """Its handle is good, and so is the call that asks for many fields."""
+    first, second = sampling("gpus 2", *(f"gpu 0 {name} unknown" for name in VALUES)).sample()
+    assert (first["state"], first["error"], first["uuid"]) == ("error", "Unknown Error", UUIDS[0])
+    assert second["state"] == "ok"
+
+
 def test_value_that_fails_leaves_the_others(sampling: Any) -> None:
     process = sampling("gpus 1", "gpu 0 fan unknown", "gpu 0 power_limit unknown", "gpu 0 utilization 50")
     [sample] = process.sample()
