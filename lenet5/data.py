@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,10 +17,11 @@ from kharness.training.data import LabelledImages, evenly_spaced
 from kharness.training.datasets.files import Dataset, IdxArray, read_verified
 from kharness.training.datasets.mnist import MNIST, MNIST_SUBSET
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 # Mean and standard deviation of the pixels of the 60,000 training images, scaled to 0..1.
 MEAN, STD = 0.1307, 0.3081
-
-Bytes = npt.NDArray[np.uint8]
 
 SUBSET_FOLDER = Path(__file__).resolve().parent / "mnist-subset"
 
@@ -89,11 +90,13 @@ def _read(dataset: Dataset, folder: Path, hint: str) -> list[IdxArray]:
     return [IdxArray.parse(read_verified(folder, file, hint=hint), name=file.name) for file in dataset.files]
 
 
-def _array(idx: IdxArray) -> Bytes:
+def _array(idx: IdxArray) -> npt.NDArray[np.uint8]:
     return np.frombuffer(idx.data, dtype=np.uint8).reshape(idx.shape)
 
 
-def _on_device(images: Bytes, labels: Bytes, device: torch.device) -> LabelledImages:
+def _on_device(
+    images: npt.NDArray[np.uint8], labels: npt.NDArray[np.uint8], device: torch.device
+) -> LabelledImages:
     """Normalised float images (n, 1, 28, 28) and integer labels, all at once."""
     pixels, classes = torch.from_numpy(images).to(device), torch.from_numpy(labels.astype(np.int64))
     normalised = pixels.unsqueeze(1).float().div_(255).sub_(MEAN).div_(STD)

@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.machinery import SourceFileLoader
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -73,11 +74,32 @@ def become(
     libc.prctl(_PR_SET_NAME, os.fsencode(os.path.basename(sys.executable)))
 
 
-def run_script(program: Sequence[str]) -> int:
+class CompiledScripts:
+    """What scripts compile to, so that not every forked process compiles its own; by their text."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[str, tuple[bytes, CodeType]] = {}
+
+    def find(self, directory: str, program: str) -> CodeType | None:
+        """None for one that cannot be read, or compiled without a warning: its own process tells that."""
+        path = os.path.normpath(os.path.join(os.path.realpath(directory), program))
+        try:
+            with io.open_code(path) as file:
+                source = file.read()
+            if path not in self._compiled or self._compiled[path][0] != source:
+                with warnings.catch_warnings(action="error"):
+                    self._compiled[path] = source, compile(source, path, "exec", dont_inherit=True)
+        except (OSError, SyntaxError, ValueError):
+            return None
+        return self._compiled[path][1]
+
+
+def run_script(program: Sequence[str], code: CodeType | None = None) -> int:
     """Run a script with its arguments as `python SCRIPT ARGUMENT…` does; returns the exit status.
 
-    What the interpreter does at the end is done: threads are waited for, exit functions run, output is
-    flushed. Only the taking apart of all modules is left out, which takes 0.2 s with torch.
+    `code` is what it compiles to, if that is known. What the interpreter does at the end is done: threads are
+    waited for, exit functions run, output is flushed. Only the taking apart of all modules is left out, which
+    takes 0.2 s with torch.
     """
     path = os.path.abspath(program[0])
     sys.argv = list(program)
@@ -88,7 +110,7 @@ def run_script(program: Sequence[str]) -> int:
     main.__dict__.update(__file__=path, __cached__=None, __builtins__=builtins)
     main.__loader__ = SourceFileLoader("__main__", path)
     sys.modules["__main__"] = main
-    status = _execute(path, main)
+    status = _execute(path, main, code)
     with contextlib.suppress(KeyboardInterrupt):
         threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
@@ -100,17 +122,19 @@ def run_script(program: Sequence[str]) -> int:
     return failed or status
 
 
-def _execute(path: str, main: ModuleType) -> int:
+def _execute(path: str, main: ModuleType, code: CodeType | None) -> int:
     """The exit status that the script asks for, in the interpreter's reading, or _INTERRUPTED."""
+    source = b""
     try:
-        with io.open_code(path) as file:
-            source = file.read()
+        if code is None:
+            with io.open_code(path) as file:
+                source = file.read()
     except OSError as error:
         reason = f"[Errno {error.errno}] {error.strerror}"
         print(f"{sys.executable}: can't open file {path!r}: {reason}", file=sys.stderr)
         return 2
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+        exec(code or compile(source, path, "exec", dont_inherit=True), main.__dict__)
     except SystemExit as request:
         return _status(request.code)
     except BaseException as error:  # noqa: BLE001 - whatever a script may raise

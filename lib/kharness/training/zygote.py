@@ -34,12 +34,13 @@ import time
 import traceback
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from types import CodeType
 from typing import Any, NoReturn
 
 import torch
 
 import kharness.training
-from kharness.training.forked import become, run_script
+from kharness.training.forked import CompiledScripts, become, run_script
 from monitoring.process import process_started
 
 # What a training imports beyond kharness.training. The first optimiser imports torch._dynamo, the first
@@ -102,6 +103,7 @@ class Zygote:
         self._received = b""
         self._to_send = b""
         self._children: set[int] = set()
+        self._scripts = CompiledScripts()
         channel.setblocking(False)
         # Ctrl-C is the launcher's to pass on. A child's end only wakes the select below.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -151,12 +153,13 @@ class Zygote:
             log = os.open(run["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
             return {"refused": f"{run['log']}: {(error.strerror or str(error)).lower()}"}
+        code = self._scripts.find(run["directory"], run["program"][0])
         try:
             pid = os.fork()
         except OSError as error:  # too many processes, too little memory
             return {"refused": (error.strerror or str(error)).lower()}
         if pid == 0:
-            _child(run, log=log, parent=parent)
+            _child(run, code, log=log, parent=parent)
         os.close(log)
         self._children.add(pid)
         return {"forked": pid, "started": process_started(pid)}
@@ -197,7 +200,7 @@ class Zygote:
                 self._to_send = self._to_send[self._channel.send(self._to_send) :]
 
 
-def _child(run: Mapping[str, Any], *, log: int, parent: int) -> NoReturn:
+def _child(run: Mapping[str, Any], code: CodeType | None, *, log: int, parent: int) -> NoReturn:
     """What the new process does from the fork to its end; nothing returns into the loop above."""
     try:
         become(
@@ -208,7 +211,7 @@ def _child(run: Mapping[str, Any], *, log: int, parent: int) -> NoReturn:
             threads=run["threads"],
             parent=parent,
         )
-        os._exit(run_script(run["program"]))
+        os._exit(run_script(run["program"], code))
     except BaseException:  # noqa: BLE001 - it must not return into the parent's loop
         traceback.print_exc()
     finally:

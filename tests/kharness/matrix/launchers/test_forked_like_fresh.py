@@ -202,6 +202,21 @@ def test_a_script_that_is_not_there(forked: Any, fresh: Any) -> None:
     assert found[0][0] == 2
 
 
+def test_a_script_that_was_edited_is_run_as_it_is_now(forked: Any) -> None:
+    launch = forked.launch("print(1)")
+    forked.end(forked.launcher.submit(launch, Slot()))
+    Path(forked.root, launch.program[0]).write_text("print(2)")
+    forked.end(forked.launcher.submit(launch, Slot()))
+    assert forked.output() == "1\n2\n"
+
+
+def test_what_compiling_warns_of_is_told_by_every_run(forked: Any) -> None:
+    for _ in range(2):
+        output = forked.run("print('a' is 'a')")[1]
+        assert "SyntaxWarning" in output
+        assert output.endswith("True\n")
+
+
 def test_output_is_appended_in_the_order_it_is_written(runs: Any) -> None:
     launch = runs.launch("import os, sys\nprint('one'); sys.stderr.write('two\\n'); os.system('echo three')")
     (launch.directory / "output.log").write_text("before\n")
