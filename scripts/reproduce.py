@@ -34,6 +34,8 @@ def main(argv: Sequence[str]) -> int:
     past = PastRun.read(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
     with code_of(past.git, ROOT, anyway=anyway) as code:
         print(code.description)
+        if not past.has_config:
+            print("config: that of the start record, for .config is gone")
         trackers = variables.get("TRACKER", "none")
         launch = prepare_again(past, code, root=ROOT, trackers=trackers, anyway=anyway)
         print(f"run: {shown(launch.directory)}", flush=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.config.assignment import Origin
+from kharness.config.assignment import Assignment, Layer, Origin
+from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config
-from kharness.config.tree import Tree
+from kharness.config.tree import CONFIG, Tree
 from kharness.matrix.causes import EXPANDED, other_values
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.launch import Launch
@@ -48,6 +50,10 @@ class PastRun:
         return config if isinstance(config, Mapping) else {}
 
     @property
+    def has_config(self) -> bool:
+        return (self.directory / CONFIG).is_file()
+
+    @property
     def git(self) -> list[GitState | None]:
         """Of each attempt that counts."""
         states = [start.get("git") for start in self.lineage.starts]
@@ -63,11 +69,15 @@ class PastRun:
 def prepare_again(past: PastRun, code: Code, *, root: Path, trackers: str, anyway: bool = False) -> Launch:
     """Make RUN_reproduced (or RUN_reproduced_2 …) beside a run with its configuration, ready to be launched.
 
-    `trackers` is what TRACKER= takes. MatrixError if the run's `.config` is not what the run recorded, or
+    The configuration is that of its `.config`, or where that is gone of its start record. `trackers` is what
+    TRACKER= takes. MatrixError if the run's `.config` is not what the run recorded, or
     with `anyway` only if the code does not know one of its values.
     """
     tree = Tree.load(code.root)
-    base = tree.base(past.directory, dropped=[] if anyway else None)
+    if past.has_config:
+        base = tree.base(past.directory, dropped=[] if anyway else None)
+    else:
+        base = _recorded(past.config, tree)
     values = tree.resolve(base).values
     changed = other_values(
         past.config, {name: value for name, value in values.items() if name in past.config or not anyway}
@@ -75,7 +85,7 @@ def prepare_again(past: PastRun, code: Code, *, root: Path, trackers: str, anywa
     if changed:
         raise MatrixError(
             f"{past.directory}/.config is not what the run was made with: {changed}",
-            hint="put those values back",
+            hint="put those values back, or move the file away: the start record holds them too",
         )
     attempt = 1
     name = f"{past.directory.name}_reproduced"
@@ -94,3 +104,19 @@ def prepare_again(past: PastRun, code: Code, *, root: Path, trackers: str, anywa
     write_status(directory, RunStatus("pending"))
     asked = {name: value for name, value in resolved.values.items() if name not in EXPANDED}
     return Launch(directory.name, directory, code.root, str(values["MODEL"]), asked)
+
+
+def _recorded(config: Mapping[str, object], tree: Tree) -> Layer:
+    """The assignments that give the values of a start record."""
+    layer: list[Assignment] = []
+    for name, value in config.items():
+        with contextlib.suppress(ConfigError):  # one that only follows others; the caller compares all values
+            layer += tree.assignments(name, _as_text(value), Origin("start record", "the start record"))
+    return tree.resolve(yielding=layer).asked
+
+
+def _as_text(value: object) -> str:
+    """As `.config` has it."""
+    if isinstance(value, bool):
+        return "y" if value else "n"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

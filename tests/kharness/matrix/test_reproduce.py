@@ -201,8 +201,21 @@ def test_configuration_that_was_edited_since_is_an_error(
     assert (done.code, done.made) == (2, [])
     assert done.err == (
         f"error: {edited}/.config is not what the run was made with: SEED=11, asked 12\n"
-        "hint: put those values back\n"
+        "hint: put those values back, or move the file away: the start record holds them too\n"
     )
+
+
+def test_configuration_that_is_gone_is_that_of_the_start_record(
+    run: Path, reproduce: Callable[..., SimpleNamespace]
+) -> None:
+    bare = copied(run, "bare", change=lambda record: None)
+    for name in (".config", ".config.origins.json", "config.py"):
+        (bare / name).unlink()
+    done = reproduce(bare)
+    assert "config: that of the start record, for .config is gone" in done.out.splitlines()
+    assert done.lines[-1] == "bit-equal: 20 records", done.out + done.err
+    before, now = (records(one, "start")[-1]["config"] for one in (run, bare.with_name("bare_reproduced")))
+    assert now == {**before, "TRACKER_RUN_NAME": "bare_reproduced"}
 
 
 @pytest.mark.parametrize(
