@@ -45,7 +45,7 @@ HELP = """\
         with a run, training_metrics_*.jsonl
  r      reset the graphs
  ↑ ↓    graphs of one GPU, or of all of them
- ← →    another run of those that train
+ ← →    another run of those that wrote lately
  ?      this help; any key closes it
 
  Yellow and red with a !: memory from 75 and above 90 %,

@@ -68,7 +68,9 @@ class RunView:
 
     @property
     def name(self) -> str:
-        return str(self._run["tracking"]["name"])
+        """The tracked name, without the time that trackers have behind that of a cell."""
+        tracked, cell = str(self._run["tracking"]["name"]), self.directory.name
+        return cell if tracked.startswith(f"{cell}_") else tracked
 
     @property
     def run_id(self) -> str:

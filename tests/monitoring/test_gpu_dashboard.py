@@ -229,6 +229,12 @@ def test_long_name_of_a_run_keeps_beginning_and_end(tmp_path: Path) -> None:
     assert large.endswith("   running  step 10 of 20  epoch 2.50  1:40 h left")
 
 
+def test_cell_of_a_matrix_is_called_as_in_the_matrix(tmp_path: Path) -> None:
+    run = training(tmp_path / "optimizer-sgd_seed-1", name="optimizer-sgd_seed-1_20261121T174107Z")
+    [line] = [line for line in look(Dashboard(run=run), SMALL) if line.startswith(" run ")]
+    assert line.startswith(" run optimizer-sgd_seed-1     ")
+
+
 def test_text_of_others_does_not_control_the_terminal(tmp_path: Path) -> None:
     run = training(tmp_path / "run", name="a\x1b[2Jb")
     process = {"pid": 7, "name": "py\x1b]0;x\x07\n", "memory_mb": 1.0}
