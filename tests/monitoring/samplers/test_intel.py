@@ -223,6 +223,8 @@ def test_client_counts_once_however_often_it_has_the_card_open(kernel: Any) -> N
     memory = {process["pid"]: process["memory_mb"] for process in sample.processes or ()}
     assert sorted(memory.values()) == [1024, 1024]
     assert 13 in memory
+    sampler.close()
+    assert kernel.opened() == []
 
 
 def test_engine_time_of_i915_is_read_with_its_capacity() -> None:
