@@ -442,8 +442,8 @@ def _run_graph(
 ) -> list[Line]:
     known = [value for value in values if value is not None]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
-    heading = name if gauge is None else f"{name} {gauge[0]:.4g}"
-    heading += f" ({low:.3g}–{high:.3g})" if known else ""
+    heading = name if gauge is None else f"{name} {_figure(gauge[0], 4)}"
+    heading += f" ({_figure(low, 3)}–{_figure(high, 3)})" if known else ""
     return _graph(heading, values, width, rows, low, high if high > low else low + 1.0, style)
 
 
@@ -518,6 +518,11 @@ def _mark(style: str) -> str:
 
 def _number(value: float | None, factor: float = 1.0, digits: int = 0, unit: str = "") -> str:
     return NONE if value is None else f"{value * factor:.{digits}f}{unit}"
+
+
+def _figure(value: float, digits: int) -> str:
+    """With so many digits, and without an exponent for what a person counts: 14,512."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.{digits}g}"
 
 
 def _energy(joules: float) -> str:

@@ -235,6 +235,13 @@ def test_cell_of_a_matrix_is_called_as_in_the_matrix(tmp_path: Path) -> None:
     assert line.startswith(" run optimizer-sgd_seed-1     ")
 
 
+def test_fast_training_is_told_without_exponents(tmp_path: Path) -> None:
+    run = training(tmp_path / "run")
+    step = {"time": time.time() + 61, "seq": 12, "attempt": 1, "global_step": 11, "samples_per_sec": 14512.4}
+    write(run / "metrics.jsonl", {"event": "step", **step})
+    assert any(line.endswith("  samples/s 14,512 (101–14,512)") for line in look(Dashboard(run=run), SMALL))
+
+
 def test_text_of_others_does_not_control_the_terminal(tmp_path: Path) -> None:
     run = training(tmp_path / "run", name="a\x1b[2Jb")
     process = {"pid": 7, "name": "py\x1b]0;x\x07\n", "memory_mb": 1.0}
