@@ -137,9 +137,8 @@ class Checkpoints:
         """
         self.best = Best(**state["best"]) if state["best"] else None
         self.last_step = int(state["global_step"])
-        if state.get("is_best") and path.name not in [
-            own_name(kept) for kept in checkpoint_files(self.directory, best=True)
-        ]:
+        kept = [own_name(best) for best in checkpoint_files(self.directory, best=True)]
+        if state.get("is_best") and own_name(path) not in kept:
             with self._writing(self.last_step):
                 _keep_as_best(path)
                 sync_folder(self.directory)
@@ -188,9 +187,9 @@ class Checkpoints:
         steps, bests = (checkpoint_files(self.directory, best=best) for best in (False, True))
         for path in (*steps[self.keep :], *bests[1:]):
             if position(path)[0] >= self.first_attempt:
-                path.unlink()
+                path.unlink(missing_ok=True)
         for path in self.directory.glob(".*.tmp"):  # left by a process that was killed while it wrote
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def _go_on_alike(state: Mapping[str, Any], device: torch.device) -> None:

@@ -7,6 +7,7 @@ and of the attempts that resumed after it, as far as no later attempt went on fr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,8 @@ def _candidates(directory: Path, lineage: Lineage) -> list[Path]:
     steps, bests = (checkpoint_files(directory, best=best) for best in (False, True))
     files: dict[int, Path] = {}
     for path in (*steps, *bests):
-        files.setdefault(path.stat().st_ino, path)
+        with suppress(FileNotFoundError):  # deleted by a training that is still at it, so open_run refuses
+            files.setdefault(path.stat().st_ino, path)
     found = [path for path in files.values() if lineage.has_attempt(position(path)[0])]
     return sorted(found, key=position, reverse=True)
 

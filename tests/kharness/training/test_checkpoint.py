@@ -219,6 +219,16 @@ def test_best_that_a_kill_kept_from_its_second_name_gets_it_when_resumed(tmp_pat
     assert best.samefile(path)
 
 
+def test_best_that_is_resumed_from_needs_no_further_name(tmp_path: Path) -> None:
+    """Whatever was written behind it is broken, and its own first name is gone."""
+    first = Checkpoints(tmp_path, attempt=1, every=1)
+    first.improves(0.4, step=7)
+    first.save(7, {"weights": torch.ones(3)}, best=True).unlink()
+    (best,) = checkpoint_files(tmp_path, best=True)
+    Checkpoints(tmp_path, attempt=2, every=1).go_on_from(best, load(best))
+    assert list(tmp_path.iterdir()) == [best]
+
+
 def test_best_is_compared_before_it_is_remembered(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path, attempt=1, every=1)
     losses = [0.5, 0.5, 0.6, float("nan"), 0.4, float("inf")]
