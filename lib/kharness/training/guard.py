@@ -8,7 +8,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -53,7 +53,8 @@ class StopOnSignal:
             raise KeyboardInterrupt
         self.requested = signal.Signals(number).name
         # os.write and not print: print is not reentrant, and the signal may have come within one.
-        os.write(2, f"\n{self.requested}: stopping after this step\n".encode())
+        with suppress(OSError):  # a terminal that is gone, or a full disk, is no reason not to save
+            os.write(2, f"\n{self.requested}: stopping after this step\n".encode())
 
 
 class FiniteWatch:

@@ -26,6 +26,19 @@ def test_signal_asks_to_stop_and_handlers_come_back(
     assert capfd.readouterr().err == f"\n{number.name}: stopping after this step\n"
 
 
+def test_signal_asks_to_stop_where_nobody_can_be_told() -> None:
+    """The handler runs wherever the training is just then: an error in it would end that."""
+    kept = os.dup(2)
+    try:
+        with open("/dev/full", "w") as full, StopOnSignal() as stop:
+            os.dup2(full.fileno(), 2)
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.requested == "SIGTERM"
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def test_second_ctrl_c_ends_at_once() -> None:
     with StopOnSignal():
         os.kill(os.getpid(), signal.SIGINT)
