@@ -47,8 +47,12 @@ def main(argv: Sequence[str]) -> int:
     """Train what the configuration says; 0 when complete, 75 when stopped on request."""
     options, arguments = parse(argv, root=ROOT, model="lenet5", prog="lenet5/train.py", description=__doc__)
     training = prepare(options)
-    data, anew = training.splits.sha256, arguments.from_scratch
-    origin = find_origin(arguments.run_dir, options, data_sha256=data, from_scratch=anew)
+    origin = find_origin(
+        arguments.run_dir,
+        options,
+        data_sha256=training.splits.sha256,
+        from_scratch=arguments.from_scratch,
+    )
     if origin.complete:
         print(f"{arguments.run_dir} is complete; --from-scratch trains it again, beside what is there")
         return 0
@@ -131,10 +135,18 @@ def prepare(options: Options) -> Training:
     print(f"device: {device}, {threads} CPU threads")
     print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in splits.sizes.items()))
     print(f"plan: {num_steps:,} steps of {batches.batch_size} images, {options.OPTIMIZER}, {schedule.name}")
-    progress = Progress(device.torch)
     return Training(
-        *(options, device, threads, splits, batches, model, optimizer, optimizer_options, schedule, pruner),
-        progress,
+        options=options,
+        device=device,
+        threads=threads,
+        splits=splits,
+        batches=batches,
+        model=model,
+        optimizer=optimizer,
+        optimizer_options=optimizer_options,
+        schedule=schedule,
+        pruner=pruner,
+        progress=Progress(device.torch),
     )
 
 
