@@ -32,10 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if given.prometheus_port is not None:
-            monitor.metrics.serve(given.prometheus_host, given.prometheus_port)
+            directory = given.log_dir.absolute()
+            monitor.metrics.serve(given.prometheus_host, given.prometheus_port, directory=directory)
             print(f"http://{monitor.prometheus_address}/metrics answers scrapes", flush=True)
         with contextlib.suppress(KeyboardInterrupt), monitor:
             show(monitor, given.samples)
+        for line in [*statistics_lines(monitor), *monitor.gpu_files]:
+            print(line, flush=True)
     except MonitoringError as error:
         print(f"error: {error}", file=sys.stderr)
         if error.hint:
@@ -43,11 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except BrokenPipeError:  # its reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    for line in statistics_lines(monitor):
-        print(line)
-    for path in monitor.gpu_files:
-        print(path)
     return 0 if monitor.latest is not None and monitor.latest.gpus else 2
 
 

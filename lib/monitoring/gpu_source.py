@@ -22,6 +22,9 @@ LAST_BYTES = 4 * 2**20
 STALE = 60.0
 
 
+SILENT = "the driver does not answer"
+
+
 class GpuSource(Protocol):
     """Samples, and what there is to say where there are none."""
 
@@ -43,6 +46,7 @@ class LiveGpus:
         self._monitor = GPUMonitor(gpu, interval, history_size=history_size, log_dir=None, quiet=True)
         self._monitor.start()
         self.history = self._monitor.history
+        self._began = time.monotonic()
         self._silent_after = 5.0 + 3 * interval
 
     def look(self) -> None:
@@ -50,11 +54,11 @@ class LiveGpus:
 
     def problem(self) -> str | None:
         if not self._monitor.ready.is_set():
-            return LOOKING
+            return LOOKING if time.monotonic() - self._began < self._silent_after else SILENT
         latest = self.history.latest
         if latest is not None and latest.gpus and time.time() - latest.time < self._silent_after:
             return None  # what is wrong with a GPU stands in its line
-        return "; ".join(self._monitor.problems) or "the driver does not answer"
+        return "; ".join(self._monitor.problems) or SILENT
 
     def close(self) -> None:
         self._monitor.stop()

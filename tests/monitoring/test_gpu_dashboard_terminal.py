@@ -137,6 +137,16 @@ def test_gputop_simulates_and_says_so(root: Path, tmp_path: Path, run: Path, ter
     assert list(tmp_path.glob("gputop-*")) == []
 
 
+@needs_tmux
+def test_driver_that_hangs_is_told_and_holds_up_no_key(terminal: Terminal, simulated_nvml: Any) -> None:
+    simulated_nvml.write("gpus 1", "all utilization hang")
+    terminal.start([*DASHBOARD, "--interval", "0.1"], (80, 24), simulated_nvml.environment())
+    terminal.wait_for(lambda: "looking for GPUs …" in terminal.screen()[1])
+    terminal.wait_for(lambda: terminal.screen()[1] == " the driver does not answer")
+    terminal.press("q")
+    assert terminal.exit_status() == "0"
+
+
 # ----------------------------------------------------------------- without tmux
 
 
