@@ -95,9 +95,10 @@ def _draw_variants(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str])
         own = [one for one in spreads if one.variant == label]
         low, high = ([pick(one.quantiles[i] for one in own) for i in ends] for pick, ends in ENDS)
         _draw_bars(axes, y, PALETTE[0], low, high)
-        for one in own:
-            face = PALETTE[0] if one.status == "complete" else "white"
-            axes.plot([one.quantiles[2]], [y], marker="o", ms=5, mfc=face, mec=PALETTE[0], mew=1, zorder=4)
+        for complete, face in ((True, PALETTE[0]), (False, "white")):
+            medians = [one.quantiles[2] for one in own if (one.status == "complete") == complete]
+            where = [y] * len(medians)
+            axes.plot(medians, where, "o", ms=5, mfc=face, mec=PALETTE[0], mew=1, zorder=4)
         _write_median(axes, y, statistics.median(one.quantiles[2] for one in own))
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.7)
