@@ -210,5 +210,7 @@ def test_twenty_kills_leave_no_trace_in_the_results(
         check_resumed(run)
     assert {run: before for run, before in complete(matrix).items() if run in seen} == seen
     attempts = [json.loads((run / "status.json").read_text())["attempts"] for run in matrix.runs]
-    assert sum(map(len, attempts)) > len(CELLS)
-    assert {attempt["cause"] for one in attempts for attempt in one} <= {"signal", "runner_died", None}
+    ends = [attempt["cause"] for one in attempts for attempt in one]
+    assert set(ends) == {"signal", "runner_died", None}
+    assert ends.count(None) == len(CELLS)
+    assert len(ends) >= len(CELLS) + KILLS // 2, "most kills were to hit a training"
