@@ -12,6 +12,7 @@ from kharness.matrix.errors import MatrixError
 from kharness.matrix.estimate import time_left
 from kharness.matrix.found import Found, Member
 from kharness.matrix.journal_tail import JournalTail
+from kharness.matrix.launch import FROM_SCRATCH
 from kharness.matrix.lock import Holder, holder
 from kharness.matrix.lost_status import known_status
 from kharness.matrix.status import Attempt, RunStatus
@@ -213,9 +214,14 @@ def _read(member: Member, half_done: bool) -> Cell:
             status = RunStatus("pending")
     tail = None
     if status.status == "running" or (half_done and status.status not in ("complete", "pending")):
-        tail = JournalTail(directory)
+        tail = JournalTail(directory, since=_begins(status.last))
         tail.glance()
     return Cell(member, status, tail)
+
+
+def _begins(attempt: Attempt | None) -> int:
+    """Where in the journal that begins which an attempt goes on with; its own records if it begins anew."""
+    return attempt.journal_offset if attempt and FROM_SCRATCH in attempt.arguments else 0
 
 
 def estimate_lines(overview: Overview, expected: Mapping[str, float], jobs: int) -> list[str]:

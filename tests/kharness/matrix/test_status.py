@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kharness.matrix.estimate import time_left
+from kharness.matrix.lock import RunnerLock
 
 Wait = Callable[[Callable[[], bool]], None]
 
@@ -119,6 +120,20 @@ def test_a_runner_that_died_is_told(checkout: Any, wait_until: Wait) -> None:
 def test_status_of_a_single_run(checkout: Any) -> None:
     checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
     assert checkout.run("status") == (0, "run results/mine: complete\n1 runs: 1 complete\n")
+
+
+def test_a_run_that_begins_anew_has_done_nothing_yet(checkout: Any) -> None:
+    """Its complete attempt before that is none of its own steps."""
+    checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
+    run = checkout.root / "results/mine"
+    status = json.loads((run / "status.json").read_text())
+    journal = (run / "metrics.jsonl").stat().st_size
+    again = {**status["attempts"][0], "arguments": ["--from-scratch"], "journal_offset": journal}
+    again |= {"ended": None, "exit_code": None}
+    attempts = [status["attempts"][0], again]
+    (run / "status.json").write_text(json.dumps({"status": "running", "attempts": attempts}))
+    with RunnerLock(run):
+        assert checkout.run("status")[1].splitlines()[1:] == ["1 runs: 1 running", "  mine: starting"]
 
 
 def test_a_run_beside_the_cells_is_one_of_its_own(checkout: Any) -> None:
