@@ -78,6 +78,10 @@ config BEHAVIOUR
     string "What becomes of the training"
     default "good"
 
+config DEVICE
+    string "Device"
+    default "cpu"
+
 config GPU_MONITOR
     bool "Sample GPUs"
 
@@ -117,6 +121,8 @@ stopping = []
 signal.signal(signal.SIGINT, lambda *_: stopping.append(1))
 signal.signal(signal.SIGTERM, lambda *_: stopping.append(1))
 print("training with", values["OPTIMIZER"], values["LEARNING_RATE"], "in", os.getcwd())
+if "CUDA_VISIBLE_DEVICES" in os.environ:
+    print("on", os.environ["CUDA_VISIBLE_DEVICES"])
 if behaviour == "no-journal":
     sys.exit(0)
 if behaviour == "crash":
@@ -162,12 +168,17 @@ if behaviour == "forks":
     behaviour = "deaf"
 for step in range(done + 1, num_steps + 1):
     loss = 2.0 * (1 - rate) ** step + values["SEED"] / 100
-    run.log_step(step, train_loss=loss, sec_per_step=0.001 * step)
+    memory = {"gpu_mem_reserved": 20.0} if behaviour == "gpu" else {}
+    run.log_step(step, train_loss=loss, sec_per_step=0.001 * step, **memory)
     state = {"checkpoint": "c", "attempt": run.attempt, "global_step": step, "journal_seq": run.last_seq()}
     (directory / "checkpoint.tmp").write_text(json.dumps(state))
     os.replace(directory / "checkpoint.tmp", checkpoint)
     if behaviour == "slow":
         time.sleep(0.01)
+    if behaviour == "gpu":  # keeps its memory until everybody is let go
+        run.log_eval(step, split="val", val_loss=loss)
+        while not Path("let-go").exists():
+            time.sleep(0.01)
     if behaviour == "deaf":
         time.sleep(60)
     if behaviour == "hang":
@@ -192,7 +203,7 @@ if behaviour == "bowl":  # with its bottom at a learning rate of 0.01
 run.log_eval(num_steps, split="val", val_accuracy=rate, val_loss=val_loss)
 if behaviour == "no-end":
     os._exit(0)
-run.finish(test_accuracy=rate + values["SEED"] / 100, training_seconds=1.5, steps_done=num_steps)
+run.finish(test_accuracy=rate + values["SEED"] / 100, training_seconds=num_steps / 2, steps_done=num_steps)
 '''
 
 PRESET = """\

@@ -45,7 +45,7 @@ def test_cells_commands_number_and_time_are_told_and_nothing_is_written(checkout
             f"  seed-2     5.0 s  {command}/seed-2",
             "estimate: 5.0 s, 2 at once",
             "  each cell is judged by the 2 complete runs in results most like it, which differ in "
-            "LEARNING_RATE, BEHAVIOUR",
+            "LEARNING_RATE, BEHAVIOUR, DEVICE",
             "nothing was started or written",
         ],
     )
