@@ -32,8 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if given.prometheus_port is not None:
-            directory = given.log_dir.absolute()
-            monitor.metrics.serve(given.prometheus_host, given.prometheus_port, directory=directory)
+            monitor.metrics.serve(given.prometheus_host, given.prometheus_port)
             print(f"http://{monitor.prometheus_address}/metrics answers scrapes", flush=True)
         with contextlib.suppress(KeyboardInterrupt), monitor:
             show(monitor, given.samples)

@@ -431,12 +431,12 @@ def test_run_is_watched_until_it_ends_and_then_another(matrix: Path, monkeypatch
         return watch.view.name
 
     seen = [name()]
-    newer = time.time() + 10
+    newer = time.time() + 100  # b has not written for longer than that it counts as lately
     os.utime(matrix / "a" / "metrics.jsonl", (newer, newer))
     seen.append(name())
     write(matrix / "b" / "metrics.jsonl", {"event": "end", "time": newer, "seq": 12, "status": "complete"})
     name()
-    newer = time.time() + 20
+    newer = time.time() + 200
     os.utime(matrix / "a" / "metrics.jsonl", (newer, newer))
     seen.append(name())
     assert seen == ["b", "b", "a"]
