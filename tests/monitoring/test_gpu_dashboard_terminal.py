@@ -180,34 +180,51 @@ class Pty:
         os.write(self._reader, key)
 
     def close(self) -> None:
-        os.close(self._reader)
+        """A second call does nothing."""
+        if self._reader != -1:
+            os.close(self._reader)
+            self._reader = -1
+
+
+@pytest.fixture
+def open_pty() -> Iterator[Callable[..., Pty]]:
+    """Opens terminals that are closed, and whose programs end, with the test."""
+    opened: list[Pty] = []
+
+    def open_pty(*arguments: Any) -> Pty:
+        opened.append(Pty(*arguments))
+        return opened[-1]
+
+    yield open_pty
+    for terminal in opened:
+        terminal.close()
+        terminal.process.kill()
+        terminal.process.wait()
 
 
 @pytest.mark.parametrize("kind", ["xterm", "screen", "linux"])
-def test_dashboard_in_terminals_of_other_kinds(run: Path, kind: str) -> None:
-    terminal = Pty([*DASHBOARD, "--run", str(run)], kind)
+def test_dashboard_in_terminals_of_other_kinds(open_pty: Callable[..., Pty], run: Path, kind: str) -> None:
+    terminal = open_pty([*DASHBOARD, "--run", str(run)], kind)
     assert b" run digits" in terminal.until(b"q quit")
     terminal.press(b"q")
     terminal.until(b"nothing more")
     assert terminal.process.wait(30) == 0
-    terminal.close()
 
 
-def test_dashboard_ends_with_its_terminal(run: Path) -> None:
-    terminal = Pty([*DASHBOARD, "--run", str(run), "--interval", "0.1"], "xterm")
+def test_dashboard_ends_with_its_terminal(open_pty: Callable[..., Pty], run: Path) -> None:
+    terminal = open_pty([*DASHBOARD, "--run", str(run), "--interval", "0.1"], "xterm")
     terminal.until(b"q quit")
     terminal.close()
     terminal.process.wait(30)
 
 
-def test_terminal_that_cannot_place_text_is_refused(run: Path) -> None:
-    terminal = Pty([*DASHBOARD, "--run", str(run)], "dumb")
+def test_terminal_that_cannot_place_text_is_refused(open_pty: Callable[..., Pty], run: Path) -> None:
+    terminal = open_pty([*DASHBOARD, "--run", str(run)], "dumb")
     assert terminal.until(b"nothing more").decode().splitlines() == [
         "error: the dashboard needs a terminal that can place text: TERM is dumb",
         "hint: python -m monitoring.gpu_monitor prints lines",
     ]
     assert terminal.process.wait(30) == 2
-    terminal.close()
 
 
 def test_no_terminal_is_one_line(run: Path) -> None:
@@ -225,26 +242,24 @@ def test_no_terminal_is_one_line(run: Path) -> None:
     )
 
 
-def test_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    terminal = Pty([*DASHBOARD, "--run", str(tmp_path / "nothing")], "xterm")
+def test_directory_that_is_not_there_is_refused(open_pty: Callable[..., Pty], tmp_path: Path) -> None:
+    terminal = open_pty([*DASHBOARD, "--run", str(tmp_path / "nothing")], "xterm")
     said = terminal.until(b"nothing more").decode().splitlines()
     assert said == [
         f"error: {tmp_path / 'nothing'} is not a directory",
         "hint: name a run or a matrix, such as results/latest",
     ]
     assert terminal.process.wait(30) == 2
-    terminal.close()
 
 
-def test_example_shows_the_dashboard(root: Path, simulated_nvml: Any) -> None:
+def test_example_shows_the_dashboard(open_pty: Callable[..., Pty], root: Path, simulated_nvml: Any) -> None:
     simulated_nvml.write("gpus 1", "all utilization 95")
     example = [sys.executable, str(root / "scripts/monitor_training_example.py"), "--mode", "dashboard"]
-    terminal = Pty(example, "xterm", simulated_nvml.environment())
+    terminal = open_pty(example, "xterm", simulated_nvml.environment())
     assert b" GPUs of " in terminal.until(b"95%")
     terminal.press(b"q")
     terminal.until(b"nothing more")
     assert terminal.process.wait(30) == 0
-    terminal.close()
 
 
 @pytest.mark.parametrize("number", ["0", "65", "many"])

@@ -129,15 +129,17 @@ def test_command_of_the_document(
     [shell] = blocks(document, "bash")
     _, *arguments = shell.splitlines()[number].split()
     arguments = ["0" if word == "9090" else word for word in arguments]  # that one may be taken here
-    process = subprocess.Popen(
-        [sys.executable, *arguments], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    said = iter(process.stdout.readline, "")
-    first = next(line for line in said if " GPU " in line)
-    process.send_signal(signal.SIGINT)
-    rest = process.communicate(timeout=30)[0]
-    assert process.returncode == 0
+    command = [sys.executable, *arguments]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            first = next((line for line in iter(process.stdout.readline, "") if " GPU " in line), "")
+        finally:
+            process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(30) == 0
     assert re.fullmatch(r"\S+Z  GPU 0 Simulated H100 80GB   95%  500 MiB .*  75 °C  70 W  fan 0%\n", first)
     assert re.search(r"^gpu_logs/gpu_metrics_\d{8}_\d{6}\.jsonl$", rest, flags=re.M)
     indices = {line["gpu_index"] for line in written(tmp_path, "gpu_metrics")}
