@@ -332,10 +332,12 @@ def graph_rows(values: Sequence[float | None], width: int, height: int, low: flo
         else 1 + round((min(max(value, low), high) - low) / (high - low) * (8 * height - 1))
         for value in shown
     ]
-    return [
-        "".join(BLOCKS[min(8, max(0, count - 8 * row))] for count in eighths).rjust(width)
-        for row in range(height - 1, -1, -1)
-    ]
+    rows = []
+    for row in range(height - 1, -1, -1):
+        # count of eighths -> sign: a lookup, because this is most of what a picture costs
+        signs = BLOCKS[0] * (8 * row) + BLOCKS + BLOCKS[8] * (8 * (height - row - 1))
+        rows.append("".join([signs[count] for count in eighths]).rjust(width))
+    return rows
 
 
 def _binned(values: Sequence[float | None], width: int) -> list[float | None]:
