@@ -1,10 +1,12 @@
 """What it costs to start short LeNet-5 trainings, two at once: our zygote beside the usual ways, in turns.
 
-python benchmarks/launch_cells.py [ROUNDS [CELLS]]
+python benchmarks/launch_cells.py [ROUNDS [CELLS [LONG_CELLS]]]
 
 Every way trains the same cells in fresh run directories, from the start of its first process to the end of
-its last. "Beyond" is what a cell costs a core apart from the training loop itself (`training_seconds` of its
-journal): start, imports, configuration, data, run directory, agent, end.
+its last: FEW cells and CELLS cells. What the walls hold beside the training loops themselves (the
+`training_seconds` of the journals) is core seconds that a way takes once, and those that it takes a cell:
+start, imports, configuration, data, run directory, agent, end. Then comes the share of the wall outside
+training of LONG_CELLS longer cells (100; 0 for none). `cell_parts.py` tells what the parts of a cell take.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from pathlib import Path
 
 from kharness.matrix.launch import Launch
 from kharness.matrix.launchers import open_launcher
+from kharness.matrix.launchers.local import HUGE_PAGES as HUGE_PAGES
 from kharness.matrix.progress import Progress
 from kharness.matrix.resources import open_resources
 from kharness.matrix.runner import run_all
@@ -34,8 +37,8 @@ from kharness.matrix.work import Queue
 
 ROOT = Path(__file__).resolve().parent.parent
 JOBS = 2
-STEPS = 100
-# A run of 100 cells, each long enough to be worth a core, tells the share of the wall outside training.
+FEW, STEPS = 4, 100
+# A run of cells that are long enough to be worth a core each tells the share of the wall outside training.
 LONG_CELLS, LONG_STEPS = 100, 600
 
 Way = Callable[[Sequence[Path]], None]
@@ -146,29 +149,34 @@ def wait_for_agents(directories: Sequence[Path]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    rounds = int(argv[0]) if argv else 3
-    number = int(argv[1]) if len(argv) > 1 else 20
+    given = dict(enumerate(map(int, argv)))
+    rounds, number, long_cells = given.get(0, 3), given.get(1, 20), given.get(2, LONG_CELLS)
     os.environ["PYTHONUNBUFFERED"] = "1"
     contenders = ways()
     walls: dict[str, list[float]] = {name: [] for name in contenders}
-    beyond: dict[str, list[float]] = {name: [] for name in contenders}
+    once: dict[str, list[float]] = {name: [] for name in contenders}
+    each: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, way in contenders.items():
-            wall, training = measure(way, number, STEPS)
+            beyond = {}
+            for size in (FEW, number):
+                wall, training = measure(way, size, STEPS)
+                beyond[size] = wall * JOBS - training
             walls[name].append(wall)
-            beyond[name].append((wall * JOBS - training) / number)
+            each[name].append((beyond[number] - beyond[FEW]) / (number - FEW))
+            once[name].append(beyond[FEW] - FEW * each[name][-1])
     ours = next(iter(walls.values()))
-    print(f"{number} cells of {STEPS} steps, {JOBS} at once, {rounds} paired rounds")
-    print(f"{'':24}     wall s   beyond s a cell   ratio of walls")
+    print(f"{number} cells of {STEPS} steps, {JOBS} at once, {rounds} paired rounds; core s beyond training")
+    print(f"{'':24}     wall s    once    a cell   ratio of walls")
     for name in contenders:
         ratio = statistics.median(other / own for other, own in zip(walls[name], ours, strict=True))
-        own, rest = statistics.median(walls[name]), statistics.median(beyond[name])
-        print(f"{name:24} {own:10.1f} {rest:17.3f} {ratio:16.2f}")
-    wall, training = measure(contenders["kharness, forked"], LONG_CELLS, LONG_STEPS)
-    share = 1 - training / (wall * JOBS)
-    print(
-        f"{LONG_CELLS} forked cells of {LONG_STEPS} steps: {wall:.1f} s, {share:.1%} of it outside training"
-    )
+        own, first, rest = (statistics.median(found[name]) for found in (walls, once, each))
+        print(f"{name:24} {own:10.1f} {first:7.2f} {rest:9.3f} {ratio:16.2f}", flush=True)
+    if long_cells:
+        wall, training = measure(contenders["kharness, forked"], long_cells, LONG_STEPS)
+        share = 1 - training / (wall * JOBS)
+        about = f"{long_cells} forked cells of {LONG_STEPS} steps"
+        print(f"{about}: {wall:.1f} s, {share:.1%} of it outside training")
     return 0
 
 

@@ -1,0 +1,189 @@
+"""What a short forked LeNet-5 cell costs beyond its training, part by part, in ms of CPU time.
+
+python benchmarks/cell_parts.py [CELLS]
+
+Cells are forked as the zygote does it, one after the other, and timed from within. CPU time is swollen less
+than wall time by other work on the machine, but it is: with both cores shared, by half.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from launch_cells import HUGE_PAGES, ROOT, STEPS, cells
+
+# A cell of a matrix with two jobs has one core, which its agent shares. Where it may move between cores, and
+# so away from its caches, its short parts take up to twice the time.
+CORE = max(os.sched_getaffinity(0))
+
+PARTS = {
+    "fork": "fork, and end, in zygote and kernel",
+    "begin": "become a process of its own; import model and data",
+    "parse": "options from .config",
+    "load_splits": "read, check and normalise the images",
+    "prepare": "model, optimiser, plan",
+    "run": "run directory, git state, request of the agent",
+    "agent": "the agent, a process of its own at low priority",
+    "save": "checkpoint at the end",
+    "fit": f"{STEPS} steps, with their evaluations",
+}
+BEYOND = [part for part in PARTS if part not in ("save", "fit")]
+
+
+def main() -> int:
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    os.environ.update(HUGE_PAGES)
+    agents = Agents()  # forked here, before torch is imported, so that they are as light as those of a matrix
+    from kharness.training import zygote
+    from kharness.training.forked import CompiledScripts
+
+    scripts = CompiledScripts()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        zygote.preload()  # inside: it keeps the end of a fork from removing the folder
+        found = [measure(path, scripts, agents) for path in cells(Path(folder), number, STEPS)]
+    agents.close()
+    medians = {part: statistics.median(cell[part] for cell in found) for part in PARTS}
+    print(f"{number} forked cells one by one: ms of CPU, medians")
+    for part, what in PARTS.items():
+        print(f"{what:52} {medians[part]:6.1f}")
+    print(f"{'a cell beyond training and checkpoint':52} {sum(medians[part] for part in BEYOND):6.1f}")
+    return 0
+
+
+def measure(directory: Path, scripts: Any, agents: Agents) -> dict[str, float]:
+    """CPU ms of each part of one cell."""
+    log = os.open(directory / "output.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    told = directory / "parts.json"
+    parent, before = os.getpid(), time.process_time()
+    code = scripts.find(str(ROOT), "lenet5/train.py")
+    pid = os.fork()
+    if pid == 0:
+        cell(directory, code, log, parent, told)
+    os.close(log)
+    forked = 1e3 * (time.process_time() - before)
+    agent = agents.follow(directory)
+    _, status, used = os.wait4(pid, 0)
+    if status:
+        sys.exit(f"a cell failed:\n{(directory / 'output.log').read_text()}")
+    parts: dict[str, float] = json.loads(told.read_text())
+    whole = 1e3 * (used.ru_utime + used.ru_stime)  # with the processes that the cell has waited for
+    parts["fork"] = forked + whole - parts.pop("known")
+    return {**parts, "agent": agent()}
+
+
+def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoReturn:
+    """In the fork: train as a cell does, with the parts timed, and tell them."""
+    try:
+        begun = cpu_ms()
+        from kharness.config import errors
+        from kharness.training import run_directory
+        from kharness.training.forked import become, run_script
+        from monitoring.agent_process import AgentProcess
+
+        about: dict[str, Any] = {
+            "directory": str(ROOT),
+            "environment": dict(os.environ),
+            "cores": (CORE,),
+            "threads": 1,
+        }
+        become(**about, log=log, parent=parent)
+        for name in ("start", "keep_alive"):  # `Agents` does it, which is told what the agent took
+            setattr(AgentProcess, name, lambda *_, **__: None)
+        parts: dict[str, float] = {}
+        for name in ("write_config", "Run"):
+            setattr(run_directory, name, timed(getattr(run_directory, name), "run", parts))
+        run_command = errors.run_command
+
+        def timed_command(script_main: Callable[..., int]) -> None:
+            names = script_main.__globals__
+            for name in ("parse", "prepare", "load_splits", "fit", "save"):
+                names[name] = timed(names[name], name, parts)
+            parts["begin"] = cpu_ms() - begun
+            run_command(script_main)
+
+        errors.run_command = timed_command  # type: ignore[assignment]
+        status = run_script(["lenet5/train.py", "--run-dir", str(directory)], code)
+        parts["prepare"] -= parts["load_splits"]
+        parts["fit"] -= parts["save"]
+        told.write_text(json.dumps({**parts, "known": sum(parts.values())}))
+        os._exit(status)
+    finally:
+        os._exit(1)
+
+
+def timed(function: Callable[..., Any], name: str, parts: dict[str, float]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        begun = cpu_ms()
+        try:
+            return function(*arguments, **named)
+        finally:
+            parts[name] = parts.get(name, 0.0) + cpu_ms() - begun
+
+    return call
+
+
+def cpu_ms() -> float:
+    """Of this process and of those that it has waited for."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return 1e3 * (time.process_time() + children.ru_utime + children.ru_stime)
+
+
+class Agents:
+    """A light process that forks one agent a run, like monitoring.agent_starter, and tells what it took."""
+
+    def __init__(self) -> None:
+        from monitoring import agent_starter
+
+        agent_starter.preload()
+        asked, self._ask = os.pipe()
+        self._told, tell = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.close(self._ask)
+            with os.fdopen(asked) as lines:
+                for line in lines:
+                    os.write(tell, b"%f\n" % _agent_ms(Path(line.rstrip("\n"))))
+            os._exit(0)
+        os.close(asked)
+        os.close(tell)
+
+    def follow(self, directory: Path) -> Callable[[], float]:
+        """Have the run followed as soon as it is there; returns what waits for the end and tells the ms."""
+        os.write(self._ask, f"{directory}\n".encode())
+        return lambda: float(os.read(self._told, 100))
+
+    def close(self) -> None:
+        os.close(self._ask)
+        os.waitpid(self.pid, 0)
+
+
+def _agent_ms(directory: Path) -> float:
+    from monitoring import agent
+    from monitoring.agent_starter import become
+
+    while not (directory / "run.json").exists():
+        time.sleep(0.002)
+    begun = time.process_time()
+    pid = os.fork()
+    if pid == 0:
+        request = {"directory": directory, "cwd": str(ROOT), "environment": dict(os.environ)}
+        become({**request, "cores": (CORE,)})
+        agent.leave(agent.main([str(directory)]))
+    forked = time.process_time() - begun
+    used = os.wait4(pid, 0)[2]
+    return 1e3 * (forked + used.ru_utime + used.ru_stime)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
