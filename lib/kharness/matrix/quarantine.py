@@ -30,7 +30,8 @@ class Entry:
 def read_quarantine(path: Path, shown: str) -> list[Entry]:
     """The lines of the file; MatrixError for one without a name or reason, ConfigError for a missing file."""
     entries = []
-    for number, line in enumerate(read_text(path, shown).splitlines(), 1):
+    # Editors of Windows begin a file with a byte order mark, which would be part of the first name.
+    for number, line in enumerate(read_text(path, shown).removeprefix("\ufeff").splitlines(), 1):
         pattern, _, reason = (part.strip() for part in line.partition("#"))
         if not pattern:
             continue
