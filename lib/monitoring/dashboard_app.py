@@ -89,6 +89,7 @@ class Dashboard(App[None]):
         super().__init__(ansi_color=True)
         self._gpu = gpu
         self._interval = interval
+        self._picture = Picture()
         self._runs = RunWatch(run) if run is not None else None
         self._watched = run
         self._history_size = history_size
@@ -103,7 +104,7 @@ class Dashboard(App[None]):
         self._terminal = _stdin_is_a_terminal()
 
     def compose(self) -> ComposeResult:
-        yield Picture()
+        yield self._picture
 
     @property
     def _run(self) -> RunView | None:
@@ -124,9 +125,9 @@ class Dashboard(App[None]):
 
     def draw(self) -> None:
         """Show what is known now."""
-        picture = self.query_one(Picture)
-        if not picture.size.width or self._source is None:
-            return
+        picture = self._picture
+        if not picture.is_attached or not picture.size.width or self._source is None:
+            return  # it is not yet there, or no more: timers run until the end
         recorded = isinstance(self._source, RecordedGpus)
         self._traces.take(self._source.history.snapshots())
         latest = self._source.history.latest

@@ -111,7 +111,8 @@ def look(app: Dashboard, size: tuple[int, int], *keys: str, then: Then | None = 
 
     async def show() -> list[str]:
         async with app.run_test(size=size) as pilot:
-            await pilot.pause()
+            while not (app.query(Picture) and app.query_one(Picture)._lines):
+                await pilot.pause(0.01)  # on a busy machine the first picture takes a while
             for key in keys:
                 await pilot.press(key)
                 await pilot.pause()
