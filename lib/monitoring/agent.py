@@ -9,6 +9,7 @@ thread of its own, so that one that hangs or fails delays no other.
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import fcntl
 import functools
@@ -331,10 +332,17 @@ def _release_in_child() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with the exit code of `main`."""
-    if code:  # threads of a tracker that hangs would keep it
-        os._exit(code)
-    sys.exit(code)
+    """End the process with the exit code of `main`, as the interpreter does, but leave its modules whole.
+
+    To take them apart takes as long as all that an agent of a short run does besides.
+    """
+    if not code:  # else a tracker hangs, whose threads would keep it
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a full disk
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
