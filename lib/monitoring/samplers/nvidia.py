@@ -64,7 +64,7 @@ def probe(root: Path = Path("/")) -> NvidiaSampler | None:
 
 @dataclass
 class _Gpu:
-    """A selected GPU. Without a handle it was lost before we came."""
+    """A selected GPU. Without a reading it could not be had when we came."""
 
     device: DeviceInfo
     handle: Any
@@ -74,6 +74,8 @@ class _Gpu:
     template: list[Any] = field(default_factory=list)
     """The values of a sample before reading: what stays the same, and what is looked at seldom."""
     gpm: _Gpm | None = None
+    refusal: int = SUCCESS
+    """NVML's error for one that could not be had."""
 
 
 class NvidiaSampler:
@@ -125,7 +127,7 @@ class NvidiaSampler:
 
     def _sample(self, gpu: _Gpu) -> GpuSample:
         if gpu.reading is None:
-            return self._failed(gpu, self._pynvml.NVML_ERROR_GPU_IS_LOST)
+            return self._failed(gpu, gpu.refusal)
         values = gpu.template.copy()
         answer = gpu.reading.read(values)
         if answer != SUCCESS:
@@ -200,7 +202,7 @@ class NvidiaSampler:
         return values
 
     def _handle(self, index: int) -> Any:
-        """None for a GPU that is there no more."""
+        """None for a GPU that is lost, or not for this user."""
         try:
             return self._pynvml.nvmlDeviceGetHandleByIndex(index)
         except self._pynvml.NVMLError:
@@ -221,7 +223,7 @@ class NvidiaSampler:
         mig_word = word if word.startswith("MIG") else ""
         try:
             if handle is None:
-                raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)  # says why, or it has come back
             bus_id = str(pynvml.nvmlDeviceGetPciInfo_v3(handle).busId).lower()[-12:]
             device = DeviceInfo(
                 index=index,
@@ -231,8 +233,8 @@ class NvidiaSampler:
                 pci_bus_id=bus_id,
                 numa_node=node(self._root / "sys/bus/pci/devices" / bus_id),
             )
-        except pynvml.NVMLError:
-            return _Gpu(DeviceInfo(index, None, None, "nvidia"), None, None, mig_word)
+        except pynvml.NVMLError as error:
+            return _Gpu(DeviceInfo(index, None, None, "nvidia"), None, None, mig_word, refusal=error.value)
         gpu = _Gpu(device, handle, Reading(pynvml.nvmlLib, handle), mig_word)
         gpu.template = list(
             GpuSample(index, device.uuid, device.name, "nvidia", "ok", numa_node=device.numa_node)

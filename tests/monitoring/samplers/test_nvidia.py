@@ -360,10 +360,16 @@ def test_gpu_is_lost_in_the_midst_of_a_sample(sampling: Any, word: str, error: s
     assert (sample["state"], sample["error"], sample["utilization_percent"]) == ("lost", error, None)
 
 
-def test_gpu_that_is_lost_before_sampling_begins_is_lost(sampling: Any) -> None:
-    process = sampling("gpus 2", "gpu 0 state lost")
+@pytest.mark.parametrize(
+    ("word", "state", "error"),
+    [("lost", "lost", "GPU is lost"), ("denied", "error", "Insufficient Permissions")],
+)
+def test_gpu_that_cannot_be_had_when_sampling_begins(
+    sampling: Any, word: str, state: str, error: str
+) -> None:
+    process = sampling("gpus 2", f"gpu 0 state {word}")
     lost, well = process.sample()
-    assert (lost["index"], lost["uuid"], lost["state"], lost["error"]) == (0, None, "lost", "GPU is lost")
+    assert (lost["index"], lost["uuid"], lost["state"], lost["error"]) == (0, None, state, error)
     assert (well["index"], well["uuid"], well["state"]) == (1, UUIDS[1], "ok")
     assert process.end() == 0
 
