@@ -25,6 +25,7 @@ from data import Splits, load_splits
 from kharness.config.errors import run_command
 from kharness.config.options import Options, parse
 from kharness.training.checkpoint import Checkpoints, restore, training_state
+from kharness.training.console import lasting_output
 from kharness.training.data import Batches, LabelledImages
 from kharness.training.device import Device, choose_device, set_threads
 from kharness.training.guard import EXIT_STOPPED, FiniteWatch, StopOnSignal, named_causes
@@ -43,6 +44,7 @@ from monitoring import Run
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@lasting_output()
 def main(argv: Sequence[str]) -> int:
     """Train what the configuration says; 0 when complete, 75 when stopped on request."""
     options, arguments = parse(argv, root=ROOT, model="lenet5", prog="lenet5/train.py", description=__doc__)

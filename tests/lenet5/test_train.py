@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import torch
 
 from kharness.training.checkpoint import checkpoint_files, load
 from monitoring import read_records
+from monitoring.records import last_record
 
 Train = Callable[..., Any]
 
@@ -249,3 +251,15 @@ def test_damaged_subset_is_refused(train: Train, root: Path, tmp_path: Path) -> 
         f"error: {images} is damaged: its content has SHA-256 1c611c12adc0b0f1…, not 3b9888723f9fcf2c…\n"
         "hint: git checkout -- lenet5/mnist-subset brings it back\n"
     )
+
+
+def test_output_that_nobody_reads_stops_no_training(train_command: Any, tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = train_command(tmp_path, "--max-steps", "3")
+    done = subprocess.run(command, stdout=write, check=False, timeout=120)
+    os.close(write)
+    [journal] = tmp_path.glob("*/metrics.jsonl")
+    end = last_record(journal)
+    assert end is not None
+    assert (done.returncode, end["event"], end["status"]) == (0, "end", "complete")
