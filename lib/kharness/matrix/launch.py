@@ -40,13 +40,16 @@ class Launch:
 
     @property
     def shown_directory(self) -> str:
-        inside = self.directory.is_relative_to(self.root)
-        return str(self.directory.relative_to(self.root) if inside else self.directory)
+        return self._shown(self.directory)
 
     @property
     def command_line(self) -> str:
         """To be run by hand in the checkout."""
-        return shlex.join(self.command)
+        return shlex.join([self._shown(Path(sys.executable)), *self.program])
+
+    def _shown(self, path: Path) -> str:
+        """As one types it in the checkout."""
+        return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
 
 
 @dataclass(frozen=True)
