@@ -9,6 +9,7 @@ than wall time by other work on the machine, but it is: with both cores shared, 
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import os
 import resource
@@ -105,7 +106,7 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
         run_command = errors.run_command
 
         def timed_command(script_main: Callable[..., int]) -> None:
-            names = script_main.__globals__
+            names = inspect.unwrap(script_main).__globals__
             for name in ("parse", "prepare", "load_splits", "fit", "save"):
                 names[name] = timed(names[name], name, parts)
             parts["begin"] = cpu_ms() - begun

@@ -6,7 +6,8 @@ Every way trains the same cells in fresh run directories, from the start of its 
 its last: FEW cells and CELLS cells. What the walls hold beside the training loops themselves (the
 `training_seconds` of the journals) is core seconds that a way takes once, and those that it takes a cell:
 start, imports, configuration, data, run directory, agent, end. Then comes the share of the wall outside
-training of LONG_CELLS longer cells (100; 0 for none). `cell_parts.py` tells what the parts of a cell take.
+training of LONG_CELLS cells (100; 0 for none) as the default preset has them. `cell_parts.py` tells what the
+parts of a cell take.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -38,8 +40,8 @@ from kharness.matrix.work import Queue
 ROOT = Path(__file__).resolve().parent.parent
 JOBS = 2
 FEW, STEPS = 4, 100
-# A run of cells that are long enough to be worth a core each tells the share of the wall outside training.
-LONG_CELLS, LONG_STEPS = 100, 600
+# A run of 100 cells, each the training of the default preset, tells the share of the wall outside training.
+LONG_CELLS, LONG_STEPS = 100, 1275
 
 Way = Callable[[Sequence[Path]], None]
 
@@ -123,21 +125,28 @@ def cells(folder: Path, number: int, steps: int) -> list[Path]:
     return [first, *others]
 
 
-def measure(way: Way, number: int, steps: int) -> tuple[float, float]:
-    """Wall-clock seconds, and the seconds of them that the cells spent in their training loops."""
+@dataclass(frozen=True)
+class Measured:
+    """Seconds: the wall clock, and what all cells together spent in their loops and in their runs."""
+
+    wall: float
+    loops: float
+    """`training_seconds`: training and validation."""
+    runs: float
+    """From start record to end record: the test set and the last checkpoint too."""
+
+
+def measure(way: Way, number: int, steps: int) -> Measured:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         directories = cells(Path(folder), number, steps)
         begun = time.perf_counter()
         way(directories)
         wall = time.perf_counter() - begun
-        training = sum(training_seconds(path) for path in directories)
+        journals = [(path / "metrics.jsonl").read_text().splitlines() for path in directories]
+        ends = [(json.loads(journal[0]), json.loads(journal[-1])) for journal in journals]
         wait_for_agents(directories)
-    return wall, training
-
-
-def training_seconds(directory: Path) -> float:
-    end = json.loads((directory / "metrics.jsonl").read_text().splitlines()[-1])
-    return float(end["training_seconds"])
+    loops = sum(end["training_seconds"] for _, end in ends)
+    return Measured(wall, loops, sum(end["time"] - start["time"] for start, end in ends))
 
 
 def wait_for_agents(directories: Sequence[Path]) -> None:
@@ -160,9 +169,9 @@ def main(argv: Sequence[str]) -> int:
         for name, way in contenders.items():
             beyond = {}
             for size in (FEW, number):
-                wall, training = measure(way, size, STEPS)
-                beyond[size] = wall * JOBS - training
-            walls[name].append(wall)
+                found = measure(way, size, STEPS)
+                beyond[size] = found.wall * JOBS - found.loops
+            walls[name].append(found.wall)
             each[name].append((beyond[number] - beyond[FEW]) / (number - FEW))
             once[name].append(beyond[FEW] - FEW * each[name][-1])
     ours = next(iter(walls.values()))
@@ -170,13 +179,15 @@ def main(argv: Sequence[str]) -> int:
     print(f"{'':24}     wall s    once    a cell   ratio of walls")
     for name in contenders:
         ratio = statistics.median(other / own for other, own in zip(walls[name], ours, strict=True))
-        own, first, rest = (statistics.median(found[name]) for found in (walls, once, each))
+        own, first, rest = (statistics.median(figures[name]) for figures in (walls, once, each))
         print(f"{name:24} {own:10.1f} {first:7.2f} {rest:9.3f} {ratio:16.2f}", flush=True)
     if long_cells:
-        wall, training = measure(contenders["kharness, forked"], long_cells, LONG_STEPS)
-        share = 1 - training / (wall * JOBS)
-        about = f"{long_cells} forked cells of {LONG_STEPS} steps"
-        print(f"{about}: {wall:.1f} s, {share:.1%} of it outside training")
+        found = measure(contenders["kharness, forked"], long_cells, LONG_STEPS)
+        loops, runs = (1 - part / (found.wall * JOBS) for part in (found.loops, found.runs))
+        print(
+            f"{long_cells} forked cells of {LONG_STEPS} steps: {found.wall:.1f} s, {runs:.1%} of it outside "
+            f"their runs, {loops:.1%} outside their training loops"
+        )
     return 0
 
 
