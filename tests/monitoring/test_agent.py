@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import orjson
@@ -25,6 +24,8 @@ from monitoring import Run
 from monitoring.agent import catch_up, is_followed, undelivered
 from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
 from monitoring.records import Record, points, read_records
+
+from .conftest import agents_of, wait_for_delivery, wait_until
 
 MOMENTS = 20
 
@@ -49,15 +50,6 @@ else:
 """
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> Iterator[Path]:
-    """A run directory; agents that still follow it when the test ends are killed."""
-    directory = tmp_path / "run"
-    yield directory
-    for process in agents_of(directory):
-        process.kill()
-
-
 def trainer(
     directory: Path, first: int, last: int, *, pause: float = 0.0, agent: bool = True, end: str = "finish"
 ) -> subprocess.Popen[bytes]:
@@ -79,29 +71,6 @@ def _told(directory: Path) -> Path:
 def kill(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     process.wait()
-
-
-def agents_of(directory: Path) -> list[psutil.Process]:
-    """The living agents of exactly this run."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cmdline()[-2:] == ["monitoring.agent", str(directory)]:
-                found.append(process)
-        except psutil.Error:  # gone meanwhile
-            continue
-    return found
-
-
-def wait_until(condition: Callable[[], object], what: str, seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} took over {seconds} s"
-        time.sleep(0.01)
-
-
-def wait_for_delivery(directory: Path) -> None:
-    wait_until(lambda: not undelivered(directory) and not is_followed(directory), "delivery")
 
 
 def journal(directory: Path) -> list[Record]:

@@ -6,7 +6,6 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import psutil
 import pytest
 
 from monitoring import Run, read_records
-from monitoring.agent import catch_up, is_followed, undelivered
+from monitoring.agent import catch_up, undelivered
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module
 from monitoring.gpu_options import GpuMonitorOptions, configured_gpu_monitor, gpu_monitor_options
@@ -25,6 +24,8 @@ from monitoring.records import Record
 from monitoring.rotating_journal import read_rotated
 from monitoring.run_json import read_run_json
 from monitoring.trackers import Point, journal_points
+
+from .conftest import agents_of, wait_for_delivery, wait_until
 
 TRACKERS = ["tensorboard", "trackio", "wandb"]
 
@@ -46,26 +47,6 @@ def gpus(simulated_nvml: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return simulated_nvml
 
 
-@pytest.fixture
-def run_dir(tmp_path: Path) -> Iterator[Path]:
-    """A run directory; agents that still follow it when the test ends are killed."""
-    directory = tmp_path / "run"
-    yield directory
-    for agent in agents_of(directory):
-        agent.kill()
-
-
-def agents_of(directory: Path) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.cmdline()[-2:] == ["monitoring.agent", str(directory)]:
-                found.append(process)
-        except psutil.Error:  # gone meanwhile
-            continue
-    return found
-
-
 def alive(directory: Path, killed: set[int]) -> list[psutil.Process]:
     return [agent for agent in agents_of(directory) if agent.pid not in killed]
 
@@ -79,17 +60,6 @@ def opened(directory: Path, *, trackers: list[str] | None = None, **options: Any
         trackers={name: {} for name in trackers or ()},
         gpu_monitor={"interval": 0.05, **options},
     )
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def wait_for_delivery(directory: Path) -> None:
-    wait_until(lambda: not undelivered(directory) and not is_followed(directory))
 
 
 def stats(directory: Path) -> list[dict[str, Any]]:
@@ -124,7 +94,7 @@ def test_run_has_samples_from_its_start_to_its_end(gpus: Any, run_dir: Path) -> 
         for step in range(1, 21):
             run.log_step(step, train_loss=1 / step)
             time.sleep(0.02)
-        wait_until(lambda: stats(run_dir))
+        wait_until(lambda: stats(run_dir), "the first sample")
         run.log_step(21, train_loss=0.1)
     wait_for_delivery(run_dir)
 
@@ -149,7 +119,7 @@ def test_run_has_samples_from_its_start_to_its_end(gpus: Any, run_dir: Path) -> 
 
 def test_run_that_is_shorter_than_the_interval_has_a_sample_of_its_end(gpus: Any, run_dir: Path) -> None:
     with opened(run_dir, interval=600.0) as run:
-        wait_until(lambda: stats(run_dir))
+        wait_until(lambda: stats(run_dir), "the first sample")
         run.log_step(1, train_loss=0.5)
     wait_for_delivery(run_dir)
     assert [record["global_step"] for record in stats(run_dir)] == [0, 1]
@@ -186,7 +156,7 @@ def test_trackers_get_each_sample_once_though_the_agent_is_killed(gpus: Any, run
 
 def test_quality_of_the_balance_is_shown_as_text(gpus: Any, run_dir: Path) -> None:
     with opened(run_dir, trackers=["trackio"]):
-        wait_until(lambda: stats(run_dir))
+        wait_until(lambda: stats(run_dir), "the first sample")
     wait_for_delivery(run_dir)
     from trackio.sqlite_storage import SQLiteStorage
 
@@ -198,7 +168,8 @@ def test_further_attempt_goes_on_with_energy_and_numbers(gpus: Any, run_dir: Pat
     for attempt in (1, 2):
         with opened(run_dir):
             wait_until(
-                lambda attempt=attempt: [it["attempt"] for it in stats(run_dir)].count(attempt) > 5  # type: ignore[misc]
+                lambda attempt=attempt: [it["attempt"] for it in stats(run_dir)].count(attempt) > 5,  # type: ignore[misc]
+                "six samples",
             )
         wait_for_delivery(run_dir)
         with (run_dir / "gpu_stats.jsonl").open("ab") as file:
@@ -213,14 +184,14 @@ def test_further_attempt_goes_on_with_energy_and_numbers(gpus: Any, run_dir: Pat
 
 def test_gpu_that_is_lost_is_an_alert_and_the_others_are_sampled_on(gpus: Any, run_dir: Path) -> None:
     with opened(run_dir):
-        wait_until(lambda: stats(run_dir))
+        wait_until(lambda: stats(run_dir), "the first sample")
         gpus.add("gpu 1 state lost", "xid 0 31 1")
-        wait_until(lambda: len(alerts(run_dir)) == 2)
+        wait_until(lambda: len(alerts(run_dir)) == 2, "the alerts")
         seen = len(stats(run_dir))
-        wait_until(lambda: len(stats(run_dir)) > seen + 3)
+        wait_until(lambda: len(stats(run_dir)) > seen + 3, "three more samples")
         lost = stats(run_dir)[-1]
         gpus.write("gpus 2", "all utilization 90")
-        wait_until(lambda: len(alerts(run_dir)) == 3)
+        wait_until(lambda: len(alerts(run_dir)) == 3, "the next alert")
     wait_for_delivery(run_dir)
     assert [gpu["state"] for gpu in lost["multi_gpu_data"]] == ["ok", "lost"]
     assert lost["aggregate_stats"]["lost"] == [1]
@@ -282,10 +253,10 @@ def test_driver_that_hangs_holds_up_no_follower_and_not_the_end(gpus: Any, run_d
     command = [sys.executable, "-c", FOLLOW, str(run_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
         run.log_step(1, train_loss=0.5)
-        wait_until(lambda: (run_dir / "alerts.jsonl").exists() and alerts(run_dir))
+        wait_until(lambda: (run_dir / "alerts.jsonl").exists() and alerts(run_dir), "an alert")
         run.log_step(2, train_loss=0.5)
         everything = ("metrics", "tensorboard")
-        wait_until(lambda: received(run_dir, *everything) == sent(run_dir, *everything))
+        wait_until(lambda: received(run_dir, *everything) == sent(run_dir, *everything), "delivery")
         run.finish()
         output, _ = agent.communicate(timeout=60)
     assert output == "True []\n"
@@ -300,9 +271,9 @@ def test_sampler_that_fails_is_an_alert_and_tried_again(gpus: Any, run_dir: Path
     (run_dir / "gpu_stats.jsonl").mkdir(parents=True)
     with opened(run_dir) as run:
         run.log_step(1, train_loss=0.5)
-        wait_until(lambda: (run_dir / "alerts.jsonl").exists() and alerts(run_dir))
+        wait_until(lambda: (run_dir / "alerts.jsonl").exists() and alerts(run_dir), "an alert")
         (run_dir / "gpu_stats.jsonl").rmdir()
-        wait_until(lambda: len(alerts(run_dir)) == 2)
+        wait_until(lambda: len(alerts(run_dir)) == 2, "the alerts")
     wait_for_delivery(run_dir)
     path = run_dir / "gpu_stats.jsonl"
     cannot = f"GPUs cannot be sampled: IsADirectoryError: [Errno 21] Is a directory: '{path}'"

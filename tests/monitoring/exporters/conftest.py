@@ -5,13 +5,10 @@ from __future__ import annotations
 import socket
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
-import psutil
-import pytest
 
 from monitoring import Run
 from monitoring.gpu_aggregates import aggregate
@@ -39,19 +36,6 @@ def values(text: str, *, without: tuple[str, ...] = ("_bucket",)) -> dict[str, f
 def of(found: dict[str, float], metric: str) -> list[float]:
     """The values of one metric, of whatever labels."""
     return [value for key, value in found.items() if key.partition("{")[0] == metric]
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
-    """The first true value of the condition; an OSError meanwhile counts as false."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if result := condition():
-                return result
-        except OSError:
-            pass
-        assert time.monotonic() < deadline, f"{what} took over {seconds} s"
-        time.sleep(0.05)
 
 
 def free_port() -> int:
@@ -102,30 +86,3 @@ class GpuStats:
         }
         with self.path.open("ab") as file:
             file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
-
-
-def agents(directory: Path) -> list[psutil.Process]:
-    """The living agents of a run, or of the runs below a directory."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            command = process.cmdline()
-            if command[-2:-1] == ["monitoring.agent"] and Path(command[-1]).is_relative_to(directory):
-                found.append(process)
-        except psutil.Error:  # gone meanwhile
-            continue
-    return found
-
-
-@pytest.fixture
-def results(tmp_path: Path) -> Iterator[Path]:
-    """A directory for runs; agents of them that are still there when the test ends are killed."""
-    yield tmp_path
-    for process in agents(tmp_path):
-        process.kill()
-
-
-@pytest.fixture
-def run_dir(results: Path) -> Path:
-    """A run directory."""
-    return results / "run"

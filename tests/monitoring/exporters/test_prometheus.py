@@ -24,9 +24,9 @@ from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters.prometheus import Exporter
 from monitoring.records import read_records
 
+from ..conftest import agents_of, wait_until
 from .conftest import (
     GpuStats,
-    agents,
     free_port,
     log_steps,
     new_run,
@@ -34,7 +34,6 @@ from .conftest import (
     scrape,
     simulated_gpu,
     values,
-    wait_until,
 )
 
 HOST = platform.node()
@@ -257,7 +256,7 @@ def test_agent_shows_its_run_on_loopback_until_prometheus_has_scraped_the_end(ru
     [target] = orjson.loads(wait_until(lambda: (run_dir / "prometheus.json").read_bytes(), "the address"))
     [address] = target["targets"]
     wait_until(lambda: of(values(scrape(address)), "training_steps_total") == [5], "the steps")
-    [agent] = agents(run_dir)
+    [agent] = agents_of(run_dir)
     listening = {one.laddr for one in agent.net_connections(kind="tcp") if one.status == "LISTEN"}
     assert {f"{ip}:{port}" for ip, port in listening} == {address}
     scrape(address, patience=10)
@@ -269,7 +268,7 @@ def test_agent_shows_its_run_on_loopback_until_prometheus_has_scraped_the_end(ru
     assert about_server(*address_of(address)) == About(str(run_dir), "lingers")
     found = values(scrape(address, patience=10))
     assert (of(found, "training_running"), of(found, "training_steps_total")) == ([0], [7])
-    wait_until(lambda: not agents(run_dir), "the end of the agent")
+    wait_until(lambda: not agents_of(run_dir), "the end of the agent")
     assert (alerts(run_dir), undelivered(run_dir)) == ([], {})
     assert not (run_dir / "prometheus.json").exists()
 
@@ -277,7 +276,7 @@ def test_agent_shows_its_run_on_loopback_until_prometheus_has_scraped_the_end(ru
 def test_end_that_nobody_scrapes_is_shown_for_the_configured_time(run_dir: Path) -> None:
     with new_run(run_dir, agent=True, trackers={"prometheus": {"port": 0, "linger": 0}}):
         wait_until((run_dir / "prometheus.json").exists, "the address")
-    wait_until(lambda: not agents(run_dir), "the end of the agent")
+    wait_until(lambda: not agents_of(run_dir), "the end of the agent")
     assert (alerts(run_dir), (run_dir / "prometheus.json").exists()) == ([], False)
 
 
@@ -286,9 +285,9 @@ def test_agent_that_lingers_ends_when_it_is_told_to(run_dir: Path) -> None:
         [target] = orjson.loads(wait_until(lambda: (run_dir / "prometheus.json").read_bytes(), "the address"))
     address = address_of(target["targets"][0])
     wait_until(lambda: about_server(*address) == About(str(run_dir), "lingers"), "the end of the delivery")
-    [agent] = agents(run_dir)
+    [agent] = agents_of(run_dir)
     agent.terminate()
-    wait_until(lambda: not agents(run_dir), "the end of the agent")
+    wait_until(lambda: not agents_of(run_dir), "the end of the agent")
     assert not (run_dir / "prometheus.json").exists()
 
 
@@ -311,7 +310,7 @@ def test_end_of_a_killed_training_is_shown(run_dir: Path) -> None:
     wait_until(lambda: about_server(*address_of(address)) == lingers, "the end of the delivery")
     found = values(scrape(address, patience=10))
     assert (of(found, "training_running"), of(found, "training_steps_total")) == ([0], [1])
-    wait_until(lambda: not agents(run_dir), "the end of the agent")
+    wait_until(lambda: not agents_of(run_dir), "the end of the agent")
     assert alerts(run_dir) == ["the training process is gone and wrote no end record"]
 
 
@@ -328,7 +327,7 @@ def test_next_training_on_the_port_waits_until_the_end_of_the_last_was_scraped(r
     assert runs_shown(scrape(address, patience=10)) == {"a"}
     wait_until((results / "b" / "prometheus.json").exists, "the second exporter")
     assert runs_shown(scrape(address, patience=10)) == {"b"}
-    wait_until(lambda: not agents(results), "the end of both agents")
+    wait_until(lambda: not agents_of(results), "the end of both agents")
     assert alerts(results / "a") + alerts(results / "b") == []
 
 
@@ -341,12 +340,12 @@ def test_next_attempt_is_shown_by_the_agent_of_the_last_and_then_by_its_own(run_
     wait_until(lambda: not is_followed(run_dir), "the end of the first delivery")
     with new_run(run_dir, **about) as run:
         log_steps(run, 4, 5)
-        [first, second] = sorted(agents(run_dir), key=lambda agent: agent.create_time())
+        [first, second] = sorted(agents_of(run_dir), key=lambda agent: agent.create_time())
         assert of(values(scrape(address, patience=10)), "training_steps_total") == [5]
         first.wait(30)
         wait_until((run_dir / "prometheus.json").exists, "the second exporter")
         assert of(values(scrape(address)), "training_steps_total") == [5]
-        assert agents(run_dir) == [second]
+        assert agents_of(run_dir) == [second]
     assert alerts(run_dir) == []
 
 
@@ -359,10 +358,10 @@ def test_killed_agent_goes_on_without_a_reset(run_dir: Path) -> None:
         before = wait_until(
             lambda: of(values(scrape(address)), counters[0]) == [20] and scrape(address), "20"
         )
-        [agent] = agents(run_dir)
+        [agent] = agents_of(run_dir)
         agent.kill()
         agent.wait(10)
-        wait_until(lambda: run._look_around(time.time()) or agents(run_dir), "the next agent")
+        wait_until(lambda: run._look_around(time.time()) or agents_of(run_dir), "the next agent")
         after = wait_until(lambda: scrape(address), "the next scrape")
         assert [of(values(after), name) for name in counters] == [
             of(values(before), name) for name in counters
@@ -414,14 +413,14 @@ def test_cells_of_a_matrix_share_one_port(results: Path) -> None:
     first.finish()
     wait_until(lambda: about_server("127.0.0.1", port) == About(str(matrix), "lingers"), "the first's end")
     scrape(address, patience=10)
-    wait_until(lambda: not agents(matrix / "a"), "the end of the first")
+    wait_until(lambda: not agents_of(matrix / "a"), "the end of the first")
     wait_until((matrix / "b" / "prometheus.json").exists, "the second cell's exporter")
     log_steps(second, 8, 8)
     assert of(values(scrape(address)), "training_steps_total") == [5, 8]
     second.finish()
     wait_until(lambda: about_server("127.0.0.1", port) == About(str(matrix), "lingers"), "the second's end")
     scrape(address, patience=10)
-    wait_until(lambda: not agents(matrix / "b"), "the end of the second")
+    wait_until(lambda: not agents_of(matrix / "b"), "the end of the second")
     assert alerts(matrix / "a") + alerts(matrix / "b") == []
 
 
@@ -434,9 +433,9 @@ def test_agent_that_lingers_shows_the_ends_of_the_other_cells(results: Path) -> 
     for name in ("b", "c"):
         with new_run(matrix / name, name, **about):
             pass
-        wait_until(lambda name=name: not agents(matrix / name), "the end of a cell whose end is shown")
+        wait_until(lambda name=name: not agents_of(matrix / name), "the end of a cell whose end is shown")
     assert runs_shown(scrape(f"127.0.0.1:{port}", patience=10)) == {"a", "b", "c"}
-    wait_until(lambda: not agents(matrix), "the end of the first cell's agent")
+    wait_until(lambda: not agents_of(matrix), "the end of the first cell's agent")
     assert alerts(matrix / "a") + alerts(matrix / "b") + alerts(matrix / "c") == []
 
 

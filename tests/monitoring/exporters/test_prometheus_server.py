@@ -27,7 +27,8 @@ import pytest
 from monitoring.exporters.prometheus import Exporter
 from monitoring.records import read_records
 
-from .conftest import GpuStats, free_port, log_steps, new_run, scrape, simulated_gpu, wait_until
+from ..conftest import wait_until
+from .conftest import GpuStats, free_port, log_steps, new_run, scrape, simulated_gpu
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")), reason="prometheus is not installed"

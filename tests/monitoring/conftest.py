@@ -1,0 +1,58 @@
+"""Run directories whose agents end with the test, and waiting for what agents do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from monitoring.agent import is_followed, undelivered
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Iterator[Path]:
+    """A directory for runs; agents of them that are still there when the test ends are killed."""
+    yield tmp_path
+    for process in agents_of(tmp_path):
+        process.kill()
+
+
+@pytest.fixture
+def run_dir(results: Path) -> Path:
+    """A run directory."""
+    return results / "run"
+
+
+def agents_of(directory: Path) -> list[psutil.Process]:
+    """The living agents of a run, or of the runs below a directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            command = process.cmdline()
+            if command[-2:-1] == ["monitoring.agent"] and Path(command[-1]).is_relative_to(directory):
+                found.append(process)
+        except psutil.Error:  # gone meanwhile
+            continue
+    return found
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
+    """The first true value of the condition; an OSError meanwhile counts as false."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if result := condition():
+                return result
+        except OSError:
+            pass
+        assert time.monotonic() < deadline, f"{what} took over {seconds} s"
+        time.sleep(0.01)
+
+
+def wait_for_delivery(directory: Path) -> None:
+    """Until every follower has all, and the agent is gone."""
+    wait_until(lambda: not undelivered(directory) and not is_followed(directory), "delivery")
