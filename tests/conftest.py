@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,10 +54,16 @@ def nvml_library(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+@pytest.fixture(scope="session")
+def simulate_nvml(root: Path, nvml_library: Path) -> Callable[[Path], Any]:
+    """A SimulatedNvml (tests/simulated_nvml/) whose script stands in the file that is named."""
+    return lambda script: _simulated_nvml(root).SimulatedNvml(nvml_library, script)
+
+
 @pytest.fixture
-def simulated_nvml(root: Path, nvml_library: Path, tmp_path: Path) -> Any:
-    """A SimulatedNvml (tests/simulated_nvml/): `.write("gpus 4", "gpu 2 state lost")`, `.environment()`."""
-    return _simulated_nvml(root).SimulatedNvml(nvml_library, tmp_path / "nvml.txt")
+def simulated_nvml(simulate_nvml: Callable[[Path], Any], tmp_path: Path) -> Any:
+    """One of this test: `.write("gpus 4", "gpu 2 state lost")`, `.environment()`."""
+    return simulate_nvml(tmp_path / "nvml.txt")
 
 
 def _simulated_nvml(root: Path) -> ModuleType:

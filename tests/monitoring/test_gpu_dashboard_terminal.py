@@ -215,7 +215,7 @@ def test_dashboard_ends_with_its_terminal(open_pty: Callable[..., Pty], run: Pat
     terminal = open_pty([*DASHBOARD, "--run", str(run), "--interval", "0.1"], "xterm")
     terminal.until(b"q quit")
     terminal.close()
-    terminal.process.wait(30)
+    assert terminal.process.wait(30) == 0
 
 
 def test_terminal_that_cannot_place_text_is_refused(open_pty: Callable[..., Pty], run: Path) -> None:

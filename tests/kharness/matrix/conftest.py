@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from kharness.matrix.journal_tail import JournalTail
+
 KCONFIG = """\
 mainmenu "a small checkout"
 
@@ -279,3 +281,31 @@ def wait_until() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.01)
 
     return wait
+
+
+def behaviour(what: str) -> str:
+    """The variable that tells the pretending model what to do."""
+    return f"CONFIG_BEHAVIOUR={what}"
+
+
+def status(run: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((run / "status.json").read_text())
+    return content
+
+
+def attempts(run: Path, *fields: str) -> list[tuple[Any, ...]]:
+    """Some fields of each attempt."""
+    return [tuple(attempt[field] for field in fields) for attempt in status(run)["attempts"]]
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def tail(directory: Path, *records: dict[str, Any]) -> JournalTail:
+    """A journal of these records, read to its end."""
+    lines = [json.dumps({"time": 10.0 + i, "seq": i + 1, "attempt": 1, **r}) for i, r in enumerate(records)]
+    (directory / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    made = JournalTail(directory)
+    made.update()
+    return made

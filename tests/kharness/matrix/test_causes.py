@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kharness.matrix.causes import Stop, judge, judge_unseen, other_values
-from kharness.matrix.journal_tail import JournalTail
 from kharness.matrix.launch import Exit
+
+from .conftest import tail
 
 START = {"event": "start", "config": {"SEED": 1, "TRACKER_PROJECT": "p-12345"}}
 STEP = {"event": "step", "global_step": 4, "train_loss": 0.5}
@@ -22,14 +23,6 @@ ASKED = {"SEED": 1, "TRACKER_PROJECT": "{model}-{checksum}"}
 BY_HAND = Stop("stopped")
 TIMEOUT = Stop("timeout", "over the limit of 9 s")
 LOSING = Stop("stopped_early", "rank 3 of 3")
-
-
-def tail(directory: Path, *records: dict[str, Any]) -> JournalTail:
-    lines = [json.dumps({"time": 10.0 + i, "seq": i + 1, "attempt": 1, **r}) for i, r in enumerate(records)]
-    (directory / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    made = JournalTail(directory)
-    made.update()
-    return made
 
 
 @pytest.mark.parametrize(

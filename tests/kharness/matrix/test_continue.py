@@ -16,6 +16,8 @@ import pytest
 
 from monitoring.process import process_started
 
+from .conftest import attempts, behaviour, records, status
+
 THREE = "CONFIG_MATRIX_AXES=SEED=1|2|3"
 Wait = Callable[[Callable[[], bool]], None]
 
@@ -33,23 +35,6 @@ def trained(make_checkout: Any) -> Any:
 def complete(trained: Any, tmp_path: Path) -> Any:
     """A complete matrix of three cells."""
     return trained.copy(tmp_path / "checkout")
-
-
-def behaviour(what: str) -> str:
-    return f"CONFIG_BEHAVIOUR={what}"
-
-
-def status(run: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run / "status.json").read_text())
-    return content
-
-
-def attempts(run: Path, *fields: str) -> list[tuple[Any, ...]]:
-    return [tuple(attempt[field] for field in fields) for attempt in status(run)["attempts"]]
-
-
-def records(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def resumed(run: Path) -> list[int | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 from kharness.matrix.execute import ActiveRun, output_tail
 from kharness.matrix.journal_tail import GLANCE, JournalTail, journal_end
 from kharness.matrix.launch import Job, Launch, Slot
+
+from .conftest import tail
 
 START = {"event": "start", "config": {"SEED": 1, "TRACKER_PROJECT": "p-12345"}}
 STEP = {"event": "step", "global_step": 4, "train_loss": 0.5}
@@ -23,14 +24,6 @@ class SlowLauncher:
         time.sleep(0.1)
         self.launched = time.monotonic()
         return Job(launcher="slow", id="1", host="here", pid=None, started=time.time())
-
-
-def tail(directory: Path, *records: dict[str, Any]) -> JournalTail:
-    lines = [json.dumps({"time": 10.0 + i, "seq": i + 1, "attempt": 1, **r}) for i, r in enumerate(records)]
-    (directory / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
-    made = JournalTail(directory)
-    made.update()
-    return made
 
 
 def test_the_end_of_the_output_is_fit_for_a_terminal(tmp_path: Path) -> None:

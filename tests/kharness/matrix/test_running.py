@@ -12,20 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
+from .conftest import attempts, behaviour, status
+
 TWO = "CONFIG_MATRIX_AXES=SEED=1|2"
-
-
-def behaviour(what: str) -> str:
-    return f"CONFIG_BEHAVIOUR={what}"
-
-
-def status(run: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((run / "status.json").read_text())
-    return content
-
-
-def attempts(run: Path, *fields: str) -> list[tuple[Any, ...]]:
-    return [tuple(attempt[field] for field in fields) for attempt in status(run)["attempts"]]
 
 
 def resumed(run: Path) -> list[int | None]:

@@ -15,11 +15,9 @@ import pytest
 from kharness.matrix.estimate import time_left
 from kharness.matrix.lock import RunnerLock
 
+from .conftest import behaviour
+
 Wait = Callable[[Callable[[], bool]], None]
-
-
-def behaviour(what: str) -> str:
-    return f"CONFIG_BEHAVIOUR={what}"
 
 
 @pytest.fixture(scope="module")

@@ -14,15 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from .conftest import behaviour, records
+
 FOUR = ["optimizer-adam_seed-1", "optimizer-adam_seed-2", "optimizer-sgd_seed-1", "optimizer-sgd_seed-2"]
-
-
-def behaviour(what: str) -> str:
-    return f"CONFIG_BEHAVIOUR={what}"
-
-
-def records(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_a_matrix_from_nothing_to_its_report(checkout: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import fcntl
-import importlib.util
 import json
 import platform
 import re
@@ -92,14 +91,8 @@ def agent_runs(directory: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def recorder(root: Path, nvml_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Recorder:
-    path = root / "tests/simulated_nvml/simulated_nvml.py"
-    spec = importlib.util.spec_from_file_location("simulated_nvml", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return Recorder(module.SimulatedNvml(nvml_library, tmp_path_factory.mktemp("gpus") / "nvml.txt"))
+def recorder(simulate_nvml: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+    return Recorder(simulate_nvml(tmp_path_factory.mktemp("gpus") / "nvml.txt"))
 
 
 @pytest.fixture(scope="module")

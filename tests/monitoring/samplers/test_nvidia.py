@@ -37,40 +37,43 @@ def wait_for(found: Callable[[], Any]) -> Any:
     return answer
 
 
+# By its names in the simulation.
+WHOLE_GPU = {
+    "utilization": 87,
+    "memory_utilization": 40,
+    "memory_total": 81559,
+    "memory_used": 40779.5,
+    "memory_reserved": 500,
+    "temperature": 66,
+    "memory_temperature": 81,
+    "margin": -2,
+    "power": 612.345,
+    "power_average": 600.5,
+    "power_limit": 700,
+    "energy": 123456.789,
+    "fan": 30,
+    "sm_clock": 1980,
+    "memory_clock": 2619,
+    "throttle": 0x4 + 0x40 + 0x100000,
+    "pcie_tx": 5_000_000_000_000,
+    "pcie_rx": 6_000_000_000_000,
+    "pcie_replay": 3,
+    "nvlink_tx": 7_000_000_000,
+    "nvlink_rx": 8_000_000_000,
+    "ecc_corrected": 9,
+    "ecc_uncorrected": 1,
+    "remapped_corrected": 2,
+    "remapped_uncorrected": 4,
+    "encoder": 5,
+    "decoder": 6,
+    "sm_activity": 71.5,
+    "tensor_activity": 55.25,
+    "dram_activity": 33.5,
+}
+
+
 def test_sample_has_every_value_of_a_gpu(sampling: Any) -> None:
-    values = {
-        "utilization": 87,
-        "memory_utilization": 40,
-        "memory_total": 81559,
-        "memory_used": 40779.5,
-        "memory_reserved": 500,
-        "temperature": 66,
-        "memory_temperature": 81,
-        "margin": -2,
-        "power": 612.345,
-        "power_average": 600.5,
-        "power_limit": 700,
-        "energy": 123456.789,
-        "fan": 30,
-        "sm_clock": 1980,
-        "memory_clock": 2619,
-        "throttle": 0x4 + 0x40 + 0x100000,
-        "pcie_tx": 5_000_000_000_000,
-        "pcie_rx": 6_000_000_000_000,
-        "pcie_replay": 3,
-        "nvlink_tx": 7_000_000_000,
-        "nvlink_rx": 8_000_000_000,
-        "ecc_corrected": 9,
-        "ecc_uncorrected": 1,
-        "remapped_corrected": 2,
-        "remapped_uncorrected": 4,
-        "encoder": 5,
-        "decoder": 6,
-        "sm_activity": 71.5,
-        "tensor_activity": 55.25,
-        "dram_activity": 33.5,
-    }
-    script = [f"gpu 0 {key} {value}" for key, value in values.items()]
+    script = [f"gpu 0 {key} {value}" for key, value in WHOLE_GPU.items()]
     process = sampling(*script, f"gpu 0 process {os.getpid()} 2048", "gpu 0 pci 00000000:3B:00.0")
     process.sample()
     [sample] = process.sample()
