@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from kharness.report.budgets import Budget
@@ -16,7 +15,7 @@ from kharness.report.conclusion_tables import (
 from kharness.report.conclusions import Conclusions
 from kharness.report.judgement import Comparison
 from kharness.report.pareto import Front
-from kharness.report.profiles import R_MAX, Profile, WorkloadTimes
+from kharness.report.profiles import R_MAX, Profile, WorkloadTimes, finite
 from kharness.report.sentences import comparison_sentence, explanation
 
 _COLUMNS = (
@@ -53,7 +52,7 @@ def conclusion_values(conclusions: Conclusions, variant: str) -> Sequence[object
             row = [comparison.baseline, str(comparison.verdict), comparison.difference, low, high]
             row += [comparison.effect, comparison.p, comparison.p_holm, comparison.more_seeds]
     times = [of for workload in conclusions.times for of in workload.variants if of.variant == variant]
-    row += [_finite(times[0].median_step), _finite(times[0].median_seconds)] if times else [None, None]
+    row += [finite(times[0].median_step), finite(times[0].median_seconds)] if times else [None, None]
     return [*row, " ".join(front.cost for front in conclusions.fronts if variant in front.members) or None]
 
 
@@ -162,8 +161,8 @@ def _times_json(times: WorkloadTimes) -> dict[str, object]:
         "variants": [
             {
                 "variant": variant.variant,
-                "median_step": _finite(variant.median_step),
-                "median_seconds": _finite(variant.median_seconds),
+                "median_step": finite(variant.median_step),
+                "median_seconds": finite(variant.median_seconds),
                 "runs": [
                     {"run": run.run, "reached": run.reached, "step": run.step, "seconds": run.seconds}
                     for run in variant.runs
@@ -176,7 +175,7 @@ def _times_json(times: WorkloadTimes) -> dict[str, object]:
 
 def _profile_json(profile: Profile) -> dict[str, object]:
     """The profile itself follows from the ratios."""
-    ratios = {workload: _finite(ratio) for workload, ratio in profile.ratios.items()}
+    ratios = {workload: finite(ratio) for workload, ratio in profile.ratios.items()}
     return {"variant": profile.variant, "score": profile.score, "ratios": ratios}
 
 
@@ -194,7 +193,3 @@ def _front_json(front: Front) -> dict[str, object]:
 def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
     interval = comparison.interval
     return (interval.low, interval.high) if interval else (None, None)
-
-
-def _finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None

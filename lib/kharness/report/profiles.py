@@ -209,3 +209,8 @@ def _ratio(time: float, fastest: float) -> float:
     if not math.isfinite(time):
         return math.inf
     return 1.0 if time == fastest else time / fastest
+
+
+def finite(number: float | None) -> float | None:
+    """For files, in which a target or a ratio that was not reached has no number."""
+    return number if number is not None and math.isfinite(number) else None

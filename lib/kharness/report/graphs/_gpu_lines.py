@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,11 @@ def sampled(summary: Summary) -> list[Sampled]:
 
 def without_samples(summary: Summary) -> list[str]:
     return [cell.name for cell in summary.cells if not cell.gpus]
+
+
+def known(value: float) -> float | None:
+    """For a CSV: a gap of a curve, which is NaN, is no number."""
+    return None if math.isnan(value) else value
 
 
 def time_unit(runs: Sequence[Sampled]) -> TimeUnit:

@@ -13,6 +13,7 @@ from kharness.report.graphs._gpu_lines import (
     TimeUnit,
     applies,
     colours,
+    known,
     legend_width,
     many_variants,
     memory_limit,
@@ -42,7 +43,7 @@ def numbers(summary: Summary) -> Numbers:
     return Numbers(
         ["variant", "run", "seconds", "total_memory_used_mb", "peak_mb"],
         [
-            [run.variant, run.cell.name, second, _known(mean), _known(peak)]
+            [run.variant, run.cell.name, second, known(mean), known(peak)]
             for run in sampled(summary)
             if (curve := run.history.together.get("memory"))
             for second, mean, peak in zip(curve.seconds, curve.means, curve.peaks, strict=True)
@@ -127,7 +128,3 @@ def _capacity(run: Sampled) -> float:
     """MiB of all GPUs together, 0 if one does not say."""
     totals = [gpu.total_mb for gpu in run.history.gpus]
     return math.fsum(total for total in totals if total) if all(totals) else 0.0
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -24,6 +24,7 @@ from kharness.report.graphs._gpu_lines import (
     TimeUnit,
     applies,
     colours,
+    known,
     legend_width,
     many_variants,
     plot_run,
@@ -62,7 +63,7 @@ def numbers(summary: Summary) -> Numbers:
             [
                 *(line.run.variant, line.run.cell.name, line.gpu.host if line.gpu else ""),
                 *(line.gpu.index if line.gpu else None, quantity),
-                *(second, _known(mean), _known(peak)),
+                *(second, known(mean), known(peak)),
             ]
             for line in _lines(summary)
             for quantity in QUANTITIES
@@ -192,7 +193,3 @@ def _highest(lines: Sequence[Line], quantity: str) -> float:
 
 def _index(line: Line) -> int:
     return line.gpu.index if line.gpu else -1
-
-
-def _known(value: float) -> float | None:
-    return value if value == value else None

@@ -22,6 +22,7 @@ from kharness.report.graphs._gpu_lines import (
     TimeUnit,
     applies,
     colours,
+    known,
     legend_width,
     many_variants,
     mark_gone,
@@ -58,8 +59,8 @@ def numbers(summary: Summary) -> Numbers:
                 gpu.host,
                 gpu.index,
                 second,
-                _known(mean),
-                _known(peak),
+                known(mean),
+                known(peak),
                 gpu.total_mb,
             ]
             for run in sampled(summary)
@@ -158,7 +159,3 @@ def _extremes(panels: list[list[tuple[Sampled, Gpu]]]) -> tuple[float, float | N
     gpus = [gpu for own in panels for _, gpu in own]
     peak = max(gpu.spreads["memory"].peak for gpu in gpus if "memory" in gpu.spreads)
     return peak, max((gpu.total_mb for gpu in gpus if gpu.total_mb), default=None)
-
-
-def _known(value: float) -> float | None:
-    return value if value == value else None

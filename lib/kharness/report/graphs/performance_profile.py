@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from kharness.report.graphs._canvas import (
     notes,
     nothing_to_draw,
 )
-from kharness.report.profiles import R_MAX, Profile
+from kharness.report.profiles import R_MAX, Profile, finite
 from kharness.report.summary import Summary
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def numbers(summary: Summary) -> Numbers:
             [
                 profile.variant,
                 profile.score,
-                *(_finite(profile.ratios.get(workload)) for workload in workloads),
+                *(finite(profile.ratios.get(workload)) for workload in workloads),
             ]
             for profile in profiles
         ],
@@ -95,7 +94,3 @@ def _steps(profile: Profile) -> tuple[list[float], list[float]]:
         xs += [ratio, ratio]
         ys += [ys[-1], done / len(profile.ratios)]
     return [*xs, R_MAX], [*ys, ys[-1]]
-
-
-def _finite(ratio: float | None) -> float | None:
-    return ratio if ratio is not None and math.isfinite(ratio) else None
