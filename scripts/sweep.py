@@ -56,10 +56,8 @@ def introduce(plan: Plan) -> None:
     ranges = " ".join(f"{name}={text}" for name, text in plan.ranges.items())
     method = plan.settings["SWEEP_METHOD"]
     print(f"sweep: {method}, {num_trials(plan)} trials ({ranges}) in {shown(plan.directory)}", flush=True)
-    for note in plan.notes:
-        print(f"note: {note}")
-    for refused in plan.refused:
-        print(f"note: {refused.name} is left out: {refused.reason}")
+    for line in plan.note_lines():
+        print(line)
 
 
 if __name__ == "__main__":

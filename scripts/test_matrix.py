@@ -61,10 +61,8 @@ def introduce(plan: Plan) -> None:
     """What is about to run, and what was asked for and does not apply to some of it."""
     axes = " ".join(map(str, plan.axes))
     print(f"matrix: {len(plan.cells)} runs ({axes}) in {shown(plan.directory)}", flush=True)
-    for note in plan.notes:
-        print(f"note: {note}")
-    for refused in plan.refused:
-        print(f"note: {refused.name} is left out: {refused.reason}")
+    for line in plan.note_lines():
+        print(line)
 
 
 if __name__ == "__main__":

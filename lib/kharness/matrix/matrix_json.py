@@ -56,6 +56,11 @@ class Plan:
     created: float = 0.0
     """UTC epoch seconds."""
 
+    def note_lines(self) -> list[str]:
+        """What was asked for and will not be so."""
+        notes = [*self.notes, *(f"{one.name} is left out: {one.reason}" for one in self.refused)]
+        return [f"note: {note}" for note in notes]
+
 
 def write_plan(plan: Plan, root: Path) -> None:
     """Write a new plan; it is on disk on return."""
