@@ -44,7 +44,7 @@ def asked_member(found: Found, name: str) -> Member:
     """CELL=, or the only run there is; KharnessError names the nearest cells."""
     if name:
         return member_named(found, name)
-    meant = [m for m in found.members if found.chosen.matches(m.name, m.values)]
+    meant = found.meant
     if len(meant) == 1:
         return meant[0]
     names = ", ".join(member.name for member in meant[:3])

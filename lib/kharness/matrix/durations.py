@@ -93,12 +93,6 @@ class History:
         return self._nearest_to[key]
 
 
-def expected_seconds(results: Path, values: Mapping[str, object]) -> float | None:
-    """What one training is expected to take; for several, read the history once."""
-    estimate = read_history(results).expected(values)
-    return estimate.seconds if estimate else None
-
-
 def read_history(results: Path) -> History:
     """The complete runs of a folder of run directories, and of the matrices in it."""
     journals = heapq.nlargest(MOST_JOURNALS, _journals(results))

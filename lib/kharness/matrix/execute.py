@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import time
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from kharness.config.errors import is_full
 from kharness.matrix.causes import Stop, judge
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.journal_tail import JournalTail, journal_end
@@ -148,7 +148,7 @@ class ActiveRun:
         return True
 
     def _not_started(self, error: MatrixError | OSError) -> NotStarted:
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = isinstance(error, OSError) and is_full(error)
         reason = str(error)
         if isinstance(error, OSError):
             reason = f"{self.launch.name} cannot be started: {(error.strerror or reason).lower()}"

@@ -47,9 +47,14 @@ class Found:
     quarantine: Mapping[str, str]
 
     @property
-    def launches(self) -> list[Launch]:
+    def meant(self) -> list[Member]:
         """Those that the filter means."""
-        return [member.launch for member in self.members if self.chosen.matches(member.name, member.values)]
+        return [member for member in self.members if self.chosen.matches(member.name, member.values)]
+
+    @property
+    def launches(self) -> list[Launch]:
+        """Of those that the filter means."""
+        return [member.launch for member in self.meant]
 
 
 def find(directory: Path, root: Path, chosen: str = "") -> Found:

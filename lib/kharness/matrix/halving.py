@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kharness.matrix.errors import MatrixError
 from kharness.matrix.execute import ActiveRun
 from kharness.matrix.launch import Launch
+from kharness.matrix.search import load_optuna
 from kharness.matrix.validation import Objective, Validation, read_objective
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Halving:
     def _study(self, launch: Launch) -> Study:
         group = tuple(launch.asked.get(name) for name in _COMPARABLE)
         if group not in self._studies:
-            optuna = _optuna()
+            optuna = load_optuna("early stopping")
             optuna.logging.set_verbosity(optuna.logging.WARNING)
             self._studies[group] = optuna.create_study(
                 direction="minimize" if self._objective.minimize else "maximize",
@@ -116,7 +116,7 @@ def open_watcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> 
     factor, epochs = settings["MATRIX_HALVING_FACTOR"], settings["MATRIX_HALVING_MIN_EPOCHS"]
     assert isinstance(factor, int)
     assert isinstance(epochs, int)
-    _optuna()  # which must not be found missing once cells run
+    load_optuna("early stopping")  # which must not be found missing once cells run
     return Halving(read_objective(settings), factor=factor, min_epochs=epochs, launches=launches)
 
 
@@ -124,13 +124,3 @@ def _is_over(run: ActiveRun) -> bool:
     """Whether a training has made its last step: stopping it would save nothing."""
     planned = run.tail.num_steps
     return planned is not None and run.tail.step is not None and run.tail.step >= planned
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError as error:
-        raise MatrixError(
-            "early stopping needs optuna, which is not installed", hint="pip install 'kharness[sweep]'"
-        ) from error
-    return optuna

@@ -80,10 +80,10 @@ def add_cell(directory: Path, cell: Cell, launch: Launch) -> None:
     _write(directory, content)
 
 
-def add_refused(directory: Path, refused: Refused) -> None:
-    """Note a combination that the tree refused while a search went on."""
+def add_refused(directory: Path, refused: Sequence[Refused]) -> None:
+    """Note combinations that the tree refused while a search went on."""
     content = _read(directory)
-    content["refused"].append(_refused_json(refused))
+    content["refused"] += map(_refused_json, refused)
     _write(directory, content)
 
 

@@ -113,7 +113,7 @@ def look(found: Found, *, half_done: bool = False) -> Overview:
 
     `half_done` also of those that have begun and do not run now.
     """
-    cells = [_read(m, half_done) for m in found.members if found.chosen.matches(m.name, m.values)]
+    cells = [_read(member, half_done) for member in found.meant]
     return Overview(found, cells, holder(found.directory))
 
 

@@ -33,7 +33,7 @@ def random_values(ranges: Sequence[Range], *, seed: int, number: int) -> Propose
     """Trial `number` of a random search; every attempt draws anew."""
 
     def propose(attempt: int) -> dict[str, str]:
-        sampler = _optuna().samplers.RandomSampler(seed=_seed(seed, number, attempt))
+        sampler = load_optuna().samplers.RandomSampler(seed=_seed(seed, number, attempt))
         return _ask(_study(sampler), ranges)
 
     return propose
@@ -48,7 +48,7 @@ def tpe_values(
         if attempt >= PATIENCE // 2:
             return random_values(ranges, seed=seed, number=number)(attempt)
         # Trials that still run count as if they came to nothing, so that several at once explore.
-        sampler = _optuna().samplers.TPESampler(seed=_seed(seed, number, attempt), constant_liar=True)
+        sampler = load_optuna().samplers.TPESampler(seed=_seed(seed, number, attempt), constant_liar=True)
         study = _study(sampler, "minimize" if objective.minimize else "maximize")
         study.add_trials([_frozen(trial, ranges) for trial in trials])
         return _ask(study, ranges)
@@ -71,11 +71,6 @@ def size(ranges: Sequence[Range]) -> float:
     return math.prod(_count(one) for one in ranges)
 
 
-def require_optuna() -> None:
-    """MatrixError if the package that searches is not installed."""
-    _optuna()
-
-
 def _count(one: Range) -> float:
     if isinstance(one, Listed):
         return len(one.values)
@@ -88,7 +83,7 @@ def _ask(study: Study, ranges: Sequence[Range]) -> dict[str, str]:
 
 
 def _distribution(one: Range) -> BaseDistribution:
-    distributions = _optuna().distributions
+    distributions = load_optuna().distributions
     if isinstance(one, Between):
         kind = distributions.IntDistribution if one.whole else distributions.FloatDistribution
         number = int if one.whole else float
@@ -115,7 +110,7 @@ def _value(one: Range, text: str) -> Any:
 
 def _frozen(trial: Trial, ranges: Sequence[Range]) -> Any:
     """A trial in Optuna's words."""
-    optuna = _optuna()
+    optuna = load_optuna()
     state = {
         "complete": optuna.trial.TrialState.COMPLETE,
         "stopped_early": optuna.trial.TrialState.PRUNED,
@@ -134,7 +129,7 @@ def _frozen(trial: Trial, ranges: Sequence[Range]) -> Any:
 
 
 def _study(sampler: BaseSampler, direction: str = "minimize") -> Study:
-    optuna = _optuna()
+    optuna = load_optuna()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study: Study = optuna.create_study(sampler=sampler, direction=direction)
     return study
@@ -146,11 +141,12 @@ def _seed(seed: int, number: int, attempt: int) -> int:
     return int.from_bytes(digest[:4], "big")
 
 
-def _optuna() -> Any:
+def load_optuna(what: str = "searching") -> Any:
+    """Optuna; MatrixError that says what needs it if it is not installed."""
     try:
         import optuna
     except ImportError as error:
         raise MatrixError(
-            "searching needs optuna, which is not installed", hint="pip install 'kharness[sweep]'"
+            f"{what} needs optuna, which is not installed", hint="pip install 'kharness[sweep]'"
         ) from error
     return optuna

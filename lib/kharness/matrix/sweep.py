@@ -38,7 +38,7 @@ from kharness.matrix.matrix_json import Plan, add_cell, add_refused
 from kharness.matrix.plan import Check, as_plan, launch_of, results_of, unchecked, write_cell, write_new
 from kharness.matrix.ranges import Range, RangeFile, parse_range, read_ranges, whole_grid
 from kharness.matrix.rundir import sync_filesystem
-from kharness.matrix.search import random_values, require_optuna, size, tpe_values, unseen
+from kharness.matrix.search import load_optuna, random_values, size, tpe_values, unseen
 from kharness.matrix.trials import Trial, read_trial
 from kharness.matrix.validation import read_objective
 from kharness.matrix.work import Queue, Source
@@ -97,7 +97,7 @@ def draft_sweep(tree: Tree, around: Around, asked: RangeFile) -> Draft:
             tree, around, found, symbols=symbols, chosen=Filter(), skip_refused=skip, source=RANGE_FILE
         )
     else:
-        require_optuna()
+        load_optuna()  # which must not be found missing once cells run
         _refuse_seed(asked)
         count = 1 if method == "tpe" else _whole(settings["SWEEP_TRIALS"])
         cells, refused = _draw(tree, around, asked.ranges, count, seed=_whole(settings["SWEEP_SEED"]))
@@ -162,8 +162,8 @@ class TpeSource:
         cell, refused = _take(
             self._tree, self._around, self._ranges, self._name(number), unseen(propose, self._seen)
         )
-        for one in refused:
-            add_refused(self._plan.directory, one)
+        if refused:
+            add_refused(self._plan.directory, refused)
         if cell is not None:
             return self._begin(cell)
         self._exhausted = True

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kharness.matrix.durations import expected_seconds, read_history
+from kharness.matrix.durations import read_history
 
 RECORDED = "tests/data/recorded_matrix"
 # Seconds of the training loop, and seconds from launch to exit less those.
 SGD = [(2.046359587000552, 7.671708135), (2.1999386040006357, 8.802650219)]
 ADAMW = (1.8718205539998962, 8.376336003)
+
+
+def expected_seconds(results: Path, values: Mapping[str, object]) -> float | None:
+    estimate = read_history(results).expected(values)
+    return estimate.seconds if estimate else None
 
 
 @pytest.fixture
