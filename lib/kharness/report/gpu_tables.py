@@ -26,17 +26,10 @@ def with_load(summary: Summary) -> Sequence[Cell]:
 def breakdown_lines(cell: Cell) -> list[str]:
     """The per-GPU table of a run, its totals, its balance and what else must be said."""
     history = cell.gpus
-    if not history:
-        return [
-            f"{cell.name} - no GPU samples:",
-            *(f"    {line}" for line in rank_lines(history, *cell.ranks)),
-        ]
-    lines = [f"{cell.name} - Per-GPU Breakdown ({_length(history)}):"]
-    lines += [f"    {line}" for line in per_gpu(history).plain().splitlines()]
-    lines.append(f"    {_totals(history)}")
-    lines += [f"    {line}" for line in (balance_line(history), far_line(history)) if line]
-    lines += [f"    {line}" for line in rank_lines(history, *cell.ranks)]
-    return lines + [f"    {line}" for line in remarks(history)]
+    title, table = "no GPU samples", []
+    if history:
+        title, table = f"Per-GPU Breakdown ({_length(history)})", per_gpu(history).plain().splitlines()
+    return [f"{cell.name} - {title}:", *(f"    {line}" for line in [*table, *_said_of_run(cell)])]
 
 
 def per_gpu(history: GpuHistory) -> Table:

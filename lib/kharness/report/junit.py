@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
-from kharness.report.attempts import Attempt, read_attempts
+from kharness.report.attempts import Attempt
 from kharness.report.excused import refused
 from kharness.report.output_tail import output_tail, readable
 from kharness.report.summary import Cell, Summary
@@ -65,9 +65,8 @@ def as_junit(summary: Summary) -> bytes:
 
 def _case(cell: Cell, summary: Summary) -> ElementTree.Element:
     run = cell.run
-    attempts = read_attempts(run.directory)
     case = _new_case(cell.name, summary)
-    seconds = [attempt.seconds for attempt in attempts if attempt.seconds is not None]
+    seconds = [attempt.seconds for attempt in run.tried if attempt.seconds is not None]
     case.set("time", f"{sum(seconds):.3f}")
     if run.complete:
         _add_attempts(case, "flakyFailure", run.failed_attempts)

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 
 from kharness.report.errors import ReportError
 from kharness.report.runs import RunData
+from monitoring.follower import GPU_STATS
 from monitoring.records import last_record
-
-GPU_STATS = "gpu_stats.jsonl"
-"""The samples of the agent; the last record has the totals over all attempts of the run."""
 
 COSTS = (
     *("training_seconds", "sec_per_step", "peak_gpu_memory", "peak_cpu_memory"),
@@ -106,7 +104,10 @@ def _of_steps(name: str, what: Callable[[Sequence[float]], float]) -> Callable[[
 
 
 def _total(name: str) -> Callable[[RunData], float | None]:
-    """A running total: the end record's, else the last of the GPU samples, else the last of a step."""
+    """A running total: the end record's, else that of the last GPU sample, else the last of a step.
+
+    A GPU sample's totals are over all attempts of the run.
+    """
 
     def read(run: RunData) -> float | None:
         found = run.at_end(name)

@@ -58,14 +58,19 @@ class RunData:
     """By event (`step`, `epoch`, `eval`) and metric."""
     nonfinite_records: int
     """Records in which a value was NaN or infinite."""
-    failed_attempts: Sequence[Attempt] = ()
-    """Those before the last that ended badly."""
+    tried: Sequence[Attempt] = ()
+    """All attempts as status.json has them, the oldest first."""
     cause: str | None = None
     """Why the last attempt did not complete, as status.json has it."""
 
     @property
     def complete(self) -> bool:
         return self.status == COMPLETE
+
+    @property
+    def failed_attempts(self) -> Sequence[Attempt]:
+        """Those before the last that ended badly."""
+        return failed_before(self.tried)
 
     @property
     def unstable(self) -> bool:
@@ -127,7 +132,7 @@ def load_run(directory: Path) -> RunData:
         end=MappingProxyType(history.end),
         series=MappingProxyType(history.series()),
         nonfinite_records=history.nonfinite_records,
-        failed_attempts=failed_before(tried),
+        tried=tried,
         cause=tried[-1].cause if tried else None,
     )
 

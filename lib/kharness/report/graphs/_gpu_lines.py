@@ -99,9 +99,9 @@ def variant_legend(figure: Figure, axes: Axes, runs: Sequence[Sampled]) -> None:
     """Names of variants beside the plot; none for a single run, whose name is in the subtitle."""
     from matplotlib.lines import Line2D
 
-    labels = variants_of(runs)
-    if len(labels) < 2 or len(labels) > MAX_TOGETHER:
+    if not legend_width(runs):
         return
+    labels = variants_of(runs)
     of_label = colours(labels)
     handles = []
     for label in labels:

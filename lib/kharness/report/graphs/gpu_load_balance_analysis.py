@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kharness.report.gpu_balance import BALANCED, DECEIVING, verdict
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
-from kharness.report.graphs._gpu_lines import Sampled, sampled, without_samples
+from kharness.report.graphs._gpu_lines import MIB_PER_GIB, Sampled, sampled, without_samples
 from kharness.report.graphs._gpu_lines import applies as has_samples
 from kharness.report.summary import Cell, Summary
 from monitoring.gpu_aggregates import BANDS, POOR
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TITLE = "GPU Load Balance Analysis"
 UNITS = {
-    "memory": ("memory (GiB)", 1 / 1024),
+    "memory": ("memory (GiB)", 1 / MIB_PER_GIB),
     "utilization": ("utilization (%)", 1.0),
     "power": ("power (W)", 1.0),
 }
