@@ -36,7 +36,7 @@ from monitoring.follower import (
     is_live,
     journals_of,
 )
-from monitoring.process import process_started
+from monitoring.process import is_alive
 from monitoring.records import Record, last_record
 from monitoring.rotating_journal import newest_record
 from monitoring.rule_watch import RuleWatch
@@ -271,8 +271,7 @@ def _has_ended(directory: Path, attempt: Mapping[str, Any]) -> bool:
 
 def _is_running(attempt: Mapping[str, Any]) -> bool:
     """Whether the process of this attempt still lives, as far as this host can tell."""
-    started: float = attempt["pid_started"]
-    return attempt["host"] == platform.node() and process_started(attempt["pid"]) == started
+    return attempt["host"] == platform.node() and is_alive(attempt)
 
 
 def _set_signals(stop: threading.Event, ending: threading.Event) -> None:

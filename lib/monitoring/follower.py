@@ -101,11 +101,6 @@ def exporter_names() -> list[str]:
     return [name for name in _modules_in("exporters") if name not in ALWAYS]
 
 
-def follower_names() -> list[str]:
-    """Every follower there is: trackers and exporters."""
-    return sorted(_modules_in("trackers") + _modules_in("exporters"))
-
-
 def follower_module(name: str) -> ModuleType:
     """The module of the follower `name`; UnknownFollower lists the known ones."""
     for package in ("trackers", "exporters"):

@@ -76,6 +76,10 @@ class GpuSample(NamedTuple):
     numa_node: int | None = None
 
 
+SLOT = {name: place for place, name in enumerate(GpuSample._fields)}
+"""Where a value stands in a sample."""
+
+
 class DeviceInfo(NamedTuple):
     """What stays the same about a GPU."""
 
@@ -88,6 +92,12 @@ class DeviceInfo(NamedTuple):
     numa_node: int | None = None
     integrated: bool = False
     """Whether it is a part of the processor; left out where there is any other GPU."""
+
+    def sample(self, state: State = "ok", error: str | None = None) -> GpuSample:
+        """One of it, without any value yet."""
+        return GpuSample(
+            self.index, self.uuid, self.name, self.vendor, state, error, numa_node=self.numa_node
+        )
 
 
 class GpuEvent(NamedTuple):

@@ -17,7 +17,7 @@ from typing import Any
 
 from monitoring.alerts import Alerts, Severity
 from monitoring.follower import JOURNAL
-from monitoring.gpu_options import GpuMonitorOptions, gpu_monitor_options
+from monitoring.gpu_options import gpu_monitor_options
 from monitoring.gpu_sample import GpuEvent, GpuSample, Sampler
 from monitoring.gpu_stats import GpuStats
 from monitoring.samplers import probe_all
@@ -41,16 +41,15 @@ class GpuSampling:
     One thread calls `start`, `watch` and `end`, none of which waits.
     """
 
-    def __init__(
-        self, directory: Path, run: Mapping[str, Any], alerts: Alerts, *, root: Path = Path("/")
-    ) -> None:
-        """`run` is the run's run.json; `root` stands in for the machine's root directory."""
+    def __init__(self, directory: Path, run: Mapping[str, Any], alerts: Alerts) -> None:
+        """`run` is the run.json of a run that asks for samples."""
         self.done = threading.Event()
         self._directory = directory
         self._run = run
-        self._options = gpu_monitor_options(run.get("gpu_monitor") or False)
+        options = gpu_monitor_options(run["gpu_monitor"])
+        assert options is not None
+        self._options = options
         self._alerts = alerts
-        self._root = root
         self._ending = threading.Event()
         self._asked_at = 0.0  # when `_look` asked a driver that has not answered yet; 0 if none is asked
         self._told_hanging = False
@@ -59,12 +58,8 @@ class GpuSampling:
         self._told: set[str] = set()
 
     def start(self) -> None:
-        """Begin to sample, if the run asks for it."""
-        if self._options is None:
-            self.done.set()
-        else:
-            arguments = (self._options,)
-            threading.Thread(target=self._sample, args=arguments, name="gpu sampling", daemon=True).start()
+        """Begin to sample."""
+        threading.Thread(target=self._sample, name="gpu sampling", daemon=True).start()
 
     def end(self) -> None:
         """Ask for one more sample, the last."""
@@ -81,11 +76,11 @@ class GpuSampling:
         if self._ending.is_set():
             self.done.set()
 
-    def _sample(self, options: GpuMonitorOptions) -> None:
+    def _sample(self) -> None:
         try:
             while not self.done.is_set():
                 try:
-                    self._follow(options)
+                    self._follow()
                     return
                 except Exception as error:  # noqa: BLE001 - a sampler is called here; it becomes an alert
                     self._note_failure(error)
@@ -95,10 +90,10 @@ class GpuSampling:
         finally:
             self.done.set()
 
-    def _follow(self, options: GpuMonitorOptions) -> None:
+    def _follow(self) -> None:
         """Open samplers and file, and sample until the end; raises what they raise."""
         self._asked_at = time.monotonic()
-        sampler, problems = probe_all(self._root)
+        sampler, problems = probe_all()
         self._asked_at = 0.0
         if sampler is None:
             why = f": {'; '.join(problems)}" if problems else ""
@@ -112,14 +107,14 @@ class GpuSampling:
         with contextlib.closing(sampler):
             stats = GpuStats(
                 self._directory,
-                options,
+                self._options,
                 run_id=self._run["run_id"],
                 attempt=attempt["attempt"],
                 started=attempt["started"],
                 host=platform.node(),
             )
             with contextlib.closing(stats), contextlib.closing(_LastStep(self._directory / JOURNAL)) as step:
-                self._repeat(sampler, stats, step, options.interval)
+                self._repeat(sampler, stats, step, self._options.interval)
 
     def _repeat(self, sampler: Sampler, stats: GpuStats, step: _LastStep, interval: float) -> None:
         """One sample each `interval` seconds; those that a slow driver missed are not made up for."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def process_started(pid: int) -> float | None:
@@ -20,6 +22,11 @@ def process_started(pid: int) -> float | None:
         return None if Path("/proc/self/stat").exists() else _started_without_proc(pid)
     except ProcessLookupError:
         return None
+
+
+def is_alive(attempt: Mapping[str, Any]) -> bool:
+    """Whether the process of an attempt of run.json still lives; to be asked on its host."""
+    return bool(process_started(attempt["pid"]) == attempt["pid_started"])
 
 
 def own_age() -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 from monitoring.errors import RunDirectoryError
 from monitoring.follower import JOURNAL
-from monitoring.process import own_age, process_started
+from monitoring.process import is_alive, own_age
 from monitoring.run_json import RUN_JSON, read_run_json
 
 # Seconds that a rank waits for rank 0 to register the run, and between its looks.
@@ -63,4 +63,4 @@ def _is_of_this_launch(attempt: dict[str, Any], begun: float) -> bool:
     """Whether an attempt is not one of an earlier launch, which run.json has until rank 0 registers anew."""
     if attempt["host"] != platform.node():
         return bool(attempt["started"] >= begun - APART)
-    return bool(attempt["started"] >= begun or process_started(attempt["pid"]) == attempt["pid_started"])
+    return bool(attempt["started"] >= begun or is_alive(attempt))

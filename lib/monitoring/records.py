@@ -162,3 +162,8 @@ def _json_form_of_part(value: object) -> object:
         return value
     except TypeError:
         return _json_form(value)
+
+
+def as_number(value: object) -> float | None:
+    """A number as a float; None for anything else, also for a truth value."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

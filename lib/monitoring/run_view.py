@@ -13,9 +13,9 @@ from monitoring.errors import MonitoringError
 from monitoring.exporters._run_state import RankState, RunState
 from monitoring.follower import JOURNAL
 from monitoring.gpu_sample import MIB
-from monitoring.process import process_started
+from monitoring.process import is_alive
 from monitoring.record_tail import RecordTail
-from monitoring.records import Record, read_records
+from monitoring.records import Record, as_number, read_records
 from monitoring.run_json import RUN_JSON, read_run_json
 from monitoring.structured_log import timestamp
 
@@ -92,7 +92,7 @@ class RunView:
             return self._end_status
         if self._attempt["host"] != platform.node():
             return f"running on {self._attempt['host']}, as far as its journal says"
-        return "running" if process_started(self.pid) == self._attempt["pid_started"] else "died"
+        return "running" if is_alive(self._attempt) else "died"
 
     def look(self) -> None:
         """Take in the new records."""
@@ -158,7 +158,7 @@ class RunView:
         elif event == "step" and self.rank.step is not None:
             self._num_steps += 1
             if self._num_steps % self._every == 0:
-                values = [_number(record.get(name)) for name in POINT_FIELDS]
+                values = [as_number(record.get(name)) for name in POINT_FIELDS]
                 self.points.append(Point(self.rank.last_time, self.rank.step, *values))
             if len(self.points) > MOST_POINTS:
                 self.points = self.points[1::2]
@@ -195,10 +195,6 @@ def _modified(path: Path) -> float:
         return path.stat().st_mtime
     except FileNotFoundError:
         return 0.0
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _mib(gigabytes: float | None) -> float | None:

@@ -173,13 +173,13 @@ def _run_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
         labels=(*labels, "quantity"),
     )
     for run in runs:
-        who = [run.name, run.host]
+        who, state = [run.name, run.host], run.state
         tracking = run.run["tracking"]
         running.add_metric(who, float(run.is_running()))
         about.add_metric([*who, run.run["run_id"], tracking["project"], tracking["group"] or ""], 1.0)
-        for (rule, subject), fires in sorted(run.state.alerts.items()):
+        for (rule, subject), fires in sorted(state.alerts.items()):
             firing.add_metric([*who, rule, subject], float(fires))
-        together = _mapping(run.state.gpus.get("aggregate_stats")) if run.samples(now) else {}
+        together = _mapping(state.gpus.get("aggregate_stats")) if run.samples(now) else {}
         if _is_number(together.get("cost")):
             cost.add_metric(who, together["cost"])
         for quantity, spread in sorted(_mapping(together.get("load_balance")).items()):

@@ -13,7 +13,7 @@ from monitoring.alerts import ALERTS
 from monitoring.errors import MonitoringError
 from monitoring.exporters._run_state import RankState, RunState
 from monitoring.follower import GPU_STATS, JOURNAL
-from monitoring.process import process_started
+from monitoring.process import is_alive
 from monitoring.ranks import rank_journals
 from monitoring.record_tail import RecordTail
 from monitoring.records import last_record
@@ -68,8 +68,7 @@ class RunFiles:
         if self.state.ranks[0].ended:
             return False
         away = bool(self._attempt["host"] != platform.node())
-        started: float = self._attempt["pid_started"]
-        return away or process_started(self._attempt["pid"]) == started
+        return away or is_alive(self._attempt)
 
     def peek(self) -> None:
         """Take in how the journal ends, without reading all of it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from monitoring.lineage import superseded
-from monitoring.records import Record
+from monitoring.records import Record, as_number
 
 # Upper bounds of the step duration's buckets, in seconds; the last bucket has none.
 STEP_BUCKETS = (
@@ -81,8 +81,8 @@ class RankState:
     def update(self, record: Record) -> None:
         """Take the next record of the journal."""
         event = record.get("event")
-        self.last_seq = int(_number(record.get("seq")) or 0)
-        self.last_time = _number(record.get("time")) or 0.0
+        self.last_seq = int(as_number(record.get("seq")) or 0)
+        self.last_time = as_number(record.get("time")) or 0.0
         self.ended = event == "end"
         if event == "start":
             self._start(record)
@@ -93,7 +93,7 @@ class RankState:
             if event == source and name in record:
                 self._set(metric, record[name], lost=isinstance(nonfinite, list) and name in nonfinite)
         if event == "epoch":
-            self.epochs_done = _number(record.get("epoch"))
+            self.epochs_done = as_number(record.get("epoch"))
         if event == "step":
             self._step(record)
 
@@ -104,37 +104,37 @@ class RankState:
         return self.epochs_done
 
     def _start(self, record: Record) -> None:
-        self.attempt = int(_number(record.get("attempt")) or 0)
-        self.process = str(record.get("host") or ""), int(_number(record.get("pid")) or 0)
+        self.attempt = int(as_number(record.get("attempt")) or 0)
+        self.process = str(record.get("host") or ""), int(as_number(record.get("pid")) or 0)
         self.last_step_time = self.last_time
-        self.planned_steps = _number(record.get("num_steps"))
-        self.steps_per_epoch = _number(record.get("steps_per_epoch"))
+        self.planned_steps = as_number(record.get("num_steps"))
+        self.steps_per_epoch = as_number(record.get("steps_per_epoch"))
         first, last = superseded(record)
         if first > last:
             return
         # what those records said is no longer the run's
         self.gauges = {name: held for name, held in self.gauges.items() if not first <= held[1] <= last}
         resumed = record.get("resumed_from")
-        step = _number(resumed.get("global_step")) if isinstance(resumed, dict) else 0.0
+        step = as_number(resumed.get("global_step")) if isinstance(resumed, dict) else 0.0
         self.step, self.epochs_done = int(step or 0), None
 
     def _set(self, metric: str, value: object, *, lost: bool) -> None:
-        number = float("nan") if lost else _number(value)
+        number = float("nan") if lost else as_number(value)
         if number is None:
             self.gauges.pop(metric, None)  # no longer measured
         else:
             self.gauges[metric] = (number, self.last_seq)
 
     def _step(self, record: Record) -> None:
-        step = _number(record.get("global_step"))
+        step = as_number(record.get("global_step"))
         if step is not None:
             self.step = int(step)
             self.most_steps = max(self.most_steps, self.step)
         self.last_step_time = self.last_time
-        seconds = _number(record.get("sec_per_step"))
+        seconds = as_number(record.get("sec_per_step"))
         if seconds is not None:
             self.durations.observe(seconds)
-        allocated = _number(record.get("gpu_mem_allocated"))
+        allocated = as_number(record.get("gpu_mem_allocated"))
         if allocated is not None:
             self.allocations += 1
             self.allocated_mib += allocated * MIB_A_GB
@@ -158,9 +158,3 @@ class RunState:
         if record.get("state") in ("firing", "resolved"):
             key = (str(record.get("rule")), str(record.get("subject") or ""))
             self.alerts[key] = record["state"] == "firing"
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value)

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from monitoring.alerts import Severity
 from monitoring.errors import FollowerOptionsError
-from monitoring.records import Record
+from monitoring.records import Record, as_number
 
 
 @dataclass(frozen=True)
@@ -77,5 +77,4 @@ def enabled_rules(config: Mapping[str, object]) -> list[str]:
 
 def number(record: Mapping[str, object], name: str) -> float | None:
     """A record's number, None where it has none of that name."""
-    value = record.get(name)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    return as_number(record.get(name))

@@ -61,10 +61,7 @@ def _sample(sampler: Sampler) -> Sequence[GpuSample]:
         return sampler.sample()
     except Exception as failure:  # noqa: BLE001 - a sampler is called here; the failure stands in the samples
         error = f"{type(failure).__name__}: {failure}"
-        return [
-            GpuSample(it.index, it.uuid, it.name, it.vendor, "error", error, numa_node=it.numa_node)
-            for it in sampler.devices()
-        ]
+        return [device.sample("error", error) for device in sampler.devices()]
 
 
 class Joined:

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from monitoring.gpu_sample import MIB, GpuSample
+from monitoring.gpu_sample import MIB, SLOT
 
 SUCCESS = 0
 
@@ -149,7 +149,6 @@ THROTTLE_REASONS = {
     0x400: "reliability",
 }
 
-SLOT = {name: place for place, name in enumerate(GpuSample._fields)}
 MEMORY_USED = SLOT["memory_used_mb"]
 MEMORY_TOTAL = SLOT["memory_total_mb"]
 MEMORY_PERCENT = SLOT["memory_percent"]

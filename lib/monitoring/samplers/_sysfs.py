@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from monitoring.gpu_sample import DeviceInfo, GpuEvent, GpuSample, State, Vendor
-
-SLOT = {name: place for place, name in enumerate(GpuSample._fields)}
+from monitoring.gpu_sample import SLOT, DeviceInfo, GpuEvent, GpuSample, Vendor
 
 # What a read says of a device that was unplugged or has failed for good; any other failure is of one value.
 GONE = (errno.ENODEV, errno.ENXIO)
@@ -134,9 +132,7 @@ class SysfsGpu:
         self._there = card.device / "vendor"
         self._files = [(SLOT[value.name], KeptFile(value.path), value.divisor) for value in values]
         self._derive = derive
-        self._template: list[Any] = list(
-            GpuSample(info.index, info.uuid, info.name, info.vendor, "ok", numa_node=info.numa_node)
-        )
+        self._template: list[Any] = list(info.sample())
 
     def sample(self) -> GpuSample:
         """One look; a later file of the same value counts only where an earlier one says nothing."""
@@ -153,9 +149,9 @@ class SysfsGpu:
             self._derive(values)
         except (DeviceGoneError, FileNotFoundError) as error:
             reason = str(error) if isinstance(error, DeviceGoneError) else "its files are gone"
-            return self._without_values("lost", reason)
+            return self.info.sample("lost", reason)
         if not num_answers and any(file.is_open for _, file, _ in self._files):
-            return self._without_values("error", "none of its files gives a value")
+            return self.info.sample("error", "none of its files gives a value")
         total, used = values[SLOT["memory_total_mb"]], values[SLOT["memory_used_mb"]]
         if total and used is not None:
             values[SLOT["memory_percent"]] = 100 * used / total
@@ -165,10 +161,6 @@ class SysfsGpu:
         for _, file, _ in self._files:
             file.close()
         self._derive.close()
-
-    def _without_values(self, state: State, error: str) -> GpuSample:
-        it = self.info
-        return GpuSample(it.index, it.uuid, it.name, it.vendor, state, error, numa_node=it.numa_node)
 
 
 def discrete(gpus: Sequence[SysfsGpu]) -> list[SysfsGpu]:

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.gpu_sample import MIB, DeviceInfo, GpuSample
+from monitoring.gpu_sample import MIB, SLOT, DeviceInfo, GpuSample
 from monitoring.samplers._fdinfo import Clients
 from monitoring.samplers._selection import Identity, visible
 from monitoring.samplers._sysfs import (
-    SLOT,
     Card,
     KeptFile,
     SysfsGpu,

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.errors import MissingPackage, SamplerError
-from monitoring.gpu_sample import MIB, DeviceInfo, GpuEvent, GpuSample
-from monitoring.samplers._nvml_reading import GONE, SLOT, SUCCESS, Reading
+from monitoring.gpu_sample import MIB, SLOT, DeviceInfo, GpuEvent, GpuSample, State
+from monitoring.samplers._nvml_reading import GONE, SUCCESS, Reading
 from monitoring.samplers._selection import Identity, visible
 from monitoring.samplers._sysfs import node
 from monitoring.samplers._xid import XidEvents
@@ -137,16 +137,8 @@ class NvidiaSampler:
         return GpuSample._make(values)
 
     def _failed(self, gpu: _Gpu, answer: int) -> GpuSample:
-        device = gpu.device
-        return GpuSample(
-            index=device.index,
-            uuid=device.uuid,
-            name=device.name,
-            vendor="nvidia",
-            state="lost" if answer in GONE else "error",
-            error=str(self._pynvml.NVMLError(answer)),
-            numa_node=device.numa_node,
-        )
+        state: State = "lost" if answer in GONE else "error"
+        return gpu.device.sample(state, str(self._pynvml.NVMLError(answer)))
 
     def _look_closely(self, gpu: _Gpu) -> None:
         """Processes and MIG instances, into the template of the samples to come."""
@@ -236,9 +228,7 @@ class NvidiaSampler:
         except pynvml.NVMLError as error:
             return _Gpu(DeviceInfo(index, None, None, "nvidia"), None, None, mig_word, refusal=error.value)
         gpu = _Gpu(device, handle, Reading(pynvml.nvmlLib, handle), mig_word)
-        gpu.template = list(
-            GpuSample(index, device.uuid, device.name, "nvidia", "ok", numa_node=device.numa_node)
-        )
+        gpu.template = list(device.sample())
         gpu.gpm = _Gpm.of(pynvml, handle)
         return gpu
 
