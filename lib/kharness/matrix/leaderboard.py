@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kharness.config.foreign_text import in_markdown, list_item, on_one_line
 from kharness.matrix.axis_values import is_setting
 from kharness.matrix.matrix_json import read_plan
 from kharness.matrix.trials import Trial, read_trial
@@ -138,7 +139,7 @@ def told_leaderboard(directory: Path) -> tuple[list[str], int]:
         lines.append(f"and {len(board.rows) - SHOWN} more, in leaderboard.md")
     lines.append("")
     for title, entries in _left_out(board):
-        lines += [title, *(f"  {entry}" for entry in entries)]
+        lines += [title, *(f"  {on_one_line(entry)}" for entry in entries)]
     if board.warning:
         lines += [f"warning: {board.warning}:", f"  {board.next_command}"]
     if not board.rows:
@@ -192,19 +193,17 @@ def as_csv(board: Leaderboard) -> str:
 
 def as_markdown(board: Leaderboard) -> str:
     header, *body = _cells(board, board.rows)
-    table = [
-        "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |" for cells in (header, *body)
-    ]
+    table = ["| " + " | ".join(map(in_markdown, cells)) + " |" for cells in (header, *body)]
     table.insert(1, "| " + " | ".join("---" for _ in header) + " |")
     lines = [
-        f"# Leaderboard of {board.title}",
+        f"# Leaderboard of {in_markdown(board.title)}",
         "",
-        f"Ranked by {board.objective.words}, after the last step.",
+        f"Ranked by {in_markdown(board.objective.words)}, after the last step.",
         "",
     ]
     lines += [*table, ""]
     for title, entries in _left_out(board):
-        lines += [f"{title}:", "", *(f"- {entry}" for entry in entries), ""]
+        lines += [f"{title}:", "", *(list_item(in_markdown(entry)) for entry in entries), ""]
     if board.warning:
         warning = f"**{board.warning[0].upper()}{board.warning[1:]}:**"
         lines += [warning, "", "```", board.next_command, "```"]
@@ -237,6 +236,7 @@ def _short(value: str) -> str:
 
 
 def _plain_table(table: Sequence[Sequence[str]]) -> list[str]:
+    table = [[on_one_line(cell) for cell in row] for row in table]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

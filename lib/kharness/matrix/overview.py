@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kharness.config.foreign_text import on_one_line
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.estimate import time_left
 from kharness.matrix.found import Found, Member
@@ -119,7 +120,7 @@ def look(found: Found, *, half_done: bool = False) -> Overview:
 
 def status_lines(overview: Overview, shown: str) -> list[str]:
     """What `make status` prints."""
-    return [
+    lines = [
         _headline(overview, shown),
         _counts(overview.cells),
         *_some([_running_line(cell, overview.holder) for cell in overview.having("running")]),
@@ -127,6 +128,7 @@ def status_lines(overview: Overview, shown: str) -> list[str]:
         *_some([_unstable_line(cell) for cell in overview.having("complete") if _failed_before(cell)]),
         *_time_line(overview),
     ]
+    return [on_one_line(line) for line in lines]
 
 
 def _headline(overview: Overview, shown: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kharness.config.foreign_text import in_markdown, on_one_line
 from kharness.report.metrics import Metric
 from kharness.report.summary import Cell, Summary, Variant, why_incomplete
 
@@ -27,9 +28,10 @@ class Table:
 
     def plain(self) -> str:
         """Columns lined up with spaces, for a terminal."""
-        widths = [max(map(len, column)) for column in zip(self.header, *self.rows, strict=True)]
+        header, *rows = [[on_one_line(text) for text in row] for row in (self.header, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
         lines = []
-        for row in (self.header, ["-" * width for width in widths], *self.rows):
+        for row in (header, ["-" * width for width in widths], *rows):
             parts = [
                 text.ljust(width) if i < self.text_columns else text.rjust(width)
                 for i, (text, width) in enumerate(zip(row, widths, strict=True))
@@ -38,9 +40,10 @@ class Table:
         return "\n".join(lines)
 
     def markdown(self) -> str:
+        """A table of GitHub-flavoured Markdown; every cell is shown letter for letter."""
         rule = [":---" if i < self.text_columns else "---:" for i in range(len(self.header))]
-        rows = [self.header, rule, *self.rows]
-        return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in rows)
+        header, *rows = [[in_markdown(text) for text in row] for row in (self.header, *self.rows)]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
 
 
 def comparison(summary: Summary) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kharness.config.foreign_text import in_markdown, list_item
 from kharness.report.budgets import Budget
 from kharness.report.conclusion_tables import (
     costs_table,
@@ -13,6 +14,7 @@ from kharness.report.conclusion_tables import (
     verdicts_table,
 )
 from kharness.report.conclusions import Conclusions
+from kharness.report.escaping import with_texts
 from kharness.report.judgement import Comparison
 from kharness.report.pareto import Front
 from kharness.report.profiles import R_MAX, Profile, WorkloadTimes, finite
@@ -62,11 +64,13 @@ def conclusions_markdown(conclusions: Conclusions) -> Sequence[str]:
     if conclusions.comparisons or conclusions.notes:
         parts.append("## Who is better?")
         if conclusions.comparisons:
-            parts += [explanation(conclusions), verdicts_table(conclusions).markdown()]
+            words = explanation(with_texts(conclusions, in_markdown))
+            parts += [words, verdicts_table(conclusions).markdown()]
         if conclusions.metric_note:
-            parts.append(f"Note: {conclusions.metric_note}.")
-        lines = [comparison_sentence(comparison) for comparison in conclusions.comparisons]
-        parts.append("\n".join(f"- {line}" for line in [*lines, *(f"{n}." for n in conclusions.notes)]))
+            parts.append(f"Note: {in_markdown(conclusions.metric_note)}.")
+        lines = [comparison_sentence(with_texts(one, in_markdown)) for one in conclusions.comparisons]
+        lines += [f"{in_markdown(note)}." for note in conclusions.notes]
+        parts.append("\n".join(map(list_item, lines)))
     if any(len(times.variants) > 1 for times in conclusions.times):
         parts.append("## Time to target")
         for times in conclusions.times:
@@ -77,8 +81,9 @@ def conclusions_markdown(conclusions: Conclusions) -> Sequence[str]:
 
 
 def _times_caption(times: WorkloadTimes) -> str:
+    target, chosen_by = in_markdown(str(times.target)), in_markdown(times.target.chosen_by)
     return (
-        f"{times.workload}: the first validation with {times.target} (target: {times.target.chosen_by}); "
+        f"{in_markdown(times.workload)}: the first validation with {target} (target: {chosen_by}); "
         "medians over seeds. A run that ended without it, diverged, or ran out of memory or time counts as "
         "infinite; one that was stopped or killed from outside does not count."
     )
@@ -105,7 +110,7 @@ def _costs_markdown(conclusions: Conclusions) -> Sequence[str]:
         variants = len(fronts[0].points) + len(fronts[0].unmeasured)
         if variants < 2 or not any(front.points for front in fronts):
             continue
-        parts += [f"{workload}:"] if len(workloads) > 1 else []
+        parts += [f"{in_markdown(workload)}:"] if len(workloads) > 1 else []
         parts.append(costs_table(fronts).markdown())
         missing = unmeasured_costs(fronts)
         if missing:

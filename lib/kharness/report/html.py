@@ -24,6 +24,7 @@ from kharness.report.conclusion_tables import (
     verdicts_table,
 )
 from kharness.report.conclusions import Conclusions
+from kharness.report.escaping import with_texts
 from kharness.report.excused import refused
 from kharness.report.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.gpu_tables import gpus_table, said_of_gpus
@@ -36,6 +37,8 @@ from monitoring.atomic_file import write_atomically
 
 # A thousand failed runs have mostly one cause; the page stays small enough to mail.
 MAX_TAILS = 100
+# Of the private use area of Unicode: no text has it.
+_STAR = "\ue000"
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,9 @@ def as_html(summary: Summary) -> str:
         facts=_facts(summary),
         counts=Counter(cell.run.shown_status for cell in summary.cells),
         conclusions=summary.conclusions,
-        judged_by=explanation(summary.conclusions),
+        judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
         verdicts=verdicts_table(summary.conclusions),
-        sentences=[comparison_sentence(one) for one in comparisons],
+        sentences=[comparison_sentence(with_texts(one, _without_emphasis)) for one in comparisons],
         num_verdicts=Counter(one.verdict.value for one in comparisons),
         prices=_prices(summary.conclusions),
         comparison=comparison(summary) if summary.plan else None,
@@ -113,7 +116,12 @@ def _emphasised(text: str) -> str:
     from markupsafe import Markup, escape
 
     strong = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", str(escape(text)))
-    return Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", strong))
+    return Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", strong).replace(_STAR, "*"))
+
+
+def _without_emphasis(text: str) -> str:
+    """With a stand-in for each star, which is none of ours."""
+    return text.replace("*", _STAR)
 
 
 def _prices(conclusions: Conclusions) -> Mapping[str, Table]:

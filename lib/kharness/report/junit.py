@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from xml.etree import ElementTree
 
+from kharness.config.foreign_text import readable
 from kharness.report.attempts import Attempt
 from kharness.report.excused import refused
-from kharness.report.output_tail import output_tail, readable
+from kharness.report.output_tail import output_tail
 from kharness.report.summary import Cell, Summary
 from monitoring.atomic_file import write_atomically
 

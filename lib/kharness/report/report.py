@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kharness.config.foreign_text import on_one_line
 from kharness.config.results import shown
 from kharness.report.comparison import (
     comparison,
@@ -87,13 +88,14 @@ def report_lines(summary: Summary) -> list[str]:
     missing = incomplete_lines(summary)
     if missing:
         lines.append(f"not complete, in no mean: {len(missing)} of {len(summary.cells)}")
-        lines += [f"  {line}" for line in missing]
+        lines += [f"  {on_one_line(line)}" for line in missing]
     unstable = [unstable_words(cell) for cell in summary.cells if cell.run.unstable]
     if unstable:
         lines.append(f"counted, but unstable: {len(unstable)} of {len(summary.cells)}")
-        lines += [f"  {line}" for line in unstable]
+        lines += [f"  {on_one_line(line)}" for line in unstable]
     known = quarantined_lines(summary)
     if known:
         lines.append(f"known failures: {len(known)}")
-        lines += [f"  {line}" for line in known]
-    return [*gpu_summary_lines(summary), *lines, *comparison_lines(summary.conclusions)]
+        lines += [f"  {on_one_line(line)}" for line in known]
+    compared = map(on_one_line, comparison_lines(summary.conclusions))
+    return [*gpu_summary_lines(summary), *lines, *compared]

@@ -10,7 +10,9 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
+from kharness.config.foreign_text import in_markdown, list_item
 from kharness.report.comparison import (
     EXPLANATION,
     comparison,
@@ -94,7 +96,7 @@ def as_csv(summary: Summary) -> str:
 def as_markdown(summary: Summary) -> str:
     """A page that reads on its own and shows the graphs that lie beside it."""
     parts = [
-        f"# {summary.title}",
+        f"# {in_markdown(summary.title)}",
         *_facts(summary),
         "## Comparison",
         comparison(summary).markdown(),
@@ -104,21 +106,21 @@ def as_markdown(summary: Summary) -> str:
     incomplete = _incomplete(summary)
     if incomplete:
         parts.append(f"## Not complete: {len(incomplete)} of {len(summary.cells)}")
-        parts.append("\n".join(f"- {line}; {_log(cell)}" for line, cell in incomplete))
+        parts.append("\n".join(list_item(f"{in_markdown(line)}; {_log(cell)}") for line, cell in incomplete))
     known = quarantined_lines(summary)
     if known:
         parts.append(f"## Known failures (quarantine): {len(known)}")
-        parts.append("\n".join(f"- {line}" for line in known))
+        parts.append("\n".join(list_item(in_markdown(line)) for line in known))
     parts += ["## Runs", each_run(summary).markdown()]
     remarks = _remarks(summary)
     if remarks:
-        parts.append("\n".join(remarks))
+        parts.append("\n".join(list_item(in_markdown(remark)) for remark in remarks))
     gpus = gpus_table(summary)
     if gpus is not None:
         parts += ["## GPUs", gpus.markdown(), GPU_EXPLANATION]
         said = said_of_gpus(summary)
         if said:
-            parts.append("\n".join(f"- {line}" for line in said))
+            parts.append("\n".join(list_item(in_markdown(line)) for line in said))
     graphs = [path for path in sorted((summary.directory / "graphs").glob("*.png")) if shows_numbers(path)]
     if graphs:
         parts.append("## Graphs")
@@ -129,16 +131,16 @@ def as_markdown(summary: Summary) -> str:
 
 def _facts(summary: Summary) -> list[str]:
     """What was compared, and on which code."""
-    lines = [f"- axis {symbol}: {', '.join(values)}" for symbol, values in summary.axes.items()]
+    lines = [f"axis {symbol}: {', '.join(values)}" for symbol, values in summary.axes.items()]
     git, versions = summary.plan.get("git"), summary.plan.get("versions")
     if summary.plan:
-        lines.append(f"- model {summary.plan.get('model')}")
+        lines.append(f"model {summary.plan.get('model')}")
     if isinstance(git, Mapping) and git.get("revision"):
         changed = f" with uncommitted changes {git['diff_sha256'][:12]}" if git.get("diff_sha256") else ""
-        lines.append(f"- revision {git['revision']}{changed}")
+        lines.append(f"revision {git['revision']}{changed}")
     if isinstance(versions, Mapping):
-        lines.append("- " + ", ".join(f"{name} {version}" for name, version in versions.items() if version))
-    return ["\n".join(lines)] if lines else []
+        lines.append(", ".join(f"{name} {version}" for name, version in versions.items() if version))
+    return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
 
 
 def _incomplete(summary: Summary) -> list[tuple[str, Cell]]:
@@ -151,12 +153,12 @@ def _remarks(summary: Summary) -> list[str]:
     for cell in summary.cells:
         run = cell.run
         if run.unstable:
-            remarks.append(f"- {unstable_words(cell)}")
+            remarks.append(unstable_words(cell))
         if run.nonfinite_records:
             records = (
                 "1 record holds" if run.nonfinite_records == 1 else f"{run.nonfinite_records} records hold"
             )
-            remarks.append(f"- {cell.name}: {records} a value that is not finite")
+            remarks.append(f"{cell.name}: {records} a value that is not finite")
     return remarks
 
 
@@ -164,7 +166,7 @@ def _log(cell: Cell) -> str:
     log = cell.run.directory / "output.log"
     if not log.exists():
         return "no output"
-    link = f"{cell.name}/output.log" if cell.values else "output.log"
+    link = f"{quote(cell.name)}/output.log" if cell.values else "output.log"
     return f"[output]({link})"
 
 

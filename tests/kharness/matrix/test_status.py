@@ -44,6 +44,15 @@ def test_status_of_a_matrix_that_has_ended(finished: Any) -> None:
     )
 
 
+def test_a_reason_moves_no_cursor_and_begins_no_line(finished: Any, tmp_path: Path) -> None:
+    copied = finished.copy(tmp_path / "copy")
+    path = copied.latest / "behaviour-crash" / "status.json"
+    content = json.loads(path.read_text())
+    content["attempts"][-1]["reason"] = "\x1b[2Jall\tis\n  well\x9b1m"
+    path.write_text(json.dumps(content))
+    assert "  behaviour-crash: failed: all is well\ufffd1m" in copied.run("status")[1].splitlines()
+
+
 def test_status_of_some_cells(finished: Any) -> None:
     code, output = finished.run("status", "FILTER=BEHAVIOUR=good")
     where = f"results/{finished.latest.name}"
