@@ -10,8 +10,8 @@ from typing import Any
 
 from PIL import Image
 
-from kharness.report.graphs import draw_all, graph_names
-from kharness.report.graphs._canvas import folded
+from kharness.report.graphs import draw_all, graph_names, training_loss, validation_accuracy
+from kharness.report.graphs._canvas import PALETTE, folded
 from kharness.report.summary import collect
 
 DRAWN = [
@@ -72,6 +72,47 @@ def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: SimpleNa
     draw_all(collect(made.directory))
     mean = [row[3:] for row in csv_rows(made.directory, "training_loss") if row[1] == ""]
     assert mean == [["1.0", "2.0"], ["2.0", "2.0"]]
+
+
+def drawn(figure: Any) -> list[tuple[str, tuple[float, ...], Any, list[Any]]]:
+    """Of each line its colour, its values, its dashes in line widths (offset, on, off), and its markers."""
+    found = []
+    for line in figure.axes[0].get_lines():
+        offset, dashes = line._unscaled_dash_pattern  # what was asked for; no public method returns it
+        size = line.get_markersize() if line.get_marker() != "None" else None
+        look = (offset, *dashes) if dashes else None
+        found.append((line.get_color(), tuple(line.get_ydata()), look, [size, line.get_markevery()]))
+    return found
+
+
+def test_equal_curves_are_drawn_in_turns(tmp_path: Path, make: SimpleNamespace) -> None:
+    """The last one hid the others: three optimisers with one loss looked like a single one."""
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam", "lion", "rms"], "SEED": ["1"]})
+    for name, losses in {"sgd": [2.0, 1.0], "adam": [2.0, 1.0], "lion": [2.0, 0.5]}.items():
+        made.add({"OPTIMIZER": name, "SEED": "1"}, make.training(losses, [0.5, 0.75], 0.5))
+    made.add({"OPTIMIZER": "rms", "SEED": "1"}, make.training([2.0, 1.0], [], None)[:3], status="failed")
+    summary = collect(made.directory)
+    figure = training_loss.draw(summary)
+    sgd, adam, lion, rms = PALETTE[:4]
+    assert drawn(figure) == [
+        (sgd, (2.0, 1.0), (0.0, 5.0, 5.0), [None, (0, 2)]),
+        (sgd, (2.0, 1.0), (0.0, 5.0, 5.0), [None, (0, 2)]),
+        (adam, (2.0, 1.0), (5.0, 5.0, 5.0), [None, (1, 2)]),
+        (adam, (2.0, 1.0), (5.0, 5.0, 5.0), [None, (1, 2)]),
+        (lion, (2.0, 0.5), None, [None, (0, 1)]),
+        (lion, (2.0, 0.5), None, [None, (0, 1)]),
+        (rms, (2.0, 1.0), (0.0, 1.0, 1.5), [None, None]),
+        (rms, (1.0,), None, [6.0, None]),
+    ]
+    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert legend == ["sgd (n=1)", "adam (n=1)\nsame as sgd", "lion (n=1)", "rms (n=0)"]
+    assert "striped: exactly equal curves" in figure.texts[1].get_text()
+    accuracies = drawn(validation_accuracy.draw(summary))
+    assert [(line[0], line[3]) for line in accuracies if line[3][0]] == [
+        (sgd, [13.0, None]),
+        (adam, [9.0, None]),
+        (lion, [5.0, None]),
+    ]
 
 
 def test_a_single_validation_of_each_run_is_drawn(tmp_path: Path, make: SimpleNamespace) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
@@ -21,6 +21,7 @@ from kharness.report.graphs._canvas import (
     nothing_to_draw,
     rows_and_columns,
 )
+from kharness.report.graphs._stripes import ALONE, Turn, same_as, turns
 from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
 
@@ -107,6 +108,8 @@ def draw_curves(summary: Summary, found: Sequence[Curve], look: Look, *, size: i
     if size > 1:
         subtitle += f"   each point: mean of {size} steps"
     labels = list(dict.fromkeys(curve.variant for curve in found))
+    if len(labels) <= MAX_TOGETHER and any(turn.of > 1 for turn in turns([_drawn(c) for c in found])):
+        subtitle += "   striped: exactly equal curves"
     if not labels:
         return nothing_to_draw(
             look.title, summary.title, summary, f"no run has recorded a {look.title.lower()} yet"
@@ -125,20 +128,18 @@ def _one_panel(
 ) -> Figure:
     from matplotlib.lines import Line2D
 
-    longest = max(map(len, labels))
-    legend_width = 0.9 + 0.075 * (longest + 6)
+    names = _names(found, labels)
+    legend_width = 0.9 + 0.075 * max(len(line) for name in names for line in name.split("\n"))
     figure = canvas(7.6 + legend_width, 4.0, look.title, subtitle, extra)
     figure.subplots_adjust(right=1 - legend_width / (7.6 + legend_width))
     axes = figure.add_subplot()
+    turn_of = dict(zip(map(id, found), turns([_drawn(curve) for curve in found]), strict=True))
     handles = []
-    for i, label in enumerate(labels):
-        own = [curve for curve in found if curve.variant == label]
-        _plot(axes, own, PALETTE[i], MARKERS[i] if look.markers else None)
-        n = _num_runs(found, label)
+    for i, (label, words) in enumerate(zip(labels, names, strict=True)):
+        own = [(curve, turn_of[id(curve)]) for curve in found if curve.variant == label]
         marker = MARKERS[i] if look.markers else None
-        handles.append(
-            Line2D([], [], color=PALETTE[i], lw=2.4, marker=marker, ms=5, label=f"{label} (n={n})")
-        )
+        _plot(axes, own, PALETTE[i], marker)
+        handles.append(Line2D([], [], color=PALETTE[i], lw=2.4, marker=marker, ms=5, label=words))
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.01, 0.5), handlelength=1.6)
     _scale(axes, found, look)
     label_outer([axes], 1, "optimiser step", look.y_label + _scale_words(_extremes(found), look, ", "))
@@ -163,7 +164,7 @@ def _panel_each(
         _scale(axes, [extremes], look, num_ticks=4)
         _set_limits(axes, extremes)
         axes.plot(*_joined(means), color=BACKDROP, lw=0.7, marker=_dot(means), ms=3, zorder=1)
-        _plot(axes, [curve for curve in found if curve.variant == label], PALETTE[0], None)
+        _plot(axes, [(curve, ALONE) for curve in found if curve.variant == label], PALETTE[0], None)
         # With its place given, matplotlib does not lay out all ticks of a panel to find one.
         axes.set_title(title, fontsize=8.5, loc="left", pad=4, linespacing=1.1, y=1)
         axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
@@ -171,6 +172,20 @@ def _panel_each(
         panels.append(axes)
     label_outer(panels, columns, "optimiser step", look.y_label)
     return figure
+
+
+def _names(found: Sequence[Curve], labels: Sequence[str]) -> list[str]:
+    """For the legend: a variant, how many runs its mean is of, and the first one with exactly its curves."""
+    keys = [tuple(_drawn(curve) for curve in found if curve.variant == label) for label in labels]
+    return [
+        f"{label} (n={_num_runs(found, label)})" + (f"\nsame as {first}" if first else "")
+        for label, first in zip(labels, same_as(keys, labels), strict=True)
+    ]
+
+
+def _drawn(curve: Curve) -> Hashable:
+    """All that decides where and how a curve is drawn, its colour aside."""
+    return not curve.run, curve.complete, tuple(curve.steps), tuple(curve.values)
 
 
 def _num_runs(found: Sequence[Curve], label: str) -> int:
@@ -217,25 +232,19 @@ def _set_limits(axes: Axes, extremes: Curve) -> None:
         axes.set_ylim(low - margin, high + margin)
 
 
-def _plot(axes: Axes, own: Sequence[Curve], color: str, marker: str | None) -> None:
-    has_mean = any(not curve.run for curve in own)
-    for curve in own:
+def _plot(axes: Axes, own: Sequence[tuple[Curve, Turn]], color: str, marker: str | None) -> None:
+    has_mean = any(not curve.run for curve, _ in own)
+    for curve, turn in own:
         steps, values, dot = list(curve.steps), list(curve.values), _dot([curve])
+        look: dict[str, Any] = {"color": color, "ls": turn.dashes(dotted=not curve.complete)}
         if not curve.run:
-            axes.plot(
-                *(steps, values),
-                color=color,
-                lw=2.2,
-                marker=marker or dot,
-                ms=5,
-                zorder=4,
-                solid_capstyle="round",
-            )
+            look |= {"lw": 2.2, "marker": marker or dot, "zorder": 4, "solid_capstyle": "round"}
+            axes.plot(steps, values, **look, **turn.markers(len(steps), 5))
         elif curve.complete:
-            alpha = 0.45 if has_mean else 1
-            axes.plot(steps, values, color=color, lw=0.9, marker=dot, ms=3.5, alpha=alpha, zorder=3)
+            look |= {"lw": 0.9, "marker": dot, "alpha": 0.45 if has_mean else 1, "zorder": 3}
+            axes.plot(steps, values, **look, **turn.markers(len(steps), 3.5))
         else:
-            axes.plot(steps, values, color=color, lw=1.3, ls=(0, (1, 1.5)), zorder=3)
+            axes.plot(steps, values, **look, lw=1.3, zorder=3)
             axes.plot(steps[-1:], values[-1:], color=color, marker="x", ms=6, mew=1.5, zorder=5)
 
 

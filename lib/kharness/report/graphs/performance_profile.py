@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
@@ -15,6 +15,7 @@ from kharness.report.graphs._canvas import (
     notes,
     nothing_to_draw,
 )
+from kharness.report.graphs._stripes import turns
 from kharness.report.profiles import R_MAX, Profile, finite
 from kharness.report.summary import Summary
 
@@ -71,14 +72,12 @@ def _profiles(summary: Summary) -> Sequence[Profile]:
 def _draw_profiles(axes: Axes, named: Sequence[Profile], others: Sequence[Profile]) -> None:
     for profile in others:
         axes.plot(*_steps(profile), color=BACKDROP, lw=0.9, zorder=1)
-    for i, profile in enumerate(named):
+    equal = turns([tuple(map(tuple, _steps(profile))) for profile in named])
+    for i, (profile, turn) in enumerate(zip(named, equal, strict=True)):
         label = f"{profile.variant}  {profile.score:.3f}"
-        marker = MARKERS[i]
-        xs, ys = _steps(profile)
-        every = (i / (2 * len(named)), 0.25)  # where curves lie on each other, each still shows
-        axes.plot(
-            xs, ys, color=PALETTE[i], lw=2, marker=marker, ms=5, markevery=every, label=label, zorder=3 + i
-        )
+        look: Any = {"color": PALETTE[i], "lw": 2, "ls": turn.dashes(), "marker": MARKERS[i], "ms": 5}
+        every = (i / (2 * len(named)), 0.25)  # where curves lie on each other in part, each still shows
+        axes.plot(*_steps(profile), markevery=every, label=label, zorder=3 + i, **look)
     axes.set_xlim(1, R_MAX)
     axes.set_ylim(-0.03, 1.05)
     axes.set_xlabel("time to target, as a multiple of the fastest variant's")
