@@ -307,6 +307,63 @@ def test_the_page_fits_a_phone_and_knows_the_dark(opened: Browser) -> None:
     assert colours == ["rgb(255, 255, 255)", "rgb(20, 24, 28)"]
 
 
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+
+
+@pytest.fixture
+def on_a_phone(browser: Browser, recorded: Path, tmp_path: Path, make: SimpleNamespace) -> Iterator[Browser]:
+    """A matrix whose variants have long names, with the graphs of the recorded one."""
+    names = ["adamw_with_a_name_that_breaks_nowhere", "sgd"]
+    made = make.matrix(tmp_path / "m", {"LEARNING_RATE": ["1e-3", "3e-4"], "OPTIMIZER": names})
+    for rate in ("1e-3", "3e-4"):
+        for name in names:
+            made.add({"LEARNING_RATE": rate, "OPTIMIZER": name}, make.training([2.0, 1.0], [0.5], 0.5))
+    draw_all(collect(recorded))
+    shutil.copytree(recorded / "graphs", made.directory / "graphs")
+    browser.call("Emulation.setDeviceMetricsOverride", **PHONE)
+    browser.open(write_html(collect(made.directory)))
+    yield browser
+    browser.call("Emulation.clearDeviceMetricsOverride")
+
+
+@needs_browser
+def test_a_phone_shows_every_verdict_and_every_graph_whole(on_a_phone: Browser) -> None:
+    outside = """[...document.querySelectorAll("%s")].map(one => one.getBoundingClientRect()).map(
+        box => [box.width > 40, box.left >= 0, box.right <= 390])"""
+    assert on_a_phone.value(outside % ".verdict") == [[True, True, True]] * 4  # and the number of each kind
+    assert on_a_phone.value(outside % "#verdicts tbody th") == [[True, True, True]] * 3
+    assert on_a_phone.value(outside % "figure img") == [[True, True, True]] * 6
+    assert on_a_phone.value("document.documentElement.scrollWidth") == 390
+
+
+@needs_browser
+def test_a_phone_says_what_is_beside_the_screen(on_a_phone: Browser) -> None:
+    said = "[...document.querySelectorAll('.wide')].map(one => [one.firstElementChild.id, one.className])"
+    wider = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth)"
+    tables = on_a_phone.value(f"{wider}.map(one => one.firstElementChild.id)")
+    assert {"verdicts", "variants", "each"} <= set(tables)
+    assert on_a_phone.value(said) == [[table, "scroll wide goes-on"] for table in tables]
+    hint = "getComputedStyle(document.querySelector('#each').parentElement, '::after').content"
+    assert on_a_phone.value(hint) == '"↔ scroll sideways: there is more than fits"'
+    to_the_end = f"const box = {wider}[0]; box.onscroll = done; box.scrollLeft = 1e6"
+    scrolled = f"new Promise(done => {{ {to_the_end} }})"
+    on_a_phone.call("Runtime.evaluate", expression=scrolled, awaitPromise=True)
+    assert on_a_phone.value(said)[0] == [tables[0], "scroll wide"]
+
+
+@needs_browser
+def test_a_phone_enlarges_a_graph(on_a_phone: Browser) -> None:
+    figure = "document.querySelector('figure')"
+    look = f"[{figure}.querySelector('img').offsetWidth, {figure}.className, {figure}.innerText]"
+    fits = on_a_phone.value(look)
+    assert (fits[0] <= 390, fits[1:]) == (True, ["", "enlarge"])
+    click = f"{figure}.querySelector('button').click()"
+    on_a_phone.value(click)
+    assert on_a_phone.value(look) == [672, "enlarged wide goes-on", "fit to the screen"]
+    on_a_phone.value(click)
+    assert on_a_phone.value(look) == fits
+
+
 @needs_browser
 def test_print_unfolds_the_output_of_failed_runs(opened: Browser) -> None:
     opened.value("for (const details of document.querySelectorAll('details')) details.open = false")

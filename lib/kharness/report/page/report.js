@@ -37,6 +37,31 @@ for (const table of document.querySelectorAll("table.sortable")) {
   }
 }
 
+// Say of a box that scrolls that there is more in it: phones show no scroll bars.
+const boxes = Array.from(document.querySelectorAll(".scroll, figure"));
+
+function showWhatIsHidden() {
+  for (const box of boxes) {
+    const hidden = box.scrollWidth - box.clientWidth;
+    box.classList.toggle("wide", hidden > 1);
+    box.classList.toggle("goes-on", hidden - box.scrollLeft > 1);
+  }
+}
+
+for (const box of boxes) box.addEventListener("scroll", showWhatIsHidden, { passive: true });
+window.addEventListener("resize", showWhatIsHidden);
+window.addEventListener("load", showWhatIsHidden);
+
+// On a phone a graph is as wide as the screen; its small print is read enlarged.
+for (const button of document.querySelectorAll("figcaption button")) {
+  button.addEventListener("click", () => {
+    const enlarged = button.closest("figure").classList.toggle("enlarged");
+    button.setAttribute("aria-pressed", String(enlarged));
+    button.textContent = enlarged ? "fit to the screen" : "enlarge";
+    showWhatIsHidden();
+  });
+}
+
 // Paper cannot be unfolded.
 window.addEventListener("beforeprint", () => {
   for (const details of document.querySelectorAll("details")) details.open = true;
