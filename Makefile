@@ -5,8 +5,9 @@
 .SUFFIXES:
 MAKEFLAGS += --no-builtin-rules
 
-# The Python that makes the environment, and the environment. `make PYTHON=/path/to/python VENV=` uses
-# a Python that already has everything, such as one with a CUDA or ROCm build of torch.
+# The Python that makes the environment, and the environment. A PYTHON of another version than that of
+# .venv has an environment of its own, .venv-3.13. `make PYTHON=/path/to/python VENV=` uses a Python that
+# already has everything, such as one with a CUDA or ROCm build of torch.
 PYTHON ?= $(or $(shell command -v python3.11),python3)
 VENV ?= .venv
 
@@ -21,6 +22,12 @@ export KHARNESS_GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
 shell_characters := ; & | < > ( ) * ? " ' ` \ $$ \#
 $(foreach v,PYTHON VENV,$(if $(or $(word 2,$($v)),$(strip $(foreach c,$(shell_characters),$(findstring $c,$($v))))),\
 	$(error $v must be one path without spaces or shell characters, not: $($v))))
+
+ifneq ($(origin PYTHON),file)
+ifeq ($(origin VENV),file)
+VENV := $(or $(shell $(PYTHON) -I scripts/environment.py folder),$(error PYTHON=$(PYTHON) does not run))
+endif
+endif
 
 ifeq ($(strip $(VENV)),)
 python := $(PYTHON)
@@ -186,7 +193,7 @@ requirements:			## pin requirements/*.txt anew from requirements/*.in
 .PHONY: clean mrproper distclean
 clean:				## remove caches; configuration and results stay
 mrproper:			## also remove .config and what was generated from it
-distclean:			## also remove .venv; results and data always stay
+distclean:			## also remove .venv and its kind; results and data always stay
 
 clean mrproper distclean:
 	@$(PYTHON) scripts/clean.py $@

@@ -34,7 +34,9 @@ def main() -> int:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         short = pool.submit(lambda: [timed(name, command) for name, command in checks.items()])
         workers = str(max(2, len(os.sched_getaffinity(0))))
-        tests = subprocess.run([BIN / "pytest", "-n", workers, "-rs"], cwd=ROOT, check=False).returncode
+        tests = subprocess.run(
+            [BIN / "pytest", "-n", workers, "-rs", "--durations=10"], cwd=ROOT, check=False
+        ).returncode
         failed = [name for name, code in short.result() if code != 0] + (["pytest"] if tests else [])
         failed += [] if complete else ["what the tests need"]
     if failed:

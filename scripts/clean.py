@@ -2,7 +2,7 @@
 
 clean      caches of Python, tests and linters
 mrproper   and the configuration: .config and its companions (also those in O=dir)
-distclean  and .venv, if it is a virtual environment
+distclean  and .venv and .venv-3.13 and so on, those that are virtual environments
 
 Results and downloaded data are the user's; nothing here touches them. Standard library only, so that it runs
 before anything is installed.
@@ -24,7 +24,7 @@ def caches(root: Path) -> Iterator[Path]:
     """Cache folders below the root, outside what is kept and never through a link."""
     for folder, names, _ in os.walk(root):
         yield from (Path(folder, name) for name in names if name in CACHES or name.endswith(".egg-info"))
-        names[:] = [name for name in names if name not in (*CACHES, *KEPT)]
+        names[:] = [n for n in names if n not in (*CACHES, *KEPT) and not n.startswith(".venv-")]
 
 
 def configuration(directory: Path) -> Iterator[Path]:
@@ -33,10 +33,11 @@ def configuration(directory: Path) -> Iterator[Path]:
         yield from directory.glob(pattern)
 
 
-def environment(root: Path) -> Iterator[Path]:
-    """The virtual environment that setup made; a folder that only has its name stays."""
-    if (root / ".venv" / "pyvenv.cfg").is_file() and not (root / ".venv").is_symlink():
-        yield root / ".venv"
+def environments(root: Path) -> Iterator[Path]:
+    """The virtual environments that setup made; a folder that only has such a name stays."""
+    for venv in (root / ".venv", *sorted(root.glob(".venv-[0-9].*"))):
+        if (venv / "pyvenv.cfg").is_file() and not venv.is_symlink():
+            yield venv
 
 
 def output_directory(root: Path) -> Path:
@@ -55,7 +56,7 @@ def main(argv: list[str], root: Path) -> int:
         found += configuration(output_directory(root))
     if argv[0] == "distclean":
         found += [path for path in caches(root) if path.name.endswith(".egg-info")]
-        found += environment(root)
+        found += environments(root)
     for path in found:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)

@@ -1,6 +1,7 @@
 """Make or check the Python environment of the make targets; standard library only, runs on a bare Python.
 
 python scripts/environment.py create .venv/.ready requirements/run.txt
+python scripts/environment.py folder            # of the environment that belongs to this Python
 python scripts/environment.py verify            # for `make PYTHON=/path/to/python VENV=`
 """
 
@@ -17,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MINIMUM = (3, 11)
+# torch 2.13.0, which requirements/ pin, has wheels for these; the language is that of the first.
+MINIMUM, NEWEST = (3, 11), (3, 14)
 # Fetched only by these targets, so a user's own environment may lack them until then.
 OPTIONAL = {
     *("nvidia-ml-py", "optuna", "prometheus_client", "scipy", "setuptools", "tensorboard"),
@@ -34,14 +36,12 @@ class SetupError(Exception):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `create STAMP REQUIREMENTS` or `verify`; 0 when the environment is whole."""
+    """Run `create STAMP REQUIREMENTS`, `folder` or `verify`; 0 when the environment is whole."""
     try:
-        if sys.version_info < MINIMUM:
-            found = ".".join(map(str, sys.version_info[:3]))
-            raise SetupError(
-                f"{sys.executable} is Python {found}; kharness needs {MINIMUM[0]}.{MINIMUM[1]} or later",
-                "name another one: make PYTHON=/path/to/python3.11",
-            )
+        if list(argv) == ["folder"]:
+            print(folder(ROOT))
+            return 0
+        refuse_version(sys.version_info[:3], newest=argv[:1] == ["create"])
         if argv[:1] == ["create"] and len(argv) == 3:
             create(Path(argv[1]), Path(argv[2]))
         elif list(argv) == ["verify"]:
@@ -55,6 +55,31 @@ def main(argv: Sequence[str]) -> int:
         print("\nset-up interrupted; the same command takes it up again", file=sys.stderr)
         return 130
     return 0
+
+
+def refuse_version(version: Sequence[int], *, newest: bool) -> None:
+    """SetupError for a Python that kharness does not run on; with `newest` also for one without a torch."""
+    found = ".".join(map(str, version))
+    if tuple(version[:2]) < MINIMUM or (newest and tuple(version[:2]) > NEWEST):
+        supported = " to ".join(f"{major}.{minor}" for major, minor in (MINIMUM, NEWEST))
+        raise SetupError(
+            f"{sys.executable} is Python {found}; kharness runs on {supported}",
+            "name another one: make PYTHON=/path/to/python3.11",
+        )
+
+
+def folder(root: Path) -> str:
+    """Where the environment of this Python's version is: .venv if that is one of it, else .venv-3.13."""
+    version = ".".join(map(str, sys.version_info[:2]))
+    try:
+        made = (root / ".venv" / "pyvenv.cfg").read_text()
+    except OSError:
+        made = ""
+    return (
+        ".venv"
+        if re.search(rf"^version *= *{re.escape(version)}\.", made, re.MULTILINE)
+        else f".venv-{version}"
+    )
 
 
 def create(stamp: Path, requirements: Path) -> None:

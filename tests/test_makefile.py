@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,7 +38,7 @@ def test_a_recipe_is_one_command(makefile: str) -> None:
 
 
 def test_every_target_without_a_file_is_phony(root: Path) -> None:
-    files = {".venv/.ready", ".venv/.ready-for-tests", "Makefile"}
+    stamps = (".ready", ".ready-for-tests")
     targets = {
         name: text
         for name, text in database(root).items()
@@ -46,7 +48,7 @@ def test_every_target_without_a_file_is_phony(root: Path) -> None:
     loose = [
         name
         for name, text in targets.items()
-        if name not in files and "%" not in name and "Phony target" not in text
+        if Path(name).name not in (*stamps, "Makefile") and "%" not in name and "Phony target" not in text
     ]
     assert loose == [], "a file of this name would disable the target; add it to .PHONY"
 
@@ -86,3 +88,33 @@ def test_a_path_that_is_part_of_a_command_must_be_plain(root: Path, name: str) -
     assert done.returncode == 2
     assert f"{name} must be one path without spaces or shell characters" in done.stderr
     assert not (root / "marker").exists()
+
+
+@pytest.mark.parametrize(
+    ("made_by", "folder"), [("", ".venv-{}"), ("3.9.18", ".venv-{}"), ("{}.99", ".venv")]
+)
+def test_a_python_has_an_environment_of_its_own(
+    root: Path, tmp_path: Path, made_by: str, folder: str
+) -> None:
+    """PYTHON= leaves the .venv of another version as it is."""
+    version = ".".join(map(str, sys.version_info[:2]))
+    for name in ("Makefile", "scripts/environment.py", "requirements/run.txt", "requirements/test.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(root / name, tmp_path / name)
+    (tmp_path / "pyproject.toml").touch()
+    if made_by:
+        (tmp_path / ".venv").mkdir()
+        (tmp_path / ".venv/pyvenv.cfg").write_text(f"home = /usr\nversion = {made_by.format(version)}\n")
+    done = make(tmp_path, "-n", "check", f"PYTHON={sys.executable}")
+    venv = folder.format(version)
+    assert done.stdout.splitlines() == [
+        f"{sys.executable} scripts/environment.py create {venv}/.ready requirements/run.txt",
+        f"{sys.executable} scripts/environment.py create {venv}/.ready-for-tests requirements/test.txt",
+        f"{venv}/bin/python scripts/check.py",
+    ]
+
+
+def test_a_python_that_is_none_is_refused(root: Path) -> None:
+    done = make(root, "check", "PYTHON=/nonexistent/python")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].endswith("PYTHON=/nonexistent/python does not run.  Stop.")

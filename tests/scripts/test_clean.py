@@ -16,6 +16,7 @@ KEPT = [
     "data/mnist/.pytest_cache/kept",
     "lenet5/train.py",
     "outside/__pycache__/kept.pyc",
+    ".venv-mine/lib/__pycache__/kept.pyc",
 ]
 CACHES = [
     "lib/a/__pycache__/x.pyc",
@@ -27,6 +28,7 @@ CACHES = [
 CONFIGURATION = [".config", ".config.old", ".config.lock", ".config.origins.json", "config.py", "defconfig"]
 HALF_WRITTEN = ["..config.123.tmp", ".config.py.9.tmp"]
 SETUP = [".venv/pyvenv.cfg", ".venv/lib/__pycache__/x.pyc", "lib/kharness.egg-info/PKG-INFO"]
+SETUP += [".venv-3.13/pyvenv.cfg", ".venv-3.13/lib/__pycache__/x.pyc"]
 
 
 @pytest.fixture

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,38 @@ def test_unknown_arguments_are_refused(root: Path, arguments: list[str]) -> None
     code, errors = environment(root, *arguments)
     assert code == 2
     assert errors.startswith(f"error: unknown arguments: {' '.join(arguments)}\nhint: ")
+
+
+@pytest.mark.parametrize(
+    ("version", "newest", "supported"),
+    [
+        ((3, 10, 14), True, False),
+        ((3, 11, 0), True, True),
+        ((3, 14, 9), True, True),
+        ((3, 15, 0), True, False),
+        ((3, 15, 0), False, True),  # with packages of its user's own
+        ((4, 0, 0), True, False),
+    ],
+)
+def test_python_that_has_no_torch_is_refused_at_once(
+    root: Path, version: tuple[int, ...], newest: bool, supported: bool
+) -> None:
+    script = runpy.run_path(str(root / "scripts/environment.py"))
+    if supported:
+        script["refuse_version"](version, newest=newest)
+        return
+    with pytest.raises(script["SetupError"]) as refused:
+        script["refuse_version"](version, newest=newest)
+    found = ".".join(map(str, version))
+    assert str(refused.value) == f"{sys.executable} is Python {found}; kharness runs on 3.11 to 3.14"
+    assert refused.value.hint == "name another one: make PYTHON=/path/to/python3.11"
+
+
+def test_versions_are_those_that_the_project_names(root: Path) -> None:
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    named = [name.rpartition(" ")[2] for name in project["classifiers"]]
+    script = runpy.run_path(str(root / "scripts/environment.py"))
+    first, last = script["MINIMUM"][1], script["NEWEST"][1]
+    assert named == [f"3.{minor}" for minor in range(first, last + 1)]
+    assert project["requires-python"] == f">=3.{first}"
+    assert f"Python 3.{first} to 3.{last}" in (root / "README.md").read_text()
