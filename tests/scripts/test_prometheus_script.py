@@ -23,11 +23,11 @@ def test_prometheus_shows_the_runs_of_a_directory_until_it_is_ended(root: Path, 
     with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = next(line for line in process.stdout if line.startswith("http")).split()[0]
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             lines = answer.read().decode().splitlines()
         assert [line.split()[-1] for line in lines if line.startswith("training_loss{")] == ["0.5"]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(120) == 0
 
 
 def test_prometheus_refuses_a_taken_port(root: Path, tmp_path: Path) -> None:

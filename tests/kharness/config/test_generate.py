@@ -193,7 +193,7 @@ def whole_texts(tree: Tree, words: str) -> Iterator[tuple[str, str, str]]:
 def test_writers_at_once_leave_one_consistent_configuration(tree: Tree, tmp_path: Path) -> None:
     scripts = {script for _, _, script in whole_texts(tree, "abcd")}
     writers = [start_writer(tree, tmp_path, words) for words in ("ab", "cd")]
-    unseen, deadline = set(scripts), time.monotonic() + 30
+    unseen, deadline = set(scripts), time.monotonic() + 120
     while unseen and time.monotonic() < deadline:
         if (tmp_path / "config.py").exists():
             script = (tmp_path / "config.py").read_text()

@@ -33,7 +33,7 @@ def menu(checkout: Path) -> Open:
             env=environment,
             dimensions=(40, 100),
             encoding="utf-8",
-            timeout=30,
+            timeout=120,
         )
 
     return start

@@ -61,7 +61,7 @@ class Sampling:
         """Close the sampler and the process; its exit code."""
         if self.devices is not None:
             self._ask("close")
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=120)
         return self._process.returncode
 
     def kill(self) -> None:
