@@ -2,8 +2,8 @@
 
 python tests/another_clock.py "2026-12-31 23:59:50" UTC [ARGUMENT …]
 
-The clock is libfaketime's (Debian: faketime); only the time of day is moved, for pytest and the processes that
-tests start. A static program such as Prometheus keeps the real one, so tests that compare the two are skipped.
+The clock is libfaketime's (Debian: faketime); the time of day alone is moved, for pytest and what it
+starts. A static program such as Prometheus keeps the real one, so tests that compare the two are skipped.
 """
 
 from __future__ import annotations

@@ -125,7 +125,8 @@ class Run:
         self._in_flight: deque[InFlight] = deque()
         self._memory = _ResidentMemory()
         self._memory_mb = self._memory.read_mb()
-        self._next_look = time.time() + LOOK_EVERY
+        self._looked = time.time()
+        self._next_look = self._looked + LOOK_EVERY
 
     def start(self, *, model: Mapping[str, object], training: Mapping[str, object], **fields: object) -> None:
         """Record what is trained, how and on what.
@@ -150,7 +151,7 @@ class Run:
         `cpu_mem_rss_mb` (1e6 bytes, at most a second old) and `nan_inf_detected` are added.
         """
         now = time.time()
-        if now >= self._next_look:
+        if not self._looked <= now < self._next_look:  # the clock may be set back
             self._look_around(now)
         record: Record = {
             "event": "step",
@@ -224,7 +225,7 @@ class Run:
 
     def _log(self, event: str, global_step: int | None, fields: Mapping[str, object]) -> None:
         now = time.time()
-        if now >= self._next_look:
+        if not self._looked <= now < self._next_look:  # the clock may be set back
             self._look_around(now)
         record: Record = {"event": event, "time": now, "seq": 0, "attempt": self.attempt}
         if global_step is not None:
@@ -265,7 +266,7 @@ class Run:
 
     def _look_around(self, now: float) -> None:
         """The once-in-a-second work: memory use, and an agent that is gone."""
-        self._next_look = now + LOOK_EVERY
+        self._looked, self._next_look = now, now + LOOK_EVERY
         if self._journal.closed:
             return
         self._memory_mb = self._memory.read_mb()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import re
@@ -144,16 +145,20 @@ def test_agents_outlive_starter_and_trainer(tmp_path: Path) -> None:
     assert [alert["message"] for alert in alerts] == ["the training process is gone and wrote no end record"]
 
 
+@pytest.mark.parametrize("set_back", [0.0, 3600.0])
 def test_a_killed_agent_is_replaced_by_one_of_the_trainers_own(
-    starter: AgentStarter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    starter: AgentStarter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_back: float
 ) -> None:
+    """Within a second too where the clock was set back by an hour meanwhile."""
     monkeypatch.setattr("monitoring.run.LOOK_EVERY", 0.02)
     monkeypatch.setattr("monitoring.agent_process.FIRST_DELAY", 0.02)
     run = begin(tmp_path / "run")
     first = agent_of(run.directory)
     first.kill()
     until(lambda: not first.is_running())
-    steps = iter(range(2, 1000))
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() - set_back)
+    steps = itertools.count(2)
 
     def replaced() -> bool:
         run.log_step(next(steps), train_loss=0.5)

@@ -109,6 +109,8 @@ class JournalTail:
             if isinstance(step, int) and isinstance(time, (int, float)):
                 self.step = step
                 self._newest = (step, float(time))
+                if self._window and time < self._window[-1][1]:
+                    self._window.clear()  # the clock was set back: what was measured before does not compare
                 if not self._window or time - self._window[-1][1] >= WINDOW_STEP:
                     self._window.append(self._newest)
 

@@ -46,8 +46,9 @@ class Cell:
 
     @property
     def seconds(self) -> float:
-        """Wall time of its attempts, as far as their ends are known."""
-        return sum(one.ended - one.started for one in self.status.attempts if one.ended is not None)
+        """Wall time of its attempts as far as known: not of one that goes on, or met a clock set back."""
+        ended = [(one.started, one.ended) for one in self.status.attempts if one.ended is not None]
+        return sum(max(0.0, end - start) for start, end in ended)
 
     @property
     def seconds_in_the_end(self) -> float | None:

@@ -26,8 +26,10 @@ class Attempt:
 
     @property
     def seconds(self) -> float | None:
-        """Wall time from launch to end."""
-        return None if self.started is None or self.ended is None else self.ended - self.started
+        """Wall time from launch to end; not known where the clock was set back meanwhile."""
+        if self.started is None or self.ended is None or self.ended < self.started:
+            return None
+        return self.ended - self.started
 
     @property
     def failed(self) -> bool:

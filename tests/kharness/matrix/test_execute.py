@@ -55,6 +55,13 @@ def test_the_pace_is_that_of_the_newest_steps(tmp_path: Path) -> None:
     assert (followed.step, followed.steps_per_second, followed.seconds_left) == (198, 1.0, 100.0)
 
 
+def test_the_pace_is_measured_again_after_the_clock_was_set_back(tmp_path: Path) -> None:
+    before = [{**STEP, "global_step": i, "time": 5000.0 + i} for i in range(1, 11)]
+    after = [{**STEP, "global_step": 10 + i, "time": 1400.0 + 2 * i} for i in range(1, 11)]
+    followed = tail(tmp_path, {**START, "num_steps": 30}, *before, *after)
+    assert (followed.step, followed.steps_per_second, followed.seconds_left) == (20, 0.5, 20.0)
+
+
 def test_a_resumed_attempt_begins_at_its_checkpoint(tmp_path: Path) -> None:
     followed = tail(tmp_path, START, STEP, {**START, "attempt": 2, "resumed_from": {"global_step": 3}})
     assert (followed.step, followed.steps_per_second) == (3, None)

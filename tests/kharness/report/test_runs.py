@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from kharness.report.attempts import read_attempts
 from kharness.report.runs import load_run
 
 
@@ -122,3 +124,16 @@ def test_a_broken_status_file_takes_nothing_from_a_complete_run(
     make.journal(tmp_path, make.training([1.0], [0.5], 0.5))
     (tmp_path / "status.json").write_text('{"status": "comp')
     assert (load_run(tmp_path).status, load_run(tmp_path).reason) == ("complete", "")
+
+
+def test_an_attempt_during_which_the_clock_was_set_back_took_nobody_knows_how_long(tmp_path: Path) -> None:
+    attempt = {
+        "started": 5000.0,
+        "ended": 1410.0,
+        "exit_code": 0,
+        "signal": None,
+        "cause": None,
+        "reason": None,
+    }
+    (tmp_path / "status.json").write_text(json.dumps({"status": "complete", "attempts": [attempt]}))
+    assert [one.seconds for one in read_attempts(tmp_path)] == [None]
