@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from monitoring.agent import is_followed, undelivered
 from monitoring.process import process_started
 
 from .conftest import attempts, behaviour, records, status
@@ -77,6 +78,8 @@ def edit(run: Path, **values: str) -> None:
 
 def test_exactly_the_missing_cells_are_run(checkout: Any, wait_until: Wait) -> None:
     matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
+    # The agent of a run lives on without its runner, and brings the trackers up to date meanwhile.
+    wait_until(lambda: not undelivered(matrix / "seed-1") and not is_followed(matrix / "seed-1"))
     complete = everything(matrix / "seed-1")
     edit(matrix / "seed-2", BEHAVIOUR="good")
     code, output = checkout.run("continue")
