@@ -1,7 +1,20 @@
 # Targets only: a recipe is one command, and the command is a file in scripts/. `make help` prints the
 # comments behind the targets.
 
-.DEFAULT_GOAL := train
+# Names given on make's command line, before anything else is read: what follows is this file's own, whatever
+# else they name (`override`). `value` and a loop's `1`, for make would expand a $(...) in a name.
+override given := $(strip $(foreach 1,$(value .VARIABLES),$(if $(filter command,$(firstword $(origin $1))),$1)) \
+	$(if $(filter command,$(firstword $(origin 1))),1))
+
+# They reach the scripts as environment variables, letter for letter: make would expand a $(...) in their values,
+# so each is frozen first; no recipe mentions one, so no shell sees it. Nor are paths of the environment expanded.
+$(foreach 1,$(given),$(eval override $$1 := $$(value $$1))$(eval export $$1))
+$(foreach 1,PYTHON VENV PYTHONPATH,$(if $(filter environment,$(firstword $(origin $1))),\
+	$(eval override $$1 := $$(value $$1))))
+override export KHARNESS_MAKE_VARS := $(given)
+override .DEFAULT_GOAL := train
+override export KHARNESS_GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
+
 .SUFFIXES:
 MAKEFLAGS += --no-builtin-rules
 
@@ -11,17 +24,10 @@ MAKEFLAGS += --no-builtin-rules
 PYTHON ?= $(or $(shell command -v python3.11),python3)
 VENV ?= .venv
 
-# Variables given on the command line reach the scripts as environment variables, letter for letter:
-# make would expand a $(...) in them, so each is frozen first; no recipe mentions one, so no shell sees it.
-cli_variables := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$v))
-$(foreach v,$(cli_variables),$(eval override $v := $$(value $v))$(eval export $v))
-export KHARNESS_MAKE_VARS := $(strip $(cli_variables))
-export KHARNESS_GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
-
 # These two are part of commands, so they must be plain paths.
-shell_characters := ; & | < > ( ) * ? " ' ` \ $$ \#
-$(foreach v,PYTHON VENV,$(if $(or $(word 2,$($v)),$(strip $(foreach c,$(shell_characters),$(findstring $c,$($v))))),\
-	$(error $v must be one path without spaces or shell characters, not: $($v))))
+override shell_characters := ; & | < > ( ) * ? " ' ` \ $$ \#
+$(foreach 1,PYTHON VENV,$(if $(or $(word 2,$($1)),$(strip $(foreach 2,$(shell_characters),$(findstring $2,$($1))))),\
+	$(error $1 must be one path without spaces or shell characters, not: $($1))))
 
 ifneq ($(origin PYTHON),file)
 ifeq ($(origin VENV),file)
@@ -30,20 +36,31 @@ endif
 endif
 
 ifeq ($(strip $(VENV)),)
-python := $(PYTHON)
-setup := verify-environment
-setup_tests := verify-environment
-export PYTHONPATH := $(CURDIR)/lib$(if $(PYTHONPATH),:$(PYTHONPATH))
+override python := $(PYTHON)
+override setup := verify-environment
+override setup_tests := verify-environment
+override export PYTHONPATH := $(CURDIR)/lib$(if $(PYTHONPATH),:$(PYTHONPATH))
 else
-python := $(VENV)/bin/python
-setup := $(VENV)/.ready
-setup_tests := $(VENV)/.ready-for-tests
+override python := $(VENV)/bin/python
+override setup := $(VENV)/.ready
+override setup_tests := $(VENV)/.ready-for-tests
 endif
 
-presets := $(sort $(notdir $(wildcard defconfigs/* */defconfigs/*)))
-config_targets := menuconfig oldconfig olddefconfig defconfig savedefconfig list-defconfigs \
+override presets := $(sort $(notdir $(wildcard defconfigs/* */defconfigs/*)))
+override config_targets := menuconfig oldconfig olddefconfig defconfig savedefconfig list-defconfigs \
 	listnewconfig helpnewconfig allyesconfig allnoconfig alldefconfig randconfig mergeconfig \
 	configwhy configdiff
+
+# Every target comes after this one, which refuses what none of the call's targets reads.
+.PHONY: variables
+variables:
+ifneq ($(given)$(-*-command-variables-*-),)
+	@PYTHONPATH=lib $(PYTHON) scripts/check_make_call.py
+endif
+
+# No target of this name: the script says the nearest ones.
+.DEFAULT:
+	@PYTHONPATH=lib $(PYTHON) scripts/check_make_call.py
 
 ##@ Training
 
@@ -113,7 +130,7 @@ compare: $(setup)		## say which of two runs, matrices or variants is better: A=d
 data: $(setup)			## fetch and verify the full datasets into DATA_DIR
 	@$(python) scripts/data.py
 
-##@ Configuration (all take O=dir TRACKER=none|trackio|wandb|both GPU_MONITOR=y CONFIG_X=value)
+##@ Configuration (O=dir TRACKER=none|trackio|wandb|both GPU_MONITOR=y CONFIG_X=value)
 
 .PHONY: $(config_targets) $(addprefix defconfig-,$(presets))
 menuconfig: $(setup)		## choose options in a menu
@@ -185,32 +202,32 @@ docs: $(setup)			## generate docs/options.md from the Kconfig help
 	@$(python) scripts/options_doc.py
 
 .PHONY: requirements
-requirements:			## pin requirements/*.txt anew from requirements/*.in
+requirements: variables		## pin requirements/*.txt anew from requirements/*.in
 	@$(PYTHON) scripts/requirements.py
 
 ##@ Cleaning
 
 .PHONY: clean mrproper distclean
-clean:				## remove caches; configuration and results stay
-mrproper:			## also remove .config and what was generated from it
-distclean:			## also remove .venv and its kind; results and data always stay
+clean: variables		## remove caches; configuration and results stay
+mrproper: variables		## also remove .config and what was generated from it
+distclean: variables		## also remove .venv and its kind; results and data always stay
 
 clean mrproper distclean:
 	@$(PYTHON) scripts/clean.py $@
 
 .PHONY: help
-help:				## list the targets
+help: variables			## list the targets
 	@$(PYTHON) scripts/make_help.py Makefile
 
 # The environment. A stamp is written last, so an interrupted set-up is taken up again.
-$(VENV)/.ready: requirements/run.txt pyproject.toml
+$(VENV)/.ready: requirements/run.txt pyproject.toml | variables
 	@$(PYTHON) scripts/environment.py create $@ requirements/run.txt
 
-$(VENV)/.ready-for-tests: requirements/run.txt requirements/test.txt pyproject.toml | $(VENV)/.ready
+$(VENV)/.ready-for-tests: requirements/run.txt requirements/test.txt pyproject.toml | variables $(VENV)/.ready
 	@$(PYTHON) scripts/environment.py create $@ requirements/test.txt
 
 .PHONY: verify-environment
-verify-environment:
+verify-environment: variables
 	@$(PYTHON) scripts/environment.py verify
 
 .PHONY: FORCE

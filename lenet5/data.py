@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kharness.config.options import Options
+from kharness.config.places import asked_path
 from kharness.training.data import LabelledImages, evenly_spaced
 from kharness.training.datasets.files import Dataset, IdxArray, read_verified
 from kharness.training.datasets.mnist import MNIST, MNIST_SUBSET
@@ -66,7 +67,7 @@ def load_splits(options: Options, *, root: Path, device: torch.device) -> Splits
     dataset, folder, hint = {
         "mnist": (
             MNIST,
-            root / Path(options.DATA_DIR).expanduser() / "mnist",
+            root / asked_path("DATA_DIR", options.DATA_DIR) / "mnist",
             "make data fetches it; DATASET=mnist-subset needs no download",
         ),
         "mnist-subset": (MNIST_SUBSET, SUBSET_FOLDER, "git checkout -- lenet5/mnist-subset brings it back"),

@@ -21,7 +21,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--fail-on-regression", action="store_true", help="exit 3 if B is worse than A")
     parser.add_argument("assignments", nargs="*", metavar="NAME=value", help="as for make")
     arguments = parser.parse_intermixed_args(argv)
-    variables = make_variables.given(arguments.assignments, os.environ)
+    variables = make_variables.given(arguments.assignments, os.environ, "compare")
     if not variables.get("A") or not variables.get("B"):
         raise ReportError("compare needs two places, A= and B=", hint=EXAMPLE)
     tolerance = tolerance_of(variables)

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """As test_matrix, or for a single training as train; 2 if somebody else runs it."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "continue", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     found = find(asked_directory(variables, output), ROOT, variables.get("FILTER", ""))
     settings = with_command_line(found.settings, variables, ROOT)

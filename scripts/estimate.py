@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> None:
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "estimate", root=ROOT)
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     found = find(directory, ROOT, variables.get("FILTER", ""))
     overview = look(found, half_done=True)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> None:
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "gpu-report", root=ROOT)
     summary = collect(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
     check_known(summary)
     print("\n".join(gpu_report_lines(summary)))

@@ -28,7 +28,7 @@ DASHBOARD = [sys.executable, "-m", "monitoring.gpu_dashboard"]
 
 def main(argv: Sequence[str]) -> int:
     """What the dashboard returns; 2 for what cannot be shown."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "gputop", root=ROOT)
     command = [*DASHBOARD, *shown(variables, make_variables.output_directory(variables, ROOT))]
     if "SIMULATE" not in variables:
         return subprocess.run(command, check=False).returncode

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> None:
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "graphs", root=ROOT)
     summary = collect(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
     print("\n".join(shown(path) for path in draw_all(summary)))
 

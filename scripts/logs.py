@@ -23,7 +23,7 @@ FOLLOW_EVERY = 0.1
 
 
 def main(argv: Sequence[str]) -> None:
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "logs", root=ROOT)
     found = find(asked_directory(variables, make_variables.output_directory(variables, ROOT)), ROOT)
     member = asked_member(found, variables.get("CELL", ""))
     log = member.launch.directory / OUTPUT_LOG

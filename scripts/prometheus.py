@@ -12,6 +12,7 @@ from pathlib import Path
 from kharness.config import make_variables
 from kharness.config.errors import run_command
 from kharness.config.options import Options
+from kharness.config.places import asked_path
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from monitoring.exporters.prometheus import show
@@ -21,11 +22,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """Serve on PROMETHEUS_HOST and PROMETHEUS_PORT; 2 if the port is taken or there is no such directory."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "prometheus", root=ROOT)
     tree = Tree.load(ROOT)
     base = starting_layer(tree, make_variables.output_directory(variables, ROOT))
     options = Options(tree.resolve(base, make_variables.layer(tree, variables)), tree=tree)
-    directory = Path(variables.get("RUN") or ROOT / Path(options.RESULTS_DIR).expanduser())
+    run = variables.get("RUN")
+    directory = asked_path("RUN", run) if run else ROOT / asked_path("RESULTS_DIR", options.RESULTS_DIR)
     show(directory, host=options.PROMETHEUS_HOST, port=options.PROMETHEUS_PORT)
     return 0
 

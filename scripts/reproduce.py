@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """Rebuild, run, compare."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "reproduce", root=ROOT)
     if not variables.get("RUN"):
         raise MatrixError("RUN is not given", hint="for example make reproduce RUN=results/latest")
     anyway = variables.get("ANYWAY", "n") == "y"

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> None:
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "status", root=ROOT)
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     found = find(directory, ROOT, variables.get("FILTER", ""))
     print("\n".join(status_lines(look(found), shown(found.directory))))

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """0; with FAIL_ON_REGRESSION=y 3 if a variant is worse than its BASELINE=, 2 if nobody can tell."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "summary", root=ROOT)
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     summary = collect(directory, variables)
     paths = write_files(summary)

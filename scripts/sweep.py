@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import ConfigError, run_command
+from kharness.config.places import asked_path
 from kharness.config.results import shown
 from kharness.config.tree import Tree
 from kharness.matrix.halving import open_watcher
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """As test_matrix: 0 when every trial is complete, 3 when one is not, 2 for a sweep that cannot start."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "sweep", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     command_line = make_variables.layer(tree, variables)
@@ -48,7 +49,7 @@ def range_file(variables: dict[str, str]) -> Path:
     for useless, hint in (("FILTER", "mend the range file"), ("BASELINE", "its leaderboard has none")):
         if useless in variables:
             raise ConfigError(f"{useless} has no effect on a sweep", hint=f"leave it out: {hint}")
-    return Path(name).expanduser().absolute()
+    return asked_path("RANGE_CONFIG", name).absolute()
 
 
 def introduce(plan: Plan) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from kharness.config.assignment import tracker_list
 from kharness.config.errors import KharnessError, run_command
 from kharness.config.make_variables import given
+from kharness.config.places import asked_path
 from monitoring.agent import catch_up, is_followed
 from monitoring.errors import RunDirectoryError
 from monitoring.follower import configured_options, follower_module
@@ -26,12 +27,12 @@ AGENT_SECONDS = 30.0
 
 def main(argv: Sequence[str]) -> int:
     """0 when every follower has everything, 2 when one fails."""
-    variables = given(argv, os.environ)
+    variables = given(argv, os.environ, "sync")
     if not variables.get("RUN"):
         raise KharnessError("RUN is not given", hint="for example make sync RUN=results/latest")
     asked = tracker_names(variables.get("TRACKER", ""))
     failures = []
-    for directory in run_directories(Path(variables["RUN"])):
+    for directory in run_directories(asked_path("RUN", variables["RUN"])):
         if is_followed(directory):
             print(f"{directory}: waiting for its agent", flush=True)
         for delivery in catch_up(directory, trackers_of(directory, asked), wait=AGENT_SECONDS):

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """0 when every cell is complete, 3 when one is not, 2 for a matrix that cannot start, 130 for Ctrl-C."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "test_matrix", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     chosen = parse_filter(variables.get("FILTER", ""))

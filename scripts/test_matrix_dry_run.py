@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """0, or 2 for a matrix that could not start."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "test_matrix_dry_run", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     base = starting_layer(tree, output)

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """As test_matrix for the chosen cells: those that FILTER means, without it all that failed."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "test_rerun", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     found = find(asked_directory(variables, output, name="TARGET"), ROOT, variables.get("FILTER", ""))
     settings = with_command_line(found.settings, variables, ROOT)

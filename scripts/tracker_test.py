@@ -14,6 +14,7 @@ from pathlib import Path
 from kharness.config import make_variables
 from kharness.config.errors import run_command
 from kharness.config.options import Options
+from kharness.config.places import asked_path
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from monitoring.follower import configured_options, follower_module
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(argv: Sequence[str]) -> int:
     """0 when what comes back is what was sent, 3 when it is not, 2 when the tracker cannot be used."""
     tracker, *words = argv
-    variables = make_variables.given(words, os.environ)
+    variables = make_variables.given(words, os.environ, f"{tracker}-test", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     resolved = tree.resolve(starting_layer(tree, output), make_variables.layer(tree, variables))
@@ -34,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
     rehearsal = rehearse(
         tracker,
         configured_options(tracker, options.values),
-        directory=output / Path(options.RESULTS_DIR).expanduser() / f"{tracker}-test" / name,
+        directory=output / asked_path("RESULTS_DIR", options.RESULTS_DIR) / f"{tracker}-test" / name,
         name=name,
         project=f"{options.TRACKER_PROJECT}-test",
     )

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main(argv: Sequence[str]) -> int:
     """Serve until Ctrl-C; 2 if the port is taken, Trackio is missing or the project has no runs yet."""
-    variables = make_variables.given(argv, os.environ)
+    variables = make_variables.given(argv, os.environ, "trackio-view", root=ROOT)
     tree = Tree.load(ROOT)
     base = starting_layer(tree, make_variables.output_directory(variables, ROOT))
     options = Options(tree.resolve(base, make_variables.layer(tree, variables)), tree=tree)

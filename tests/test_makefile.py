@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from kharness.config.make_targets import TARGETS
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +41,7 @@ def test_a_recipe_is_one_command(makefile: str) -> None:
 
 
 def test_every_target_without_a_file_is_phony(root: Path) -> None:
-    stamps = (".ready", ".ready-for-tests")
+    files = (".DEFAULT", ".ready", ".ready-for-tests", "Makefile")
     targets = {
         name: text
         for name, text in database(root).items()
@@ -48,7 +51,7 @@ def test_every_target_without_a_file_is_phony(root: Path) -> None:
     loose = [
         name
         for name, text in targets.items()
-        if Path(name).name not in (*stamps, "Makefile") and "%" not in name and "Phony target" not in text
+        if Path(name).name not in files and "%" not in name and "Phony target" not in text
     ]
     assert loose == [], "a file of this name would disable the target; add it to .PHONY"
 
@@ -56,8 +59,117 @@ def test_every_target_without_a_file_is_phony(root: Path) -> None:
 def test_every_target_has_a_help_comment(root: Path, makefile: str) -> None:
     documented = set(re.findall(r"^([\w-]+):[^#\n]*##", makefile, flags=re.M))
     phony = {name for name, text in database(root).items() if "Phony target" in text}
-    internal = {"FORCE", "verify-environment"} | {name for name in phony if name.startswith("defconfig-")}
+    internal = {"FORCE", "variables", "verify-environment"} | {
+        name for name in phony if name.startswith("defconfig-")
+    }
     assert phony - internal == documented
+
+
+def test_every_target_has_an_entry_in_the_table_of_variables(root: Path, makefile: str) -> None:
+    documented = set(re.findall(r"^(?:# )?([\w<>-]+):[^#\n]*##", makefile, flags=re.M))
+    assert documented == set(TARGETS), "say in make_targets.py what the target reads"
+
+
+def test_every_target_comes_after_the_check_of_the_variables(root: Path) -> None:
+    rules = database(root)
+    before = {
+        name: re.split(r"[\s|]+", text.splitlines()[0].partition(":")[2].strip())
+        for name, text in rules.items()
+    }
+
+    def checked(name: str) -> bool:
+        return name == "variables" or any(map(checked, filter(None, before.get(name, []))))
+
+    phony = {name for name, text in rules.items() if "Phony target" in text}
+    assert [name for name in phony - {"FORCE"} if not checked(name)] == []
+
+
+TOUCH = "$(shell touch marker)"
+SPELLED = "$(subst D,$$,aD(shell touch marker))"  # make's own expansion makes a$(shell touch marker) of it
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (["help", f"v={TOUCH}"], f"v={TOUCH} means nothing to make help", "make help reads O"),
+        (["help", f"1={TOUCH}"], "'1' is no name of a variable", "names are letters"),
+        (["help", f"override={TOUCH}"], f"override={TOUCH} means nothing to make help", "make help reads O"),
+        (["help", f"define={TOUCH}"], f"define={TOUCH} means nothing to make help", "make help reads O"),
+        (["help", f"{SPELLED}=1"], "'a$(shell touch marker)' is no name of a variable", "names are letters"),
+        (["help", "$(subst a,:,xay)=1"], "'x:y' is no name of a variable", "names are letters"),
+        (["help", "$(subst a,#,xay)=1"], "'x#y' is no name of a variable", "names are letters"),
+        (["help", "$(subst a,=,xay)=1"], "'x=y' is no name of a variable", "names are letters"),
+        (["help", "$(subst a, ,xay)=1"], "'x y' is no name of a variable", "names are letters"),
+        (["help", "a'b=1"], '"a\'b" is no name of a variable', "names are letters"),
+        (["help", f".DEFAULT_GOAL={TOUCH}"], "'.DEFAULT_GOAL' is no name of a variable", "names are letters"),
+        (["help", f".VARIABLES={TOUCH}"], "'.VARIABLES' is no name of a variable", "names are letters"),
+        (
+            ["help", "MAKECMDGOALS=train"],
+            "MAKECMDGOALS=train means nothing to make train",
+            "make train reads",
+        ),
+        (["a b=1"], "'b=1' is no variable", "write NAME=value, and quotes around the whole"),
+        (["a#b=1"], "'a#b=1' is no variable", "write NAME=value, and quotes around the whole"),
+        (["a:b=1"], "'a:b=1' is no variable", "write NAME=value, and quotes around the whole"),
+        (["tset_matrix"], "there is no target 'tset_matrix'", "did you mean test_matrix?"),
+        (["help", "SEEDS=3"], "SEEDS=3 means nothing to make help", "make help reads O"),
+    ],
+)
+def test_what_nothing_reads_is_refused_before_anything_runs(
+    root: Path, words: list[str], error: str, hint: str
+) -> None:
+    done = make(root, *words)
+    lines = done.stderr.splitlines()
+    assert (done.returncode, done.stdout, (root / "marker").exists()) == (2, "", False)
+    assert (lines[0].startswith(f"error: {error}"), lines[1].startswith(f"hint: {hint}")) == (True, True), (
+        lines
+    )
+
+
+@pytest.mark.parametrize(
+    "own", ["given", "python", "setup", "setup_tests", "config_targets", "presets", "shell_characters"]
+)
+def test_the_makefiles_own_variables_cannot_be_replaced(root: Path, own: str) -> None:
+    assigned = re.findall(rf"^override {own} :=", (root / "Makefile").read_text(), flags=re.M)
+    done = make(root, f"{own}=touch marker; true", "list-defconfigs")
+    assert assigned
+    assert (done.returncode, done.stdout, (root / "marker").exists()) == (2, "", False)
+    assert done.stderr.startswith(
+        f"error: {own}=touch marker; true means nothing to make list-defconfigs\nhint: "
+    )
+
+
+def test_every_own_variable_of_the_makefile_is_protected(makefile: str) -> None:
+    loose = re.findall(r"^(?!override )(?:export )?([\w.]+) *(?:\?=|:=|=)", makefile, flags=re.M)
+    assert loose == ["PYTHON", "VENV"], "begin the line with override"
+
+
+def test_variables_in_makeflags_of_the_environment_are_treated_alike(root: Path) -> None:
+    environment = {**os.environ, "MAKEFLAGS": "v=$$(shell\\ touch\\ marker)"}
+    done = subprocess.run(
+        ["make", "help"], cwd=root, env=environment, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: v=$(shell touch marker) means nothing to make help\n")
+    assert not (root / "marker").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [["V=1"], ["PYTHON=python3"], ["VENV=.venv"], ["O=x"], ["CUDA_VISIBLE_DEVICES=0"]]
+)
+def test_variables_of_make_and_of_the_environment_are_taken(root: Path, words: list[str]) -> None:
+    done = make(root, "help", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_paths_of_the_environment_are_not_expanded(root: Path) -> None:
+    environment = {**os.environ, "VENV": TOUCH}
+    done = subprocess.run(
+        ["make", "help"], cwd=root, env=environment, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 2
+    assert f"VENV must be one path without spaces or shell characters, not: {TOUCH}" in done.stderr
+    assert not (root / "marker").exists()
 
 
 def test_scripts_named_in_recipes_exist(root: Path, makefile: str) -> None:

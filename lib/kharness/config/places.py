@@ -1,20 +1,54 @@
-"""Where earlier runs lie: a directory, or `dir:SYMBOL=value …` for some runs of it."""
+"""Paths as users give them, and where earlier runs lie: a directory, or `dir:SYMBOL=value …` for some of it.
+
+Every path that comes from a user, in a variable, a flag or an option, is made here.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+from kharness.config.assignment import printable
+from kharness.config.dotconfig import check_storable
+from kharness.config.errors import ConfigError
 
 # Each of these makes a directory one of a run or a matrix.
 _MARKS = ("matrix.json", "status.json", "metrics.jsonl")
+
+# Bytes: of one name on all common file systems, and of a path less what is put into the directory it names.
+_LONGEST_NAME = 255
+_LONGEST_PATH = 3500
+
+
+def asked_path(name: str, text: str) -> Path:
+    """The path that `name` (a variable, a flag, a symbol) gives, its `~` expanded; ConfigError if it is none.
+
+    Whether something is there is the caller's to find out: that question raises nothing any more.
+    """
+    try:
+        return _path(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}={printable(text)} {error}", hint="give another path") from None
+
+
+def check_path(name: str, text: str) -> None:
+    """ConfigError for a text that no path can be."""
+    asked_path(name, text)
+
+
+def check_place(name: str, text: str) -> None:
+    """ConfigError for `dir` or `dir:SYMBOL=value …` whose directory no path can be."""
+    place, colon, given = text.rpartition(":")
+    check_path(name, place if colon and "=" in given else text)
 
 
 def split_place(text: str) -> tuple[Path | None, str]:
     """`dir:SYMBOL=value` as directory and assignments; without a directory the text is assignments alone."""
     place, colon, given = text.rpartition(":")
-    if colon and "=" in given and _holds_runs(Path(place).expanduser()):
-        return Path(place).expanduser(), given
-    whole = Path(text).expanduser()
-    return (whole, "") if _holds_runs(whole) else (None, text)
+    if colon and "=" in given and (directory := _runs_at(place)):
+        return directory, given
+    whole = _runs_at(text)
+    return (whole, "") if whole else (None, text)
 
 
 def lasting_place(text: str) -> str:
@@ -28,5 +62,29 @@ def lasting_place(text: str) -> str:
     return f"{directory.resolve()}:{given}" if given else str(directory.resolve())
 
 
-def _holds_runs(path: Path) -> bool:
-    return any((path / name).is_file() for name in _MARKS)
+def _runs_at(text: str) -> Path | None:
+    try:
+        path = _path(text)
+    except ValueError:
+        return None
+    return path if any((path / name).is_file() for name in _MARKS) else None
+
+
+def _path(text: str) -> Path:
+    """ValueError, as the end of a sentence, for what the system refuses to look at."""
+    check_storable(text)
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        raise ValueError("is in the home of a user who is not known here") from None
+    encoded = os.fsencode(path.absolute())
+    if len(encoded) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in encoded.split(b"/")):
+        raise ValueError("is too long for a path")
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(f"cannot be looked at: {reason}") from None
+    return path

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kharness.config.assignment import Layer
 from kharness.config.errors import ConfigError
+from kharness.config.places import asked_path
 from kharness.config.tree import CONFIG, Tree
 
 DEFAULT = "default"
@@ -29,7 +30,8 @@ def find_preset(root: Path, asked: str) -> Path:
         raise ConfigError(f"preset {asked} exists more than once", hint=f"say DEFCONFIG={choices}")
     if named:
         return named[0]
-    for path in (Path(asked).absolute(), root / asked):
+    given = asked_path("DEFCONFIG", asked)
+    for path in (given.absolute(), root / given):
         if asked and path.is_file():
             return path
     from difflib import get_close_matches

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from kharness.config import dotconfig
 from kharness.config.assignment import Resolved, origin_text, show
 from kharness.config.describe import option
 from kharness.config.errors import ConfigError
+from kharness.config.places import asked_path
 from kharness.config.presets import find_preset
 from kharness.config.tree import CONFIG, Tree
 
@@ -40,15 +40,15 @@ def why(tree: Tree, resolved: Resolved, name: str) -> Iterator[str]:
 
 def differences(tree: Tree, a: str, b: str) -> Iterator[str]:
     """One line a differing symbol, in the order of `a`: `BATCH_SIZE: 64 -> 128`."""
-    left, right = _values(tree, a), _values(tree, b)
+    left, right = _values(tree, "A", a), _values(tree, "B", b)
     for name in dict.fromkeys([*left, *right]):
         if left.get(name) != right.get(name):
             yield f"{name}: {left.get(name, '(absent)')} -> {right.get(name, '(absent)')}"
 
 
-def _values(tree: Tree, asked: str) -> dict[str, str]:
+def _values(tree: Tree, name: str, asked: str) -> dict[str, str]:
     """Raw values of a run directory, a complete `.config` (of any tree), or a preset or fragment."""
-    path = Path(asked).absolute()
+    path = asked_path(name, asked).absolute()
     if path.is_dir():
         path = path / CONFIG
         if not path.exists():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kharness.config.errors import ConfigError
 from kharness.config.generate import CONFIG_PY, read_values
+from kharness.config.places import asked_path
 
 
 def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "RUN") -> Path:
@@ -17,7 +18,7 @@ def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "
     """
     asked = variables.get(name)
     if asked:
-        directory = Path(asked).expanduser().absolute()
+        directory = asked_path(name, asked).absolute()
         if not directory.is_dir():
             what = "is a file, no run or matrix" if directory.exists() else "does not exist"
             raise ConfigError(f"{directory} {what}", hint=f"name a run or a matrix: {name}=results/latest")
@@ -34,7 +35,8 @@ def latest_link(variables: Mapping[str, str], output: Path) -> Path:
     """The link to the newest run or matrix of the configured RESULTS_DIR, whether it is there or not."""
     config = output / CONFIG_PY
     configured = read_values(config).get("RESULTS_DIR") if config.exists() else None
-    return output / str(variables.get("CONFIG_RESULTS_DIR") or configured or "results") / "latest"
+    results = str(variables.get("CONFIG_RESULTS_DIR") or configured or "results")
+    return output / asked_path("RESULTS_DIR", results) / "latest"
 
 
 def shown(path: Path) -> str:

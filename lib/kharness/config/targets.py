@@ -12,6 +12,7 @@ from kharness.config import make_variables
 from kharness.config.assignment import Layer, Origin, origin_text
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config, write_file
+from kharness.config.places import asked_path
 from kharness.config.presets import DEFAULT, find_preset, preset_files, starting_layer
 from kharness.config.tree import CONFIG, Tree
 
@@ -25,9 +26,9 @@ class Request:
     directory: Path
     """Where `.config` lives."""
 
-    def command_line(self, *, own: Sequence[str] = ()) -> Layer:
-        """TRACKER=, GPU_MONITOR= and CONFIG_…= as a layer; `own` are names that the target itself uses."""
-        return make_variables.layer(self.tree, self.variables, own=own)
+    def command_line(self) -> Layer:
+        """TRACKER=, GPU_MONITOR= and CONFIG_…= as a layer."""
+        return make_variables.layer(self.tree, self.variables)
 
     def needs(self, name: str, example: str) -> str:
         """A variable that the target cannot do without."""
@@ -54,7 +55,7 @@ def run(argv: Sequence[str], root: Path) -> int:
     name, *words = argv or [""]
     if name not in TARGETS:
         raise ConfigError(f"{name!r} is no configuration target", hint=f"one of {', '.join(TARGETS)}")
-    variables = make_variables.given(words, os.environ)
+    variables = make_variables.given(words, os.environ, name, root=root)
     directory = make_variables.output_directory(variables, root)
     TARGETS[name](Request(Tree.load(root), variables, directory))
     return 0
@@ -159,14 +160,17 @@ def randconfig(request: Request) -> None:
 
     seed = request.variables.get("SEED") or str(SystemRandom().randrange(2**32))
     layer = random_values(request.tree, Random(seed), Origin("randconfig", f"SEED={seed}"))
-    request.write(f"random values with SEED={seed}", layer, request.command_line(own=["SEED"]))
+    request.write(f"random values with SEED={seed}", layer, request.command_line())
 
 
 def mergeconfig(request: Request) -> None:
     """FRAGMENTS="a b": put fragments on top of `.config`, in order."""
     source, base = _start(request)
     asked = request.needs("FRAGMENTS", 'make mergeconfig FRAGMENTS="first second"').split()
-    layers = [base, *(request.tree.read(Path(name).absolute(), "fragment") for name in asked)]
+    layers = [
+        base,
+        *(request.tree.read(asked_path("FRAGMENTS", name).absolute(), "fragment") for name in asked),
+    ]
     overridden = [
         pair for end in range(1, len(layers)) for pair in request.tree.overridden(layers[:end], layers[end])
     ]

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
+from kharness.config.places import asked_path
 from kharness.config.tree import Tree
 from kharness.matrix.axes import Axis, refuse_repeated
 from kharness.matrix.errors import MatrixError
@@ -134,7 +134,7 @@ def _fragments(tree: Tree, axis: Axis) -> SettledAxis:
 
 def _read(tree: Tree, axis: Axis) -> Iterator[Fragment]:
     for value, file in zip(axis.values, axis.files, strict=True):
-        path = tree.root / Path(file).expanduser()
+        path = tree.root / asked_path(axis.symbol, file)
         shown = tree.shown(path)
         yield Fragment(value, shown, read_text(path, shown))
 

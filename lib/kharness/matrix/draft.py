@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kharness.config.assignment import Layer, Resolved
-from kharness.config.places import lasting_place
+from kharness.config.places import asked_path, lasting_place
 from kharness.config.tree import Tree
 from kharness.config.values import Value
 from kharness.matrix.axes import Axis, parse_axes, split_groups
@@ -161,5 +161,5 @@ def quarantine_of(root: Path, configured: str, cells: Sequence[Cell]) -> dict[st
     """The cells that the quarantine file means, with the reason of each; none without a file."""
     if not configured:
         return {}
-    entries = read_quarantine(root / Path(configured).expanduser(), configured)
+    entries = read_quarantine(root / asked_path("MATRIX_QUARANTINE", configured), configured)
     return quarantined(entries, [cell.name for cell in cells])

@@ -10,6 +10,7 @@ from pathlib import Path
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config
+from kharness.config.places import asked_path
 from kharness.config.tree import CONFIG, Tree
 from kharness.matrix.causes import EXPANDED, other_values
 from kharness.matrix.errors import MatrixError
@@ -96,7 +97,7 @@ def prepare_again(past: PastRun, code: Code, *, root: Path, trackers: str, anywa
         *tree.assignments("TRACKER", trackers, origin),
         *tree.assignments("TRACKER_RUN_NAME", directory.name, origin),
     ]
-    data = Path(str(values.get("DATA_DIR", ""))).expanduser()
+    data = asked_path("DATA_DIR", str(values.get("DATA_DIR", "")))
     if code.root != root and "DATA_DIR" in values and not data.is_absolute():
         own += tree.assignments("DATA_DIR", str(root / data), origin)
     resolved = tree.resolve(base, own)

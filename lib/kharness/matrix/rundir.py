@@ -9,6 +9,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kharness.config.places import asked_path
 from kharness.matrix.errors import MatrixError
 
 LATEST = "latest"
@@ -16,7 +17,7 @@ LATEST = "latest"
 
 def results_directory(configured: str, output: Path) -> Path:
     """RESULTS_DIR; a relative one starts at the output directory."""
-    return output / Path(configured).expanduser()
+    return output / asked_path("RESULTS_DIR", configured)
 
 
 def stamp(now: datetime | None = None) -> str:

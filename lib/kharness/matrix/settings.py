@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kharness.config.errors import ConfigError
-from kharness.config.make_variables import TARGET_VARIABLES, layer
+from kharness.config.make_variables import layer, sets_symbol
 from kharness.config.tree import Tree
 
 # What may differ from call to call: how cells run and are judged, not what they train.
@@ -24,10 +24,11 @@ def with_command_line(
 ) -> dict[str, object]:
     """The settings with JOBS=4 and its like on top; ConfigError for what would change the cells."""
     changed = dict(settings)
-    if not set(variables) - set(TARGET_VARIABLES):
+    asked_of_it = {name: value for name, value in variables.items() if name != "CONFIG_RESULTS_DIR"}
+    if not any(map(sets_symbol, asked_of_it)):
         return changed
     tree = Tree.load(root)
-    asked = layer(tree, variables)
+    asked = layer(tree, asked_of_it)
     for assignment in asked:
         if assignment.symbol not in CHANGEABLE and not assignment.symbol.startswith(CHANGEABLE_PREFIXES):
             raise ConfigError(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from kharness.config.places import split_place
+from kharness.config.places import asked_path, split_place
 from kharness.report.errors import ReportError
 from kharness.report.summary import REPLICATE_AXIS, Summary, Variant, collect
 
@@ -58,7 +57,7 @@ def open_place(text: str, given: Mapping[str, str] | None = None) -> Summary:
     """A run, a matrix, or `dir:SYMBOL=value …` for those variants of it; ReportError if there is none."""
     place, assignments = split_place(text)
     if place is None:
-        return collect(Path(text).expanduser(), given)  # which says what is wrong with it
+        return collect(asked_path("A or B", text), given)  # which says what is wrong with it
     return select(collect(place, given), assignments, text)
 
 

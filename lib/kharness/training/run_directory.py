@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kharness.config.generate import write_config
 from kharness.config.options import Options
+from kharness.config.places import asked_path
 from kharness.config.project_name import run_name
 from kharness.training.errors import TrainingError
 from monitoring import Run
@@ -59,7 +60,7 @@ def enabled_followers(values: Mapping[str, object]) -> dict[str, dict[str, objec
 
 def _new_directory(options: Options, name: str, root: Path) -> Path:
     """RESULTS_DIR/NAME, or NAME_2 and so on: never one that exists."""
-    results = root / Path(options.RESULTS_DIR).expanduser()
+    results = root / asked_path("RESULTS_DIR", options.RESULTS_DIR)
     number = 1
     while True:
         directory = results / (name if number == 1 else f"{name}_{number}")

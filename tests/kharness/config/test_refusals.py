@@ -180,8 +180,8 @@ def test_preset_is_refused_for_bytes_that_are_not_utf8(checkout: Path, kconfig: 
             "TRACKER=wandb,: no tracker is called ''",
             "known are none, tensorboard, trackio, wandb, both, or several separated by commas",
         ),
-        ({"TRACKR": "both"}, "TRACKR=both sets nothing", "did you mean TRACKER?"),
-        ({"BATCH_SIZE": "3"}, "BATCH_SIZE=3 sets nothing", "write CONFIG_BATCH_SIZE=3"),
+        ({"TRACKR": "both"}, "TRACKR=both means nothing to make defconfig", "did you mean TRACKER?"),
+        ({"BATCH_SIZE": "3"}, "BATCH_SIZE=3 means nothing to make defconfig", "write CONFIG_BATCH_SIZE=3"),
         (
             {"CONFIG_BATCH_SIZE": "x"},
             "BATCH_SIZE=x is not an int",

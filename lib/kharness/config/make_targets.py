@@ -1,0 +1,149 @@
+"""Every target of the Makefile and what it reads of make's command line: the one table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+SHORT = {
+    "TRACKER": "TRACKER",
+    "GPU_MONITOR": "GPU_MONITOR",
+    "BASELINE": "REPORT_BASELINE",
+    "JOBS": "MATRIX_JOBS",
+    "KEEP_GOING": "MATRIX_KEEP_GOING",
+    "LAUNCHER": "LAUNCHER",
+    "RETRIES": "MATRIX_RETRIES",
+    "TIMEOUT": "MATRIX_TIMEOUT",
+}
+"""Short names of symbols, taken without CONFIG_."""
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What one target reads."""
+
+    names: tuple[str, ...] = ()
+    """Variables that set no symbol."""
+    symbols: tuple[str, ...] = ()
+    """How the symbols begin that it reads, as CONFIG_X or by a short name; `""` stands for every one."""
+    but: tuple[str, ...] = ()
+    """Those of them that it does not read."""
+
+    def symbol(self, name: str) -> bool:
+        """Whether it reads a symbol."""
+        return name.startswith(self.symbols) and not name.startswith(self.but)
+
+    def variable(self, name: str) -> bool:
+        """Whether it reads a variable of make's command line."""
+        if name in (*EVERYWHERE, *self.names) or name.startswith(ENVIRONMENT):
+            return True
+        symbol = SHORT.get(name, name.removeprefix("CONFIG_"))
+        return (name in SHORT or name.startswith("CONFIG_")) and bool(symbol) and self.symbol(symbol)
+
+    def words(self) -> list[str]:
+        """The variables it reads, for a message."""
+        short = [name for name, symbol in SHORT.items() if self.symbol(symbol)]
+        symbols = [f"CONFIG_{begin}{'…' if begin[-1:] in ('', '_') else ''}" for begin in self.symbols]
+        return list(dict.fromkeys([*self.names, *short, *symbols, "O"]))
+
+
+EVERYWHERE = (
+    *("O", "V", "PYTHON", "VENV"),
+    # make's own
+    *("CURDIR", "GNUMAKEFLAGS", "MAKE", "MAKEFILES", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "SHELL"),
+    # of the environment, for programs that make starts
+    *("HOME", "LANG", "NO_COLOR", "NO_PROXY", "PATH", "TERM", "TMPDIR", "TZ", "no_proxy"),
+    *("ALL_PROXY", "FTP_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "http_proxy", "https_proxy"),
+)
+"""Variables that every target takes."""
+
+ENVIRONMENT = (
+    *("CUDA_", "GPU_DEVICE_ORDINAL", "HIP_", "NCCL_", "NVIDIA_", "ROCR_", "ZE_"),
+    *("KMP_", "LC_", "LD_", "MALLOC_", "MKL_", "MPL", "OMP_", "OPENBLAS_"),
+    *("GRADIO_", "HF_", "PIP_", "PYTHON", "PYTORCH_", "SSL_", "TORCH", "TRACKIO_", "WANDB_", "XDG_"),
+)
+"""How variables begin that libraries and drivers below the targets read."""
+
+_NEWEST = ("RESULTS_DIR",)  # where `latest` is
+_JUDGED = ("FAIL_ON_REGRESSION", "TOLERANCE")
+_SWEEP_ONLY = ("SWEEP_METHOD", "SWEEP_TRIALS", "SWEEP_SEED")
+_OF_MATRICES = ("LAUNCHER", "MATRIX_", "MAX_GPU_MEMORY_PERCENT", "SWEEP_")
+
+_ALL = Reads(symbols=("",))
+_NONE = Reads()
+_MATRIX = Reads((*_JUDGED, "FILTER"), symbols=("",), but=_SWEEP_ONLY)
+_RERUN = Reads((*_JUDGED, "FILTER", "TARGET"), symbols=("",))
+
+TARGETS: dict[str, Reads] = {
+    "train": Reads(symbols=("",), but=_OF_MATRICES),
+    "test_matrix": _MATRIX,
+    "test-matrix": _MATRIX,
+    "test_matrix_dry_run": _MATRIX,
+    "test-matrix-dry-run": _MATRIX,
+    "sweep": Reads(("RANGE_CONFIG",), symbols=("",), but=("MATRIX_AXES", "MATRIX_EXCLUDE", "MATRIX_INCLUDE")),
+    "continue": Reads((*_JUDGED, "FILTER", "RUN"), symbols=("",)),
+    "test_rerun": _RERUN,
+    "test-rerun": _RERUN,
+    "status": Reads(("FILTER", "RUN"), _NEWEST),
+    "estimate": Reads(("FILTER", "RUN"), (*_NEWEST, "MATRIX_JOBS")),
+    "logs": Reads(("CELL", "FOLLOW", "RUN"), _NEWEST),
+    "summary": Reads((*_JUDGED, "RUN"), (*_NEWEST, "REPORT_")),
+    "graphs": Reads(("RUN",), _NEWEST),
+    "gpu-report": Reads(("RUN",), _NEWEST),
+    "reproduce": Reads(("ANYWAY", "RUN", "TRACKER")),
+    "compare": Reads(("A", "B", *_JUDGED), ("REPORT_",)),
+    "data": Reads(("DATA_DIR", "MIRROR"), ("DATA_DIR",)),
+    "menuconfig": _ALL,
+    "oldconfig": _ALL,
+    "olddefconfig": _ALL,
+    "defconfig": Reads(("DEFCONFIG",), symbols=("",)),
+    "defconfig-<name>": _ALL,
+    "savedefconfig": _ALL,
+    "list-defconfigs": _NONE,
+    "listnewconfig": _ALL,
+    "helpnewconfig": _ALL,
+    "allyesconfig": _ALL,
+    "allnoconfig": _ALL,
+    "alldefconfig": _ALL,
+    "randconfig": Reads(("SEED",), symbols=("",)),
+    "mergeconfig": Reads(("FRAGMENTS",), symbols=("",)),
+    "configwhy": Reads(("SYMBOL",), symbols=("",)),
+    "configdiff": Reads(("A", "B")),
+    "trackio-view": _ALL,
+    "trackio-test": _ALL,
+    "wandb-test": _ALL,
+    "sync": Reads(("RUN", "TRACKER")),
+    "prometheus": Reads(("RUN",), (*_NEWEST, "PROMETHEUS_")),
+    "gputop": Reads(("RUN", "SIMULATE"), _NEWEST),
+    "check": _NONE,
+    "bench": Reads(("ONLY",)),
+    "docs": _NONE,
+    "requirements": _NONE,
+    "clean": _NONE,
+    "mrproper": _NONE,
+    "distclean": _NONE,
+    "help": _NONE,
+}
+"""By target, as `make help` lists them; tests/test_makefile.py holds it to the Makefile."""
+
+
+def readers(name: str) -> list[str]:
+    """The targets that read a variable which not every one of them takes."""
+    if name in EVERYWHERE or name.startswith(ENVIRONMENT):
+        return []
+    return [target for target, reads in TARGETS.items() if reads.variable(name)]
+
+
+def reads_of(goals: Iterable[str]) -> list[Reads]:
+    """What each target of a call reads; a file's name reads nothing. Of no call, what any target does."""
+    return [TARGETS.get(target_of(goal), _NONE) for goal in goals] or list(TARGETS.values())
+
+
+def target_of(goal: str) -> str:
+    """The target as the table has it: `defconfig-pruning` is `defconfig-<name>`."""
+    return "defconfig-<name>" if goal.startswith("defconfig-") else goal
+
+
+def words_of(reads: Sequence[Reads]) -> str:
+    """What several targets read, for a hint."""
+    return ", ".join(dict.fromkeys(word for one in reads for word in one.words()))
