@@ -2,7 +2,7 @@
 
     python lenet5/train.py                              # .config, or this model's defaults
     python lenet5/train.py --optimizer adamw --num-epochs 5 --tracker trackio
-    python lenet5/train.py --run-dir DIR                # goes on with a run, or begins what DIR/.config says
+    python lenet5/train.py --run-dir DIR                # goes on with a run, or begins it in DIR
     python lenet5/train.py --run-dir DIR --from-scratch # begins it anew and keeps what is there
 
 Exit codes: 0 complete, 75 stopped on request with a checkpoint, 65 the loss is no longer a number, 71 out of
@@ -16,14 +16,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kharness.config.errors import run_command
+from kharness.config.options import Options, check_flags, parse
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = {"root": ROOT, "model": "lenet5", "prog": "lenet5/train.py", "description": __doc__}
+if __name__ == "__main__":
+    check_flags(**PROGRAM)
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import get_total_norm
 
 from data import Splits, load_splits
-from kharness.config.errors import run_command
-from kharness.config.options import Options, parse
 from kharness.training.checkpoint import Checkpoints, restore, training_state
 from kharness.training.console import lasting_output
 from kharness.training.data import Batches, LabelledImages
@@ -41,13 +47,11 @@ from kharness.training.seeds import seed_everything
 from model import LeNet5
 from monitoring import Run
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 @lasting_output()
 def main(argv: Sequence[str]) -> int:
     """Train what the configuration says; 0 when complete, 75 when stopped on request."""
-    options, arguments = parse(argv, root=ROOT, model="lenet5", prog="lenet5/train.py", description=__doc__)
+    options, arguments = parse(argv, **PROGRAM)
     training = prepare(options)
     origin = find_origin(
         arguments.run_dir,

@@ -46,9 +46,8 @@ def range_file(variables: dict[str, str]) -> Path:
     name = variables.get("RANGE_CONFIG", "").strip()
     if not name:
         raise ConfigError("RANGE_CONFIG is not given", hint="for example: make sweep RANGE_CONFIG=my.ranges")
-    for useless, hint in (("FILTER", "mend the range file"), ("BASELINE", "its leaderboard has none")):
-        if useless in variables:
-            raise ConfigError(f"{useless} has no effect on a sweep", hint=f"leave it out: {hint}")
+    if "BASELINE" in variables:
+        raise ConfigError("BASELINE has no effect on a sweep", hint="leave it out: its leaderboard has none")
     return asked_path("RANGE_CONFIG", name).absolute()
 
 

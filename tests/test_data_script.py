@@ -97,4 +97,4 @@ def test_full_set_in_a_local_folder_is_taken(data: Data, root: Path, tmp_path: P
 def test_misspelt_variable_is_refused(data: Data) -> None:
     done = data(NUM_EPOCHS="3")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[0] == "error: NUM_EPOCHS=3 sets nothing"
+    assert done.stderr.splitlines()[0] == "error: NUM_EPOCHS=3 means nothing to make data"

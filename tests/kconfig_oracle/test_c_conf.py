@@ -70,6 +70,14 @@ def test_preset_gives_the_same_config(preset: Path, tree: Tree, c_conf: CConf) -
     assert resolved.minimal == c_conf.savedefconfig()
 
 
+def test_a_preset_with_bare_numbers_is_written_so_that_c_conf_reads_it(tree: Tree, c_conf: CConf) -> None:
+    resolved = tree.resolve(tree.parse("CONFIG_LEARNING_RATE=0.25\n", "p", "preset"))
+    fragment = c_conf.config.with_name("fragment")
+    fragment.write_text(resolved.minimal)
+    assert c_conf(f"--defconfig={fragment}") == resolved.text
+    assert c_conf.savedefconfig() == resolved.minimal == 'CONFIG_LEARNING_RATE="0.25"\n'
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_random_values_give_the_same_config(seed: int, tree: Tree, c_conf: CConf) -> None:
     resolved = tree.resolve(random_values(tree, Random(seed), ORIGIN))

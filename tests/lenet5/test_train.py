@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -234,6 +235,43 @@ def test_refusal_is_two_lines_and_leaves_nothing(
     done = train(*flags)
     assert (done.code, done.err) == (2, f"error: {error}\nhint: {hint}\n")
     assert not done.results.exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        (["--no-such"], 2, "error: unrecognized arguments: --no-such\n"),
+        (["--optimizer", "adamx"], 2, "OPTIMIZER=adamx is not one of adam, adamw, sgd\n"),
+        (["--help"], 0, "usage: lenet5/train.py [flags]\n"),
+    ],
+)
+def test_what_is_wrong_with_flags_is_said_before_torch_is_imported(
+    root: Path, flags: list[str], code: int, said: str
+) -> None:
+    command = [sys.executable, "-X", "importtime", str(root / "lenet5" / "train.py"), *flags]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert (done.returncode, said in done.stdout + done.stderr) == (code, True)
+    assert "kharness.config.options" in imported
+    assert {"torch", "numpy", "kharness.training"} & imported == set()
+
+
+def test_a_new_run_directory_is_begun_and_then_complete(
+    train_command: Callable[..., list[str]], tmp_path: Path
+) -> None:
+    new = tmp_path / "runs" / "new"
+    flags = ["--run-dir", str(new), "--max-steps", "2"]
+    command = train_command(tmp_path / "results", *flags)
+    first = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (first.returncode, first.stderr) == (0, "")
+    assert f"run: {new}\n" in first.stdout
+    assert not (tmp_path / "results").exists()
+    again = subprocess.run(
+        [*command[:2], "--run-dir", str(new)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (again.returncode, again.stderr) == (0, "")
+    assert f"configuration: {new}/.config\n" in again.stdout
+    assert f"{new} is complete" in again.stdout
 
 
 def test_damaged_subset_is_refused(train: Train, root: Path, tmp_path: Path) -> None:

@@ -89,9 +89,10 @@ def unquote(text: str) -> str:
     raise ValueError("has an unterminated quote")
 
 
-def plain_value(line: Line, kind: str, where: str) -> str:
+def plain_value(line: Line, kind: str, where: str, *, number: bool = False) -> str:
     """The value that a line gives a symbol of type `kind` (`bool`, `int`, `hex`, `string`), unquoted.
 
+    A string that stands for numbers (`number`) needs no quotes.
     ConfigError, located at `where`, for quotes that are missing, too many or open, and for inline comments.
     """
     if line.text is None:
@@ -103,7 +104,7 @@ def plain_value(line: Line, kind: str, where: str) -> str:
         return "n"
     given = f"{where}: {line.symbol}={line.text[:60]}"
     before_comment = line.text.partition("#")[0].strip()
-    if kind == "string":
+    if kind == "string" and not (number and '"' not in line.text):
         try:
             return unquote(line.text)
         except ValueError as error:

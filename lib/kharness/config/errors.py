@@ -41,6 +41,11 @@ def run_command(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     Any exception with a `hint`, and a full disk wherever it is met (74), is reported in two lines; every
     other one is a bug and keeps its traceback.
     """
+    sys.exit(exit_code(main))
+
+
+def exit_code(main: Callable[[Sequence[str]], int | None]) -> int:
+    """The exit code of `main(argv)`, what went wrong reported as run_command does."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A value in a script that the terminal's encoding lacks is no reason to stop.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -61,7 +66,7 @@ def run_command(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
             raise
         _tell(error, hint)
         code = int(getattr(error, "exit_code", 2))
-    sys.exit(code)
+    return code
 
 
 def is_full(error: OSError) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from kharness.config.assignment import Assignment, Origin, Resolved
+from kharness.config.assignment import Assignment, Origin, Resolved, printable
 from kharness.config.describe import Option, options
-from kharness.config.errors import ConfigError
+from kharness.config.errors import ConfigError, exit_code
 from kharness.config.generate import checked_project_name
+from kharness.config.places import asked_path
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
 
@@ -48,14 +50,39 @@ class Options:
         return self._tree.unmet(name)
 
 
+def check_flags(*, root: Path, model: str, prog: str, description: str) -> None:
+    """Exit with what is wrong with the program's flags, or with its help, before it imports torch.
+
+    That takes seconds. Where torch has been imported nothing is gained, and nothing is done.
+    """
+    if "torch" in sys.modules:
+        return
+
+    def read(argv: Sequence[str]) -> None:
+        _read(argv, root=root, model=model, prog=prog, description=description)
+
+    code = exit_code(read)
+    if code:
+        sys.exit(code)
+
+
 def parse(
     argv: Sequence[str], *, root: Path, model: str, prog: str, description: str
 ) -> tuple[Options, argparse.Namespace]:
     """The options of one training, flags on top of a configuration; says on stdout which one that is.
 
-    With --run-dir it is that directory's `.config`; else the root's, if its MODEL is this one; else the
-    model's defaults. ConfigError for whatever cannot be taken.
+    With --run-dir it is that directory's `.config`, if it has one; else the root's, if its MODEL is this one;
+    else the model's defaults. ConfigError for whatever cannot be taken.
     """
+    found, arguments, source = _read(argv, root=root, model=model, prog=prog, description=description)
+    print(f"configuration: {source}{', then flags' if arguments.assignments else ''}")
+    return found, arguments
+
+
+def _read(
+    argv: Sequence[str], *, root: Path, model: str, prog: str, description: str
+) -> tuple[Options, argparse.Namespace, str]:
+    """As parse, with the source in words."""
     tree = Tree.load(root)
     parser = _parser(options(tree), tree.trackers(), prog=prog, description=description)
     arguments = parser.parse_args(argv)
@@ -63,13 +90,12 @@ def parse(
     for flag, name, value in arguments.assignments:
         flags.extend(tree.assignments(name, value, Origin("flag", flag)))
     base, source = _base(tree, model, arguments.run_dir)
-    resolved = tree.resolve(base, flags)
-    print(f"configuration: {source}{', then flags' if flags else ''}")
-    return Options(resolved, tree=tree), arguments
+    return Options(tree.resolve(base, flags), tree=tree), arguments, source
 
 
 def _base(tree: Tree, model: str, run_dir: Path | None) -> tuple[Sequence[Assignment], str]:
     """The layer below the flags, and what it is in words."""
+    run_dir = run_dir if run_dir and (run_dir / CONFIG).exists() else None  # else it is to be begun
     directory = run_dir or tree.root
     shown = tree.shown(directory / CONFIG)
     defaults = tree.assignments("MODEL", model, Origin("flag", f"{model}/train.py"))
@@ -82,6 +108,15 @@ def _base(tree: Tree, model: str, run_dir: Path | None) -> tuple[Sequence[Assign
     if run_dir:
         raise ConfigError(f"{shown}: MODEL={configured} is not {model}", hint=f"run {configured}/train.py")
     return defaults, f"the defaults of {model} ({shown} is for {configured})"
+
+
+def _run_directory(text: str) -> Path:
+    path = asked_path("--run-dir", text)
+    if path.exists() and not path.is_dir():
+        raise ConfigError(
+            f"--run-dir={printable(text)} is no directory", hint="name one that is, or a new one"
+        )
+    return path
 
 
 class _Parser(argparse.ArgumentParser):
@@ -115,7 +150,9 @@ def _parser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(assignments=[], run_dir=None, from_scratch=False)
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="go on with this run, or begin it")
+    parser.add_argument(
+        "--run-dir", type=_run_directory, metavar="DIR", help="go on with this run, or begin it"
+    )
     parser.add_argument(
         "--from-scratch", action="store_true", help="begin anew in --run-dir; what is there stays"
     )

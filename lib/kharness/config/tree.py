@@ -279,9 +279,9 @@ class Tree:
 
     def _line_assignments(self, line: dotconfig.Line, origin: Origin) -> Layer:
         symbol = self.symbol(line.symbol, line.text or "n", origin)
-        return self.assignments(
-            line.symbol, dotconfig.plain_value(line, self.type_of(symbol), origin.where), origin
-        )
+        number = line.symbol in self.value_types
+        value = dotconfig.plain_value(line, self.type_of(symbol), origin.where, number=number)
+        return self.assignments(line.symbol, value, origin)
 
     def _checked(self, a: Assignment) -> Assignment:
         """The assignment with its value in canonical form; ConfigError if its type cannot hold it."""

@@ -87,6 +87,23 @@ def test_base_is_the_run_directory_if_one_is_named(
     assert capsys.readouterr().out == f"configuration: {run}/.config\n"
 
 
+def test_a_run_directory_that_is_new_begins_with_the_checkouts_configuration(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    assert parse(checkout, "--run-dir", str(new), "--seed", "5").SEED == 5
+    tree = Tree.load(checkout)
+    write_config(
+        tree.resolve(tree.assignments("SEED", "7", Origin("preset", "p:1"))), checkout, root=checkout
+    )
+    new.mkdir()
+    assert parse(checkout, "--run-dir", str(new)).SEED == 7
+    assert capsys.readouterr().out.splitlines() == [
+        "configuration: the defaults of lenet5 (there is no .config), then flags",
+        "configuration: .config",
+    ]
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -106,7 +123,8 @@ def test_base_is_the_run_directory_if_one_is_named(
         (["--tracker-project", ""], "--tracker-project : TRACKER_PROJECT: is empty"),
         (["--optimiser", "adam"], "unrecognized arguments: --optimiser adam"),
         (["--opt", "adam"], "unrecognized arguments: --opt adam"),
-        (["--run-dir", "nowhere"], "nowhere/.config: no such file or directory"),
+        (["--run-dir", "/dev/null"], "--run-dir=/dev/null is no directory"),
+        (["--run-dir", "x" * 256], f"--run-dir={'x' * 77}… is too long for a path"),
     ],
 )
 def test_flag_is_refused(checkout: Path, argv: list[str], message: str) -> None:

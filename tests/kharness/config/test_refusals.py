@@ -42,9 +42,24 @@ CASES = {
         "write CONFIG_BATCH_SIZE=3",
     ),
     "string without quotes": (
-        "CONFIG_LEARNING_RATE=0.1\n",
-        "p:1: LEARNING_RATE=0.1 needs double quotes",
+        "CONFIG_DATA_DIR=data\n",
+        "p:1: DATA_DIR=data needs double quotes",
+        'write CONFIG_DATA_DIR="data"',
+    ),
+    "float with a comment": (
+        "CONFIG_LEARNING_RATE=0.1 # high\n",
+        "p:1: LEARNING_RATE=0.1 # high is followed by an inline comment",
+        "put the comment on a line of its own above CONFIG_LEARNING_RATE=0.1",
+    ),
+    "float with half its quotes": (
+        'CONFIG_LEARNING_RATE="0.1\n',
+        'p:1: LEARNING_RATE="0.1 has an unterminated quote',
         'write CONFIG_LEARNING_RATE="0.1"',
+    ),
+    "float without quotes that is none": (
+        "CONFIG_LEARNING_RATE=fast\n",
+        "p:1: LEARNING_RATE=fast is not a float",
+        "its value is: float, 0 < x",
     ),
     "int that is unset": (
         "# CONFIG_BATCH_SIZE is not set\n",

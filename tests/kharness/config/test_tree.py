@@ -70,6 +70,23 @@ def test_values_are_typed_by_kconfig(tree: Tree) -> None:
     assert values["OPTIMIZER_SGD_NESTEROV"] is False
 
 
+@pytest.mark.parametrize(
+    ("bare", "quoted"),
+    [
+        ("CONFIG_LEARNING_RATE=0.2", 'CONFIG_LEARNING_RATE="0.2"'),
+        (
+            "CONFIG_OPTIMIZER_ADAM=y\nCONFIG_OPTIMIZER_ADAM_BETAS=0.8 0.9",
+            'CONFIG_OPTIMIZER_ADAM=y\nCONFIG_OPTIMIZER_ADAM_BETAS="0.8 0.9"',
+        ),
+    ],
+)
+def test_numbers_need_no_quotes_in_a_fragment_and_get_them(tree: Tree, bare: str, quoted: str) -> None:
+    resolved = tree.resolve(tree.parse(bare, "f", "fragment"))
+    assert resolved == tree.resolve(tree.parse(quoted, "f", "fragment"))
+    assert quoted.splitlines()[-1] in resolved.text.splitlines()
+    assert resolved.minimal == f"{quoted}\n"
+
+
 def test_alias_of_a_choice_sets_its_member(tree: Tree) -> None:
     assert tree.assignments("CONFIG_OPTIMIZER", "adamw", FLAG) == [Assignment("OPTIMIZER_ADAMW", "y", FLAG)]
     assert set(tree.aliases) == {"MODEL", "DATASET", "DEVICE", "OPTIMIZER", "SCHEDULE"}

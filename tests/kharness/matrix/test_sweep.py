@@ -171,7 +171,7 @@ def test_a_tpe_search_goes_on_after_a_kill_as_if_there_had_been_none(
          "it is no way to train better"),
         ("CONFIG_SEED=1|2", ["CONFIG_SWEEP_METRIC=test_loss"], "error: SWEEP_METRIC=test_loss: "
          "the test set chooses nothing"),
-        ("CONFIG_SEED=1|2", ["FILTER=SEED=1"], "error: FILTER has no effect on a sweep"),
+        ("CONFIG_SEED=1|2", ["FILTER=SEED=1"], "error: FILTER=SEED=1 means nothing to make sweep"),
         ("CONFIG_SEED=1|2", ["BASELINE=OPTIMIZER=sgd"], "error: BASELINE has no effect on a sweep"),
         ("CONFIG_SEED=1|2", ["CONFIG_SEED=3"], "error: 2 of 2 cells are refused"),
         ('CONFIG_ADAM_BETAS="0.9 0.9|0.8 0.9"', ["CONFIG_SWEEP_METHOD=random"],
