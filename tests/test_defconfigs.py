@@ -72,3 +72,19 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
         "lenet5-optimizers": 9,
         "lenet5-pruning": 30,
     }
+
+
+def test_the_default_preset_tracks_nothing(tree: Tree) -> None:
+    values = tree.resolve(tree.read(find_preset(ROOT, "default"), "preset")).values
+    assert {name: value for name, value in values.items() if name.startswith("ENABLE_") and value} == {}
+
+
+def test_experiment_tracking_stands_in_the_top_menu(tree: Tree) -> None:
+    node, titles = tree.kconf.top_node.list, []
+    while node:
+        titles += [node.prompt[0]] if node.prompt else []
+        node = node.next
+    assert titles == [
+        *("Model", "LeNet-5", "Training", "Experiment Tracking", "Monitoring"),
+        *("Test matrix and results", "Report"),
+    ]

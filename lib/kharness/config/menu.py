@@ -11,6 +11,7 @@ from typing import Any
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config, write_file
+from kharness.config.questions import mentioned_symbols
 from kharness.config.record import read_record
 from kharness.config.tree import CONFIG, Tree, shadowed
 
@@ -31,6 +32,9 @@ def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved
     os.environ["KCONFIG_CONFIG"] = str(directory / CONFIG)
     # Its own test wants every symbol assigned; we assign only what was asked, so that defaults follow.
     menuconfig._needs_save = session.needs_save
+    # Its mark for a symbol that was not assigned would then stand at nearly every one of a saved file.
+    marked = menuconfig._node_str
+    menuconfig._node_str = lambda node: session.unmarked(node, marked(node))
     if isinstance(base, ConfigError):
         print(f"warning: {base}: mend it in the menu and save", file=sys.stderr)
     menuconfig.menuconfig(session)
@@ -44,6 +48,7 @@ class _Session:
         self._path = directory / CONFIG
         self._base = base
         self._outdated = unsaved
+        self._saved = _saved_symbols(directory)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tree.kconf, name)
@@ -51,6 +56,11 @@ class _Session:
     def needs_save(self) -> bool:
         """Whether what was just loaded is not what the file says."""
         return self._outdated
+
+    def unmarked(self, node: Any, text: str) -> str:
+        """An entry without its mark as a new one, where the saved file holds the symbol."""
+        is_saved = getattr(node.item, "name", None) in self._saved
+        return text.replace(" (NEW)", "", 1) if is_saved else text
 
     def load_config(self, filename: str | None = None) -> str:
         """At the start the base, later the file that the user names; menuconfig shows an OSError."""
@@ -77,6 +87,7 @@ class _Session:
         try:
             if path == self._path:
                 write_config(resolved, path.parent, root=self._tree.root)
+                self._saved = _saved_symbols(path.parent)
             else:
                 write_file(path, resolved.text.encode())
         except ConfigError as error:
@@ -112,6 +123,14 @@ class _Session:
             self._tree.restore(asked)
         self._base = asked
         return resolved
+
+
+def _saved_symbols(directory: Path) -> set[str]:
+    """What the `.config` mentions; nothing where it is missing or refused."""
+    try:
+        return mentioned_symbols(directory)
+    except ConfigError:
+        return set()
 
 
 def _shown_by_menu(filename: str, error: ConfigError) -> OSError:

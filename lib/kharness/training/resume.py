@@ -23,7 +23,7 @@ from monitoring.lineage import Lineage
 CHECKPOINTS = "checkpoints"
 
 # Options that change neither a weight nor a loss, by menu and by name: attempts may differ in them.
-_OTHER_MENUS = ("Monitoring", "Test matrix and results", "Report")
+_OTHER_MENUS = ("Experiment Tracking", "Monitoring", "Test matrix and results", "Report")
 _OTHER_OPTIONS = frozenset({"CHECKPOINT_EVERY", "CHECKPOINT_KEEP", "DATA_DIR"})
 
 

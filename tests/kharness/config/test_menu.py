@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -115,6 +116,24 @@ def test_value_of_the_wrong_type_cannot_be_saved_and_can_be_mended(
     screen.expect("Configuration saved")
     assert finish(screen) == 0
     assert read_values(checkout / "config.py")["LEARNING_RATE"] == 0.5
+
+
+def test_only_what_the_saved_config_lacks_is_marked_as_new(checkout: Path, kconfig: Run, menu: Open) -> None:
+    kconfig("defconfig")
+    config = checkout / ".config"
+
+    def shown() -> str:
+        screen = menu()
+        screen.logfile_read = io.StringIO()
+        screen.expect("Model")
+        jump_to(screen, "SEED", "Random seed")
+        screen.send("q")
+        assert finish(screen) == 0
+        return screen.logfile_read.getvalue()
+
+    assert "(NEW)" not in shown()
+    config.write_text(config.read_text().replace("CONFIG_SEED=1\n", ""))
+    assert re.findall(r"(\w+ \w+) \(NEW\)", shown()) == ["Random seed"]
 
 
 def test_quitting_without_a_change_asks_nothing(checkout: Path, kconfig: Run, menu: Open) -> None:
