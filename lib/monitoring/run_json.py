@@ -12,9 +12,18 @@ import orjson
 
 from monitoring.atomic_file import write_atomically
 from monitoring.errors import RunDirectoryError
+from monitoring.json_shape import TEXT_OR_NULL, check_shape
 from monitoring.records import plain
 
 RUN_JSON = "run.json"
+
+_SHAPE = {
+    "run_id": str,
+    "tracking": {"project": str, "name": str, "group?": TEXT_OR_NULL, "trackers?": {"*": dict}},
+    "gpu_monitor?": (bool, dict),
+    "config": dict,
+    "attempts": [{"attempt": int}],
+}
 
 
 def read_run_json(directory: Path) -> dict[str, Any]:
@@ -29,9 +38,16 @@ def read_run_json(directory: Path) -> dict[str, Any]:
         ) from error
     except (OSError, orjson.JSONDecodeError) as error:
         raise RunDirectoryError(f"{path} cannot be read: {error}") from error
-    if not isinstance(content, dict) or "run_id" not in content:
-        raise RunDirectoryError(f"{path} does not describe a run: it has no run_id")
-    return content
+    try:
+        check_shape(content, _SHAPE)
+        if not content["attempts"]:
+            raise ValueError("attempts is empty")
+    except ValueError as error:
+        raise RunDirectoryError(
+            f"{path} does not describe a run: {error}", hint="it is damaged, or not what a training wrote"
+        ) from None
+    run: dict[str, Any] = content
+    return run
 
 
 def register_attempt(

@@ -19,10 +19,27 @@ from kharness.matrix.errors import MatrixError
 from kharness.matrix.launch import Launch
 from monitoring.atomic_file import sync_folder, write_atomically
 from monitoring.environment import git_state
+from monitoring.json_shape import NUMBER, check_shape
 
 MATRIX_JSON = "matrix.json"
 FORMAT = 2
 PACKAGES = ("kharness", "torch", "numpy", "kconfiglib")
+
+_SHAPE = {
+    "format?": int,
+    "kind?": str,
+    "created": NUMBER,
+    "model": str,
+    "axes": [{"symbol": str, "values": [str], "fragments?": [{"value": str, "file": str, "text": str}]}],
+    "filter?": str,
+    "ranges?": {"*": str},
+    "layers?": {"*": [{"symbol": str, "value": str, "kind": str, "where": str}]},
+    "settings?": dict,
+    "cells": [{"name": str, "values": {"*": str}, "model": str}],
+    "excluded?": [str],
+    "refused?": [{"name": str, "values": {"*": str}, "reason": str}],
+    "quarantine?": [{"cell": str, "reason": str}],
+}
 
 Kind = Literal["matrix", "sweep"]
 
@@ -97,9 +114,10 @@ def read_plan(directory: Path) -> Plan:
             hint="use the checkout that the matrix was started with",
         )
     try:
+        check_shape(content, _SHAPE)
         return _as_plan(directory, content)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _broken(path, repr(error)) from error
+    except ValueError as error:
+        raise _broken(path, str(error)) from error
 
 
 def planned_content(plan: Plan) -> dict[str, Any]:

@@ -10,6 +10,14 @@ from typing import Any, Literal, get_args
 
 from kharness.matrix.errors import MatrixError
 from monitoring.atomic_file import write_atomically
+from monitoring.json_shape import (
+    NUMBER,
+    NUMBER_OR_NULL,
+    OBJECT_OR_NULL,
+    TEXT_OR_NULL,
+    WHOLE_OR_NULL,
+    check_shape,
+)
 
 STATUS_JSON = "status.json"
 
@@ -62,16 +70,39 @@ def status_text(status: RunStatus) -> str:
     return json.dumps(asdict(status), indent=2) + "\n"
 
 
+_SHAPE = {
+    "status": str,
+    "attempts": [
+        {
+            "started": NUMBER,
+            "pid": WHOLE_OR_NULL,
+            "ended?": NUMBER_OR_NULL,
+            "exit_code?": WHOLE_OR_NULL,
+            "signal?": WHOLE_OR_NULL,
+            "reason?": TEXT_OR_NULL,
+            "cause?": TEXT_OR_NULL,
+            "job?": OBJECT_OR_NULL,
+            "slot?": OBJECT_OR_NULL,
+            "arguments?": [str],
+            "journal_offset?": int,
+        }
+    ],
+}
+
+
 def read_status(directory: Path) -> RunStatus:
     """DIRECTORY/status.json; MatrixError if it is missing or not what write_status writes."""
     path = directory / STATUS_JSON
     try:
         content = json.loads(path.read_bytes())
+        check_shape(content, _SHAPE)
         if content["status"] not in get_args(Status):
             raise ValueError(f"there is no status {content['status']!r}")
         return RunStatus(content["status"], [_attempt(attempt) for attempt in content["attempts"]])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise MatrixError(f"{path} cannot be read: {error}") from error
+    except (OSError, ValueError) as error:
+        raise MatrixError(
+            f"{path} cannot be read: {error}", hint="it is damaged, or not what a runner wrote"
+        ) from error
 
 
 def _attempt(content: Mapping[str, Any]) -> Attempt:

@@ -20,6 +20,7 @@ from kharness.report.gpu_history import GpuHistory, read_gpu_history
 from kharness.report.metrics import METRICS, Metric
 from kharness.report.runs import RunData, load_run
 from kharness.report.settings import ReportSettings, read_settings
+from monitoring.json_shape import check_shape
 from monitoring.load_balance import RankBalance, rank_balance
 
 if TYPE_CHECKING:
@@ -162,20 +163,24 @@ def summary_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[str
     return Summary(directory, directory.name, axes, dict(plan), cells, variants, settings)
 
 
+_PLAN = {
+    "model": str,
+    "axes": [{"symbol": str, "values": [str]}],
+    "cells": [{"name": str, "values": {"*": str}}],
+    "settings?": dict,
+}
+
+
 def _read_plan(directory: Path) -> dict[str, Any] | None:
     path = directory / "matrix.json"
     try:
         plan: dict[str, Any] = json.loads(path.read_bytes())
-        _ = (
-            plan["model"],
-            [axis["values"] for axis in plan["axes"]],
-            [cell["values"] for cell in plan["cells"]],
-        )
+        check_shape(plan, _PLAN)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise ReportError(
-            f"{path} is not the plan of a matrix: {error!r}", hint="name the directory of one cell instead"
+            f"{path} is not the plan of a matrix: {error}", hint="name the directory of one cell instead"
         ) from error
     return plan
 

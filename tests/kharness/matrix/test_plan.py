@@ -131,10 +131,14 @@ def test_a_plan_of_the_first_format_is_read(tree: Tree) -> None:
         ("", "is not the plan of a matrix: Expecting value: line 1 column 1 (char 0)"),
         ("[]", "is not the plan of a matrix: it is no JSON object"),
         ('{"format": 3}', "has format 3, which this checkout does not know"),
-        ('{"format": 2}', "is not the plan of a matrix: KeyError('cells')"),
+        ('{"format": 2}', "is not the plan of a matrix: created is missing"),
         (
-            '{"format": 2, "cells": [{"name": "../x", "values": {}, "model": "m"}]}',
-            "is not the plan of a matrix: ValueError(\"'../x' is no name of a cell\")",
+            '{"created": 1, "model": "", "axes": [], "cells": [{"name": "../x", "values": {}, "model": ""}]}',
+            "is not the plan of a matrix: '../x' is no name of a cell",
+        ),
+        (
+            '{"created": 1, "model": "m", "axes": [], "cells": [{"name": "x", "values": [], "model": "m"}]}',
+            "is not the plan of a matrix: cells[0].values is a list, not an object",
         ),
     ],
 )

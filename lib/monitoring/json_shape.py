@@ -1,0 +1,63 @@
+"""Whether what a JSON file holds has the shape that its reader relies on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+Shape = object
+"""A type or several of them; [shape] for a list of such; {"key": shape} for an object, where "key?" may be
+missing, "*" stands for every key, and keys that are not named may hold anything."""
+
+NUMBER = (int, float)
+TEXT_OR_NULL = (str, type(None))
+NUMBER_OR_NULL = (int, float, type(None))
+WHOLE_OR_NULL = (int, type(None))
+OBJECT_OR_NULL = (dict, type(None))
+
+_WORDS = {
+    bool: "true or false",
+    dict: "an object",
+    float: "a number",
+    int: "a whole number",
+    list: "a list",
+    str: "a text",
+    type(None): "null",
+}
+
+
+def check_shape(content: object, shape: Shape) -> None:
+    """ValueError for the first place that has another shape: `tracking is a list, not an object`."""
+    for fault in _faults(content, shape, ""):
+        raise ValueError(fault)
+
+
+def _faults(content: object, shape: Shape, at: str) -> Iterator[str]:
+    if isinstance(shape, Mapping):
+        if not isinstance(content, dict):
+            yield _fault(content, (dict,), at)
+            return
+        for key, inner in shape.items():
+            name = str(key).removesuffix("?")
+            if name == "*":
+                for each, value in content.items():
+                    yield from _faults(value, inner, f"{at}.{each}")
+            elif name in content:
+                yield from _faults(content[name], inner, f"{at}.{name}")
+            elif name == key:
+                yield f"{at}.{name} is missing".lstrip(".")
+    elif isinstance(shape, list):
+        if not isinstance(content, list):
+            yield _fault(content, (list,), at)
+            return
+        for index, value in enumerate(content):
+            yield from _faults(value, shape[0], f"{at}[{index}]")
+    else:
+        types = shape if isinstance(shape, tuple) else (shape,)
+        # true is no number, although Python's bool is an int
+        if not isinstance(content, types) or (isinstance(content, bool) and bool not in types):
+            yield _fault(content, types, at)
+
+
+def _fault(content: object, types: tuple[type, ...], at: str) -> str:
+    wanted = " or ".join(dict.fromkeys(_WORDS[one] for one in types if not (one is int and float in types)))
+    return f"{at.lstrip('.') or 'it'} is {_WORDS[type(content)]}, not {wanted}"
