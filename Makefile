@@ -31,7 +31,7 @@ $(foreach 1,PYTHON VENV,$(if $(or $(word 2,$($1)),$(strip $(foreach 2,$(shell_ch
 
 ifneq ($(origin PYTHON),file)
 ifeq ($(origin VENV),file)
-VENV := $(or $(shell $(PYTHON) -I scripts/environment.py folder),$(error PYTHON=$(PYTHON) does not run))
+override VENV := $(or $(shell $(PYTHON) -I scripts/environment.py folder),$(error PYTHON=$(PYTHON) does not run))
 endif
 endif
 

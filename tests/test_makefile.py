@@ -220,6 +220,7 @@ def test_a_python_has_an_environment_of_its_own(
     done = make(tmp_path, "-n", "check", f"PYTHON={sys.executable}")
     venv = folder.format(version)
     assert done.stdout.splitlines() == [
+        f"PYTHONPATH=lib {sys.executable} scripts/check_make_call.py",
         f"{sys.executable} scripts/environment.py create {venv}/.ready requirements/run.txt",
         f"{sys.executable} scripts/environment.py create {venv}/.ready-for-tests requirements/test.txt",
         f"{venv}/bin/python scripts/check.py",
