@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -121,9 +122,11 @@ def read_values(config_file: Path) -> dict[str, Value]:
 
 def write_file(path: Path, data: bytes) -> None:
     """Replace a file whole: written beside, flushed to the disk, then renamed."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # a name that nobody can have guessed, made and never opened: a link that was put there is not followed
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with temporary.open("wb") as file:
+        with open(os.open(temporary, flags, 0o666), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from kharness.config.places import asked_path
 from kharness.matrix.errors import MatrixError
+from monitoring.atomic_file import name_beside
 
 LATEST = "latest"
 
@@ -68,9 +68,7 @@ def link_latest(directory: Path) -> bool:
     link = directory.parent / LATEST
     if link.exists() and not link.is_symlink():
         return False
-    temporary = directory.parent / f".{LATEST}.{os.getpid()}"
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
+    temporary = name_beside(link)
     temporary.symlink_to(directory.name)
     os.replace(temporary, link)
     return True

