@@ -11,6 +11,7 @@ it may define `JOURNALS`, the journals that it takes: `(JOURNAL, GPU_STATS)` add
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 import threading
@@ -93,7 +94,7 @@ class LiveFollower(Follower, Protocol):
 
 def tracker_names() -> list[str]:
     """The trackers there are: the modules in trackers/."""
-    return _modules_in("trackers")
+    return list(_modules_in("trackers"))
 
 
 def exporter_names() -> list[str]:
@@ -149,8 +150,8 @@ def configured_options(name: str, config: Mapping[str, object]) -> dict[str, obj
     return {option: config[symbol] for option, symbol in symbols.items() if symbol in config}
 
 
-def _modules_in(package: str) -> list[str]:
+@functools.cache
+def _modules_in(package: str) -> tuple[str, ...]:
     folder = Path(__file__).parent / package
-    return sorted(
-        module.name for module in pkgutil.iter_modules([str(folder)]) if not module.name.startswith("_")
-    )
+    names = (module.name for module in pkgutil.iter_modules([str(folder)]))
+    return tuple(sorted(name for name in names if not name.startswith("_")))
