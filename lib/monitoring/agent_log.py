@@ -7,8 +7,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import orjson
-
+from monitoring.json_form import strict_line
 from monitoring.records import Record
 
 if TYPE_CHECKING:
@@ -55,4 +54,4 @@ def _handler(correlation_id: str) -> JsonLog:
 
 
 def _write_line(record: Record) -> None:
-    print(orjson.dumps(record, default=str).decode(), file=sys.stderr, flush=True)
+    print(strict_line(record).decode(), end="", file=sys.stderr, flush=True)

@@ -47,31 +47,63 @@ class InFlight:
 class _Lost:
     """A value without a JSON form."""
 
+    def __repr__(self) -> str:
+        return "a tensor without a value"
+
 
 def take_scalars(record: Record) -> InFlight | None:
     """Turn host tensors of one element into numbers and start the copies of those on CUDA devices.
 
     None when nothing is under way. A tensor on another kind of device (MPS, XPU) is read at once, which
-    waits for that device.
+    waits for that device. One that cannot be read (a meta tensor, a device that failed) is lost.
     """
     torch = sys.modules.get("torch")
     if torch is None:
         return None
     flight = InFlight(record)
     for key, value in record.items():
-        if isinstance(value, torch.Tensor) and value.numel() == 1:
-            if value.is_cuda:
-                _start_copy(torch, flight, key, value)
-            else:
-                record[key] = value.item()
+        if not is_tensor(value):
+            continue
+        try:
+            if value.numel() == 1:  # type: ignore[attr-defined]
+                _take(torch, flight, key, value)
+        except Exception:  # noqa: BLE001 - a tensor's own methods are called here; its field is named as lost
+            flight.copies.pop(key, None)
+            record[key] = _Lost()
     for device, event in flight.events.items():
-        event.record(torch.cuda.current_stream(device))
+        _record(torch, flight, device, event)
     return flight if flight.copies else None
 
 
-def _start_copy(torch: Any, flight: InFlight, key: str, value: Any) -> None:
+def is_tensor(value: object) -> bool:
+    """Whether a value is a tensor, by its type."""
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "Tensor") and issubclass(type(value), torch.Tensor)
+
+
+def host_number(tensor: Any) -> Any:
+    """The number in a tensor of one element; None for several, and for one on a CUDA device.
+
+    Raises what the tensor raises, as RuntimeError for one on the meta device.
+    """
+    return tensor.item() if tensor.numel() == 1 and not tensor.is_cuda else None
+
+
+def _take(torch: Any, flight: InFlight, key: str, value: Any) -> None:
+    if not value.is_cuda:
+        flight.record[key] = value.item()
+        return
     copy = torch.empty((), dtype=value.dtype, pin_memory=True)
     copy.copy_(value.detach().reshape(()), non_blocking=True)
     flight.copies[key] = copy
     if value.device not in flight.events:
         flight.events[value.device] = torch.cuda.Event()
+
+
+def _record(torch: Any, flight: InFlight, device: Any, event: Any) -> None:
+    try:
+        event.record(torch.cuda.current_stream(device))
+    except RuntimeError:  # the device failed: its copies never arrive
+        for key in flight.copies:
+            flight.record[key] = _Lost()
+        flight.copies.clear()

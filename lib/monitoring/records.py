@@ -1,4 +1,4 @@
-"""Journal records: reading them, their points for trackers, and making any value fit for JSON.
+"""Journal records: reading them, and their points for trackers.
 
 A record is one JSON object a line. Every one has `event`, `time` (UTC epoch seconds), `seq` (from 1, rising
 over all attempts) and `attempt` (from 1); docs/metrics.md lists the other fields.
@@ -6,9 +6,8 @@ over all attempts) and `attempt` (from 1); docs/metrics.md lists the other field
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -100,68 +99,6 @@ def points(record: Record) -> dict[str, float]:
         for key, value in record.items()
         if isinstance(value, (int, float)) and key not in ENVELOPE
     }
-
-
-def mark_nonfinite(record: Record) -> None:
-    """Note in the record which of its values JSON cannot hold because they are NaN or infinite."""
-    names = [key for key, value in record.items() if value is not None and _has_nonfinite(value)]
-    if names:
-        record["nonfinite"] = names
-        record["nan_inf_detected"] = True
-
-
-def plain(record: Record) -> Record:
-    """A copy with a JSON form for every value; what has none is null and listed in `unserializable`."""
-    result: Record = {}
-    lost: list[str] = []
-    for key, value in record.items():
-        try:
-            orjson.dumps(value, option=JSON_LINE)
-            result[key] = value
-        except TypeError:
-            result[key] = _json_form(value)
-            if result[key] is None:
-                lost.append(key)
-    if lost:
-        result["unserializable"] = lost
-    return result
-
-
-def _has_nonfinite(value: object) -> bool:
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if value is None or isinstance(value, (int, str)):
-        return False
-    if isinstance(value, Mapping):
-        return any(_has_nonfinite(item) for item in value.values())
-    if isinstance(value, Sequence):
-        return any(_has_nonfinite(item) for item in value)
-    # a numpy scalar or array, told apart without importing numpy
-    return b"null" in orjson.dumps(value, option=JSON_LINE)
-
-
-def _json_form(value: object) -> object:
-    """The JSON form of a value that orjson refuses, None if it has none."""
-    if isinstance(value, str):  # lone surrogates, as in a file name that is not UTF-8
-        return value.encode("utf-8", "replace").decode()
-    if isinstance(value, os.PathLike):
-        return os.fsencode(value).decode("utf-8", "replace")
-    if isinstance(value, Mapping):
-        return {str(key): _json_form_of_part(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_json_form_of_part(item) for item in value]
-    try:  # Decimal, Fraction, numbers of other packages, integers of more than 64 bits
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, ArithmeticError, RuntimeError):
-        return None
-
-
-def _json_form_of_part(value: object) -> object:
-    try:
-        orjson.dumps(value, option=JSON_LINE)
-        return value
-    except TypeError:
-        return _json_form(value)
 
 
 def as_number(value: object) -> float | None:

@@ -12,8 +12,8 @@ import orjson
 
 from monitoring.atomic_file import write_atomically
 from monitoring.errors import RunDirectoryError
+from monitoring.json_form import plain
 from monitoring.json_shape import TEXT_OR_NULL, check_shape
-from monitoring.records import plain
 
 RUN_JSON = "run.json"
 

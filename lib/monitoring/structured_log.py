@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from monitoring.correlation import own_rank
+from monitoring.global_step import shown
 from monitoring.records import Record
 
 # Attributes that every LogRecord has; what else there is was given with `extra=`.
@@ -34,13 +35,21 @@ class JsonLog(logging.Handler):
             "timestamp": timestamp(record.created),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
             **self._about,
             **{key: value for key, value in vars(record).items() if key not in STANDARD},
         }
         if record.exc_info and record.exc_info[0]:
             line["exception"] = "".join(traceback.format_exception(*record.exc_info))
         self._append(line)
+
+
+def _message(record: logging.LogRecord) -> str:
+    """The message with its arguments in it; without them, if they do not fit."""
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001 - the arguments' own methods are called here; the line says so
+        return f"{shown(record.msg)} ({type(error).__name__} in its arguments)"
 
 
 def timestamp(seconds: float) -> str:
