@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from pathlib import Path
 from typing import Literal
 
 from monitoring.journal import Journal
+from monitoring.records import Record
+from monitoring.turns import Turns
 
 ALERTS = "alerts.jsonl"
 
@@ -15,31 +16,35 @@ Severity = Literal["info", "warning", "error"]
 
 
 class Alerts:
-    """Appends alert records; several threads may, and a full disk raises nothing (see Journal)."""
+    """Appends alert records; any thread may, and a full disk raises nothing (see Journal)."""
 
     def __init__(self, directory: Path, *, correlation_id: str | None = None) -> None:
         """`correlation_id`, if given, stands in every alert."""
         self._shared = {} if correlation_id is None else {"correlation_id": correlation_id}
         self._journal = Journal(directory / ALERTS)
-        self._lock = threading.Lock()
+        self._turns = Turns(self._take)
 
     def add(self, rule: str, severity: Severity, message: str, **fields: object) -> None:
         """Record one alert: the rule that found it, a sentence for a person, and what else it holds."""
-        with self._lock:
-            self._journal.append(
-                {
-                    "event": "alert",
-                    "time": time.time(),
-                    "seq": 0,
-                    "attempt": self._journal.attempt,
-                    "rule": rule,
-                    "severity": severity,
-                    "message": message.encode("utf-8", "replace").decode(),
-                    **fields,
-                    **self._shared,
-                }
-            )
+        self._turns.add(
+            {
+                "event": "alert",
+                "time": time.time(),
+                "seq": 0,
+                "attempt": self._journal.attempt,
+                "rule": rule,
+                "severity": severity,
+                "message": message,
+                **fields,
+                **self._shared,
+            }
+        )
 
     def close(self) -> None:
-        with self._lock:
+        self._turns.add(None)
+
+    def _take(self, record: Record | None) -> None:
+        if record is None:
             self._journal.close()
+        else:
+            self._journal.append_any(record)

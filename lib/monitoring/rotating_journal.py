@@ -33,7 +33,7 @@ class RotatingJournal:
         """Write one record with the next `seq`; OSError or a Journal's error if no new file can be begun."""
         if self._journal.closed:
             self._reopen()
-        self._journal.append(record)
+        self._journal.append_any(record)
         self._seq = self._journal.seq
         if os.stat(self._path).st_size >= self._file_bytes and not self._journal.is_behind:
             self._rotate()

@@ -281,12 +281,12 @@ def test_two_monitors_of_one_second_have_files_of_their_own(tmp_path: Path) -> N
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a full device of Linux")
 def test_full_disk_keeps_lines_until_there_is_room(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path, "gpu_metrics", "20250730_123456")
-    file = os.dup(log._fd)
+    file = os.dup(log._file.fd)
     full = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, log._fd)
+    os.dup2(full, log._file.fd)
     log.append({"sample": 1})
     assert log.failure is not None
-    os.dup2(file, log._fd)
+    os.dup2(file, log._file.fd)
     log.append({"sample": 2})
     log.close()
     for fd in (file, full):

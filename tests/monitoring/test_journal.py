@@ -127,6 +127,39 @@ def test_journal_that_loses_records_says_which(tmp_path: Path) -> None:
     assert lost == {"delayed": 16, "lost": 5, "first_lost_seq": 2, "last_lost_seq": 6}
 
 
+LONG_FULL = """
+import resource, sys
+from pathlib import Path
+from monitoring.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def step():
+    journal.append({"event": "step", "time": 1e9, "seq": 0, "attempt": 1, "text": "x" * 160})
+step()
+resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))
+before = resident()
+for i in range(90_000):
+    step()
+print((resident() - before) / 2**20, file=sys.stderr)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+step()
+journal.close()
+"""
+
+
+def test_journal_on_a_full_disk_takes_no_more_memory_than_it_keeps(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    taken = float(in_a_process(LONG_FULL, path).splitlines()[-1])
+    *steps, gap = records(path)
+    kept = sum(len(line) for line in path.read_bytes().splitlines(keepends=True)[1:-1])
+    assert (kept < 16 * 2**20, kept > 15 * 2**20) == (True, True)
+    assert taken < 18
+    assert [record["seq"] for record in steps] == [1, *range(90_003 - len(steps) + 1, 90_003)]
+    lost = {key: gap[key] for key in ("lost", "first_lost_seq", "last_lost_seq")}
+    assert lost == {"lost": 90_002 - len(steps), "first_lost_seq": 2, "last_lost_seq": 90_003 - len(steps)}
+
+
 STAYS_FULL = """
 import resource, sys
 from pathlib import Path

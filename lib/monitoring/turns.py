@@ -1,0 +1,108 @@
+"""Work that threads hand in, and signal handlers in the middle of it, done one at a time."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+# What `only` is before the first call, and after a second thread has come.
+NOBODY, SEVERAL = -1, 0
+
+# Seconds between two looks whether the call is over that was under way when a second thread came: once a run.
+LOOK_EVERY = 50e-6
+
+
+class Turns:
+    """Hands records to `take` one at a time, and in the order in which they were added.
+
+    `add` returns when its record was taken. Only one in the middle of another call of its own thread (by a
+    signal handler or a finaliser) returns at once: to wait would be for itself. The call that it interrupted
+    takes that record right after its own, also when the handler raises.
+
+    As long as one thread calls, there is no lock to take: a lock costs as much as all of the rest. The
+    second thread says so in `only`, and waits until `busy` is over; from then on all take the lock. The
+    first sets `busy` and then looks at `only` once more, so one of the two sees the other.
+    """
+
+    def __init__(self, take: Callable[[Any], None]) -> None:
+        """`take` raises nothing but what a signal handler does."""
+        self.only = NOBODY
+        """The one thread that has called so far, or one of the constants above."""
+        self.busy = False
+        """Whether a call is under way, of the `only` thread or of the one that holds the lock."""
+        self.queued: deque[Any] = deque()
+        """Records of calls that have interrupted another one of their thread."""
+        self._take = take
+        self._lock = threading.RLock()
+        _watch_forks()
+        _all_turns.add(self)
+
+    def add(self, record: Any) -> None:
+        """Have a record taken."""
+        if self.only == get_ident():
+            if self.busy:
+                self.queued.append(record)
+                return
+            self.busy = True
+            try:
+                alone = self.only != SEVERAL
+                if alone:
+                    self._take_with_queued(record)
+            finally:
+                self.busy = False
+                if self.queued:
+                    self.drain()
+            if alone:
+                return
+        self._add_locked(record)
+
+    def drain(self) -> None:
+        """Take what was queued too late for the call that it interrupted."""
+        while self.queued:
+            self.add(self.queued.popleft())
+
+    def _take_with_queued(self, record: Any) -> None:
+        self._take(record)
+        while self.queued:
+            self._take(self.queued.popleft())
+
+    def _add_locked(self, record: Any) -> None:
+        with self._lock:
+            if self.only == NOBODY:
+                self.only = get_ident()
+            elif self.only not in (SEVERAL, get_ident()):
+                self.only = SEVERAL
+                while self.busy:
+                    time.sleep(LOOK_EVERY)
+            if self.busy:
+                self.queued.append(record)
+                return
+            self.busy = True
+            try:
+                self._take_with_queued(record)
+            finally:
+                self.busy = False
+                if self.queued:
+                    self.drain()
+
+
+# In a forked child the lock may be held by a thread that is not there any more.
+_all_turns: weakref.WeakSet[Turns] = weakref.WeakSet()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_free_in_child)
+
+
+def _free_in_child() -> None:
+    for turns in list(_all_turns):
+        turns.only, turns.busy, turns._lock = NOBODY, False, threading.RLock()
+        turns.queued.clear()
