@@ -8,6 +8,7 @@ A training under a `Run` needs none of this: its agent samples with GPU_MONITOR=
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import sys
 import threading
@@ -15,10 +16,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from monitoring.correlation import correlation_id, own_rank
 from monitoring.errors import MonitoringError
+from monitoring.global_step import as_step, shown
 from monitoring.gpu_energy import EnergyMeter
 from monitoring.gpu_history import GpuHistory, Snapshot, Statistics, metrics_line
 from monitoring.gpu_sample import MIB, GpuSample, Sampler
@@ -26,7 +28,7 @@ from monitoring.metrics_log import MetricsLog, file_stamp
 from monitoring.monitor_metrics import MonitorMetrics
 from monitoring.records import Record
 from monitoring.samplers import probe_all
-from monitoring.structured_log import JsonLog, timestamp
+from monitoring.structured_log import STANDARD, JsonLog, timestamp
 
 # Seconds before a sampler that failed is opened again: doubled at each failure.
 FIRST_DELAY = 1.0
@@ -87,8 +89,10 @@ class GPUMonitor:
         self._root = root
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+        self._delay = FIRST_DELAY
         self._gpu_log: MetricsLog | None = None
         self._training_log: MetricsLog | None = None
+        self._opening = threading.RLock()
         self._message_log: MetricsLog | None = None
         self._log, self._stamp = logging.Logger(LOGGER, logging.INFO), ""
 
@@ -116,6 +120,7 @@ class GPUMonitor:
             return
         self._stopping.clear()
         self.ready.clear()
+        self._delay = FIRST_DELAY
         self._stamp = file_stamp(time.time())
         self._open_message_log()
         if self._prometheus is not None:
@@ -155,21 +160,24 @@ class GPUMonitor:
 
     def log_training(self, record: Record) -> None:
         """Write one line of training_metrics_*.jsonl; `correlation_id` and `rank` are added."""
-        if self._training_log is None and self.is_running:
-            self._training_log = self._open_log("training_metrics")
-            self.training_file = self._training_log.path if self._training_log is not None else None
+        with self._opening:
+            if self._training_log is None and self.is_running:
+                self._training_log = self._open_log("training_metrics")
+                self.training_file = self._training_log.path if self._training_log is not None else None
         self._append(
             self._training_log, {**record, "correlation_id": self.correlation_id, "rank": own_rank()}
         )
 
     def log(self, message: str, **fields: object) -> None:
         """Write a message, with fields, into the structured log."""
-        self._log.info(message, extra=fields)
+        taken = STANDARD.intersection(fields)
+        self._log.info(
+            message, extra={f"{name}_" if name in taken else name: fields[name] for name in fields}
+        )
 
     # ------------------------------------------------------------- the sampling thread
 
     def _sample(self) -> None:
-        delay = FIRST_DELAY
         meter = EnergyMeter(interval=self.sample_interval, started=time.time())
         while not self._stopping.is_set():
             try:
@@ -185,8 +193,8 @@ class GPUMonitor:
             except Exception as error:  # noqa: BLE001 - a sampler is called here; it must not end the training
                 self._tell(f"GPUs cannot be sampled: {type(error).__name__}: {error}; it is tried again")
                 self.ready.set()
-                self._stopping.wait(delay)
-                delay = min(2 * delay, LONGEST_DELAY)
+                self._stopping.wait(self._delay)
+                self._delay = min(2 * self._delay, LONGEST_DELAY)
 
     def _repeat(self, sampler: Sampler, meter: EnergyMeter) -> None:
         there = [device.index for device in sampler.devices()]
@@ -195,6 +203,7 @@ class GPUMonitor:
         due = time.monotonic()
         while not self._stopping.is_set():
             self._take(sampler, meter)
+            self._delay = FIRST_DELAY
             due = max(due + self.sample_interval, time.monotonic())
             self._stopping.wait(due - time.monotonic())
 
@@ -248,8 +257,11 @@ class GPUMonitor:
         if log is None:
             return
         log.append(line)
-        if log.failure is not None:
-            self._tell(f"{log.path} cannot be written: {log.failure.strerror}; lines wait in memory")
+        failure = log.failure
+        if failure is not None:
+            self._tell(f"{log.path} cannot be written: {failure.strerror}; lines wait in memory")
+        elif log.lost:
+            self._tell(f"{log.path} lacks {log.lost} lines, which its disk did not take in time")
 
     def _tell(self, problem: str) -> None:
         if problem not in self.problems:
@@ -268,13 +280,15 @@ class TrainingMonitorCallback:
         self._started_monitor = False
         self._began = 0.0
         self._step_began: float | None = None
-        self._num_steps = 0
+        self._count, self._num_steps = itertools.count(1), 0
+        self._told_step = False
 
     def on_train_begin(self) -> None:
         """Start monitoring."""
         self._started_monitor = not self._monitor.is_running
         self._monitor.start()
         self._began, self._num_steps = time.monotonic(), 0
+        self._count = itertools.count(1)
         self._monitor.metrics.begin_training(time.time())
         self._monitor.log("training begins")
 
@@ -296,12 +310,12 @@ class TrainingMonitorCallback:
         now, begun = time.time(), self._step_began
         seconds = time.perf_counter() - begun if begun is not None else None
         self._step_began = None
-        self._num_steps += 1
+        self._num_steps = next(self._count)
         allocated, reserved = _torch_memory_mb()
-        number = _number(step)
+        number = None if step is None else as_step(step)
         line: Record = {
             "timestamp": timestamp(now),
-            "step": int(number) if number is not None and number.is_integer() else number,
+            "step": number,
             "epoch": _number(epoch),
             "loss": _number(loss),
             "learning_rate": _number(lr),
@@ -311,6 +325,11 @@ class TrainingMonitorCallback:
             "memory_reserved_mb": reserved,
             "step_duration_seconds": seconds,
         }
+        if number is None and step is not None:
+            line["refused_step"] = shown(step)
+            if not self._told_step:
+                self._told_step = True
+                self._monitor._tell(f"{shown(step)} is no step; such lines have a refused_step")
         self._monitor.metrics.take_step(line, now, self._num_steps)
         self._monitor.log_training(line)
 
@@ -338,11 +357,12 @@ def _indices(asked: int | Sequence[int] | str) -> frozenset[int]:
     return frozenset([int(asked)] if isinstance(asked, (int, str)) else map(int, asked))
 
 
-def _number(value: object) -> float | None:
-    """A number, 0-dim tensor or text of one as a float; None for anything else."""
+def _number(value: Any) -> float | None:
+    """A number, 0-dim tensor or text of one as a float; None for anything else, also for a complex number."""
     try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, ArithmeticError, RuntimeError):
+        is_complex = getattr(getattr(value, "dtype", None), "kind", "") == "c"  # numpy's would become real
+        return None if is_complex else float(value)
+    except Exception:  # noqa: BLE001 - the value's own methods are called here; it is null in the file
         return None
 
 

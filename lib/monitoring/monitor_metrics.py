@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ from monitoring.exporters._run_state import RankState, RunState
 from monitoring.gpu_aggregates import aggregate
 from monitoring.gpu_history import GpuHistory
 from monitoring.gpu_sample import MIB
-from monitoring.records import Record, mark_nonfinite
+from monitoring.json_form import mark_nonfinite
+from monitoring.records import Record
 from monitoring.trackers import require_package
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ class MonitorMetrics:
         self._rank = RankState()
         self._trains = False
         self._seq = 0
+        self._lock = threading.RLock()
         self._server: MetricsServer | None = None
 
     @property
@@ -106,5 +109,6 @@ class MonitorMetrics:
             self._server = None
 
     def _update(self, record: Record) -> None:
-        self._seq += 1
-        self._rank.update({**record, "seq": self._seq, "attempt": 1})
+        with self._lock:
+            self._seq += 1
+            self._rank.update({**record, "seq": self._seq, "attempt": 1})

@@ -7,10 +7,12 @@ import os
 import platform
 import shlex
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -20,13 +22,16 @@ from monitoring.device_scalars import InFlight, take_scalars
 from monitoring.environment import git_state, hardware, versions
 from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_options
+from monitoring.global_step import LAST_STEP, as_step, set_step, shown
 from monitoring.gpu_options import gpu_monitor_options
-from monitoring.journal import Journal
+from monitoring.journal import Journal, say
+from monitoring.json_form import free_name
 from monitoring.lineage import superseding
 from monitoring.process import process_started
 from monitoring.ranks import journal_name, registered_by_rank_0
-from monitoring.records import ENVELOPE, Record, plain
+from monitoring.records import ENVELOPE, Record
 from monitoring.run_json import register_attempt
+from monitoring.turns import Turns
 
 Status = Literal["complete", "interrupted", "failed"]
 
@@ -36,6 +41,12 @@ LOOK_EVERY = 1.0
 # The fields that log_step adds to the caller's.
 STEP_FIELDS = 7
 
+# In the place of the step of a record that has none.
+NO_STEP = object()
+
+# In the place of the event: write the records that wait for a device.
+SETTLE = "settle"
+
 
 class Run:
     """Writes the records of one training into DIRECTORY/metrics.jsonl; a follower process does the rest.
@@ -43,8 +54,11 @@ class Run:
     Every record whose call has returned is in the journal, whatever happens to the process, except one
     that has CUDA scalars: a later call writes it when they have arrived, and `finish` waits for them. After
     construction nothing raises: what the disk does not take is kept and written later, a value without a
-    JSON form becomes null and is listed in `unserializable`, and calls after `finish` or in a forked child
-    do nothing. One thread logs.
+    JSON form becomes null and is listed in `unserializable`, a step that is no integer is named in
+    `refused_step`, and calls after `finish` or in a forked child do nothing.
+
+    Any thread may log, and so may signal handlers: the record of one that interrupts another call of its
+    thread is written as soon as that one goes on, or ends by what the handler raises.
 
     A training of several processes opens it in each, in one directory, with the `rank` of each: rank 0 is
     the run, the others write DIRECTORY/metrics.rank0001.jsonl and so on beside it, and nothing else.
@@ -123,6 +137,9 @@ class Run:
         self.project: str = run["tracking"]["project"]
         self._config = run["config"]
         self._in_flight: deque[InFlight] = deque()
+        self._turns = Turns(self._take)
+        self._looking = threading.RLock()
+        self._told_step = False
         self._memory = _ResidentMemory()
         self._memory_mb = self._memory.read_mb()
         self._looked = time.time()
@@ -138,12 +155,10 @@ class Run:
         above 0 `supersedes` is worked out for its own journal.
         """
         about: Record = {"run_name": self.name, "project": self.project, "run_id": self.run_id}
-        about |= {"correlation_id": self.run_id, **training, **fields}
+        about |= {"correlation_id": self.run_id, **_fields("training", training), **fields}
         if self.rank and about.get("supersedes"):
-            resumed = about.get("resumed_from")
-            step = resumed.get("global_step") if isinstance(resumed, Mapping) else 0
-            about["supersedes"] = superseding(self._journal.path, step if isinstance(step, int) else 0)
-        self._log("start", None, {**about, "model": model, "config": self._config, **self._about})
+            about["supersedes"] = superseding(self._journal.path, _resumed_step(about.get("resumed_from")))
+        self._log("start", NO_STEP, {**about, "model": model, "config": self._config, **self._about})
 
     def log_step(self, global_step: int, /, **metrics: object) -> None:
         """Record one training step: numbers, text, None (not measured) or 0-dim tensors.
@@ -165,13 +180,28 @@ class Run:
         }
         if len(record) != STEP_FIELDS + len(metrics):
             _restore_envelope(record, metrics, "step", now, self.attempt, global_step)
-        if self._in_flight:
-            self._append_in_order(record)
+        turns = self._turns
+        if (
+            turns.only != get_ident()
+            or turns.busy
+            or self._in_flight
+            or type(global_step) is not int
+            or global_step > LAST_STEP
+        ):
+            turns.add(record)
             return
+        turns.busy = True  # from here on as turns.add does, without its calls: this is the hot path
         try:
-            self._journal.append(record)
+            if alone := turns.only:
+                self._journal.append(record)
         except TypeError:
-            self._append_unusual(record)
+            self._append_in_order(record)
+        finally:
+            turns.busy = False
+            if turns.queued:
+                turns.drain()
+        if not alone:
+            turns.add(record)
 
     def log_epoch(self, epoch: int, /, *, global_step: int, **metrics: object) -> None:
         """Record the end of an epoch (counted from 1)."""
@@ -183,29 +213,22 @@ class Run:
 
     def log_checkpoint(self, global_step: int, /, *, checkpoint_path: Path, **fields: object) -> None:
         """Record that a checkpoint is complete on disk."""
-        self._log("checkpoint", global_step, {"checkpoint_path": str(checkpoint_path), **fields})
+        self._log("checkpoint", global_step, {"checkpoint_path": checkpoint_path, **fields})
 
     def last_seq(self) -> int:
         """The `seq` of the last record, after writing those that wait for a device; a checkpoint holds it.
 
         They are on disk on return: after a loss of power no checkpoint is ahead of its journal.
         """
-        self._settle()
-        self._journal.sync()
-        return self._journal.seq
+        self._turns.add({"event": SETTLE})
+        seq = self._journal.seq
+        self._journal.sync()  # other threads go on meanwhile
+        return seq
 
     def finish(self, status: Status = "complete", **fields: object) -> None:
         """Write the end record and close the journal; wait for no tracker. A second call does nothing."""
-        if self._journal.closed:
-            return
-        self._log("end", None, {"status": status, **fields})
-        self._settle()
-        self._journal.close()
-        self._memory.close()
-        if os.environ.get(CORRELATION_ID) == self.run_id:
-            del os.environ[CORRELATION_ID]
-        if self._agent is not None:
-            self._agent.keep_alive(at_once=True)
+        if not self._journal.closed:
+            self._log("end", NO_STEP, {"status": status, **fields})
 
     def __enter__(self) -> Self:
         return self
@@ -218,60 +241,80 @@ class Run:
         elif isinstance(error, KeyboardInterrupt):
             self.finish("interrupted", cause="stopped")
         else:
-            full = isinstance(error, OSError) and is_full(error)
-            # One that an error knows itself: out_of_memory, non_finite …
-            cause = getattr(error, "cause", "disk_full" if full else "error")
-            self.finish("failed", error=f"{type(error).__name__}: {error}", cause=cause)
+            self.finish("failed", **_described(error))
 
-    def _log(self, event: str, global_step: int | None, fields: Mapping[str, object]) -> None:
+    def _log(self, event: str, global_step: object, fields: Mapping[str, object]) -> None:
         now = time.time()
         if not self._looked <= now < self._next_look:  # the clock may be set back
             self._look_around(now)
         record: Record = {"event": event, "time": now, "seq": 0, "attempt": self.attempt}
-        if global_step is not None:
+        if global_step is not NO_STEP:
             record["global_step"] = global_step
-        envelope = len(record)
         record.update(fields)
-        if len(record) != envelope + len(fields):
+        if not ENVELOPE.isdisjoint(fields):
             _restore_envelope(record, fields, event, now, self.attempt, global_step)
+        self._turns.add(record)
+
+    def _take(self, record: Record) -> None:
+        """Write a record, or have it wait for a device; the end record ends everything."""
+        event = record["event"]
+        if self._journal.closed:
+            self._in_flight.clear()  # a forked child's are its parent's
+            if event == "end":
+                return
+        if event == SETTLE:
+            self._write_arrived(wait=True)
+            return
         self._append_in_order(record)
+        if event == "end":
+            self._end()
+
+    def _end(self) -> None:
+        self._write_arrived(wait=True)
+        self._journal.close()
+        with self._looking:
+            self._memory.close()
+            if os.environ.get(CORRELATION_ID) == self.run_id:
+                del os.environ[CORRELATION_ID]
+            if self._agent is not None:
+                self._agent.keep_alive(at_once=True)
 
     def _append_in_order(self, record: Record) -> None:
         """Append behind the records that wait for a device, writing those whose scalars have arrived."""
-        while self._in_flight and self._in_flight[0].arrived():
-            self._append_complete(self._in_flight.popleft().complete())
-        if self._in_flight:
-            self._in_flight.append(take_scalars(record) or InFlight(record))
-        else:
-            self._append_unusual(record)
-
-    def _settle(self) -> None:
-        """Write the records that wait for a device, waiting for it."""
-        while self._in_flight:
-            self._append_complete(self._in_flight.popleft().complete())
-
-    def _append_unusual(self, record: Record) -> None:
-        """Append a record that may have tensors, or values that JSON does not know."""
+        self._write_arrived(wait=False)
         flight = take_scalars(record)
-        if flight is not None:
-            self._in_flight.append(flight)
+        if flight is not None or self._in_flight:
+            self._in_flight.append(flight or InFlight(record))
         else:
             self._append_complete(record)
 
+    def _write_arrived(self, *, wait: bool) -> None:
+        """Write the records whose scalars have arrived, or all of them, waiting for the device."""
+        while self._in_flight and (wait or self._in_flight[0].arrived()):
+            record = self._in_flight[0].complete()
+            if not self._journal.has(record):  # else an exception came in between, after it was written
+                self._append_complete(record)
+            self._in_flight.popleft()
+
     def _append_complete(self, record: Record) -> None:
-        try:
-            self._journal.append(record)
-        except TypeError:
-            self._journal.append(plain(record))
+        """Append a record of numbers and whatever else."""
+        step = record.get("global_step")
+        if "global_step" in record and not set_step(record, step) and not self._told_step:
+            self._told_step = True
+            say(f"warning: {self._journal.path}: {shown(step)} is no step; such records have a refused_step")
+        self._journal.append_any(record)
 
     def _look_around(self, now: float) -> None:
-        """The once-in-a-second work: memory use, and an agent that is gone."""
+        """The once-in-a-second work: memory use, and an agent that is gone; one thread at a time does it."""
         self._looked, self._next_look = now, now + LOOK_EVERY
-        if self._journal.closed:
+        if self._journal.closed or not self._looking.acquire(blocking=False):
             return
-        self._memory_mb = self._memory.read_mb()
-        if self._agent is not None:
-            self._agent.keep_alive()
+        try:
+            self._memory_mb = self._memory.read_mb()
+            if self._agent is not None:
+                self._agent.keep_alive()
+        finally:
+            self._looking.release()
 
 
 class _ResidentMemory:
@@ -288,7 +331,11 @@ class _ResidentMemory:
         """MB (1e6 bytes); None where the system does not say."""
         if self._fd == -1:
             return None
-        return int(os.pread(self._fd, 128, 0).split()[1]) * self._page_mb
+        try:
+            return int(os.pread(self._fd, 128, 0).split()[1]) * self._page_mb
+        except (OSError, ValueError, IndexError):  # the program has closed it, and opened something else
+            self._fd = -1
+            return None
 
     def close(self) -> None:
         if self._fd != -1:
@@ -302,14 +349,38 @@ def _restore_envelope(
     event: str,
     now: float,
     attempt: int,
-    global_step: int | None,
+    global_step: object,
 ) -> None:
     """Give back what a caller's field of the same name replaced; that one is kept as `<name>_`."""
-    for key in ENVELOPE.intersection(fields):
-        record[f"{key}_"] = fields[key]
+    for key in sorted(ENVELOPE.intersection(fields)):
+        record[free_name(f"{key}_", record)] = record.pop(key)
     record.update({"event": event, "time": now, "seq": 0, "attempt": attempt})
-    if global_step is not None:
+    if global_step is not NO_STEP:
         record["global_step"] = global_step
+
+
+def _fields(name: str, given: Mapping[str, object]) -> Mapping[str, object]:
+    """What a mapping holds, or, if it does not give it, the mapping itself under its name."""
+    try:
+        return dict(given)
+    except Exception:  # noqa: BLE001 - the mapping's own methods are called here; its field is named as lost
+        return {name: given}
+
+
+def _resumed_step(resumed: object) -> int:
+    step = as_step(resumed.get("global_step")) if isinstance(resumed, dict) else None
+    return step if step is not None else 0
+
+
+def _described(error: BaseException) -> Record:
+    """How an end record names the error that ended the training, and its cause."""
+    full = isinstance(error, OSError) and is_full(error)
+    try:
+        # One that an error knows itself: out_of_memory, non_finite …
+        cause = getattr(error, "cause", "disk_full" if full else "error")
+        return {"error": f"{type(error).__name__}: {error}", "cause": cause}
+    except Exception:  # noqa: BLE001 - the error's own methods are called here; its type says what it was
+        return {"error": type(error).__name__, "cause": "error"}
 
 
 def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
