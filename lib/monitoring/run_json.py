@@ -19,7 +19,7 @@ RUN_JSON = "run.json"
 
 _SHAPE = {
     "run_id": str,
-    "tracking": {"project": str, "name": str, "group?": TEXT_OR_NULL, "trackers?": {"*": dict}},
+    "tracking": {"project": str, "name": str, "group": TEXT_OR_NULL, "trackers?": {"*": dict}},
     "gpu_monitor?": (bool, dict),
     "config": dict,
     "attempts": [{"attempt": int}],

@@ -90,7 +90,13 @@ def test_every_file_of_every_rank_has_the_id_of_the_run(run: tuple[Path, list[st
 
 
 def test_agent_log_has_the_id_beside_what_nothing_caught(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text('{"run_id": "c0ffee", "tracking": {"trackers": {}}}')
+    run = {
+        "run_id": "c0ffee",
+        "tracking": {"project": "p", "name": "n", "group": None, "trackers": {}},
+        "config": {},
+        "attempts": [{"attempt": 1}],
+    }
+    (tmp_path / "run.json").write_text(json.dumps(run))
     command = [sys.executable, "-m", "monitoring.agent", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     [line] = [json.loads(line) for line in done.stderr.splitlines()]
@@ -99,7 +105,7 @@ def test_agent_log_has_the_id_beside_what_nothing_caught(tmp_path: Path) -> None
     assert told == {
         "level": "ERROR",
         "logger": "monitoring.agent",
-        "message": "agent: KeyError: 'attempts'",
+        "message": "agent: KeyError: 'host'",
         "correlation_id": "c0ffee",
         "rank": 0,
     }
