@@ -6,31 +6,44 @@ import difflib
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
+
+from kharness.config.errors import KharnessError, run_command
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
 
-def main() -> int:
+def main(argv: Sequence[str]) -> int:
     """0 when every benchmark ran; what they measure is printed and judged by the reader."""
     names = sorted(path.stem for path in FOLDER.glob("*.py"))
     only = os.environ.get("ONLY", "")
     if only and only not in names:
         near = difflib.get_close_matches(only, names, n=1)
-        print(f"error: ONLY={only} is not a benchmark", file=sys.stderr)
-        print(
-            f"hint: {f'did you mean {near[0]}? ' if near else ''}known: {', '.join(names)}", file=sys.stderr
-        )
-        return 2
+        hint = f"{f'did you mean {near[0]}? ' if near else ''}known: {', '.join(names)}"
+        raise KharnessError(f"ONLY={only} is not a benchmark", hint=hint)
     failed = []
     for name in [only] if only else names:
         print(f"== {name}", flush=True)
-        if subprocess.run([sys.executable, FOLDER / f"{name}.py"], check=False).returncode != 0:
+        if run(name, sys.stdout.buffer) != 0:
             failed.append(name)
     if failed:
         print(f"error: failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
+def run(name: str, output: BinaryIO) -> int:
+    """The exit code of a benchmark; what it prints passes through here, so that no lost reader ends it."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, FOLDER / f"{name}.py"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
+        assert process.stdout is not None
+        while printed := os.read(process.stdout.fileno(), 65536):
+            output.write(printed)
+            output.flush()
+    return process.returncode
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    run_command(main)

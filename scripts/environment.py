@@ -94,9 +94,9 @@ def create(stamp: Path, requirements: Path) -> None:
             os.utime(stamp)
             return
         if not works(venv):
-            print(f"setup: making {venv} with {sys.executable}", flush=True)
+            say(f"setup: making {venv} with {sys.executable}")
             run([sys.executable, "-m", "venv", str(venv)], f"could not make {venv}", venv_hint())
-        print(f"setup: installing {requirements} into {venv} (the first time this fetches torch)", flush=True)
+        say(f"setup: installing {requirements} into {venv} (the first time this fetches torch)")
         pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
         pip += ["--quiet", "--progress-bar", "off"]
         hint = "read pip's message above; behind a proxy set HTTPS_PROXY, then type the same command again"
@@ -108,7 +108,15 @@ def create(stamp: Path, requirements: Path) -> None:
             hint,
         )
         stamp.write_text(wanted)
-    print(f"setup: {venv} is ready", flush=True)
+    say(f"setup: {venv} is ready")
+
+
+def say(line: str) -> None:
+    """Print; a reader that is gone, or a terminal that is closed, is no reason to stop a set-up."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def verify() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import KharnessError, run_command
+from kharness.config.output import reader_is_gone
 from kharness.config.results import asked_directory, shown
 from kharness.matrix.found import Found, Member, find, member_named
 from kharness.matrix.launch import OUTPUT_LOG
@@ -34,10 +35,14 @@ def main(argv: Sequence[str]) -> None:
         )
     with Copier(log, sys.stdout.buffer, from_start=True) as copier:
         copier.copy()
-        while follow and read_status(member.launch.directory).status in ("pending", "running"):
+        while follow and not reader_is_gone(sys.stdout) and is_under_way(member):
             time.sleep(FOLLOW_EVERY)
             copier.copy()
         copier.copy()
+
+
+def is_under_way(member: Member) -> bool:
+    return read_status(member.launch.directory).status in ("pending", "running")
 
 
 def asked_member(found: Found, name: str) -> Member:

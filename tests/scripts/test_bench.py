@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,3 +18,19 @@ def test_unknown_benchmark_lists_the_known_ones(root: Path) -> None:
     assert done.stderr == (
         f"error: ONLY=log_stp is not a benchmark\nhint: did you mean log_step? known: {', '.join(names)}\n"
     )
+
+
+def test_a_reader_that_leaves_ends_no_benchmark(root: Path, tmp_path: Path) -> None:
+    """`make bench | head -1`: what is measured may be written somewhere, too."""
+    for folder in ("scripts", "benchmarks"):
+        (tmp_path / folder).mkdir()
+    shutil.copy(root / "scripts/bench.py", tmp_path / "scripts")
+    written = "for _ in range(9):\n    print('x' * 80, flush=True)\nopen('measured', 'w').close()\n"
+    (tmp_path / "benchmarks/some.py").write_text(written)
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "scripts/bench.py"], stdout=write, stderr=write, cwd=tmp_path, check=False
+    )
+    os.close(write)
+    assert (done.returncode, (tmp_path / "measured").exists()) == (0, True)

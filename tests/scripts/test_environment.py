@@ -46,6 +46,19 @@ def test_failed_installation_is_an_error_and_leaves_no_stamp(root: Path, tmp_pat
     assert not stamp.exists()
 
 
+def test_a_reader_that_is_gone_ends_no_set_up(root: Path, tmp_path: Path) -> None:
+    """It fails here because of what it is to install, which comes later."""
+    (tmp_path / "requirements.txt").write_text(f"{tmp_path}/no-such-package\n")
+    arguments = ["create", tmp_path / "venv" / ".ready", tmp_path / "requirements.txt"]
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-I", root / "scripts" / "environment.py", *arguments]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert done.returncode == 2
+    assert f"error: pip could not install {tmp_path}/requirements.txt\nhint: " in done.stderr
+
+
 @pytest.mark.parametrize("arguments", [[], ["create"], ["verify", "x"]])
 def test_unknown_arguments_are_refused(root: Path, arguments: list[str]) -> None:
     code, errors = environment(root, *arguments)

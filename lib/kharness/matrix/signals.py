@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -13,7 +14,11 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """Counts SIGINT, SIGTERM and SIGHUP instead of dying of them; `wait` returns early for any signal."""
+    """Counts SIGINT, SIGTERM and SIGHUP instead of dying of them; `wait` returns early for any signal.
+
+    SIGHUP counts only where nothing else has asked to stop: a terminal that closes sends it once or twice,
+    and whoever closes one after a Ctrl-C does not mean to kill what is saving.
+    """
 
     def __init__(self) -> None:
         self.stops: list[int] = []
@@ -37,7 +42,9 @@ class Signals:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # Once the terminal is closed its next SIGHUP says nothing new.
+            again = number == signal.SIGHUP and number in self.stops
+            signal.signal(number, signal.SIG_IGN if again else handler)
         signal.set_wakeup_fd(self._wakeup_before)
         os.close(self._read)
         os.close(self._write)
@@ -53,4 +60,15 @@ class Signals:
             os.read(self._read, 4096)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        self.stops.append(number)
+        if number != signal.SIGHUP or not self.stops:
+            self.stops.append(number)
+
+
+@contextmanager
+def hangup_ignored() -> Iterator[None]:
+    """For work that is to be done to its end although nobody looks any more."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -24,7 +24,7 @@ from kharness.matrix.matrix_json import Plan, read_plan
 from kharness.matrix.progress import Progress
 from kharness.matrix.resources import open_resources, refuse_too_few_gpus
 from kharness.matrix.runner import Limits, run_all, run_one
-from kharness.matrix.signals import Signals
+from kharness.matrix.signals import Signals, hangup_ignored
 from kharness.matrix.work import Queue, Source, Watcher, longest_first
 
 # Seconds. A single run's agent goes on by itself, so there is no need to wait for long.
@@ -87,7 +87,8 @@ def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: 
     3 if a chosen cell is not complete and nothing excuses it, else the report's own code.
     """
     # The pictures of a thousand cells take hundreds of megabytes.
-    lines, code = apart(partial(report, directory))
+    with hangup_ignored():
+        lines, code = apart(partial(report, directory))
     print("\n".join([*told, *lines]), flush=True)
     plan = read_plan(directory)
     names = [cell.name for cell in plan.cells if chosen.matches(cell.name, cell.values)]

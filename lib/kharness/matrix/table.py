@@ -174,7 +174,10 @@ def duration(seconds: float) -> str:
 
 def _window(stream: TextIO) -> tuple[int, int]:
     """Columns and rows; asked each time, for a window may be resized. 0 is a terminal that does not know."""
-    size = os.get_terminal_size(stream.fileno())
+    try:
+        size = os.get_terminal_size(stream.fileno())
+    except OSError:  # it was closed meanwhile
+        return 80, 24
     return size.columns or 80, size.lines or 24
 
 

@@ -64,8 +64,30 @@ def test_bug_keeps_its_traceback() -> None:
 def test_output_that_is_on_the_full_disk_still_gives_the_exit_code() -> None:
     code = "from kharness.config.errors import run_command\nrun_command(lambda argv: print('x', flush=True))"
     with open("/dev/full", "w") as full:
-        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=full, check=False)
-    assert done.returncode == 74
+        both = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=full, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert both.returncode == 74
+    assert (done.returncode, done.stderr) == (
+        74,
+        "error: what was printed: no space left on device\nhint: free some space\n",
+    )
+
+
+def test_printing_goes_on_on_a_full_disk_and_its_own_code_counts() -> None:
+    body = "[print('x', flush=True) for _ in range(3)] and 7"
+    code = f"from kharness.config.errors import run_command\nrun_command(lambda argv: {body})"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, check=False)
+    assert done.returncode == 7
+
+
+def test_closed_standard_output_is_no_error() -> None:
+    code = "from kharness.config.errors import run_command\nrun_command(lambda argv: print('x'))"
+    command = ["bash", "-c", '"$@" >&-', "bash", sys.executable, "-c", code]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_reader_that_leaves_early_is_no_error() -> None:

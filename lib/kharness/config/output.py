@@ -1,0 +1,87 @@
+"""What a command prints: of use to whoever looks, and never a reason to stop."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+    from typing import Any, TextIO
+
+# The reader of a pipe is gone (`… | head`), the terminal is closed.
+_NOBODY_READS = (errno.EPIPE, errno.EIO)
+# No room on the disk, or in the user's share of it.
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LastingFile(io.FileIO):
+    """A file on which writing goes on when nobody reads any more, or the disk is full: text is dropped."""
+
+    def __init__(self, descriptor: int, *, drop_all: bool = False) -> None:
+        """With `drop_all` nothing raises; else what is neither of the two does."""
+        super().__init__(descriptor, "wb", closefd=False)
+        self.reader_is_gone = False
+        self.lost: OSError | None = None
+        """Why something is missing in a file that somebody meant to keep."""
+        self._drop_all = drop_all
+
+    def write(self, data: Any, /) -> int:
+        try:
+            written = super().write(data)
+        except OSError as error:
+            self._drop(error)
+            written = None
+        return memoryview(data).nbytes if written is None else written
+
+    def _drop(self, error: OSError) -> None:
+        if error.errno in FULL or stat.S_ISREG(os.fstat(self.fileno()).st_mode):
+            self.lost = error
+        elif error.errno in _NOBODY_READS:
+            self.reader_is_gone = True
+            # What this process starts from now on must not stumble over it either.
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, self.fileno())
+            os.close(null)
+        elif not self._drop_all:
+            raise error
+
+
+def lasting_text(stream: TextIO | None, *, drop_all: bool = False) -> TextIO:
+    """A stream that writes to the same place and lasts; the same one if no file is behind it."""
+    if stream is None:  # it was closed before this process began, as by `>&-`
+        return open(os.devnull, "w")
+    try:
+        raw = LastingFile(stream.fileno(), drop_all=drop_all)
+    except (OSError, ValueError):  # it only collects text, or is closed
+        return stream
+    stream.flush()
+    unbuffered = bool(getattr(stream, "write_through", False))
+    return io.TextIOWrapper(
+        raw if unbuffered else io.BufferedWriter(raw),  # type: ignore[type-var]  # as CPython does
+        encoding=stream.encoding,
+        # A value that the terminal's encoding lacks is no reason to stop either.
+        errors="backslashreplace",
+        line_buffering=bool(getattr(stream, "line_buffering", False)),
+        write_through=unbuffered,
+    )
+
+
+def lost_text(stream: TextIO) -> OSError | None:
+    """Why something that was printed is missing where it was to be kept; None if nothing is."""
+    raw = _raw(stream)
+    return raw.lost if raw else None
+
+
+def reader_is_gone(stream: TextIO) -> bool:
+    """Whether nobody can see any more what is printed, as far as a write has shown."""
+    raw = _raw(stream)
+    return raw is not None and raw.reader_is_gone
+
+
+def _raw(stream: TextIO) -> LastingFile | None:
+    buffer = getattr(stream, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)
+    return raw if isinstance(raw, LastingFile) else None
