@@ -24,10 +24,9 @@ def main(argv: Sequence[str]) -> int:
     variables = make_variables.given(argv, os.environ, "summary", root=ROOT)
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     summary = collect(directory, variables)
-    paths = write_files(summary)
     told, code = told_regressions(summary, variables)
-    print(f"{summary.title}:")
-    print("\n".join([*report_lines(summary), *told, *(shown(path) for path in paths)]))
+    print("\n".join([f"{summary.title}:", *report_lines(summary), *told]), flush=True)
+    print("\n".join(shown(path) for path in write_files(summary)))
     return code
 
 

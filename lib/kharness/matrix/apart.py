@@ -7,50 +7,75 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 from kharness.matrix.errors import MatrixError
+from kharness.matrix.launchers._processes import dying_with_this
 
 Result = TypeVar("Result")
+Say = Callable[[str], None]
+"""Prints a line, or several."""
 
 
-def apart(work: Callable[[], Result]) -> Result:
-    """What `work` returns or raises, from a fork of this process, which must have no other thread."""
+def apart(work: Callable[[Say], Result], say: Say) -> Result:
+    """What `work` returns or raises, from a fork of this process, which must have no other thread.
+
+    `work` gets a function whose text arrives at `say` in this process, at once. It dies with this process.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
+    bind = dying_with_this()
     child = os.fork()
     if child == 0:
+        bind()
         os.close(reader)
         _answer(work, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        answer = pipe.read()
+        kind, value = _listen(pipe, say)
     _, status = os.waitpid(child, 0)
-    if not answer:
+    if kind == "raised":
+        raise value  # type: ignore[misc]
+    if kind != "returned":
         code = os.waitstatus_to_exitcode(status)
         raise MatrixError(f"the report ended with exit code {code}", hint="write it again: make summary")
-    succeeded, value = pickle.loads(answer)
-    if not succeeded:
-        raise value
-    result: Result = value
+    result: Result = value  # type: ignore[assignment]
     return result
 
 
-def _answer(work: Callable[[], object], writer: int) -> None:
+def _listen(pipe: BinaryIO, say: Say) -> tuple[str, object]:
+    """The child's last message; an empty one if it died before that."""
+    while True:
+        try:
+            kind, value = pickle.load(pipe)
+        except (EOFError, pickle.UnpicklingError):
+            return "", None
+        if kind != "said":
+            return kind, value
+        say(value)
+
+
+def _answer(work: Callable[[Say], object], writer: int) -> None:
     """Does not return: what stands behind it is the parent's."""
     code = 1
     try:
-        try:
-            answer = pickle.dumps((True, work()))
-        except Exception as error:  # noqa: BLE001 - the parent raises it
-            error.add_note(traceback.format_exc())  # which a pickle does not keep
-            answer = pickle.dumps((False, error))
-        with os.fdopen(writer, "wb") as pipe:
-            pipe.write(answer)
+        with os.fdopen(writer, "wb", buffering=0) as pipe:
+            try:
+                answer = "returned", work(lambda text: _send(pipe, ("said", text)))
+            except Exception as error:  # noqa: BLE001 - the parent raises it
+                error.add_note(traceback.format_exc())  # which a pickle does not keep
+                answer = "raised", error
+            _send(pipe, answer)
         sys.stdout.flush()
         code = 0
     except KeyboardInterrupt:
         code = 130
     finally:
         os._exit(code)
+
+
+def _send(pipe: BinaryIO, message: tuple[str, object]) -> None:
+    left = memoryview(pickle.dumps(message))
+    while left:  # unbuffered, a write may take a part only
+        left = left[pipe.write(left) :]

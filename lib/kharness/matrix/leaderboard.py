@@ -7,11 +7,14 @@ import io
 import json
 import shlex
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kharness.config.foreign_text import in_markdown, list_item, on_one_line
+from kharness.config.results import shown
+from kharness.config.writing import Writing
 from kharness.matrix.axis_values import is_setting
 from kharness.matrix.matrix_json import read_plan
 from kharness.matrix.trials import Trial, read_trial
@@ -118,21 +121,26 @@ def read_leaderboard(directory: Path) -> Leaderboard:
     )
 
 
-def write_leaderboard(directory: Path) -> Leaderboard:
-    """Write leaderboard.json, .csv and .md into the sweep's directory."""
-    board = read_leaderboard(directory.resolve())
-    for name, text in (
-        ("leaderboard.json", as_json(board)),
-        ("leaderboard.csv", as_csv(board)),
-        ("leaderboard.md", as_markdown(board)),
+def write_leaderboard(board: Leaderboard, directory: Path) -> None:
+    """Write leaderboard.json, .csv and .md into the sweep's directory; NotWritten names what cannot be."""
+    writing = Writing()
+    for name, as_text in (
+        ("leaderboard.json", as_json),
+        ("leaderboard.csv", as_csv),
+        ("leaderboard.md", as_markdown),
     ):
-        write_atomically(directory / name, text.encode())
-    return board
+        writing.write(partial(_written, directory / name, as_text(board)))
+    writing.check(again=f"make continue RUN={shown(directory)}")
 
 
-def told_leaderboard(directory: Path) -> tuple[list[str], int]:
-    """Write the leaderboard; what to print of it, and an exit code: 3 if nothing could be ranked."""
-    board = write_leaderboard(directory)
+def _written(path: Path, text: str) -> list[Path]:
+    write_atomically(path, text.encode())
+    return [path]
+
+
+def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
+    """Say the leaderboard, then write it; an exit code: 3 if nothing could be ranked."""
+    board = read_leaderboard(directory.resolve())
     lines = ["", f"{board.title}: {board.objective.words}, {len(board.rows)} configurations", ""]
     lines += _plain_table(_cells(board, board.rows[:SHOWN]))
     if len(board.rows) > SHOWN:
@@ -144,8 +152,10 @@ def told_leaderboard(directory: Path) -> tuple[list[str], int]:
         lines += [f"warning: {board.warning}:", f"  {board.next_command}"]
     if not board.rows:
         lines.append(f"no trial is complete and has {board.objective.metric}: there is no best one")
-    lines.append(f"leaderboard: {directory / 'leaderboard.md'}")
-    return lines, 0 if board.rows else 3
+    say("\n".join(lines))
+    write_leaderboard(board, directory)
+    say(f"leaderboard: {directory / 'leaderboard.md'}")
+    return 0 if board.rows else 3
 
 
 def as_json(board: Leaderboard) -> str:

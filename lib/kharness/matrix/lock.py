@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from kharness.matrix.errors import MatrixError
+from monitoring.process import process_started
 
 RUNNER_LOCK = ".runner.lock"
 
@@ -30,6 +32,16 @@ class Holder:
     host: str
     started: float
     """UTC epoch seconds."""
+    process_started: float | None = None
+    """As the system counts it; with the pid it names one process of the host."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether that process has ended, as far as it can be seen from here."""
+        if self.host != socket.gethostname():
+            return False
+        now = process_started(self.pid)
+        return now is None or (self.process_started is not None and now != self.process_started)
 
     def __str__(self) -> str:
         return f"pid {self.pid} on {self.host}"
@@ -54,13 +66,14 @@ class RunnerLock:
             os.close(self._fd)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 raise _unusable(path, error) from error
-            raise MatrixError(
-                f"{self._directory} is being run by {held_by or 'another process'}",
-                hint="`make status` shows how far it is; stop it first, or wait for its end",
-            ) from error
-        holder = Holder(os.getpid(), socket.gethostname(), time.time())
+            raise _held(self._directory, held_by) from error
+        _held_here.add(self._fd)
+        _watch_forks()
+        pid = os.getpid()
+        holder = Holder(pid, socket.gethostname(), time.time(), process_started(pid))
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(asdict(holder)).encode() + b"\n", 0)
+        with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
+            os.pwrite(self._fd, json.dumps(asdict(holder)).encode() + b"\n", 0)
         return self
 
     def __exit__(
@@ -68,7 +81,23 @@ class RunnerLock:
     ) -> None:
         # The file stays: were it deleted, two could hold a lock on two files of one name.
         os.ftruncate(self._fd, 0)
+        _held_here.discard(self._fd)
         os.close(self._fd)
+
+
+# A child that this process forks must not hold on to them: only on Linux the kernel kills it with us.
+_held_here: set[int] = set()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_release_in_child)
+
+
+def _release_in_child() -> None:
+    for fd in _held_here:
+        os.close(fd)
+    _held_here.clear()
 
 
 def holder(directory: Path) -> Holder | None:
@@ -80,7 +109,8 @@ def holder(directory: Path) -> Holder | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _read(fd)
+        found = _read(fd)
+        return None if found is None or found.is_gone else found
     except OSError:
         return None
     finally:
@@ -103,6 +133,18 @@ def _read(fd: int) -> Holder | None:
         return Holder(**json.loads(os.pread(fd, 4096, 0)))
     except (OSError, ValueError, TypeError):
         return None
+
+
+def _held(directory: Path, by: Holder | None) -> MatrixError:
+    if by is not None and by.is_gone:
+        return MatrixError(
+            f"{directory} is still locked, though its runner, pid {by.pid}, is gone",
+            hint="wait for the end of what that has started, then try again",
+        )
+    return MatrixError(
+        f"{directory} is being run by {by or 'another process'}",
+        hint="`make status` shows how far it is; stop it first, or wait for its end",
+    )
 
 
 def _unusable(path: Path, error: OSError) -> MatrixError:

@@ -10,7 +10,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from kharness.matrix.apart import apart
+from kharness.matrix.apart import Say, apart
 from kharness.matrix.delivery import alert_lines, delivery_lines, wait_for_delivery
 from kharness.matrix.durations import read_history
 from kharness.matrix.errors import MatrixError
@@ -32,8 +32,8 @@ SINGLE_PATIENCE = 10.0
 
 EVERY_CELL = Filter()
 
-Report = Callable[[Path], tuple[Sequence[str], int]]
-"""Writes the report of a directory; returns what to print, and an exit code: 3 for a regression, else 0."""
+Report = Callable[[Path, Say], int]
+"""Says what there is to say of a directory, then writes it; its exit code is 3 for a regression, else 0."""
 
 
 def check_running(plan: Plan) -> None:
@@ -87,9 +87,10 @@ def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: 
     3 if a chosen cell is not complete and nothing excuses it, else the report's own code.
     """
     # The pictures of a thousand cells take hundreds of megabytes.
+    for line in told:
+        print(line, flush=True)
     with hangup_ignored():
-        lines, code = apart(partial(report, directory))
-    print("\n".join([*told, *lines]), flush=True)
+        code = apart(partial(report, directory), _say)
     plan = read_plan(directory)
     names = [cell.name for cell in plan.cells if chosen.matches(cell.name, cell.values)]
     missing = [name for name in names if name not in plan.quarantine and _is_missing(directory / name)]

@@ -1,13 +1,15 @@
-"""The whole report of a matrix or a run: graphs, then the summary that shows them."""
+"""The whole report of a matrix or a run: what a terminal shows, the graphs, the summary that shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kharness.config.foreign_text import on_one_line
 from kharness.config.results import shown
+from kharness.config.writing import Writing
 from kharness.report.comparison import (
     comparison,
     each_run,
@@ -17,42 +19,66 @@ from kharness.report.comparison import (
 )
 from kharness.report.errors import ReportError
 from kharness.report.gpu_report import cells_of_report, draw_cells, gpu_summary_lines
-from kharness.report.graphs import draw_all
+from kharness.report.graphs import draw_all, graph_names
 from kharness.report.html import write_html
 from kharness.report.junit import write_junit
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
 from kharness.report.sentences import comparison_lines
 from kharness.report.summary import Summary, collect, summary_of_plan
-from kharness.report.writers import write_summary
+from kharness.report.writers import summary_texts, write_text
 
 
 def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
     """Draw all graphs, write summary.{json,csv,md}, junit.xml and report.html, from run directories alone.
 
-    `given` are make variables that change how it is judged (`BASELINE`, `CONFIG_REPORT_METRIC`).
+    `given` are make variables that change how it is judged (`BASELINE`, `CONFIG_REPORT_METRIC`). NotWritten
+    names what cannot be written, when all else is.
     """
     summary = collect(directory, given)
-    draw_all(summary)
-    draw_cells(summary, cells_of_report(summary))
-    write_files(summary)
+    write_all(summary)
     return summary
 
 
+def write_all(summary: Summary) -> list[Path]:
+    """Draw the graphs, then write the files that show them; returns the files. As `write_report`."""
+    writing = Writing()
+    names = graph_names()
+    while names and writing.write(partial(draw_all, summary, names[:1])):
+        names = names[1:]
+    if names:  # drawing takes time, and there is no room for the others either
+        writing.leave_out(f"{len(names) - 1} more graphs are not drawn")
+    else:
+        writing.write(partial(draw_cells, summary, cells_of_report(summary)))
+    return _write_files(summary, writing, again=f"make graphs summary RUN={shown(summary.directory)}")
+
+
 def write_files(summary: Summary) -> list[Path]:
-    """All but the graphs, which report.html takes as they are; returns the paths."""
-    return [*write_summary(summary), write_junit(summary), write_html(summary)]
+    """All but the graphs, which report.html takes as they are; returns the paths. NotWritten as above."""
+    return _write_files(summary, Writing(), again=f"make summary RUN={shown(summary.directory)}")
 
 
-def told_report(directory: Path, given: Mapping[str, str] | None = None) -> tuple[list[str], int]:
-    """Write the whole report; what to print of it, and an exit code.
+def _write_files(summary: Summary, writing: Writing, *, again: str) -> list[Path]:
+    drawn = len(writing.written)
+    for name, text in summary_texts(summary).items():
+        writing.write(partial(lambda name, text: [write_text(summary, name, text)], name, text))
+    writing.write(lambda: [write_junit(summary)])
+    writing.write(lambda: [write_html(summary)])
+    writing.check(again=again)
+    return writing.written[drawn:]
+
+
+def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str, str] | None = None) -> int:
+    """Say what there is to say of a directory, then write the whole report; an exit code.
 
     With FAIL_ON_REGRESSION=y among the `given` make variables that is 3 if a variant is worse than its
-    baseline and 2 if nobody can tell; else it is 0.
+    baseline and 2 if nobody can tell; else it is 0. NotWritten, as `write_report`, when all has been said.
     """
-    summary = write_report(directory, given)
-    files = f"summary: {shown(directory / 'summary.md')}  page: {shown(directory / 'report.html')}"
+    summary = collect(directory, given)
     verdict, code = told_regressions(summary, given or {})
-    return [*report_lines(summary), *verdict, files], code
+    say("\n".join([*report_lines(summary), *verdict]))
+    write_all(summary)
+    say(f"summary: {shown(directory / 'summary.md')}  page: {shown(directory / 'report.html')}")
+    return code
 
 
 def told_regressions(summary: Summary, given: Mapping[str, str]) -> tuple[list[str], int]:

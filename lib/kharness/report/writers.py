@@ -38,14 +38,23 @@ from monitoring.atomic_file import write_atomically
 
 def write_summary(summary: Summary) -> list[Path]:
     """Write the three files into the summary's directory; returns their paths."""
-    contents = {
+    return [write_text(summary, name, text) for name, text in summary_texts(summary).items()]
+
+
+def summary_texts(summary: Summary) -> dict[str, str]:
+    """What stands in the three files, by name."""
+    return {
         "summary.json": json.dumps(as_json(summary), indent=2, allow_nan=False) + "\n",
         "summary.csv": as_csv(summary),
         "summary.md": as_markdown(summary),
     }
-    for name, content in contents.items():
-        write_atomically(summary.directory / name, content.encode())
-    return [summary.directory / name for name in contents]
+
+
+def write_text(summary: Summary, name: str, text: str) -> Path:
+    """Write one file into the summary's directory; returns its path."""
+    path = summary.directory / name
+    write_atomically(path, text.encode())
+    return path
 
 
 def as_json(summary: Summary) -> dict[str, object]:

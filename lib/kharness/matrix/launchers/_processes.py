@@ -81,17 +81,27 @@ def exit_of(code: int, ended: float) -> Exit:
 
 def before_exec(cores: Sequence[int] = ()) -> Callable[[], None]:
     """What a child does between fork and exec; only system calls, for little else is safe there."""
-    parent = os.getpid()
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+    bind = dying_with_this()
 
     def prepare() -> None:
         # nohup and background jobs make it ignored, and an ignored signal stays so over exec.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
+        bind()
+
+    return prepare
+
+
+def dying_with_this() -> Callable[[], None]:
+    """What a child of this process calls so that the kernel kills it when this one dies (Linux only)."""
+    parent = os.getpid()
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+    def bind() -> None:
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != parent:  # it died before prctl
                 os._exit(1)
 
-    return prepare
+    return bind

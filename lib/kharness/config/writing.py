@@ -1,0 +1,56 @@
+"""Several files of which one that cannot be written takes no other along."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kharness.config.errors import EXIT_DISK_FULL, KharnessError, is_full
+
+
+class NotWritten(KharnessError):
+    """Files that could not be written; exit code 74 if a disk is full."""
+
+
+class Writing:
+    """Calls what writes files, and keeps what went wrong for the end."""
+
+    def __init__(self) -> None:
+        self.written: list[Path] = []
+        self._failed: list[OSError] = []
+        self._left_out: list[str] = []
+
+    def write(self, write: Callable[[], Sequence[Path]]) -> bool:
+        """Whether it could write all of its files; those are in `written`."""
+        try:
+            self.written += write()
+        except OSError as error:
+            self._failed.append(error)
+            return False
+        return True
+
+    def leave_out(self, what: str) -> None:
+        """Name what is not even tried, for an earlier one has failed."""
+        self._left_out.append(what)
+
+    def check(self, *, again: str) -> None:
+        """NotWritten, which names every file that is missing; `again` is what to type once there is room."""
+        if not self._failed:
+            return
+        reasons = [f"{_shown(error)}: {(error.strerror or str(error)).lower()}" for error in self._failed]
+        reasons += self._left_out
+        full = any(map(is_full, self._failed))
+        message = reasons[0]
+        if len(reasons) > 1:
+            message = "\n  ".join(["the report is not complete", *reasons])
+        remedy = "free some space" if full else "make it writable"
+        said = NotWritten(message, hint=f"{remedy}, then: {again}")
+        said.exit_code = EXIT_DISK_FULL if full else 2
+        raise said
+
+
+def _shown(error: OSError) -> str:
+    """The file, as one types it here."""
+    path = Path(os.fsdecode(error.filename)) if error.filename else Path("a file")
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
