@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import asked_directory, shown
+from kharness.config.results import asked_directory, latest_link, shown
 from kharness.matrix.continuing import Remaining, remaining
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.found import Found, find
@@ -18,6 +18,7 @@ from kharness.matrix.launch import Launch
 from kharness.matrix.leaderboard import told_leaderboard
 from kharness.matrix.lock import RunnerLock
 from kharness.matrix.plan import load
+from kharness.matrix.planning import refuse_unplanned
 from kharness.matrix.settings import with_command_line
 from kharness.matrix.supervise import (
     Report,
@@ -37,6 +38,8 @@ def main(argv: Sequence[str]) -> int:
     """As test_matrix, or for a single training as train; 2 if somebody else runs it."""
     variables = make_variables.given(argv, os.environ, "continue", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
+    if not variables.get("RUN"):
+        refuse_unplanned(latest_link(variables, output))
     found = find(asked_directory(variables, output), ROOT, variables.get("FILTER", ""))
     settings = with_command_line(found.settings, variables, ROOT)
     with RunnerLock(found.directory):

@@ -8,17 +8,22 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import asked_directory, shown
+from kharness.config.results import asked_directory, latest_link, shown
 from kharness.matrix.found import find
 from kharness.matrix.overview import look, status_lines
+from kharness.matrix.planning import what_is_unplanned
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> None:
     variables = make_variables.given(argv, os.environ, "status", root=ROOT)
-    directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    output = make_variables.output_directory(variables, ROOT)
+    unplanned = None if variables.get("RUN") else what_is_unplanned(latest_link(variables, output))
+    directory = asked_directory(variables, output)
     found = find(directory, ROOT, variables.get("FILTER", ""))
+    if unplanned is not None:
+        print(f"note: {unplanned}")
     print("\n".join(status_lines(look(found), shown(found.directory))))
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import asked_directory, shown
+from kharness.config.results import asked_directory, latest_link, shown
 from kharness.matrix.continuing import to_run_again
 from kharness.matrix.found import find
 from kharness.matrix.lock import RunnerLock
+from kharness.matrix.planning import refuse_unplanned
 from kharness.matrix.settings import with_command_line
 from kharness.matrix.supervise import expected_seconds, in_order, supervise, supervise_single, tell
 from kharness.report.report import check_judging, told_report
@@ -24,6 +25,8 @@ def main(argv: Sequence[str]) -> int:
     """As test_matrix for the chosen cells: those that FILTER means, without it all that failed."""
     variables = make_variables.given(argv, os.environ, "test_rerun", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
+    if not variables.get("TARGET"):
+        refuse_unplanned(latest_link(variables, output))
     found = find(asked_directory(variables, output, name="TARGET"), ROOT, variables.get("FILTER", ""))
     settings = with_command_line(found.settings, variables, ROOT)
     with RunnerLock(found.directory):

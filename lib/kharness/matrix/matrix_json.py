@@ -79,10 +79,10 @@ class Plan:
         return [f"note: {note}" for note in notes]
 
 
-def write_plan(plan: Plan, root: Path) -> None:
-    """Write a new plan; it is on disk on return."""
+def write_plan(plan: Plan, root: Path, *, into: Path) -> None:
+    """Write a new plan; it is on disk on return. The directory `into` will have the plan's name."""
     versions = {"python": python_version(), **{name: _version(name) for name in PACKAGES}}
-    _write(plan.directory, {**planned_content(plan), "git": git_state(root), "versions": versions})
+    _write(into, {**planned_content(plan), "git": git_state(root), "versions": versions})
 
 
 def add_cell(directory: Path, cell: Cell, launch: Launch) -> None:

@@ -18,14 +18,8 @@ from kharness.matrix.draft import Draft, draft, read_settings
 from kharness.matrix.filter import Filter
 from kharness.matrix.launch import Launch
 from kharness.matrix.matrix_json import Kind, Plan, read_plan, write_plan
-from kharness.matrix.rundir import (
-    create_exclusively,
-    link_latest,
-    numbered,
-    results_directory,
-    stamp,
-    sync_filesystem,
-)
+from kharness.matrix.planning import Planning
+from kharness.matrix.rundir import numbered, results_directory, stamp, sync_filesystem
 from kharness.matrix.status import STATUS_JSON, RunStatus, status_text
 
 __all__ = ["Kind", "Plan", "load", "prepare", "write"]
@@ -81,12 +75,14 @@ def write_new(
         if not (results / name).exists():
             drafted, plan = planned(results / name, name.removeprefix(PREFIX[kind]))
             check(plan)
-            if create_exclusively(results, name) is not None:
+            if (planning := Planning.begin(results, name)) is not None:
                 break
         attempt += 1
-    if not (output / CONFIG).exists():
-        write_config(drafted.configured, output, root=tree.root)
-    write(plan, tree.root)
+    with planning:
+        write(plan, tree.root, into=planning.directory)
+        if not (output / CONFIG).exists():
+            write_config(drafted.configured, output, root=tree.root)
+        planning.publish()
     return plan
 
 
@@ -126,20 +122,23 @@ def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
     return Launch(cell.name, run, root, cell.model, asked)
 
 
-def write(plan: Plan, root: Path) -> None:
-    """Write the directories of all cells, then the plan: where there is a plan, all of it is there."""
-    for cell, launch in zip(plan.cells, plan.launches, strict=True):
-        write_cell(cell, launch)
-    sync_filesystem(plan.directory)
-    write_plan(plan, root)
-    link_latest(plan.directory)
+def write(plan: Plan, root: Path, *, into: Path) -> None:
+    """Write the directories of all cells, then the plan: where there is a plan, all of it is there.
+
+    Into a new directory, which will have the plan's name.
+    """
+    into.mkdir()
+    for cell in plan.cells:
+        write_cell(cell, into / cell.name, root=root)
+    sync_filesystem(into)
+    write_plan(plan, root, into=into)
 
 
-def write_cell(cell: Cell, launch: Launch) -> None:
+def write_cell(cell: Cell, directory: Path, *, root: Path) -> None:
     """Make the run directory of a cell, its configuration and its status; not flushed to the disk."""
     assert cell.resolved is not None
-    write_new_config(cell.resolved, launch.directory, root=launch.root)
-    (launch.directory / STATUS_JSON).write_text(status_text(RunStatus("pending")))
+    write_new_config(cell.resolved, directory, root=root)
+    (directory / STATUS_JSON).write_text(status_text(RunStatus("pending")))
 
 
 def load(directory: Path, root: Path) -> Plan:

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.errors import ConfigError
-from kharness.config.generate import write_config
+from kharness.config.generate import write_new_config
 from kharness.config.places import asked_path
 from kharness.config.tree import CONFIG, Tree
 from kharness.matrix.causes import EXPANDED, other_values
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.launch import Launch
+from kharness.matrix.planning import Planning
 from kharness.matrix.revision import Code, GitState
-from kharness.matrix.rundir import create_exclusively, numbered
+from kharness.matrix.rundir import numbered
 from kharness.matrix.status import RunStatus, write_status
 from monitoring.follower import JOURNAL
 from monitoring.lineage import Lineage
@@ -90,8 +91,9 @@ def prepare_again(past: PastRun, code: Code, *, root: Path, trackers: str, anywa
         )
     attempt = 1
     name = f"{past.directory.name}_reproduced"
-    while (directory := create_exclusively(past.directory.parent, numbered(name, attempt))) is None:
+    while (planning := Planning.begin(past.directory.parent, numbered(name, attempt))) is None:
         attempt += 1
+    directory = planning.place
     origin = Origin("make reproduce", f"the reproduction of {past.directory.name}")
     own = [
         *tree.assignments("TRACKER", trackers, origin),
@@ -100,9 +102,11 @@ def prepare_again(past: PastRun, code: Code, *, root: Path, trackers: str, anywa
     data = asked_path("DATA_DIR", str(values.get("DATA_DIR", "")))
     if code.root != root and "DATA_DIR" in values and not data.is_absolute():
         own += tree.assignments("DATA_DIR", str(root / data), origin)
-    resolved = tree.resolve(base, own)
-    write_config(resolved, directory, root=code.root)
-    write_status(directory, RunStatus("pending"))
+    with planning:
+        resolved = tree.resolve(base, own)
+        write_new_config(resolved, planning.directory, root=code.root)
+        write_status(planning.directory, RunStatus("pending"))
+        planning.publish(newest=False)
     asked = {name: value for name, value in resolved.values.items() if name not in EXPANDED}
     return Launch(directory.name, directory, code.root, str(values["MODEL"]), asked)
 

@@ -6,13 +6,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin
-from kharness.config.generate import write_config
+from kharness.config.generate import write_config, write_new_config
 from kharness.config.presets import starting_layer
 from kharness.config.project_name import run_name
 from kharness.config.tree import CONFIG, Tree
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.launch import Launch
-from kharness.matrix.rundir import create_exclusively, link_latest, numbered, results_directory
+from kharness.matrix.planning import Planning
+from kharness.matrix.rundir import numbered, results_directory
 from kharness.matrix.status import RunStatus, write_status
 
 
@@ -34,13 +35,15 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch:
         raise MatrixError(f"TRACKER_RUN_NAME: {error}", hint="give CONFIG_TRACKER_RUN_NAME=name") from error
     results = results_directory(str(resolved.values["RESULTS_DIR"]), output)
     attempt = 1
-    while (directory := create_exclusively(results, numbered(wanted, attempt))) is None:
+    while (planning := Planning.begin(results, numbered(wanted, attempt))) is None:
         attempt += 1
+    directory = planning.place
     name = [Assignment("TRACKER_RUN_NAME", directory.name, Origin("make train", "the name of the run"))]
-    resolved = tree.resolve(base, command_line, name)
-    if not (output / CONFIG).exists():
-        write_config(configured, output, root=tree.root)
-    write_config(resolved, directory, root=tree.root)
-    write_status(directory, RunStatus("pending"))
-    link_latest(directory)
+    with planning:
+        resolved = tree.resolve(base, command_line, name)
+        write_new_config(resolved, planning.directory, root=tree.root)
+        write_status(planning.directory, RunStatus("pending"))
+        if not (output / CONFIG).exists():
+            write_config(configured, output, root=tree.root)
+        planning.publish()
     return Launch(directory.name, directory, tree.root, model, resolved.values)

@@ -171,7 +171,7 @@ class TpeSource:
 
     def _begin(self, cell: Cell) -> Launch:
         launch = launch_of(cell, self._plan.directory, self._tree.root)
-        write_cell(cell, launch)
+        write_cell(cell, launch.directory, root=launch.root)
         sync_filesystem(self._plan.directory)
         add_cell(self._plan.directory, cell, launch)
         self._cells[cell.name] = cell

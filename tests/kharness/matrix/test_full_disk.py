@@ -17,12 +17,19 @@ mount -t tmpfs -o size=4m tmpfs "$DIRECTORY" || exit 125
 cp -a "$SAVED/." "$DIRECTORY"
 cat /dev/zero >"$DIRECTORY/filler" 2>/dev/null
 "$@"
+code=$?
+ls -A "$DIRECTORY" >"$SAVED/left"
+exit $code
 """
 
 
 def on_full_disk(folder: Path, command: Sequence[str], cwd: Path) -> tuple[int, str, str]:
     """Exit code, standard output and standard error."""
-    variables = {"DIRECTORY": str(folder), "SAVED": f"{folder}-saved", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    variables = {
+        "DIRECTORY": str(folder),
+        "SAVED": f"{folder}-saved",
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    }
     own_mounts = ["unshare", "--user", "--map-root-user", "--mount"]
     try:
         done = subprocess.run(
@@ -82,3 +89,14 @@ def test_a_leaderboard_is_printed_first(checkout: Any) -> None:
         *(f"  {where}/{file}: no space left on device" for file in files),
         f"hint: free some space, then: make continue RUN={where}",
     ]
+
+
+def test_a_matrix_that_cannot_be_planned_leaves_nothing(checkout: Any) -> None:
+    results = checkout.root / "results"
+    results.mkdir()
+    code, _, errors = on_full_disk(results, script(checkout, "test_matrix"), checkout.root)
+    error, hint = errors.splitlines()
+    assert (code, hint) == (74, "hint: free some space")
+    assert error.endswith(": no space left on device")
+    assert (checkout.root / "results-saved" / "left").read_text() == "filler\n"
+    assert not (checkout.root / ".config").exists()
