@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config import make_variables
+from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.results import asked_directory, latest_link, shown
 from kharness.matrix.continuing import Remaining, remaining
@@ -77,7 +78,10 @@ def continue_sweep(found: Found, settings: Mapping[str, object]) -> int:
     plan = load(found.directory, ROOT)
     source = source_for(plan, ROOT, left.launches)
     waiting = source.waiting()
-    print(f"sweep: {waiting} trials are left in {shown(found.directory)}", flush=True)
+    print(
+        f"sweep: {'?' if waiting is None else counted(waiting, 'trial')} left in {shown(found.directory)}",
+        flush=True,
+    )
     tell_left(found, left)
     if source.done():
         return tell(found.directory, told_leaderboard, chosen=found.chosen)
@@ -114,12 +118,13 @@ def introduce(found: Found, left: Remaining) -> None:
     """What is to run, and what is not although it is not complete."""
     where = shown(found.directory)
     total = len(found.launches)
+    runs = counted(total, "run")
     if left.launches:
-        print(f"matrix: {len(left.launches)} of {total} runs are left in {where}", flush=True)
+        print(f"matrix: {len(left.launches)} of {runs} left in {where}", flush=True)
     elif len(left.complete) == total:
-        print(f"matrix: all {total} runs in {where} are complete")
+        print(f"matrix: complete: {runs} in {where}")
     else:
-        print(f"matrix: nothing is left to run of {total} runs in {where}")
+        print(f"matrix: nothing is left to run of {runs} in {where}")
     tell_left(found, left)
 
 

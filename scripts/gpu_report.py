@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config import make_variables
+from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.results import asked_directory, shown
 from kharness.report.gpu_report import check_known, draw_gpu_graphs, gpu_report_lines
@@ -23,8 +24,8 @@ def main(argv: Sequence[str]) -> None:
     print("\n".join(gpu_report_lines(summary)))
     pictures = draw_gpu_graphs(summary, with_load(summary))
     folders = list(dict.fromkeys(path.parent for path in pictures))
-    print(f"{len(pictures)} graph{'s' * (len(pictures) > 1)} in {shown(folders[0])}", end="")
-    print(f" and in graphs/ of {len(folders) - 1} runs" if len(folders) > 1 else "")
+    print(f"{counted(len(pictures), 'graph')} in {shown(folders[0])}", end="")
+    print(f" and in graphs/ of {counted(len(folders) - 1, 'run')}" if len(folders) > 1 else "")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config import make_variables
+from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.results import asked_directory, shown
 from kharness.matrix.bit_equal import compare, machine_differences
@@ -61,10 +62,10 @@ def verdict(past: PastRun, again: Path, exit_code: int) -> int:
     if compared.on_request:
         print(f"not compared: {compared.on_request} checkpoints made because the run was stopped")
     if compared.difference:
-        print(f"bit-equal up to there: {compared.equal} records")
+        print(f"bit-equal up to there: {counted(compared.equal, 'record')}")
         print(f"first difference: {compared.difference}")
         return 3
-    print(f"bit-equal: {compared.equal} records")
+    print(f"bit-equal: {counted(compared.equal, 'record')}")
     return 0
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config import make_variables
+from kharness.config.counts import counted
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.places import asked_path
 from kharness.config.results import shown
@@ -55,7 +56,10 @@ def introduce(plan: Plan) -> None:
     """What is about to be tried, and what not."""
     ranges = " ".join(f"{name}={text}" for name, text in plan.ranges.items())
     method = plan.settings["SWEEP_METHOD"]
-    print(f"sweep: {method}, {num_trials(plan)} trials ({ranges}) in {shown(plan.directory)}", flush=True)
+    print(
+        f"sweep: {method}, {counted(num_trials(plan), 'trial')} ({ranges}) in {shown(plan.directory)}",
+        flush=True,
+    )
     for line in plan.note_lines():
         print(line)
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config import make_variables
+from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.results import shown
 from kharness.config.tree import Tree
@@ -60,7 +61,7 @@ def check(plan: Plan, given: Mapping[str, str]) -> None:
 def introduce(plan: Plan) -> None:
     """What is about to run, and what was asked for and does not apply to some of it."""
     axes = " ".join(map(str, plan.axes))
-    print(f"matrix: {len(plan.cells)} runs ({axes}) in {shown(plan.directory)}", flush=True)
+    print(f"matrix: {counted(len(plan.cells), 'run')} ({axes}) in {shown(plan.directory)}", flush=True)
     for line in plan.note_lines():
         print(line)
 

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config import make_variables
+from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.results import asked_directory, latest_link, shown
 from kharness.matrix.continuing import to_run_again
@@ -40,7 +41,10 @@ def main(argv: Sequence[str]) -> int:
         if not again:
             print(f"no run in {where} has failed; FILTER=… runs others again")
             return tell(found.directory, report)
-        print(f"matrix: {len(again)} of {len(found.members)} runs again from scratch in {where}", flush=True)
+        print(
+            f"matrix: {len(again)} of {counted(len(found.members), 'run')} again from scratch in {where}",
+            flush=True,
+        )
         expected = expected_seconds(again, found.directory.parent)
         return supervise(
             found.directory,

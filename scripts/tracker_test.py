@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kharness.config import make_variables
+from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.options import Options
 from kharness.config.places import asked_path
@@ -39,7 +40,8 @@ def main(argv: Sequence[str]) -> int:
         name=name,
         project=f"{options.TRACKER_PROJECT}-test",
     )
-    print(f"sent {len(rehearsal.sent)} made-up points in {rehearsal.records} records: run {name}")
+    points = counted(len(rehearsal.sent), "made-up point")
+    print(f"sent {points} in {counted(rehearsal.records, 'record')}: run {name}")
     if rehearsal.error is not None:
         print(f"error: {tracker}: {rehearsal.error}\nhint: {rehearsal.hint()}", file=sys.stderr)
         return 3

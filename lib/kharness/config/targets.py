@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.assignment import Layer, Origin, origin_text
+from kharness.config.counts import counted
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config, write_file
 from kharness.config.places import asked_path
@@ -108,7 +109,7 @@ def savedefconfig(request: Request) -> None:
     resolved = request.tree.resolve(starting_layer(request.tree, request.directory), request.command_line())
     path = request.directory / "defconfig"
     write_file(path, resolved.minimal.encode())
-    print(f"{request.tree.shown(path)}: {len(resolved.minimal.splitlines())} lines")
+    print(f"{request.tree.shown(path)}: {counted(len(resolved.minimal.splitlines()), 'line')}")
 
 
 def list_defconfigs(request: Request) -> None:

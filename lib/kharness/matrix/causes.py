@@ -44,6 +44,9 @@ _TOLD: Sequence[tuple[str, re.Pattern[str]]] = [
     ("non_finite", re.compile(r"\bNonFiniteError\b")),
 ]
 
+_TRACEBACK = "Traceback (most recent call last)"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*: .")
+
 # Filled in when a run starts, so what the trainer records differs from the template that was asked for.
 EXPANDED = frozenset({"TRACKER_PROJECT", "TRACKER_RUN_NAME"})
 
@@ -88,7 +91,7 @@ def judge(
     number = _signal(ended)
     if number is not None:
         return Verdict("killed", cause, ended.reason or f"signal {number} ({_signal_name(number)})")
-    error = tail.end.get("error")
+    error = tail.end.get("error") or _last_words(output)
     how = "its end is unknown" if ended.exit_code is None else f"exit code {ended.exit_code}"
     return Verdict("failed", cause, ended.reason or how + (f": {error}" if error else ""))
 
@@ -158,6 +161,15 @@ def _cause(ended: Exit, tail: JournalTail, output: Sequence[str]) -> str:
             if pattern.search(line):
                 return cause
     return "error" if _signal(ended) is None else "signal"
+
+
+def _last_words(output: Sequence[str]) -> str:
+    """What a process said of its end: its last `error:`, or else what its traceback ends in."""
+    for line in reversed(output):
+        if line.startswith("error: "):
+            return line.removeprefix("error: ")
+    begins = max((i for i, line in enumerate(output) if line.startswith(_TRACEBACK)), default=len(output))
+    return next((line for line in reversed(output[begins:]) if _RAISED.match(line)), "")
 
 
 def _signal(ended: Exit) -> int | None:

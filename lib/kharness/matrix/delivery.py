@@ -7,11 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from kharness.config.counts import counted
 from kharness.matrix.signals import Signals
 from monitoring.agent import is_followed, undelivered
 from monitoring.alerts import ALERTS
 from monitoring.errors import MonitoringError
-from monitoring.records import Record, read_records
+from monitoring.follower import JOURNAL
+from monitoring.records import Record, last_record, read_records
 from monitoring.run_json import RUN_JSON, read_run_json
 
 # An agent that has this many seconds after its trainer's end not taken its lock will not come.
@@ -69,7 +71,7 @@ def delivery_lines(lacking: Mapping[Path, Mapping[str, int]], root: Path) -> lis
     lines = []
     for directory, followers in lacking.items():
         shown = directory.relative_to(root) if directory.is_relative_to(root) else directory
-        counts = ", ".join(f"{name} lacks {count} records" for name, count in followers.items())
+        counts = ", ".join(f"{name} lacks {counted(count, 'record')}" for name, count in followers.items())
         lines.append(f"warning: {shown}: {counts}; later: make sync RUN={shown}")
     return lines
 
@@ -84,16 +86,19 @@ def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]
     runs: Counter[tuple[str, str]] = Counter()
     for directory in directories:
         told = set()
+        complete = (last_record(directory / JOURNAL) or {}).get("status") == "complete"
         # that something is over again is for those who read the file
         for record in _alerts(directory):
             time = _time_of(record)
-            if time >= since and record.get("state") != "resolved":
+            # that an attempt died is over, too, once a later one was complete
+            over = record.get("state") == "resolved" or (complete and record.get("rule") == "trainer")
+            if time >= since and not over:
                 alert = str(record["severity"]), str(record["message"])
                 found[alert] = min(time, found.get(alert, time))
                 told.add(alert)
         runs.update(told)
     return [
-        f"{severity}: {message} ({runs[severity, message]} of {len(directories)} runs)"
+        f"{severity}: {message} ({runs[severity, message]} of {counted(len(directories), 'run')})"
         for severity, message in sorted(found, key=lambda alert: found[alert])
     ]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kharness.config.assignment import Layer, Resolved
+from kharness.config.counts import counted
 from kharness.config.places import asked_path, lasting_place
 from kharness.config.tree import Tree
 from kharness.config.values import Value
@@ -25,7 +26,7 @@ from kharness.matrix.cells import (
 )
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.filter import Filter, parse_filter
-from kharness.matrix.quarantine import quarantined, read_quarantine
+from kharness.matrix.quarantine import Entry, idle, quarantined, read_quarantine
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,8 @@ def draft(
     found += _further(grid, groups)
     if not found:
         raise MatrixError(
-            f"MATRIX_EXCLUDE leaves out all {len(excluded)} cells", hint="remove a group of it, or a word"
+            f"MATRIX_EXCLUDE leaves out all {counted(len(excluded), 'cell')}",
+            hint="remove a group of it, or a word",
         )
     axes = [grid, *groups]
     symbols = list(dict.fromkeys(axis.symbol for group in axes for axis in group))
@@ -91,7 +93,7 @@ def draft(
         chosen=chosen or Filter(),
         skip_refused=bool(settings["MATRIX_SKIP_REFUSED"]),
     )
-    quarantine = quarantine_of(tree.root, str(settings["MATRIX_QUARANTINE"]), cells)
+    entries = quarantine_entries(tree.root, str(settings["MATRIX_QUARANTINE"]))
     return Draft(
         configured,
         settings,
@@ -100,9 +102,10 @@ def draft(
         refused=refused,
         excluded=excluded,
         fragments=_fragments([axis for group in axes for axis in group]),
-        quarantine=quarantine,
+        quarantine=quarantined(entries, [cell.name for cell in cells]),
         chosen=chosen.text if chosen else "",
-        notes=notes(tree, cells),
+        # A cell that FILTER leaves out, or the tree refuses, is one that a line of the quarantine may mean.
+        notes=[*notes(tree, cells), *idle(entries, [one.name for one in found])],
     )
 
 
@@ -157,9 +160,8 @@ def _fragments(axes: Sequence[SettledAxis]) -> dict[str, list[Fragment]]:
     return found
 
 
-def quarantine_of(root: Path, configured: str, cells: Sequence[Cell]) -> dict[str, str]:
-    """The cells that the quarantine file means, with the reason of each; none without a file."""
+def quarantine_entries(root: Path, configured: str) -> list[Entry]:
+    """The lines of the quarantine file; none without a file."""
     if not configured:
-        return {}
-    entries = read_quarantine(root / asked_path("MATRIX_QUARANTINE", configured), configured)
-    return quarantined(entries, [cell.name for cell in cells])
+        return []
+    return read_quarantine(root / asked_path("MATRIX_QUARANTINE", configured), configured)

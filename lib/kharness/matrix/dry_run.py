@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from kharness.config.counts import counted
 from kharness.matrix.axes import Axis
 from kharness.matrix.cells import Cell
 from kharness.matrix.draft import Draft
 from kharness.matrix.durations import Estimate, History
 from kharness.matrix.estimate import time_left
 from kharness.matrix.plan import PREFIX, launch_of
+from kharness.matrix.supervise import num_jobs
 from kharness.matrix.table import duration
 
 # Stands for the time at which the matrix will start.
@@ -29,14 +31,14 @@ def dry_run_lines(drafted: Draft, history: History, *, results: Path, root: Path
         lines.append(f"  {launch.name:{width}}  {_seconds(estimate):>8}  {launch.command_line}")
     lines += _left_out(drafted)
     lines += [f"note: {note}" for note in drafted.notes]
-    lines += estimate_lines(drafted.cells, estimates, jobs=_jobs(drafted), shown=shown)
+    lines += estimate_lines(drafted.cells, estimates, jobs=num_jobs(drafted.settings), shown=shown)
     return lines
 
 
 def headline(cells: Sequence[Cell], axes: Sequence[Axis]) -> str:
     """How many runs of what."""
     models = ", ".join(dict.fromkeys(cell.model for cell in cells))
-    return f"matrix: {len(cells)} runs of {models} ({' '.join(map(str, axes))})"
+    return f"matrix: {counted(len(cells), 'run')} of {models} ({' '.join(map(str, axes))})"
 
 
 def estimate_lines(
@@ -47,14 +49,14 @@ def estimate_lines(
     unknown = Counter(cell.model for cell, one in zip(cells, estimates, strict=True) if one is None)
     lines = []
     if known:
-        total = time_left([], [one.seconds for one in known], jobs=max(1, jobs))
+        total = time_left([], [one.seconds for one in known], jobs=jobs)
         assert total is not None
-        at_once = {0: ", one after the other", 1: ""}.get(jobs, f", {jobs} at once")
-        rest = f" for {len(known)} of {len(cells)} runs" if unknown else ""
+        at_once = "" if jobs == 1 else f", {jobs} at once"
+        rest = f" for {len(known)} of {counted(len(cells), 'run')}" if unknown else ""
         lines.append(f"estimate: {duration(total)}{rest}{at_once}")
         lines.append(f"  {_judged_by(known, shown)}")
     for model, count in unknown.items():
-        which = f" for {count} runs" if known else ""
+        which = f" for {counted(count, 'run')}" if known else ""
         lines.append(f"estimate: unknown{which}: no complete run of {model} in {shown} to measure by")
     return lines
 
@@ -86,12 +88,6 @@ def _left_out(drafted: Draft) -> list[str]:
         lines.append(f"in quarantine: {len(drafted.quarantine)}")
         lines += [f"  {name}: {reason}" for name, reason in drafted.quarantine.items()]
     return lines
-
-
-def _jobs(drafted: Draft) -> int:
-    jobs = drafted.settings["MATRIX_JOBS"]
-    assert isinstance(jobs, int)
-    return jobs
 
 
 def _seconds(estimate: Estimate | None) -> str:

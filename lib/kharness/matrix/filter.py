@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
+from kharness.config.counts import counted
 from kharness.matrix.axes import axis_symbol, is_symbol, split_values, split_words, unquoted
 from kharness.matrix.errors import MatrixError
 
@@ -81,7 +82,9 @@ def choose(chosen: Filter, cells: Sequence[Cell], *, source: str = "FILTER") -> 
     """The cells that are meant; MatrixError if there is none."""
     found = [cell for cell in cells if chosen.matches(cell.name, cell.values)]
     if chosen.text and not found:
-        raise MatrixError(f"{source}={chosen.text} matches none of {len(cells)} cells", hint=_hint(cells))
+        raise MatrixError(
+            f"{source}={chosen.text} matches none of {counted(len(cells), 'cell')}", hint=_hint(cells)
+        )
     return found
 
 

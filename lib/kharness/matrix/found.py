@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kharness.config.counts import counted
 from kharness.config.generate import CONFIG_PY
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.filter import Filter, choose, parse_filter
@@ -97,9 +98,12 @@ def member_named(found: Found, name: str) -> Member:
             return members[fitting[0]]
     if held:
         shown = [*whole, *(known for known in held if known not in whole)]
-        raise MatrixError(f"CELL={name} is in {len(held)} names", hint=f"say which: {_some(shown)}")
+        raise MatrixError(
+            f"CELL={name} is in {counted(len(held), 'name')}", hint=f"say which: {_some(shown)}"
+        )
     raise MatrixError(
-        f"CELL={name} is in none of {len(members)} names", hint=f"perhaps {_some(_near(name, list(members)))}"
+        f"CELL={name} is in none of {counted(len(members), 'name')}",
+        hint=f"perhaps {_some(_near(name, list(members)))}",
     )
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kharness.config.counts import counted
 from kharness.matrix.execute import ActiveRun
 from kharness.matrix.launch import Launch
 from kharness.matrix.search import load_optuna
@@ -102,7 +103,7 @@ class Halving:
         others = sum(f"{_RUNG}{rung - 1}" in other.system_attrs for other in trials)
         return (
             f"rung {rung} (validation {epoch}): {metric} {value:.4g} is not among the best 1/{self._factor} "
-            f"of the {others} cells that came so far"
+            f"of the {counted(others, 'cell')} that came so far"
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from kharness.config.counts import counted
 from kharness.config.foreign_text import in_markdown, list_item, on_one_line
 from kharness.config.results import shown
 from kharness.config.writing import Writing
@@ -76,9 +77,9 @@ class Leaderboard:
         if len(self.rows) < 2:
             return ""
         return (
-            f"the first of {len(self.rows)} configurations was chosen by the same validation set that it is "
-            "shown with, so its value is better than what to expect; train it again with seeds that the "
-            "sweep has not seen, and compare it on the test set"
+            f"the first of {counted(len(self.rows), 'configuration')} was chosen by the same validation set "
+            "that it is shown with, so its value is better than what to expect; train it again with seeds "
+            "that the sweep has not seen, and compare it on the test set"
         )
 
     @property
@@ -141,7 +142,7 @@ def _written(path: Path, text: str) -> list[Path]:
 def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
     """Say the leaderboard, then write it; an exit code: 3 if nothing could be ranked."""
     board = read_leaderboard(directory.resolve())
-    lines = ["", f"{board.title}: {board.objective.words}, {len(board.rows)} configurations", ""]
+    lines = ["", f"{board.title}: {board.objective.words}, {counted(len(board.rows), 'configuration')}", ""]
     lines += _plain_table(_cells(board, board.rows[:SHOWN]))
     if len(board.rows) > SHOWN:
         lines.append(f"and {len(board.rows) - SHOWN} more, in leaderboard.md")
@@ -258,7 +259,7 @@ def _left_out(board: Leaderboard) -> list[tuple[str, list[str]]]:
     """What is in no row, under a title each."""
     found = []
     if board.incomplete:
-        title = f"not complete, in no row: {len(board.incomplete)} of {board.num_trials} trials"
+        title = f"not complete, in no row: {len(board.incomplete)} of {counted(board.num_trials, 'trial')}"
         found.append((title, [f"{trial.name}: {trial.reason}" for trial in board.incomplete]))
     if board.refused:
         title = f"refused by the option tree: {len(board.refused)}"

@@ -5,15 +5,19 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from kharness.config.counts import counted
 from kharness.config.foreign_text import on_one_line
+from kharness.matrix.causes import DETERMINISTIC
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.estimate import time_left
 from kharness.matrix.found import Found, Member
 from kharness.matrix.journal_tail import JournalTail
-from kharness.matrix.launch import FROM_SCRATCH
+from kharness.matrix.launch import FROM_SCRATCH, Job
+from kharness.matrix.launchers import open_launcher
 from kharness.matrix.lock import Holder, holder
 from kharness.matrix.lost_status import known_status
 from kharness.matrix.status import Attempt, RunStatus
@@ -58,6 +62,15 @@ class Cell:
         return self.seconds + time.time() - self.last.started + self.tail.seconds_left
 
     @property
+    def lives_on(self) -> bool:
+        """Whether it runs without a runner; to be asked where nobody runs the matrix."""
+        if self.status.status != "running" or self.last is None or self.last.job is None:
+            return False
+        job = Job(**self.last.job)
+        with closing(open_launcher(job.launcher, {})) as launcher:
+            return launcher.alive(job)
+
+    @property
     def fraction_left(self) -> float:
         """Of its steps; 1 where nothing is known."""
         if self.status.status == "complete":
@@ -85,6 +98,11 @@ class Overview:
         return [
             cell for cell in self.cells if cell.status.status != "complete" and cell.cause != "stopped_early"
         ]
+
+    @property
+    def continuable(self) -> list[Cell]:
+        """What `make continue` would run: not what would only fail again, nor what still runs."""
+        return [cell for cell in self.unfinished if cell.cause not in DETERMINISTIC and not cell.lives_on]
 
     @property
     def typical(self) -> float | None:
@@ -140,7 +158,11 @@ def _headline(overview: Overview, shown: str) -> str:
         return f"{what}: run by {overview.holder} since {since}"
     if not overview.unfinished:
         return f"{what}: complete"
-    return f"{what}: nobody runs it; make continue RUN={shown} takes it up"
+    if overview.continuable:
+        return f"{what}: nobody runs it; make continue RUN={shown} takes it up"
+    if alive := [cell for cell in overview.unfinished if cell.lives_on]:
+        return f"{what}: its runner is gone; {counted(len(alive), 'run')} still at work"
+    return f"{what}: ended; make test-rerun TARGET={shown} trains again what failed"
 
 
 def _counts(cells: Sequence[Cell]) -> str:
@@ -151,7 +173,7 @@ def _counts(cells: Sequence[Cell]) -> str:
     # a stable order: as a cell goes through them
     order = ("complete", "running", "pending", "interrupted", "timeout", "killed", "failed")
     parts = sorted(counts.items(), key=lambda item: (order.index(item[0].split()[0]), item[0]))
-    return f"{len(cells)} runs: " + ", ".join(f"{count} {what}" for what, count in parts)
+    return f"{counted(len(cells), 'run')}: " + ", ".join(f"{count} {what}" for what, count in parts)
 
 
 def _bad(overview: Overview) -> list[Cell]:
@@ -231,14 +253,14 @@ def estimate_lines(overview: Overview, expected: Mapping[str, float], jobs: int)
     """What `make estimate` prints."""
     unfinished = overview.unfinished
     typical = overview.typical
-    done = f"{len(overview.having('complete'))} of {len(overview.cells)} runs are complete"
+    done = f"complete: {len(overview.having('complete'))} of {counted(len(overview.cells), 'run')}"
     lines = [done + ("" if typical is None else f", {duration(typical)} each")]
     if not unfinished:
         return [*lines, "nothing is left"]
     half = [cell for cell in unfinished if 0 < cell.fraction_left < 1]
     if half:
         steps = sum(1 - cell.fraction_left for cell in half) / len(half)
-        lines.append(f"{len(half)} are half done, {steps:.0%} of their steps on average")
+        lines.append(f"half done: {len(half)}, {steps:.0%} of their steps on average")
     left = overview.seconds_left(jobs, expected)
     if left is None:
         return [*lines, "time left: not known until a run has taken some steps"]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
+from kharness.config.counts import counted
 from kharness.matrix.estimate import time_left
 from kharness.matrix.execute import ActiveRun, Outcome
 from kharness.matrix.launch import OUTPUT_LOG, Launch, Slot
@@ -52,7 +53,7 @@ class Progress:
         if outcome.status == "complete":
             self._seconds.append(outcome.seconds)
             loss = "" if run.tail.train_loss is None else f", last train_loss {run.tail.train_loss:.4f}"
-            steps = f"{run.tail.step or 0} steps in {duration(outcome.seconds)}"
+            steps = f"{counted(run.tail.step or 0, 'step')} in {duration(outcome.seconds)}"
             self._say_end(run.launch, f"complete: {steps}{loss}", done=True)
             return
         log = f"{run.launch.shown_directory}/{OUTPUT_LOG}"

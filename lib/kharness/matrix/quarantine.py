@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from kharness.config.counts import counted
 from kharness.config.dotconfig import read_text
 from kharness.matrix.errors import MatrixError
 
@@ -25,6 +26,8 @@ class Entry:
     pattern: str
     """A cell's name, or a pattern as a shell knows it."""
     reason: str
+    where: str = ""
+    """`known.txt:3`."""
 
 
 def read_quarantine(path: Path, shown: str) -> list[Entry]:
@@ -41,7 +44,7 @@ def read_quarantine(path: Path, shown: str) -> list[Entry]:
                 f"{shown}:{number}: {line.strip()!r} {what}",
                 hint="write: name-of-the-cell  # why it fails",
             )
-        entries.append(Entry(pattern, reason))
+        entries.append(Entry(pattern, reason, f"{shown}:{number}"))
     return entries
 
 
@@ -54,3 +57,12 @@ def quarantined(entries: Sequence[Entry], names: Iterable[str]) -> dict[str, str
                 found[name] = entry.reason
                 break
     return found
+
+
+def idle(entries: Sequence[Entry], names: Sequence[str]) -> list[str]:
+    """Notes on the lines that mean none of the cells: a name that was misspelt excuses nothing."""
+    return [
+        f"{entry.where}: {entry.pattern} matches none of {counted(len(names), 'cell')}"
+        for entry in entries
+        if not any(fnmatchcase(name, entry.pattern) for name in names)
+    ]

@@ -19,6 +19,7 @@ from decimal import Decimal, localcontext
 from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin
+from kharness.config.counts import counted
 from kharness.config.dotconfig import Line, parse_lines, read_text, unquote
 from kharness.config.tree import Tree
 from kharness.matrix.axes import split_values, unquoted
@@ -175,7 +176,7 @@ def _steps(start: Decimal, step: Decimal, end: Decimal, *, whole: bool) -> list[
         context.prec = 400
         count = int((end - start) / step) + 1
         if count > MOST_VALUES:
-            raise ValueError(f"is {count} values, at most {MOST_VALUES} are taken")
+            raise ValueError(f"is {counted(count, 'value')}, at most {MOST_VALUES} are taken")
         numbers = [start + number * step for number in range(count)]
     if whole and any(number != int(number) for number in numbers):
         raise ValueError("has values that are no whole numbers")

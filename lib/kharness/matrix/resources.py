@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from kharness.config.counts import counted
 from kharness.matrix.cores import Core, usable_cores
 from kharness.matrix.devices import Gpus, find_gpus, torch_uses_gpus
 from kharness.matrix.errors import MatrixError
@@ -155,4 +156,4 @@ def _int(values: Mapping[str, object], name: str, default: int) -> int:
 
 
 def _cores(number: int) -> str:
-    return "1 core" if number == 1 else f"{number} cores"
+    return counted(number, "core")

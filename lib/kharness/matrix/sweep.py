@@ -29,13 +29,14 @@ from kharness.matrix.cells import (
     resolve,
     resolve_one,
 )
-from kharness.matrix.draft import Draft, notes, quarantine_of, read_settings
+from kharness.matrix.draft import Draft, notes, quarantine_entries, read_settings
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.execute import Outcome
 from kharness.matrix.filter import Filter
 from kharness.matrix.launch import Launch
 from kharness.matrix.matrix_json import Plan, add_cell, add_refused
 from kharness.matrix.plan import Check, as_plan, launch_of, results_of, unchecked, write_cell, write_new
+from kharness.matrix.quarantine import idle, quarantined
 from kharness.matrix.ranges import Range, RangeFile, parse_range, read_ranges, whole_grid
 from kharness.matrix.rundir import sync_filesystem
 from kharness.matrix.search import load_optuna, random_values, size, tpe_values, unseen
@@ -103,14 +104,17 @@ def draft_sweep(tree: Tree, around: Around, asked: RangeFile) -> Draft:
         cells, refused = _draw(tree, around, asked.ranges, count, seed=_whole(settings["SWEEP_SEED"]))
         if method == "tpe":
             cells, refused = [], []
+    entries = quarantine_entries(tree.root, str(settings["MATRIX_QUARANTINE"]))
+    names = [cell.name for cell in cells]
     return Draft(
         tree.resolve(around.base),
         settings,
         axes=[Axis(symbol, list(dict.fromkeys(cell.values[symbol] for cell in cells))) for symbol in symbols],
         cells=cells,
         refused=refused,
-        quarantine=quarantine_of(tree.root, str(settings["MATRIX_QUARANTINE"]), cells),
-        notes=notes(tree, cells),
+        quarantine=quarantined(entries, names),
+        # The trials of a search have no names yet.
+        notes=[*notes(tree, cells), *(idle(entries, names) if names else ())],
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kharness.config.counts import counted
 from kharness.report.errors import ReportError
 from kharness.report.gpu_balance import BALANCED, EVEN, balance_words, far_line, verdict
 from kharness.report.gpu_tables import breakdown_lines, remarks, runs_table, with_load
@@ -50,7 +51,7 @@ def gpu_report_lines(summary: Summary) -> list[str]:
     if not summary.plan:
         return lines[:-1]
     sampled = sum(bool(cell.gpus) for cell in cells)
-    lines += [f"{summary.title} - {sampled} of {len(summary.cells)} runs have GPU samples:"]
+    lines += [f"{summary.title} - {sampled} of {counted(len(summary.cells), 'run')} with GPU samples:"]
     return [*lines, runs_table(summary).plain()]
 
 
@@ -87,7 +88,7 @@ def gpu_summary_lines(summary: Summary) -> list[str]:
         lines += [*table, ""]
         told += 1
     sampled = sum(bool(cell.gpus) for cell in cells)
-    lines.append(f"GPUs: {sampled} of {len(summary.cells)} runs have samples")
+    lines.append(f"GPUs: {sampled} of {counted(len(summary.cells), 'run')} with samples")
     if len(cells) <= MAX_CELLS_TOLD:
         lines += runs_table(summary).plain().splitlines()
     remarkable = [(cell, said) for cell in cells[told:] if (said := _remarkable(cell))]
@@ -96,7 +97,7 @@ def gpu_summary_lines(summary: Summary) -> list[str]:
         lines.append(f"  and {len(remarkable) - MAX_REMARKED} more runs with something to look at")
     if told < len(cells):
         other = f"the other {len(cells) - told}" if told else "all"
-        lines.append(f"  every GPU of {other} runs: `make gpu-report`")
+        lines.append(f"  every GPU of {counted(other, 'run')}: `make gpu-report`")
     if len(cells) > MAX_CELLS_DRAWN:
         undrawn = len(cells) - MAX_CELLS_DRAWN
         lines.append(f"  graphs of {undrawn} more runs are not drawn yet: `make gpu-report` does")

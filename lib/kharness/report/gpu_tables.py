@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from kharness.config.counts import counted
 from kharness.report.comparison import ABSENT, Table
 from kharness.report.gpu_balance import BALANCED, balance_line, far_line, rank_lines
 from kharness.report.gpu_history import QUANTITIES, Gpu, GpuHistory
@@ -88,7 +89,8 @@ def said_of_gpus(summary: Summary) -> list[str]:
         lines += [f"{cell.name}: {line}" for line in (*said, far, *remarks(cell.gpus)) if line]
     unknown = Counter(cell.ranks[1] for cell in cells if cell.ranks[0] is None)
     return lines + [
-        f"wasted share not computed for {count} of {len(cells)} runs: {why}" for why, count in unknown.items()
+        f"wasted share not computed for {count} of {counted(len(cells), 'run')}: {why}"
+        for why, count in unknown.items()
     ]
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from kharness.config.counts import counted
 from kharness.config.foreign_text import in_markdown, list_item
 from kharness.report.comparison import (
     EXPLANATION,
@@ -164,10 +165,8 @@ def _remarks(summary: Summary) -> list[str]:
         if run.unstable:
             remarks.append(unstable_words(cell))
         if run.nonfinite_records:
-            records = (
-                "1 record holds" if run.nonfinite_records == 1 else f"{run.nonfinite_records} records hold"
-            )
-            remarks.append(f"{cell.name}: {records} a value that is not finite")
+            records = counted(run.nonfinite_records, "record")
+            remarks.append(f"{cell.name}: {records} with a value that is not finite")
     return remarks
 
 

@@ -135,6 +135,9 @@ if behaviour == "cuda-error":
     raise RuntimeError("CUDA error: an illegal memory access was encountered")
 if behaviour == "no-space":
     raise OSError(28, "No space left on device")
+if behaviour == "refused":
+    print("error: DATA_DIR=data holds no \\x1b[31mimages\\nhint: make data", file=sys.stderr)
+    sys.exit(2)
 if behaviour.startswith("exit-"):
     sys.exit(int(behaviour.removeprefix("exit-")))
 if behaviour == "lie":

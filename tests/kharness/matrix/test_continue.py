@@ -84,7 +84,7 @@ def test_exactly_the_missing_cells_are_run(checkout: Any, wait_until: Wait) -> N
     edit(matrix / "seed-2", BEHAVIOUR="good")
     code, output = checkout.run("continue")
     assert code == 0, output
-    assert f"matrix: 2 of 3 runs are left in results/{matrix.name}\n" in output
+    assert f"matrix: 2 of 3 runs left in results/{matrix.name}\n" in output
     assert checkout.statuses() == dict.fromkeys(["seed-1", "seed-2", "seed-3"], "complete")
     assert everything(matrix / "seed-1") == complete
     assert attempts(matrix / "seed-2", "cause", "reason", "exit_code") == [
@@ -113,7 +113,7 @@ def test_a_complete_matrix_says_so_and_reports_again(complete: Any) -> None:
     (complete.latest / "summary.md").unlink()
     code, output = complete.run("continue")
     assert code == 0, output
-    assert f"matrix: all 3 runs in results/{complete.latest.name} are complete\n" in output
+    assert f"matrix: complete: 3 runs in results/{complete.latest.name}\n" in output
     assert everything(complete.latest) == before
 
 
@@ -239,7 +239,7 @@ def test_a_status_that_a_power_loss_took_is_made_again(complete: Any, left: str)
     assert "3 runs: 3 complete\n" in complete.run("status")[1]
     code, output = complete.run("continue")
     assert code == 0, output
-    assert f"matrix: all 3 runs in results/{complete.latest.name} are complete\n" in output
+    assert f"matrix: complete: 3 runs in results/{complete.latest.name}\n" in output
     assert status(run)["status"] == "complete"
     assert attempts(run, "started", "ended") == [(records(run)[0]["time"], records(run)[-1]["time"])]
     kept = list(run.glob("status.json.unreadable-*"))

@@ -26,11 +26,27 @@ def test_alerts_are_told_once_in_the_order_of_time_and_only_while_they_hold(tmp_
         ],
         "c": [],
     }
-    for name, lines in alerts.items():
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "alerts.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    write(tmp_path, alerts)
     assert alert_lines([tmp_path / name for name in alerts], since=10.0) == [
         "error: GPU 1 is lost (1 of 3 runs)",
         "warning: GPU 0 is hot (2 of 3 runs)",
         "info: the tracker came back (1 of 3 runs)",
     ]
+
+
+def test_a_process_that_died_is_no_matter_once_another_attempt_is_complete(tmp_path: Path) -> None:
+    gone = alert(12.0, "error", "the training process is gone", rule="trainer")
+    write(tmp_path, {"retried": [gone], "given-up": [gone]})
+    ends = {"retried": [None, "complete"], "given-up": ["complete", None]}
+    for name, statuses in ends.items():
+        records = [{"event": "end", "status": status} if status else {"event": "step"} for status in statuses]
+        (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    retried, given_up = tmp_path / "retried", tmp_path / "given-up"
+    assert alert_lines([retried]) == []
+    assert alert_lines([given_up, retried]) == ["error: the training process is gone (1 of 2 runs)"]
+
+
+def write(folder: Path, alerts: dict[str, list[str]]) -> None:
+    for name, lines in alerts.items():
+        (folder / name).mkdir()
+        (folder / name / "alerts.jsonl").write_text("".join(f"{line}\n" for line in lines))

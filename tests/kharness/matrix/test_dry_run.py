@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kharness.matrix.table import duration
 
 
 def put_run(
@@ -50,6 +54,26 @@ def test_cells_commands_number_and_time_are_told_and_nothing_is_written(checkout
         ],
     )
     assert files(checkout.root) == before
+
+
+def test_as_many_jobs_as_fit_are_estimated_with_as_many(checkout: Any) -> None:
+    put_run(checkout, "a", seconds=4)
+    code, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=SEED=1..100", "JOBS=0")
+    jobs = os.cpu_count() or 1
+    assert code == 0, output
+    estimate = next(line for line in output.splitlines() if line.startswith("estimate: "))
+    seconds = 4.0 * math.ceil(100 / jobs)
+    assert estimate == f"estimate: {duration(seconds)}" + (f", {jobs} at once" if jobs > 1 else "")
+
+
+def test_a_line_of_the_quarantine_that_means_no_cell_is_said(checkout: Any) -> None:
+    """Not one that only FILTER leaves out."""
+    (checkout.root / "known.txt").write_text("*seed-2  # diverges\n\nseed-[56]  # was renamed\n")
+    asked = ("CONFIG_MATRIX_AXES=SEED=1|2|3", "FILTER=SEED=1", "CONFIG_MATRIX_QUARANTINE=known.txt")
+    note = "note: known.txt:3: seed-[56] matches none of 3 cells"
+    for script in ("test_matrix_dry_run", "test_matrix"):
+        code, output = checkout.run(script, *asked)
+        assert (code, [line for line in output.splitlines() if line.startswith("note: ")]) == (0, [note])
 
 
 def test_without_a_measurement_the_time_is_unknown(checkout: Any) -> None:

@@ -59,7 +59,7 @@ def test_the_table_comes_first_and_what_is_missing_last(checkout: Any) -> None:
     )
     lines = printed.splitlines()
     assert code == 74
-    assert lines[0] == f"matrix: all 4 runs in {where} are complete"
+    assert lines[0] == f"matrix: complete: 4 runs in {where}"
     assert [line.split()[0] for line in lines[2:6]] == ["OPTIMIZER", "---------", "sgd", "adam"], printed
     # The first graph tells that there is no room; the small files are each tried.
     first, *others, hint = errors.splitlines()

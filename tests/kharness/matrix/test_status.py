@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -14,6 +15,7 @@ import pytest
 
 from kharness.matrix.estimate import time_left
 from kharness.matrix.lock import RunnerLock
+from monitoring.process import process_started
 
 from .conftest import behaviour
 
@@ -38,7 +40,7 @@ def test_status_of_a_matrix_that_has_ended(finished: Any) -> None:
             f"matrix {where}: nobody runs it; make continue RUN={where} takes it up",
             "4 runs: 2 complete, 1 failed (error), 1 failed (non_finite)",
             "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
-            "  behaviour-crash: failed: exit code 1",
+            "  behaviour-crash: failed: exit code 1: RuntimeError: the loss is a banana",
             "  behaviour-once-sigkill: unstable: complete at attempt 2, before that signal",
         ],
     )
@@ -53,10 +55,49 @@ def test_a_reason_moves_no_cursor_and_begins_no_line(finished: Any, tmp_path: Pa
     assert "  behaviour-crash: failed: all is well\ufffd1m" in copied.run("status")[1].splitlines()
 
 
+def test_what_would_only_fail_again_is_not_taken_up(checkout: Any) -> None:
+    assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=BEHAVIOUR=good|non-finite")[0] == 3
+    code, output = checkout.run("status")
+    where = f"results/{checkout.latest.name}"
+    assert (code, output.splitlines()) == (
+        0,
+        [
+            f"matrix {where}: ended; make test-rerun TARGET={where} trains again what failed",
+            "2 runs: 1 complete, 1 failed (non_finite)",
+            "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
+        ],
+    )
+
+
+def test_a_refusal_says_what_the_training_said(checkout: Any) -> None:
+    assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=BEHAVIOUR=refused")[0] == 3
+    reason = "exit code 2: DATA_DIR=data holds no ?[31mimages"
+    output = checkout.run("status")[1]
+    assert output.splitlines()[1:] == [
+        "1 run: 1 failed (refused)",
+        f"  behaviour-refused: failed: {reason}",
+    ]
+    summary = json.loads((checkout.latest / "summary.json").read_text())
+    assert [run["reason"] for run in summary["runs"]] == [reason]
+
+
+def test_a_run_that_lives_on_is_not_taken_up(checkout: Any) -> None:
+    """Nobody holds the lock, and its process, here this one, is alive."""
+    checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
+    path = checkout.root / "results/mine/status.json"
+    status = json.loads(path.read_text())
+    (attempt,) = status["attempts"]
+    job = {**attempt["job"], "pid": os.getpid(), "process_started": process_started(os.getpid())}
+    attempt = {**attempt, "ended": None, "exit_code": None, "job": job}
+    path.write_text(json.dumps({"status": "running", "attempts": [attempt]}))
+    first = checkout.run("status")[1].splitlines()[0]
+    assert first == "run results/mine: its runner is gone; 1 run still at work"
+
+
 def test_status_of_some_cells(finished: Any) -> None:
     code, output = finished.run("status", "FILTER=BEHAVIOUR=good")
     where = f"results/{finished.latest.name}"
-    assert (code, output) == (0, f"matrix {where}: complete\n1 runs: 1 complete\n")
+    assert (code, output) == (0, f"matrix {where}: complete\n1 run: 1 complete\n")
 
 
 def test_the_log_of_a_cell(finished: Any) -> None:
@@ -81,7 +122,7 @@ def test_an_estimate_is_from_what_such_cells_took(finished: Any) -> None:
     code, output = finished.run("estimate", "JOBS=2")
     assert code == 0, output
     lines = output.splitlines()
-    assert re.fullmatch(r"2 of 4 runs are complete, \d+\.\d s each", lines[0])
+    assert re.fullmatch(r"complete: 2 of 4 runs, \d+\.\d s each", lines[0])
     assert re.fullmatch(r"time left: about \d+\.\d s with 2 at once", lines[-1])
     code, output = finished.run("estimate", "FILTER=BEHAVIOUR=good")
     assert output.splitlines()[-1] == "nothing is left"
@@ -106,7 +147,7 @@ def test_a_running_matrix_is_looked_at_from_outside(checkout: Any, wait_until: W
     assert output[1] == "3 runs: 2 running, 1 pending"
     running = r"  seed-\d: step \d+/100000  loss \d\.\d{4}  [\d.]+ steps/s  ETA [\d:]+"
     assert [re.fullmatch(running, line) is not None for line in output[2:4]] == [True, True], output
-    assert re.fullmatch(r"2 are half done, \d+% of their steps on average", estimate[1]), estimate
+    assert re.fullmatch(r"half done: 2, \d+% of their steps on average", estimate[1]), estimate
     assert re.fullmatch(r"time left: about [\d:]+ with 2 at once", estimate[2]), estimate
 
 
@@ -126,7 +167,7 @@ def test_a_runner_that_died_is_told(checkout: Any, wait_until: Wait) -> None:
 
 def test_status_of_a_single_run(checkout: Any) -> None:
     checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
-    assert checkout.run("status") == (0, "run results/mine: complete\n1 runs: 1 complete\n")
+    assert checkout.run("status") == (0, "run results/mine: complete\n1 run: 1 complete\n")
 
 
 def test_a_run_that_begins_anew_has_done_nothing_yet(checkout: Any) -> None:
@@ -140,7 +181,7 @@ def test_a_run_that_begins_anew_has_done_nothing_yet(checkout: Any) -> None:
     attempts = [status["attempts"][0], again]
     (run / "status.json").write_text(json.dumps({"status": "running", "attempts": attempts}))
     with RunnerLock(run):
-        assert checkout.run("status")[1].splitlines()[1:] == ["1 runs: 1 running", "  mine: starting"]
+        assert checkout.run("status")[1].splitlines()[1:] == ["1 run: 1 running", "  mine: starting"]
 
 
 def test_a_run_beside_the_cells_is_one_of_its_own(checkout: Any) -> None:
@@ -148,7 +189,7 @@ def test_a_run_beside_the_cells_is_one_of_its_own(checkout: Any) -> None:
     checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2")
     shutil.copytree(checkout.latest / "seed-1", checkout.latest / "seed-1_reproduced")
     run = f"results/{checkout.latest.name}/seed-1_reproduced"
-    assert checkout.run("status", f"RUN={run}") == (0, f"run {run}: complete\n1 runs: 1 complete\n")
+    assert checkout.run("status", f"RUN={run}") == (0, f"run {run}: complete\n1 run: 1 complete\n")
     assert checkout.run("continue", f"RUN={run}") == (0, f"{run} is complete\n")
     code, output = checkout.run("status", f"RUN={run}_2")
     assert (code, output.splitlines()[0]) == (2, f"error: {checkout.root}/{run}_2 does not exist")

@@ -336,14 +336,14 @@ def test_a_matrix_compares_variants_and_draws_each_cell(four: Path, tmp_path: Pa
     assert of_runs[1]["load_balance"]["memory"] == {"cv": 0.0, "quality": "Excellent"}
     assert (of_runs[1]["peak_memory_mb"], of_runs[1]["ranks"]) == (72000.0, None)
     assert of_runs[1]["ranks_not_computed"] == "only one rank wrote a journal"
-    assert gpu_report_lines(summary)[-2] == "m - 2 of 3 runs have GPU samples:"
+    assert gpu_report_lines(summary)[-2] == "m - 2 of 3 runs with GPU samples:"
     told = gpu_summary_lines(summary)
     assert [line.partition(" (")[0] for line in told if "Breakdown" in line] == [
         "optimizer-sgd - Per-GPU Breakdown",
         "optimizer-adam - Per-GPU Breakdown",
     ]
     assert [line.partition("memory CV")[0] for line in told if "Balance" in line] == 2 * ["    Balance: "]
-    assert told[-5:-3] == ["GPUs: 2 of 3 runs have samples", runs_table(summary).plain().splitlines()[0]]
+    assert told[-5:-3] == ["GPUs: 2 of 3 runs with samples", runs_table(summary).plain().splitlines()[0]]
 
 
 def test_of_a_large_matrix_the_terminal_has_a_screen_of_tables(four: Path, tmp_path: Path, make: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from kharness.config.counts import counted
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     BACKDROP,
@@ -56,7 +57,7 @@ def draw(summary: Summary) -> Figure:
         "score: area under the curve, 1 is the fastest everywhere"
     )
     if others:
-        subtitle += f"   grey: the {len(others)} others"
+        subtitle += f"   grey: {counted(len(others), 'other')}"
     legend = 1.5 + 0.075 * max(len(profile.variant) for profile in named)
     figure = canvas(6.4 + legend, 3.6, TITLE, subtitle, notes(summary, []))
     figure.subplots_adjust(right=1 - legend / (6.4 + legend))
