@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
 def run(name: str, output: BinaryIO) -> int:
     """The exit code of a benchmark; what it prints passes through here, so that no lost reader ends it."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, FOLDER / f"{name}.py"]
+    command = [sys.executable, str(FOLDER / f"{name}.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         while printed := os.read(process.stdout.fileno(), 65536):

@@ -18,6 +18,7 @@ from kharness.matrix.halving import open_watcher
 from kharness.matrix.launch import Launch
 from kharness.matrix.leaderboard import told_leaderboard
 from kharness.matrix.lock import RunnerLock
+from kharness.matrix.needs import refuse_unmet
 from kharness.matrix.plan import load
 from kharness.matrix.planning import refuse_unplanned
 from kharness.matrix.settings import with_command_line
@@ -58,6 +59,7 @@ def continue_matrix(found: Found, settings: Mapping[str, object], report: Report
     introduce(found, left)
     if not left.launches:
         return tell(found.directory, report, chosen=found.chosen)
+    refuse_unmet(left.launches)
     expected = expected_seconds(left.launches, found.directory.parent)
     return supervise(
         found.directory,

@@ -14,6 +14,7 @@ from kharness.config.results import asked_directory, latest_link, shown
 from kharness.matrix.continuing import to_run_again
 from kharness.matrix.found import find
 from kharness.matrix.lock import RunnerLock
+from kharness.matrix.needs import refuse_unmet
 from kharness.matrix.planning import refuse_unplanned
 from kharness.matrix.settings import with_command_line
 from kharness.matrix.supervise import expected_seconds, in_order, supervise, supervise_single, tell
@@ -45,6 +46,7 @@ def main(argv: Sequence[str]) -> int:
             f"matrix: {len(again)} of {counted(len(found.members), 'run')} again from scratch in {where}",
             flush=True,
         )
+        refuse_unmet(again)
         expected = expected_seconds(again, found.directory.parent)
         return supervise(
             found.directory,

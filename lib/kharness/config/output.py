@@ -60,7 +60,7 @@ def lasting_text(stream: TextIO | None, *, drop_all: bool = False) -> TextIO:
     stream.flush()
     unbuffered = bool(getattr(stream, "write_through", False))
     return io.TextIOWrapper(
-        raw if unbuffered else io.BufferedWriter(raw),  # type: ignore[type-var]  # as CPython does
+        raw if unbuffered else io.BufferedWriter(raw),  # as CPython does
         encoding=stream.encoding,
         # A value that the terminal's encoding lacks is no reason to stop either.
         errors="backslashreplace",

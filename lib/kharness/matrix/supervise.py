@@ -21,6 +21,7 @@ from kharness.matrix.launch import Launch
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.lost_status import known_status
 from kharness.matrix.matrix_json import Plan, read_plan
+from kharness.matrix.needs import refuse_unmet
 from kharness.matrix.progress import Progress
 from kharness.matrix.resources import open_resources, refuse_too_few_gpus
 from kharness.matrix.runner import Limits, run_all, run_one
@@ -40,6 +41,7 @@ def check_running(plan: Plan) -> None:
     """MatrixError for a plan that this machine could not run: asked before it is written."""
     open_watcher(plan.settings, plan.launches)
     refuse_too_few_gpus(plan.settings)
+    refuse_unmet(plan.launches)
 
 
 def supervise(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kharness.training.errors import DeviceError
+from kharness.training.needs import no_gpu
 
 _GB = 1e9
 
@@ -46,11 +46,7 @@ def choose_device(name: str) -> Device:
     if name == "cuda":
         build = torch.version.cuda or torch.version.hip
         reason = "no GPU is visible" if build else f"torch {torch.__version__} is a build without GPU support"
-        raise DeviceError(
-            f"DEVICE=cuda: {reason}",
-            hint="train with DEVICE=auto or DEVICE=cpu, or use an environment with a GPU build of torch: "
-            "make PYTHON=/path/to/python VENV=",
-        )
+        raise no_gpu(reason)
     return Device(torch.device("cpu"), "no GPU is visible")
 
 

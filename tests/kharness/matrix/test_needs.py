@@ -1,0 +1,100 @@
+"""What cells cannot begin with is refused before a matrix is made, by the model's own needs.py."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kharness.training.needs import check_device, torch_build
+
+NEEDS = """
+from kharness.training.errors import DatasetError
+from kharness.training.needs import answer
+
+def check(values):
+    if values["SEED"] > 1:
+        raise DatasetError(f"no data for NUM_STEPS={values['NUM_STEPS']}", hint="make data")
+
+answer([check])
+"""
+
+
+@pytest.mark.parametrize("script", ["test_matrix", "test_matrix_dry_run"])
+def test_what_is_missing_is_said_before_anything_is_made(checkout: Any, script: str) -> None:
+    (checkout.root / "pretender/needs.py").write_text(NEEDS)
+    asked = "CONFIG_MATRIX_AXES=SEED=1|2|3 NUM_STEPS=4|5"
+    code, output = checkout.run(script, asked)
+    assert (code, output.splitlines()[1:]) == (
+        2,
+        [
+            "error: 4 of 6 cells could not begin",
+            "  no data for NUM_STEPS=4 (2; make data)",
+            "  no data for NUM_STEPS=5 (2; make data)",
+            "hint: change what they are trained with, or bring what is missing",
+        ],
+    )
+    code, output = checkout.run(script, "CONFIG_MATRIX_AXES=SEED=1|2")
+    assert output.splitlines()[1:] == ["error: no data for NUM_STEPS=3 (1 of 2 cells)", "hint: make data"]
+    assert not (checkout.root / "results").exists()
+
+
+def test_what_is_missing_by_now_is_said_by_continue(checkout: Any) -> None:
+    assert checkout.run("test_matrix", "CONFIG_BEHAVIOUR=crash", "CONFIG_MATRIX_AXES=SEED=2")[0] == 3
+    (checkout.root / "pretender/needs.py").write_text(NEEDS)
+    for script in ("continue", "test_rerun"):
+        code, output = checkout.run(script)
+        assert (code, output.splitlines()[-2:]) == (2, ["error: no data for NUM_STEPS=3", "hint: make data"])
+    assert len(json.loads((checkout.latest / "seed-2/status.json").read_text())["attempts"]) == 1
+
+
+def test_needs_that_cannot_be_asked_are_named(checkout: Any) -> None:
+    script = checkout.root / "pretender/needs.py"
+    script.write_text("raise RuntimeError('a banana')")
+    code, output = checkout.run("test_matrix")
+    assert (code, output.splitlines()[1:]) == (
+        2,
+        [
+            f"error: {script} gives no answer: RuntimeError: a banana",
+            f"hint: run it by hand: python {script}",
+        ],
+    )
+
+
+def test_lenet5_asks_for_its_data_and_its_device_without_torch(root: Path, tmp_path: Path) -> None:
+    common = {"DEVICE": "cpu", "DATA_DIR": str(tmp_path)}
+    cells = {
+        "small": {**common, "DATASET": "mnist-subset"},
+        "full": {**common, "DATASET": "mnist"},
+    }
+    body = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"
+    body += "; assert 'torch' not in sys.modules"
+    done = subprocess.run(
+        [sys.executable, "-c", body, root / "lenet5/needs.py"],
+        input=json.dumps(cells),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {
+        "full": {
+            "error": f"{tmp_path}/mnist/train-images-idx3-ubyte.gz does not exist",
+            "hint": "make data fetches it; DATASET=mnist-subset needs no download",
+        }
+    }
+
+
+def test_the_build_of_torch_is_known_without_it() -> None:
+    assert torch_build()["__version__"] == metadata.version("torch")
+
+
+def test_a_build_without_gpus_refuses_cuda(tmp_path: Path) -> None:
+    check_device({"DEVICE": "auto"}, devices=tmp_path)
+    with pytest.raises(Exception, match=r"^DEVICE=cuda: (torch \S+ is a build without|no GPU is visible)"):
+        check_device({"DEVICE": "cuda"}, devices=tmp_path)
