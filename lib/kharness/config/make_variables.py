@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from kharness.config.assignment import Assignment, Layer, Origin, show
+from kharness.config.assignment import Layer, Origin, show
 from kharness.config.errors import ConfigError
 from kharness.config.make_targets import (
     EVERYWHERE,
@@ -25,6 +26,7 @@ from kharness.config.make_targets import (
     words_of,
 )
 from kharness.config.places import asked_path, check_path, check_place, lasting_place
+from kharness.config.refused import collect
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
@@ -93,13 +95,13 @@ def output_directory(variables: Mapping[str, str], root: Path) -> Path:
 
 
 def layer(tree: Tree, variables: Mapping[str, str]) -> Layer:
-    """The variables that set symbols, as assignments."""
-    found: list[Assignment] = []
-    for name, value in sorted(variables.items()):
-        if sets_symbol(name):
-            symbol = SHORT.get(name, name)
-            found.extend(tree.assignments(symbol, value, Origin("make variable", show(name, value))))
-    return found
+    """The variables that set symbols, as assignments; ConfigError for all that cannot be taken."""
+    asked = sorted((name, value) for name, value in variables.items() if sets_symbol(name))
+    parts = (
+        partial(tree.assignments, SHORT.get(name, name), value, Origin("make variable", show(name, value)))
+        for name, value in asked
+    )
+    return collect(parts, tree.out_of_range)
 
 
 def sets_symbol(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ from kharness.config.describe import Option, options
 from kharness.config.errors import ConfigError, exit_code
 from kharness.config.generate import checked_project_name
 from kharness.config.places import asked_path
+from kharness.config.refused import collect
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
 
@@ -86,9 +88,9 @@ def _read(
     tree = Tree.load(root)
     parser = _parser(options(tree), tree.trackers(), prog=prog, description=description)
     arguments = parser.parse_args(argv)
-    flags: list[Assignment] = []
-    for flag, name, value in arguments.assignments:
-        flags.extend(tree.assignments(name, value, Origin("flag", flag)))
+    given = arguments.assignments
+    parts = (partial(tree.assignments, name, value, Origin("flag", flag)) for flag, name, value in given)
+    flags = collect(parts, tree.out_of_range)
     base, source = _base(tree, model, arguments.run_dir)
     return Options(tree.resolve(base, flags), tree=tree), arguments, source
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kharness.config import dotconfig
@@ -25,6 +26,7 @@ from kharness.config.assignment import (
 )
 from kharness.config.errors import ConfigError
 from kharness.config.record import read_record
+from kharness.config.refused import collect, together
 from kharness.config.values import HINTS, Value, ValueType, canonical, typed, value_type
 
 TYPE_CHECKING = False
@@ -102,11 +104,24 @@ class Tree:
 
     def parse(self, text: str, shown: str, kind: str) -> Layer:
         """The same of a text that was read from the file called `shown`."""
-        layer: list[Assignment] = []
-        for line in dotconfig.parse_lines(text, shown):
-            layer.extend(self._line_assignments(line, Origin(kind, f"{shown}:{line.number}")))
+        lines = dotconfig.parse_lines(text, shown)
+        parts = (partial(self._line_assignments, x, Origin(kind, f"{shown}:{x.number}")) for x in lines)
+        layer = collect(parts, self.out_of_range)
         self._settle(layer)
         return layer
+
+    def out_of_range(self, layer: Layer) -> list[ConfigError]:
+        """Of values that no other option could bring into their range."""
+        found = []
+        for a in layer:
+            for low, high, condition in self.kconf.syms[a.symbol].ranges:
+                if condition is not self.kconf.y:
+                    break
+                least, most = str(low.str_value), str(high.str_value)
+                if not int(least, 0) <= int(a.value, 0) <= int(most, 0):
+                    hint = f"give a value from {least} to {most}"
+                    found.append(ConfigError(f"{at_assignment(a)}{a} is outside {least}..{most}", hint=hint))
+        return found
 
     def base(self, directory: Path, *, dropped: list[str] | None = None) -> Layer:
         """What `.config` in a directory asks for beyond the defaults, with the origins recorded beside it.
@@ -148,7 +163,7 @@ class Tree:
     def resolve(self, *layers: Layer, yielding: Layer = ()) -> Resolved:
         """The outcome of the layers, later ones winning.
 
-        ConfigError for the first assignment that did not take, with its reason; one that took until a
+        ConfigError for every assignment that did not take, with its reason; one that took until a
         later layer changed what it depends on is set aside instead. `yielding` is a layer below all others
         that nobody insists on: what does not take of it is set aside.
         """
@@ -157,10 +172,13 @@ class Tree:
         asked = _merge(settled)
         self._apply(asked)
         failed = [(a, self._reason(a)) for a in asked if not self._took(a)]
-        for assignment, (reason, hint) in failed:
-            insisted = lowest.get(assignment.symbol) is not assignment
-            if insisted and not self._took_before(assignment, settled):
-                raise ConfigError(f"{at_assignment(assignment)}{assignment} {reason}", hint=hint)
+        refused = [
+            ConfigError(f"{at_assignment(assignment)}{assignment} {reason}", hint=hint)
+            for assignment, (reason, hint) in failed
+            if lowest.get(assignment.symbol) is not assignment and not self._took_before(assignment, settled)
+        ]
+        if refused:
+            raise together(refused)
         set_aside = [assignment for assignment, _ in failed]
         if failed:
             asked = [a for a in asked if a not in set_aside]

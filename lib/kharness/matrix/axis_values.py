@@ -79,6 +79,8 @@ def settle(tree: Tree, axes: Sequence[Axis], *, source: str = "MATRIX_AXES") -> 
         else:
             settled.append(found)
     if bad:
+        layers = [layer for axis in settled for layer in axis.layers.values()]
+        bad += [error for layer in layers for error in tree.out_of_range(layer)]
         raise _refused(bad, source)
     return settled
 

@@ -81,6 +81,22 @@ CASES = {
         "p:2: OPTIMIZER_ADAM_BETAS=0.9 has 1 of 2 values",
         "its value is: list of 2 floats, 0 <= x < 1",
     ),
+    "several at once, of every kind that one value has by itself": (
+        'CONFIG_BATCH_SIZE=0\nCONFIG_LEARNING_RATE="abc"\nCONFIG_NUM_EPOCH=3\n',
+        "3 values are refused\n"
+        "  p:2: LEARNING_RATE=abc is not a float (its value is: float, 0 < x)\n"
+        "  p:3: NUM_EPOCH=3 is unknown: there is no symbol NUM_EPOCH (did you mean NUM_EPOCHS?)\n"
+        "  p:1: BATCH_SIZE=0 is outside 1..65536 (give a value from 1 to 65536)",
+        "change all of them",
+    ),
+    "several that do not take": (
+        'CONFIG_BATCH_SIZE=0\nCONFIG_OPTIMIZER_ADAM_EPS="1e-3"\n',
+        "2 values are refused\n"
+        "  p:1: BATCH_SIZE=0 is outside 1..65536 (give a value from 1 to 65536)\n"
+        "  p:2: OPTIMIZER_ADAM_EPS=1e-3 has no effect: needs OPTIMIZER_ADAM=y, which is n "
+        "(set CONFIG_OPTIMIZER_ADAM=y, or remove this assignment)",
+        "change all of them",
+    ),
     "unmet dependency": (
         'CONFIG_OPTIMIZER_ADAM_EPS="1e-3"\n',
         "p:1: OPTIMIZER_ADAM_EPS=1e-3 has no effect: needs OPTIMIZER_ADAM=y, which is n",
@@ -185,6 +201,13 @@ def test_preset_is_refused_for_bytes_that_are_not_utf8(checkout: Path, kconfig: 
             "did you mean lenet5-mnist?",
         ),
         ({"DEFCONFIG": "zzz"}, "there is no preset 'zzz'", "make list-defconfigs shows all"),
+        (
+            {"CONFIG_BATCH_SIZE": "0", "CONFIG_LEARNING_RATE": "abc"},
+            "2 values are refused\n"
+            "  LEARNING_RATE=abc is not a float (its value is: float, 0 < x)\n"
+            "  BATCH_SIZE=0 is outside 1..65536 (give a value from 1 to 65536)",
+            "change all of them",
+        ),
         (
             {"TRACKER": "wandbx"},
             "TRACKER=wandbx: no tracker is called wandbx",

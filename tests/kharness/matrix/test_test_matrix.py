@@ -103,8 +103,10 @@ def test_refused_cells_are_listed_and_nothing_is_made(checkout: Any) -> None:
         2,
         [
             "no .config yet: starting from defconfigs/default",
-            "error: MATRIX_AXES: OPTIMIZER=lion is not one of adam, sgd",
-            "hint: give adam or sgd",
+            "error: 2 values of MATRIX_AXES are refused",
+            "  OPTIMIZER=lion is not one of adam, sgd (give adam or sgd)",
+            "  SEED=1|101: SEED=101 is outside 0..100 (give a value from 0 to 100)",
+            "hint: mend MATRIX_AXES",
         ],
     )
     assert not (checkout.root / "results").exists()
