@@ -96,8 +96,8 @@ def gpu_summary_lines(summary: Summary) -> list[str]:
     if len(remarkable) > MAX_REMARKED:
         lines.append(f"  and {len(remarkable) - MAX_REMARKED} more runs with something to look at")
     if told < len(cells):
-        other = f"the other {len(cells) - told}" if told else "all"
-        lines.append(f"  every GPU of {counted(other, 'run')}: `make gpu-report`")
+        others = ("the other " if told else "all ") + counted(len(cells) - told, "run")
+        lines.append(f"  every GPU of {others}: `make gpu-report`")
     if len(cells) > MAX_CELLS_DRAWN:
         undrawn = len(cells) - MAX_CELLS_DRAWN
         lines.append(f"  graphs of {undrawn} more runs are not drawn yet: `make gpu-report` does")

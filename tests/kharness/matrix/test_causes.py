@@ -103,6 +103,26 @@ def test_verdict(
 
 
 @pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (
+            ["error: first", "hint: a", "error: DEVICE=cuda: no GPU", "hint: b"],
+            "exit code 2: DEVICE=cuda: no GPU",
+        ),
+        (
+            ["note: x", "Traceback (most recent call last):", "  File y", "KeyError: 'z'", "cleaning up"],
+            "exit code 2: KeyError: 'z'",
+        ),
+        (["Warning: before", "Traceback (most recent call last):", "  File y"], "exit code 2"),
+        (["RuntimeError: without a traceback"], "exit code 2"),
+    ],
+)
+def test_what_it_said_is_the_reason(tmp_path: Path, output: list[str], reason: str) -> None:
+    found = judge(Exit(2, None, ended=2.0), tail(tmp_path), ASKED, output=output)
+    assert (found.status, found.cause, found.reason) == ("failed", "refused", reason)
+
+
+@pytest.mark.parametrize(
     ("line", "cause"),
     [
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 MiB.", "out_of_memory"),

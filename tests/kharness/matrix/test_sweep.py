@@ -85,8 +85,8 @@ def test_the_files_hold_every_configuration_with_its_seeds(checkout: Any) -> Non
         ({"OPTIMIZER": "adam"}, 0.25, 1, ["optimizer-adam_seed-1", "optimizer-adam_seed-2"]),
     ]
     assert [(one["name"], one["state"], one["reason"]) for one in board["incomplete"]] == [
-        ("optimizer-adam_seed-2", "failed", "exit code 1"),
-        ("optimizer-sgd_seed-2", "failed", "exit code 1"),
+        ("optimizer-adam_seed-2", "failed", "exit code 1: RuntimeError: the loss is a banana"),
+        ("optimizer-sgd_seed-2", "failed", "exit code 1: RuntimeError: the loss is a banana"),
     ]
     rows = list(csv.reader((checkout.latest / "leaderboard.csv").read_text().splitlines()))
     assert rows[:2] == [
@@ -95,7 +95,7 @@ def test_the_files_hold_every_configuration_with_its_seeds(checkout: Any) -> Non
     ]
     text = (checkout.latest / "leaderboard.md").read_text()
     assert "| 1 | sgd | 0.5 | 0.5 | 1/2 |\n" in text
-    assert "- optimizer-adam_seed-2: exit code 1\n" in text
+    assert "- optimizer-adam_seed-2: exit code 1: RuntimeError: the loss is a banana\n" in text
     assert "**The first of 2 configurations was chosen by the same validation set" in text
 
 

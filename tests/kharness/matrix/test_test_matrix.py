@@ -164,7 +164,7 @@ def test_a_baseline_is_the_matrix_that_it_was_when_it_was_given(checkout: Any) -
 @pytest.mark.parametrize(
     ("what", "status", "reason"),
     [
-        ("crash", "failed", "exit code 1"),
+        ("crash", "failed", "exit code 1: RuntimeError: the loss is a banana"),
         ("sigkill", "killed", "signal 9 (SIGKILL)"),
         ("no-journal", "failed", "exit code 0, but the journal's end record is missing"),
         ("no-end", "failed", "exit code 0, but the journal's end record is missing"),

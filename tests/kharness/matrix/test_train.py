@@ -38,7 +38,7 @@ def test_a_name_that_is_taken_gets_a_number_in_the_tracker_too(checkout: Any) ->
 @pytest.mark.parametrize(
     ("what", "code", "said"),
     [
-        ("crash", 1, "failed: exit code 1"),
+        ("crash", 1, "failed: exit code 1: RuntimeError: the loss is a banana"),
         ("sigkill", 137, "killed: signal 9 (SIGKILL)"),
         ("lie", 3, "failed: ran with other values than asked: LEARNING_RATE=0.5, asked 0.1"),
     ],

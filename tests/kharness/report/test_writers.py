@@ -97,7 +97,7 @@ whatever their spread.
 | optimizer-adam_seed-1 | complete | 4/4 | 75.00 | 50.00 | 0.5000 | 4.0 | 25.00 |
 | optimizer-adam_seed-2 | failed | 2/2 | - | - | - | - | 15.00 |
 
-- optimizer-adam_seed-2: 1 record holds a value that is not finite
+- optimizer-adam_seed-2: 1 record with a value that is not finite
 """
 
 
