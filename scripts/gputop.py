@@ -63,7 +63,8 @@ def simulated(num_gpus: int, folder: Path) -> dict[str, str]:
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError) as error:
         raise ConfigError(
-            "the simulated GPUs cannot be built", hint="they need a C compiler: apt install gcc libc6-dev"
+            "the simulated GPUs cannot be built",
+            hint="apt install gcc libc6-dev; .venv/bin/pip install -r requirements/test.txt (nvml.h)",
         ) from error
     script = folder / "gpus.txt"
     script.write_text("\n".join(script_lines(num_gpus)) + "\n")

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / "requirements"
@@ -34,11 +35,19 @@ def pinned(python: Path, requirements: Path) -> list[str]:
     # --all keeps setuptools, which builds the editable install.
     frozen = subprocess.run([*pip, "freeze", "--all"], check=True, text=True, capture_output=True).stdout
     lines = (line.split("+")[0] for line in frozen.splitlines() if "==" in line)
-    return sorted((line for line in lines if keep(line)), key=str.lower)
+    return sorted((line for line in lines if keep(line, named_in(requirements))), key=str.lower)
 
 
-def keep(line: str) -> bool:
-    return not OF_A_TORCH_BUILD.match(line) and not line.startswith(("pip==", "wheel=="))
+def named_in(requirements: Path) -> set[str]:
+    """The packages that a requirements file names itself."""
+    lines = requirements.read_text().splitlines()
+    return {re.split(r"[=<>~! ;\[]", line)[0] for line in lines if line and line[0] not in "#-"}
+
+
+def keep(line: str, named: Collection[str]) -> bool:
+    """Whether a frozen line is pinned; what a build of torch brings is, if it is named."""
+    package = line.partition("==")[0]
+    return package in named or not (OF_A_TORCH_BUILD.match(line) or package in ("pip", "wheel"))
 
 
 def write(path: Path, lines: list[str]) -> None:

@@ -53,10 +53,17 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.
 
 
 @pytest.fixture(scope="session")
-def nvml_library(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The simulated libnvidia-ml.so.1, compiled once a session."""
+def nvml_header(root: Path) -> Path:
+    """The folder of NVIDIA's nvml.h, where there is a compiler that reads it."""
     if not shutil.which("gcc"):
         pytest.skip("gcc, which builds the simulated NVML, is not installed")
+    folder: Path = _simulated_nvml(root).header_folder()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def nvml_library(root: Path, nvml_header: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The simulated libnvidia-ml.so.1, compiled once a session."""
     library: Path = _simulated_nvml(root).build(tmp_path_factory.mktemp("nvml"))
     return library
 

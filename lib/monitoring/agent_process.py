@@ -26,6 +26,9 @@ FIRST_DELAY = 1.0
 LONGEST_DELAY = 60.0
 STEADY_SECONDS = 60.0
 
+# linux/socket.h: struct ucred is pid, uid, gid.
+UCRED = "iII"
+
 # Seconds that a run which ends waits for the starter's answer.
 LONGEST_ANSWER = 5.0
 
@@ -155,7 +158,6 @@ class _Forked:
 
 def peer_user(connection: socket.socket) -> int:
     """The user whose process is at the other end of a local socket."""
-    # linux/socket.h: struct ucred is pid, uid, gid
-    ucred = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
-    user: int = struct.unpack("iII", ucred)[1]
+    ucred = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(UCRED))
+    user: int = struct.unpack(UCRED, ucred)[1]
     return user

@@ -16,11 +16,13 @@
  *	xid 2 79 SERIAL			an Xid event, raised once when a SERIAL above all earlier ones is seen
  *
  * A VALUE is a number, LOW~HIGH/SECONDS for a triangle wave, or one of the words unsupported, denied, lost,
- * reset, unknown and hang, which every call for that value then returns (or does, until the file changes).
+ * reset, unknown, hang and crash, which every call for that value then returns (or does: hang until the file
+ * changes, crash by a write to nowhere, as a driver does).
  * `gpu 2 state lost` does it for every call on the GPU. Texts: uuid, name, pci. Keys and units: see `keys`.
  */
 
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -31,6 +33,10 @@
 #include <time.h>
 #include <unistd.h>
 
+/* NVIDIA's own, so that no prototype here can differ from what a driver has; all versions of each function. */
+#define NVML_NO_UNVERSIONED_FUNC_DEFS
+#include "nvml.h"
+
 #define MOST_GPUS 64
 #define MOST_PROCESSES 16
 #define MOST_MIGS 8
@@ -39,11 +45,8 @@
 #define MIB (1024.0 * 1024.0)
 #define REREAD_EVERY 0.005	/* seconds between looks at the file's time */
 
-enum {
-	SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, NOT_FOUND = 6,
-	INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMED_OUT = 10, GPU_IS_LOST = 15, RESET_REQUIRED = 16,
-	UNKNOWN = 999, HANG = -1
-};
+/* What a word of the file stands for besides the errors of nvml.h. */
+enum { HANG = -1, CRASH = -2 };
 
 /* The values of a GPU, with what they are if the file does not say. */
 #define VALUES(X) \
@@ -113,8 +116,8 @@ struct machine {
 };
 
 /* A handle is a GPU, or one of its MIG instances; they stay where they are while the machine changes. */
-struct handle { int gpu, mig; };
-static struct handle handles[MOST_GPUS][MOST_MIGS + 1];
+struct nvmlDevice_st { int gpu, mig; };
+static struct nvmlDevice_st handles[MOST_GPUS][MOST_MIGS + 1];
 
 static struct machine machine, next;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -136,9 +139,9 @@ static double now(void)
 static int error_named(const char *word)
 {
 	static const struct { const char *word; int error; } words[] = {
-		{ "unsupported", NOT_SUPPORTED }, { "denied", NO_PERMISSION }, { "lost", GPU_IS_LOST },
-		{ "unknown", UNKNOWN }, { "hang", HANG }, { "driver_not_loaded", DRIVER_NOT_LOADED },
-		{ "uninitialized", UNINITIALIZED }, { "reset", RESET_REQUIRED },
+		{ "unsupported", NVML_ERROR_NOT_SUPPORTED }, { "denied", NVML_ERROR_NO_PERMISSION }, { "lost", NVML_ERROR_GPU_IS_LOST },
+		{ "unknown", NVML_ERROR_UNKNOWN }, { "hang", HANG }, { "crash", CRASH }, { "driver_not_loaded", NVML_ERROR_DRIVER_NOT_LOADED },
+		{ "uninitialized", NVML_ERROR_UNINITIALIZED }, { "reset", NVML_ERROR_RESET_REQUIRED },
 	};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
@@ -249,7 +252,7 @@ static void look(void)
 		begin(&machine);
 		for (int gpu = 0; gpu < MOST_GPUS; gpu++)
 			for (int mig = 0; mig <= MOST_MIGS; mig++)
-				handles[gpu][mig] = (struct handle){ gpu, mig - 1 };
+				handles[gpu][mig] = (struct nvmlDevice_st){ gpu, mig - 1 };
 	} else if (t - looked < REREAD_EVERY) {
 		return;
 	}
@@ -287,14 +290,14 @@ static double at(const struct value *value)
 static int ask_index(int index, int key, double *value)
 {
 	for (;;) {
-		int error = SUCCESS, delay = 0;
+		int error = NVML_SUCCESS, delay = 0;
 
 		pthread_mutex_lock(&lock);
 		look();
 		if (!initialized) {
-			error = UNINITIALIZED;
+			error = NVML_ERROR_UNINITIALIZED;
 		} else if (index < 0 || index >= machine.num_gpus) {
-			error = INVALID_ARGUMENT;
+			error = NVML_ERROR_INVALID_ARGUMENT;
 		} else {
 			const struct value *values = machine.gpus[index].values;
 
@@ -307,6 +310,8 @@ static int ask_index(int index, int key, double *value)
 			}
 		}
 		pthread_mutex_unlock(&lock);
+		if (error == CRASH)
+			*(volatile int *)NULL = 0;
 		if (error == HANG) {
 			usleep(20000);
 			continue;
@@ -319,12 +324,12 @@ static int ask_index(int index, int key, double *value)
 
 static int error_of(int index, int key) { return ask_index(index, key, NULL); }
 
-static int ask(struct handle *handle, int key, double *value)
+static int ask(nvmlDevice_t handle, int key, double *value)
 {
-	return handle ? ask_index(handle->gpu, key, value) : INVALID_ARGUMENT;
+	return handle ? ask_index(handle->gpu, key, value) : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-static int ask_unsigned(struct handle *handle, int key, double scale, unsigned *value)
+static int ask_unsigned(nvmlDevice_t handle, int key, double scale, unsigned *value)
 {
 	double number = 0;
 	int error = ask(handle, key, &number);
@@ -335,7 +340,7 @@ static int ask_unsigned(struct handle *handle, int key, double scale, unsigned *
 }
 
 /* Joules: what the file says, else the mean power since the library was loaded, beginning at 1000. */
-static int ask_energy(struct handle *handle, double *joules)
+static int ask_energy(nvmlDevice_t handle, double *joules)
 {
 	int error = ask(handle, V_energy, joules);
 
@@ -353,14 +358,14 @@ static int ask_energy(struct handle *handle, double *joules)
 static int copy(char *to, unsigned size, const char *from)
 {
 	if (strlen(from) + 1 > size)
-		return INSUFFICIENT_SIZE;
+		return NVML_ERROR_INSUFFICIENT_SIZE;
 	strcpy(to, from);
-	return SUCCESS;
+	return NVML_SUCCESS;
 }
 
 /* ---- the library and the machine ---- */
 
-int nvmlInitWithFlags(unsigned flags)
+nvmlReturn_t nvmlInitWithFlags(unsigned flags)
 {
 	int error;
 
@@ -374,44 +379,44 @@ int nvmlInitWithFlags(unsigned flags)
 	return error;
 }
 
-int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+nvmlReturn_t nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
-int nvmlShutdown(void)
+nvmlReturn_t nvmlShutdown(void)
 {
 	initialized = 0;
-	return SUCCESS;
+	return NVML_SUCCESS;
 }
 
-const char *nvmlErrorString(int error)
+const char *nvmlErrorString(nvmlReturn_t error)
 {
 	switch (error) {
-	case SUCCESS: return "Success";
-	case UNINITIALIZED: return "Uninitialized";
-	case INVALID_ARGUMENT: return "Invalid Argument";
-	case NOT_SUPPORTED: return "Not Supported";
-	case NO_PERMISSION: return "Insufficient Permissions";
-	case NOT_FOUND: return "Not Found";
-	case INSUFFICIENT_SIZE: return "Insufficient Size";
-	case DRIVER_NOT_LOADED: return "Driver Not Loaded";
-	case TIMED_OUT: return "Timeout";
-	case GPU_IS_LOST: return "GPU is lost";
-	case RESET_REQUIRED: return "GPU requires restart";
+	case NVML_SUCCESS: return "Success";
+	case NVML_ERROR_UNINITIALIZED: return "Uninitialized";
+	case NVML_ERROR_INVALID_ARGUMENT: return "Invalid Argument";
+	case NVML_ERROR_NOT_SUPPORTED: return "Not Supported";
+	case NVML_ERROR_NO_PERMISSION: return "Insufficient Permissions";
+	case NVML_ERROR_NOT_FOUND: return "Not Found";
+	case NVML_ERROR_INSUFFICIENT_SIZE: return "Insufficient Size";
+	case NVML_ERROR_DRIVER_NOT_LOADED: return "Driver Not Loaded";
+	case NVML_ERROR_TIMEOUT: return "Timeout";
+	case NVML_ERROR_GPU_IS_LOST: return "GPU is lost";
+	case NVML_ERROR_RESET_REQUIRED: return "GPU requires restart";
 	default: return "Unknown Error";
 	}
 }
 
-int nvmlSystemGetDriverVersion(char *text, unsigned size) { return copy(text, size, "580.00.00"); }
-int nvmlSystemGetNVMLVersion(char *text, unsigned size) { return copy(text, size, "13.580.00.00"); }
+nvmlReturn_t nvmlSystemGetDriverVersion(char *text, unsigned size) { return copy(text, size, "580.00.00"); }
+nvmlReturn_t nvmlSystemGetNVMLVersion(char *text, unsigned size) { return copy(text, size, "13.580.00.00"); }
 
-int nvmlSystemGetCudaDriverVersion_v2(int *version)
+nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
 	*version = 13000;
-	return SUCCESS;
+	return NVML_SUCCESS;
 }
 
-int nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
+nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
 
-int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size)
+nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size)
 {
 	char path[64], found[1024];
 	ssize_t length;
@@ -424,16 +429,16 @@ int nvmlSystemGetProcessName(unsigned pid, char *name, unsigned size)
 	return copy(name, size, found);
 }
 
-int nvmlDeviceGetCount_v2(unsigned *count)
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count)
 {
 	pthread_mutex_lock(&lock);
 	look();
 	*count = machine.num_gpus;
 	pthread_mutex_unlock(&lock);
-	return initialized ? SUCCESS : UNINITIALIZED;
+	return initialized ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
 }
 
-int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct handle **handle)
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *handle)
 {
 	int error = error_of(index, -1);
 
@@ -442,7 +447,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct handle **handle)
 	return error;
 }
 
-int nvmlDeviceGetHandleByUUID(const char *uuid, struct handle **handle)
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *handle)
 {
 	for (int i = 0; i < machine.num_gpus; i++) {
 		if (!strcmp(machine.gpus[i].uuid, uuid)) {
@@ -456,10 +461,10 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, struct handle **handle)
 			}
 		}
 	}
-	return NOT_FOUND;
+	return NVML_ERROR_NOT_FOUND;
 }
 
-int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, struct handle **handle)
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *handle)
 {
 	for (int i = 0; i < machine.num_gpus; i++) {
 		if (!strcasecmp(machine.gpus[i].pci, bus_id)) {
@@ -467,24 +472,24 @@ int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, struct handle **handle)
 			return error_of(i, -1);
 		}
 	}
-	return NOT_FOUND;
+	return NVML_ERROR_NOT_FOUND;
 }
 
 /* ---- identity ---- */
 
-int nvmlDeviceGetIndex(struct handle *handle, unsigned *index)
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned *index)
 {
 	*index = handle->mig < 0 ? handle->gpu : handle->mig;
 	return error_of(handle->gpu, -1);
 }
 
-int nvmlDeviceGetMinorNumber(struct handle *handle, unsigned *minor)
+nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t handle, unsigned *minor)
 {
 	*minor = handle->gpu;
 	return error_of(handle->gpu, -1);
 }
 
-int nvmlDeviceGetUUID(struct handle *handle, char *text, unsigned size)
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t handle, char *text, unsigned size)
 {
 	struct gpu *gpu = &machine.gpus[handle->gpu];
 	int error = error_of(handle->gpu, handle->mig < 0 ? -1 : V_mig_instances);
@@ -492,7 +497,7 @@ int nvmlDeviceGetUUID(struct handle *handle, char *text, unsigned size)
 	return error ? error : copy(text, size, handle->mig < 0 ? gpu->uuid : gpu->migs[handle->mig].uuid);
 }
 
-int nvmlDeviceGetName(struct handle *handle, char *text, unsigned size)
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t handle, char *text, unsigned size)
 {
 	char name[128];
 	int error = error_of(handle->gpu, -1);
@@ -501,29 +506,27 @@ int nvmlDeviceGetName(struct handle *handle, char *text, unsigned size)
 	return error ? error : copy(text, size, name);
 }
 
-struct pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
-
-int nvmlDeviceGetPciInfo_v3(struct handle *handle, struct pci *pci)
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t *pci)
 {
 	int error = error_of(handle->gpu, -1);
 
 	memset(pci, 0, sizeof(*pci));
-	pci->id = 0x233010de;
-	snprintf(pci->bus_id, sizeof(pci->bus_id), "%s", machine.gpus[handle->gpu].pci);
-	sscanf(pci->bus_id, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device);
-	snprintf(pci->legacy, sizeof(pci->legacy), "%04x:%02x:%02x.0", pci->domain & 0xffff, pci->bus & 0xff,
+	pci->pciDeviceId = 0x233010de;
+	snprintf(pci->busId, sizeof(pci->busId), "%s", machine.gpus[handle->gpu].pci);
+	sscanf(pci->busId, "%x:%x:%x", &pci->domain, &pci->bus, &pci->device);
+	snprintf(pci->busIdLegacy, sizeof(pci->busIdLegacy), "%04x:%02x:%02x.0", pci->domain & 0xffff, pci->bus & 0xff,
 		 pci->device & 0xff);
 	return error;
 }
 
-int nvmlDeviceGetPciInfo_v2(struct handle *handle, struct pci *pci) { return nvmlDeviceGetPciInfo_v3(handle, pci); }
+nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t handle, nvmlPciInfo_t *pci) { return nvmlDeviceGetPciInfo_v3(handle, pci); }
 
-int nvmlDeviceGetArchitecture(struct handle *handle, unsigned *architecture)
+nvmlReturn_t nvmlDeviceGetArchitecture(nvmlDevice_t handle, nvmlDeviceArchitecture_t *architecture)
 {
 	return ask_unsigned(handle, V_architecture, 1, architecture);
 }
 
-int nvmlDeviceGetCudaComputeCapability(struct handle *handle, int *major, int *minor)
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t handle, int *major, int *minor)
 {
 	unsigned architecture = 0;
 	int error = ask_unsigned(handle, V_architecture, 1, &architecture);
@@ -535,14 +538,14 @@ int nvmlDeviceGetCudaComputeCapability(struct handle *handle, int *major, int *m
 
 /* ---- values, one by one ---- */
 
-int nvmlDeviceGetUtilizationRates(struct handle *handle, unsigned *rates)
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_t *rates)
 {
-	int error = ask_unsigned(handle, V_utilization, 1, &rates[0]);
+	int error = ask_unsigned(handle, V_utilization, 1, &rates->gpu);
 
-	return error ? error : ask_unsigned(handle, V_memory_utilization, 1, &rates[1]);
+	return error ? error : ask_unsigned(handle, V_memory_utilization, 1, &rates->memory);
 }
 
-static int memory(struct handle *handle, uint64_t *total, uint64_t *reserved, uint64_t *used)
+static int memory(nvmlDevice_t handle, unsigned long long *total, unsigned long long *reserved, unsigned long long *used)
 {
 	double all = 0, kept = 0, taken = 0;
 	int error = ask(handle, V_memory_total, &all);
@@ -554,68 +557,68 @@ static int memory(struct handle *handle, uint64_t *total, uint64_t *reserved, ui
 		taken = machine.gpus[handle->gpu].migs[handle->mig].used;
 		kept = 0;
 	}
-	*total = (uint64_t)(all * MIB);
-	*reserved = (uint64_t)(kept * MIB);
-	*used = (uint64_t)(taken * MIB);
+	*total = (unsigned long long)(all * MIB);
+	*reserved = (unsigned long long)(kept * MIB);
+	*used = (unsigned long long)(taken * MIB);
 	return error;
 }
 
-int nvmlDeviceGetMemoryInfo(struct handle *handle, uint64_t *info)
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t *info)
 {
-	uint64_t total, reserved, used;
+	unsigned long long total, reserved, used;
 	int error = memory(handle, &total, &reserved, &used);
 
-	info[0] = total;
-	info[1] = total - reserved - used;
-	info[2] = used + reserved;
+	*info = (nvmlMemory_t){ .total = total, .free = total - reserved - used, .used = used + reserved };
 	return error;
 }
 
-int nvmlDeviceGetMemoryInfo_v2(struct handle *handle, uint64_t *info)
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v2_t *info)
 {
 	int error = error_of(handle->gpu, V_newer);
 
-	error = error ? error : memory(handle, &info[1], &info[2], &info[4]);
+	if (!error && info->version != nvmlMemory_v2)
+		error = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	error = error ? error : memory(handle, &info->total, &info->reserved, &info->used);
 	if (error)
 		return error;
-	info[3] = info[1] - info[2] - info[4];
+	info->free = info->total - info->reserved - info->used;
 	return error;
 }
 
-int nvmlDeviceGetTemperature(struct handle *handle, unsigned sensor, unsigned *value)
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t handle, nvmlTemperatureSensors_t sensor, unsigned *value)
 {
 	(void)sensor;
 	return ask_unsigned(handle, V_temperature, 1, value);
 }
 
-struct temperature { unsigned version, sensor; int value; };
-
-int nvmlDeviceGetTemperatureV(struct handle *handle, struct temperature *temperature)
+nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t handle, nvmlTemperature_t *temperature)
 {
 	int error = error_of(handle->gpu, V_newer);
 
-	return error ? error : ask_unsigned(handle, V_temperature, 1, (unsigned *)&temperature->value);
+	if (!error && temperature->version != nvmlTemperature_v1)
+		error = NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	return error ? error : ask_unsigned(handle, V_temperature, 1, (unsigned *)&temperature->temperature);
 }
 
-struct margin { unsigned version; int value; };
-
-int nvmlDeviceGetMarginTemperature(struct handle *handle, struct margin *margin)
+nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t handle, nvmlMarginTemperature_t *margin)
 {
 	double value = 0;
 	int error = ask(handle, V_margin, &value);
 
-	margin->value = (int)value;
+	if (margin->version != nvmlMarginTemperature_v1)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	margin->marginTemperature = (int)value;
 	return error;
 }
 
-int nvmlDeviceGetTemperatureThreshold(struct handle *handle, unsigned which, unsigned *value)
+nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, nvmlTemperatureThresholds_t which, unsigned *value)
 {
 	(void)which;
 	*value = 90;
 	return error_of(handle->gpu, -1);
 }
 
-int nvmlDeviceGetPowerUsage(struct handle *handle, unsigned *milliwatts)
+nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t handle, unsigned *milliwatts)
 {
 	double watts = 0;
 	int error = ask(handle, V_power_usage, &watts);
@@ -625,90 +628,116 @@ int nvmlDeviceGetPowerUsage(struct handle *handle, unsigned *milliwatts)
 	return error || watts >= 0 ? error : ask_unsigned(handle, V_power_average, 1000, milliwatts);
 }
 
-int nvmlDeviceGetEnforcedPowerLimit(struct handle *handle, unsigned *milliwatts)
+nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t handle, unsigned *milliwatts)
 {
 	return ask_unsigned(handle, V_power_limit, 1000, milliwatts);
 }
 
-int nvmlDeviceGetPowerManagementLimit(struct handle *handle, unsigned *milliwatts)
+nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t handle, unsigned *milliwatts)
 {
 	return ask_unsigned(handle, V_power_limit, 1000, milliwatts);
 }
 
-int nvmlDeviceGetTotalEnergyConsumption(struct handle *handle, uint64_t *millijoules)
+nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t handle, unsigned long long *millijoules)
 {
 	double joules = 0;
 	int error = ask_energy(handle, &joules);
 
-	*millijoules = (uint64_t)(joules * 1000);
+	*millijoules = (unsigned long long)(joules * 1000);
 	return error;
 }
 
-int nvmlDeviceGetNumFans(struct handle *handle, unsigned *count)
+nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t handle, unsigned *count)
 {
 	*count = 1;
 	return error_of(handle->gpu, V_fan);
 }
 
-int nvmlDeviceGetFanSpeed(struct handle *handle, unsigned *percent)
+nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t handle, unsigned *percent)
 {
 	return ask_unsigned(handle, V_fan, 1, percent);
 }
 
-int nvmlDeviceGetFanSpeed_v2(struct handle *handle, unsigned fan, unsigned *percent)
+nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t handle, unsigned fan, unsigned *percent)
 {
 	(void)fan;
 	return ask_unsigned(handle, V_fan, 1, percent);
 }
 
-int nvmlDeviceGetClockInfo(struct handle *handle, unsigned kind, unsigned *mhz)
+nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t handle, nvmlClockType_t kind, unsigned *mhz)
 {
-	return ask_unsigned(handle, kind == 2 ? V_memory_clock : V_sm_clock, 1, mhz);
+	return ask_unsigned(handle, kind == NVML_CLOCK_MEM ? V_memory_clock : V_sm_clock, 1, mhz);
 }
 
-int nvmlDeviceGetMaxClockInfo(struct handle *handle, unsigned kind, unsigned *mhz)
+nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t handle, nvmlClockType_t kind, unsigned *mhz)
 {
 	return nvmlDeviceGetClockInfo(handle, kind, mhz);
 }
 
-int nvmlDeviceGetCurrentClocksEventReasons(struct handle *handle, uint64_t *bits)
+nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t handle, unsigned long long *bits)
 {
 	double value = 0;
 	int error = ask(handle, V_throttle, &value);
 
-	*bits = (uint64_t)value;
+	*bits = (unsigned long long)value;
 	return error;
 }
 
-int nvmlDeviceGetCurrentClocksThrottleReasons(struct handle *handle, uint64_t *bits)
+nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t handle, unsigned long long *bits)
 {
 	return nvmlDeviceGetCurrentClocksEventReasons(handle, bits);
 }
 
-static int codec(struct handle *handle, int key, unsigned *percent, unsigned *period)
+/*
+ * With SIMULATED_NVML_STRICT the caller is known to be Python, whose ctypes hands over objects on the heap: an
+ * address on the stack or inside a library is what some register held, because an argument is missing. A driver
+ * writes to it.
+ */
+static void check_pointer(const char *function, const void *pointer)
+{
+	pthread_attr_t attributes;
+	void *stack;
+	size_t size;
+	Dl_info library;
+
+	if (!getenv("SIMULATED_NVML_STRICT"))
+		return;
+	pthread_getattr_np(pthread_self(), &attributes);
+	pthread_attr_getstack(&attributes, &stack, &size);
+	pthread_attr_destroy(&attributes);
+	if (pointer && (uintptr_t)pointer % 4 == 0 && (uintptr_t)pointer - (uintptr_t)stack >= size &&
+	    !dladdr(pointer, &library))
+		return;
+	fprintf(stderr, "simulated NVML: %s: the third argument is no pointer of the caller\n", function);
+	abort();
+}
+
+static int codec(nvmlDevice_t handle, int key, unsigned *percent, unsigned *period)
 {
 	*period = 167000;
 	return ask_unsigned(handle, key, 1, percent);
 }
 
-int nvmlDeviceGetEncoderUtilization(struct handle *handle, unsigned *percent, unsigned *period)
+nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t handle, unsigned *percent, unsigned *period)
 {
+	check_pointer(__func__, period);
 	return codec(handle, V_encoder, percent, period);
 }
 
-int nvmlDeviceGetDecoderUtilization(struct handle *handle, unsigned *percent, unsigned *period)
+nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t handle, unsigned *percent, unsigned *period)
 {
+	check_pointer(__func__, period);
 	return codec(handle, V_decoder, percent, period);
 }
 
-int nvmlDeviceGetPerformanceState(struct handle *handle, unsigned *state)
+nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t handle, nvmlPstates_t *state)
 {
 	*state = 0;
 	return error_of(handle->gpu, -1);
 }
 
 /* The real one measures for 20 ms, and so does this; that it was called is noted beside the file. */
-int nvmlDeviceGetPcieThroughput(struct handle *handle, unsigned counter, unsigned *value)
+nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t handle, nvmlPcieUtilCounter_t counter, unsigned *value)
 {
 	const char *path = getenv("SIMULATED_NVML");
 	char noted[4096];
@@ -728,68 +757,67 @@ int nvmlDeviceGetPcieThroughput(struct handle *handle, unsigned counter, unsigne
 
 /* ---- fields, many at once ---- */
 
-struct field {
-	unsigned id, scope;
-	int64_t time, latency;
-	unsigned type;
-	int error;
-	union { double d; unsigned ui; unsigned long ul; uint64_t ull; int64_t sll; int si; unsigned short us; } value;
-};
-
 #define LINKS 18
 #define ALL_LINKS 0xffffffffu
 
-/* nvmlValueType_t */
-enum { DOUBLE, UNSIGNED, UNSIGNED_LONG, UNSIGNED_LONG_LONG, SIGNED_LONG_LONG, SIGNED, UNSIGNED_SHORT };
-
 /* Bytes of the union that the type does not have keep what was there before, as with a driver. */
-static void put(struct field *field, unsigned type, double value)
+static void put(nvmlFieldValue_t *field, nvmlValueType_t type, double value)
 {
-	field->type = type;
+	field->valueType = type;
 	memset(&field->value, 0xa5, sizeof(field->value));
 	switch (type) {
-	case DOUBLE: field->value.d = value; break;
-	case UNSIGNED: field->value.ui = (unsigned)llround(value); break;
-	case UNSIGNED_LONG: field->value.ul = (unsigned long)llround(value); break;
-	case UNSIGNED_LONG_LONG: field->value.ull = (uint64_t)llround(value); break;
-	case SIGNED_LONG_LONG: field->value.sll = llround(value); break;
-	case SIGNED: field->value.si = (int)llround(value); break;
-	case UNSIGNED_SHORT: field->value.us = (unsigned short)llround(value); break;
+	case NVML_VALUE_TYPE_DOUBLE: field->value.dVal = value; break;
+	case NVML_VALUE_TYPE_UNSIGNED_INT: field->value.uiVal = (unsigned)llround(value); break;
+	case NVML_VALUE_TYPE_UNSIGNED_LONG: field->value.ulVal = (unsigned long)llround(value); break;
+	case NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: field->value.ullVal = (unsigned long long)llround(value); break;
+	case NVML_VALUE_TYPE_SIGNED_LONG_LONG: field->value.sllVal = llround(value); break;
+	case NVML_VALUE_TYPE_SIGNED_INT: field->value.siVal = (int)llround(value); break;
+	case NVML_VALUE_TYPE_UNSIGNED_SHORT: field->value.usVal = (unsigned short)llround(value); break;
+	default: break;	/* none that nvml.h has */
 	}
 }
 
-static void answer(struct handle *handle, struct field *field)
+static void answer(nvmlDevice_t handle, nvmlFieldValue_t *field)
 {
 	static const struct { unsigned id; int key; double scale; int wide; } fields[] = {
-		{ 3, V_ecc_corrected, 1, 1 }, { 4, V_ecc_uncorrected, 1, 1 }, { 82, V_memory_temperature, 1, 0 },
-		{ 83, V_energy, 1000, 1 }, { 94, V_pcie_replay, 1, 0 }, { 138, V_nvlink_tx, 1, 1 },
-		{ 139, V_nvlink_rx, 1, 1 }, { 142, V_remapped_corrected, 1, 0 }, { 143, V_remapped_uncorrected, 1, 0 },
-		{ 185, V_power_average, 1000, 0 }, { 186, V_power, 1000, 0 }, { 190, V_power_limit, 1000, 0 },
-		{ 197, V_pcie_tx, 1, 1 }, { 198, V_pcie_rx, 1, 1 },
+		{ NVML_FI_DEV_ECC_SBE_VOL_TOTAL, V_ecc_corrected, 1, 1 },
+		{ NVML_FI_DEV_ECC_DBE_VOL_TOTAL, V_ecc_uncorrected, 1, 1 },
+		{ NVML_FI_DEV_MEMORY_TEMP, V_memory_temperature, 1, 0 },
+		{ NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, V_energy, 1000, 1 },
+		{ NVML_FI_DEV_PCIE_REPLAY_COUNTER, V_pcie_replay, 1, 0 },
+		{ NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, V_nvlink_tx, 1, 1 },
+		{ NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, V_nvlink_rx, 1, 1 },
+		{ NVML_FI_DEV_REMAPPED_COR, V_remapped_corrected, 1, 0 },
+		{ NVML_FI_DEV_REMAPPED_UNC, V_remapped_uncorrected, 1, 0 },
+		{ NVML_FI_DEV_POWER_AVERAGE, V_power_average, 1000, 0 },
+		{ NVML_FI_DEV_POWER_INSTANT, V_power, 1000, 0 },
+		{ NVML_FI_DEV_POWER_CURRENT_LIMIT, V_power_limit, 1000, 0 },
+		{ NVML_FI_DEV_PCIE_COUNT_TX_BYTES, V_pcie_tx, 1, 1 },
+		{ NVML_FI_DEV_PCIE_COUNT_RX_BYTES, V_pcie_rx, 1, 1 },
 	};
 	double value = 0;
 	int type;
 
-	field->time = (int64_t)(now() * 1e6);
-	field->error = NOT_SUPPORTED;
+	field->timestamp = (long long)(now() * 1e6);
+	field->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
 	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
-		if (field->id != fields[i].id)
+		if (field->fieldId != fields[i].id)
 			continue;
-		field->error = field->id == 83 ? ask_energy(handle, &value) : ask(handle, fields[i].key, &value);
+		field->nvmlReturn = field->fieldId == NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION ? ask_energy(handle, &value) : ask(handle, fields[i].key, &value);
 		/* the file has the sum over all links, which are used alike; no other field has a scope here */
-		if (field->id == 138 || field->id == 139)
-			value = field->scope == ALL_LINKS ? value : value / LINKS;
-		else if (field->scope)
-			field->error = INVALID_ARGUMENT;
-		type = machine.gpus[handle->gpu].types[field->id];
+		if (fields[i].key == V_nvlink_tx || fields[i].key == V_nvlink_rx)
+			value = field->scopeId == ALL_LINKS ? value : value / LINKS;
+		else if (field->scopeId)
+			field->nvmlReturn = NVML_ERROR_INVALID_ARGUMENT;
+		type = machine.gpus[handle->gpu].types[field->fieldId];
 		if (type < 0)
-			type = fields[i].wide ? UNSIGNED_LONG_LONG : UNSIGNED;
+			type = fields[i].wide ? NVML_VALUE_TYPE_UNSIGNED_LONG_LONG : NVML_VALUE_TYPE_UNSIGNED_INT;
 		put(field, type, value * fields[i].scale);
 		return;
 	}
 }
 
-int nvmlDeviceGetFieldValues(struct handle *handle, int count, struct field *fields)
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldValue_t *fields)
 {
 	int error = error_of(handle->gpu, -1);
 
@@ -800,9 +828,7 @@ int nvmlDeviceGetFieldValues(struct handle *handle, int count, struct field *fie
 
 /* ---- processes ---- */
 
-struct process_info { unsigned pid; uint64_t used; unsigned gpu_instance, compute_instance; };
-
-int nvmlDeviceGetComputeRunningProcesses_v3(struct handle *handle, unsigned *count, struct process_info *infos)
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *infos)
 {
 	struct gpu *gpu = &machine.gpus[handle->gpu];
 	int error = error_of(handle->gpu, V_processes);
@@ -812,125 +838,124 @@ int nvmlDeviceGetComputeRunningProcesses_v3(struct handle *handle, unsigned *cou
 		return error;
 	*count = gpu->num_processes;
 	if (!gpu->num_processes)
-		return SUCCESS;
+		return NVML_SUCCESS;
 	if (!infos || room < *count)
-		return INSUFFICIENT_SIZE;
+		return NVML_ERROR_INSUFFICIENT_SIZE;
 	for (unsigned i = 0; i < *count; i++)
-		infos[i] = (struct process_info){ gpu->processes[i].pid,
-						  gpu->processes[i].mib < 0 ? UINT64_MAX :
-						  (uint64_t)(gpu->processes[i].mib * MIB),
+		infos[i] = (nvmlProcessInfo_t){ gpu->processes[i].pid,
+						  gpu->processes[i].mib < 0 ? (unsigned long long)NVML_VALUE_NOT_AVAILABLE :
+						  (unsigned long long)(gpu->processes[i].mib * MIB),
 						  0xffffffff, 0xffffffff };
-	return SUCCESS;
+	return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetComputeRunningProcesses_v2(struct handle *handle, unsigned *count, struct process_info *infos)
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_v2_t *infos)
 {
-	return nvmlDeviceGetComputeRunningProcesses_v3(handle, count, infos);
+	return nvmlDeviceGetComputeRunningProcesses_v3(handle, count, (nvmlProcessInfo_t *)infos);
 }
 
-int nvmlDeviceGetGraphicsRunningProcesses_v3(struct handle *handle, unsigned *count, struct process_info *infos)
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *infos)
 {
 	(void)infos;
 	*count = 0;
 	return error_of(handle->gpu, V_processes);
 }
 
-int nvmlDeviceGetGraphicsRunningProcesses_v2(struct handle *handle, unsigned *count, struct process_info *infos)
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_v2_t *infos)
 {
-	return nvmlDeviceGetGraphicsRunningProcesses_v3(handle, count, infos);
+	return nvmlDeviceGetGraphicsRunningProcesses_v3(handle, count, (nvmlProcessInfo_t *)infos);
 }
 
-int nvmlDeviceGetMPSComputeRunningProcesses_v3(struct handle *handle, unsigned *count, struct process_info *infos)
+nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *infos)
 {
 	return nvmlDeviceGetGraphicsRunningProcesses_v3(handle, count, infos);
 }
 
 /* ---- MIG ---- */
 
-int nvmlDeviceGetMigMode(struct handle *handle, unsigned *current, unsigned *pending)
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned *current, unsigned *pending)
 {
 	unsigned architecture = 0;
 	int error = ask_unsigned(handle, V_architecture, 1, &architecture);
 
 	if (!error && architecture < 7)
-		return NOT_SUPPORTED;
+		return NVML_ERROR_NOT_SUPPORTED;
 	*current = *pending = machine.gpus[handle->gpu].num_migs > 0;
 	return error;
 }
 
-int nvmlDeviceGetMaxMigDeviceCount(struct handle *handle, unsigned *count)
+nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t handle, unsigned *count)
 {
 	*count = 7;
 	return error_of(handle->gpu, -1);
 }
 
-int nvmlDeviceGetMigDeviceHandleByIndex(struct handle *handle, unsigned index, struct handle **mig)
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t handle, unsigned index, nvmlDevice_t *mig)
 {
 	int error = error_of(handle->gpu, -1);
 
 	if (!error && index >= (unsigned)machine.gpus[handle->gpu].num_migs)
-		return NOT_FOUND;
+		return NVML_ERROR_NOT_FOUND;
 	*mig = &handles[handle->gpu][index + 1];
 	return error;
 }
 
-int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(struct handle *mig, struct handle **handle)
+nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t mig, nvmlDevice_t *handle)
 {
 	*handle = &handles[mig->gpu][0];
 	return error_of(mig->gpu, -1);
 }
 
-int nvmlDeviceIsMigDeviceHandle(struct handle *handle, unsigned *is_mig)
+nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t handle, unsigned *is_mig)
 {
 	*is_mig = handle->mig >= 0;
 	return error_of(handle->gpu, -1);
 }
 
-int nvmlDeviceGetGpuInstanceId(struct handle *handle, unsigned *id)
+nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t handle, unsigned *id)
 {
 	*id = handle->mig + 7;
-	return handle->mig < 0 ? NOT_SUPPORTED : error_of(handle->gpu, -1);
+	return handle->mig < 0 ? NVML_ERROR_NOT_SUPPORTED : error_of(handle->gpu, -1);
 }
 
-int nvmlDeviceGetComputeInstanceId(struct handle *handle, unsigned *id)
+nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t handle, unsigned *id)
 {
 	*id = 0;
-	return handle->mig < 0 ? NOT_SUPPORTED : error_of(handle->gpu, -1);
+	return handle->mig < 0 ? NVML_ERROR_NOT_SUPPORTED : error_of(handle->gpu, -1);
 }
 
 /* ---- events ---- */
 
-struct event_set { unsigned char registered[MOST_GPUS]; long told; };
-struct event { struct handle *device; uint64_t type, data; unsigned gpu_instance, compute_instance; };
+struct nvmlEventSet_st { unsigned char registered[MOST_GPUS]; long told; };
 
-int nvmlEventSetCreate(struct event_set **set)
+nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 {
 	*set = calloc(1, sizeof(**set));
-	return SUCCESS;
+	return NVML_SUCCESS;
 }
 
-int nvmlEventSetFree(struct event_set *set)
+nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 {
 	free(set);
-	return SUCCESS;
+	return NVML_SUCCESS;
 }
 
-int nvmlDeviceGetSupportedEventTypes(struct handle *handle, uint64_t *types)
+nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t handle, unsigned long long *types)
 {
-	*types = 8;
+	*types = nvmlEventTypeXidCriticalError;
 	return error_of(handle->gpu, V_events);
 }
 
-int nvmlDeviceRegisterEvents(struct handle *handle, uint64_t types, struct event_set *set)
+nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t handle, unsigned long long types, nvmlEventSet_t set)
 {
 	int error = error_of(handle->gpu, V_events);
 
 	if (!error)
-		set->registered[handle->gpu] = (types & 8) != 0;
+		set->registered[handle->gpu] = (types & nvmlEventTypeXidCriticalError) != 0;
 	return error;
 }
 
-int nvmlEventSetWait_v2(struct event_set *set, struct event *event, unsigned milliseconds)
+nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *event, unsigned milliseconds)
 {
 	double deadline = now() + milliseconds / 1e3;
 
@@ -942,82 +967,77 @@ int nvmlEventSetWait_v2(struct event_set *set, struct event *event, unsigned mil
 
 			if (xid->serial > set->told && set->registered[xid->gpu]) {
 				set->told = xid->serial;
-				*event = (struct event){ &handles[xid->gpu][0], 8, xid->code, 0xffffffff,
+				*event = (nvmlEventData_t){ &handles[xid->gpu][0], nvmlEventTypeXidCriticalError, xid->code, 0xffffffff,
 							 0xffffffff };
 				pthread_mutex_unlock(&lock);
-				return SUCCESS;
+				return NVML_SUCCESS;
 			}
 		}
 		pthread_mutex_unlock(&lock);
 		usleep(5000);
 	} while (now() < deadline);
-	return TIMED_OUT;
+	return NVML_ERROR_TIMEOUT;
 }
 
 /* ---- GPM ---- */
 
 /* A sample holds the activity at its moment; between two of them it is their mean. */
 static const struct { unsigned id; int key; } gpm_metrics[] = {
-	{ 2, V_sm_activity }, { 5, V_tensor_activity }, { 10, V_dram_activity },
+	{ NVML_GPM_METRIC_SM_UTIL, V_sm_activity }, { NVML_GPM_METRIC_ANY_TENSOR_UTIL, V_tensor_activity },
+	{ NVML_GPM_METRIC_DRAM_BW_UTIL, V_dram_activity },
 };
 #define NUM_GPM_METRICS (sizeof(gpm_metrics) / sizeof(*gpm_metrics))
 
-struct gpm_sample { struct handle *handle; double values[NUM_GPM_METRICS]; int errors[NUM_GPM_METRICS]; };
-struct gpm_metric { unsigned id; int error; double value; const char *names[3]; };
-struct gpm_get {
-	unsigned version, count;
-	struct gpm_sample *first, *second;
-	struct gpm_metric metrics[477];
-};
+struct nvmlGpmSample_st { nvmlDevice_t handle; double values[NUM_GPM_METRICS]; int errors[NUM_GPM_METRICS]; };
 
-int nvmlGpmQueryDeviceSupport(struct handle *handle, unsigned *support)
+nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t handle, nvmlGpmSupport_t *support)
 {
 	unsigned architecture = 0;
 	int error = ask_unsigned(handle, V_architecture, 1, &architecture);
 
-	support[1] = architecture >= 9;
+	support->isSupportedDevice = architecture >= 9;
 	return error;
 }
 
-int nvmlGpmSampleAlloc(struct gpm_sample **sample)
+nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *sample)
 {
 	*sample = calloc(1, sizeof(**sample));
-	return SUCCESS;
+	return NVML_SUCCESS;
 }
 
-int nvmlGpmSampleFree(struct gpm_sample *sample)
+nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t sample)
 {
 	free(sample);
-	return SUCCESS;
+	return NVML_SUCCESS;
 }
 
-int nvmlGpmSampleGet(struct handle *handle, struct gpm_sample *sample)
+nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t handle, nvmlGpmSample_t sample)
 {
 	unsigned architecture = 0;
 	int error = ask_unsigned(handle, V_architecture, 1, &architecture);
 
 	if (error || architecture < 9)
-		return error ? error : NOT_SUPPORTED;
+		return error ? error : NVML_ERROR_NOT_SUPPORTED;
 	sample->handle = handle;
 	for (size_t i = 0; i < NUM_GPM_METRICS; i++)
 		sample->errors[i] = ask(handle, gpm_metrics[i].key, &sample->values[i]);
-	return SUCCESS;
+	return NVML_SUCCESS;
 }
 
-int nvmlGpmMetricsGet(struct gpm_get *get)
+nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *get)
 {
-	if (get->version != 1 || !get->first->handle || get->first->handle != get->second->handle)
-		return INVALID_ARGUMENT;
-	for (unsigned i = 0; i < get->count; i++) {
-		struct gpm_metric *metric = &get->metrics[i];
+	if (get->version != NVML_GPM_METRICS_GET_VERSION || !get->sample1->handle || get->sample1->handle != get->sample2->handle)
+		return NVML_ERROR_INVALID_ARGUMENT;
+	for (unsigned i = 0; i < get->numMetrics; i++) {
+		nvmlGpmMetric_t *metric = &get->metrics[i];
 
-		metric->error = NOT_SUPPORTED;
+		metric->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
 		for (size_t m = 0; m < NUM_GPM_METRICS; m++) {
-			if (metric->id != gpm_metrics[m].id)
+			if (metric->metricId != gpm_metrics[m].id)
 				continue;
-			metric->error = get->second->errors[m];
-			metric->value = (get->first->values[m] + get->second->values[m]) / 2;
+			metric->nvmlReturn = get->sample2->errors[m];
+			metric->value = (get->sample1->values[m] + get->sample2->values[m]) / 2;
 		}
 	}
-	return SUCCESS;
+	return NVML_SUCCESS;
 }

@@ -3,11 +3,12 @@
     python tests/simulated_nvml/simulated_nvml.py FOLDER     builds FOLDER/libnvidia-ml.so.1
 
 A process sees it with LD_LIBRARY_PATH=FOLDER and SIMULATED_NVML=SCRIPT; simulated_nvml.c has the language of
-the script. Needs gcc.
+the script. Needs gcc, and NVIDIA's nvml.h (the package nvidia-nvml-dev-cu12), which it is compiled against.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -18,11 +19,24 @@ LIBRARY = "libnvidia-ml.so.1"
 SOURCE = Path(__file__).with_suffix(".c")
 
 
+# The package with nvml.h; requirements/test.txt pins it.
+HEADER_PACKAGE = "nvidia-nvml-dev-cu12"
+
+
+def header_folder() -> Path:
+    """Where nvml.h lies; PackageNotFoundError without its package."""
+    files = importlib.metadata.files(HEADER_PACKAGE) or []
+    [header] = [file for file in files if file.name == "nvml.h"]
+    return Path(str(header.locate())).parent
+
+
 def build(folder: Path) -> Path:
     """Compile the library into the folder and return its path; CalledProcessError shows what gcc said."""
     library = folder / LIBRARY
     options = ["-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-Wl,-soname,{LIBRARY}"]
-    subprocess.run(["gcc", *options, "-o", library, SOURCE, "-lm", "-lpthread"], check=True)
+    # a function that the header does not declare would be one that no driver has
+    options += ["-Wmissing-prototypes", "-Wstrict-prototypes", f"-I{header_folder()}"]
+    subprocess.run(["gcc", *options, "-o", library, SOURCE, "-lm", "-lpthread", "-ldl"], check=True)
     return library
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import BinaryIO, TypeVar
 
 from kharness.matrix.errors import MatrixError
-from kharness.matrix.launchers._processes import dying_with_this
+from monitoring import libc
 
 Result = TypeVar("Result")
 Say = Callable[[str], None]
@@ -25,10 +25,10 @@ def apart(work: Callable[[Say], Result], say: Say) -> Result:
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
-    bind = dying_with_this()
+    end_with_parent = libc.ending_with(os.getpid())
     child = os.fork()
     if child == 0:
-        bind()
+        end_with_parent()
         os.close(reader)
         _answer(work, writer)
     os.close(writer)

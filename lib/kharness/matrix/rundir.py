@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import os
 import sys
 from datetime import UTC, datetime
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kharness.config.places import asked_path
 from kharness.matrix.errors import MatrixError
+from monitoring import libc
 from monitoring.atomic_file import name_beside
 
 LATEST = "latest"
@@ -56,7 +57,7 @@ def sync_filesystem(folder: Path) -> None:
     if sys.platform == "linux":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
-            if ctypes.CDLL(None).syncfs(descriptor) == 0:
+            if libc.sync_filesystem(descriptor):
                 return
         finally:
             os.close(descriptor)

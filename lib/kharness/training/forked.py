@@ -20,9 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-# linux/prctl.h
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NAME = 15
+from monitoring import libc
 
 # OpenBLAS starts its threads when it is loaded, so a process that is to be forked loads it with one; later
 # this sets their number, under another name in each build.
@@ -55,10 +53,7 @@ def become(
     os.setsid()
     os.dup2(log, 1)
     os.dup2(log, 2)
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before prctl
-        os._exit(1)
+    libc.ending_with(parent)()
     _default_signals()
     _close_files()
     os.environ.clear()
@@ -70,8 +65,7 @@ def become(
     # random seeds itself anew after a fork.
     np.random.seed()
     torch.default_generator.seed()
-    # As exec names a fresh process; the kernel keeps 15 bytes.
-    libc.prctl(_PR_SET_NAME, os.fsencode(os.path.basename(sys.executable)))
+    libc.name_process(os.path.basename(sys.executable))  # as exec names a fresh process
 
 
 class CompiledScripts:
@@ -165,7 +159,7 @@ def _flush() -> int:
             if stream is sys.stdout:
                 text = f"Exception ignored in: {stream!r}\n{type(error).__name__}: {error}"
                 print(text, file=sys.stderr)
-    ctypes.CDLL(None).fflush(None)
+    libc.flush_streams()
     return failed
 
 
@@ -194,7 +188,9 @@ def _set_threads(threads: int) -> None:
     for library in _loaded("openblas") if wanted > 1 else []:
         for name in _SET_BLAS_THREADS:
             with contextlib.suppress(AttributeError):
-                getattr(library, name)(wanted)
+                set_threads = library[name]
+                set_threads.restype, set_threads.argtypes = None, (ctypes.c_int,)
+                set_threads(wanted)
                 break
 
 

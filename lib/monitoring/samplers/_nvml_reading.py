@@ -2,10 +2,7 @@
 
 pynvml decodes each value of nvmlDeviceGetFieldValues through a ctypes union, which takes longer than asking
 for it. Here the arguments of every call are made once and kept, and so is what to do with the answers, until
-a call answers differently.
-
-Numbers of fields, types, answers and reasons are those of nvml.h (docs.nvidia.com/deploy/nvml-api); a test
-compares them with pynvml's.
+a call answers differently. Types and numbers are those of _nvml.py.
 """
 
 from __future__ import annotations
@@ -17,29 +14,48 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from monitoring.gpu_sample import MIB, SLOT
+from monitoring.samplers import _nvml
+from monitoring.samplers._nvml import FUNCTIONS, Nvml, nvmlFieldValue_t
 
-SUCCESS = 0
+SUCCESS = _nvml.NVML_SUCCESS
 
-# Answers of a GPU that is gone: NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED.
-GONE = frozenset({15, 16})
+# Answers of a GPU that is gone.
+GONE = frozenset({_nvml.NVML_ERROR_GPU_IS_LOST, _nvml.NVML_ERROR_RESET_REQUIRED})
 
-# Answers that say that a value is not to be had, of a GPU that is well: invalid argument, not supported, no
-# permission, no function of that name, no data, another version of the structure.
-NOT_TO_BE_HAD = frozenset({2, 3, 4, 13, 21, 25})
+# Answers that say that a value is not to be had, of a GPU that is well.
+NOT_TO_BE_HAD = frozenset(
+    {
+        _nvml.NVML_ERROR_INVALID_ARGUMENT,
+        _nvml.NVML_ERROR_NOT_SUPPORTED,
+        _nvml.NVML_ERROR_NO_PERMISSION,
+        _nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        _nvml.NVML_ERROR_NO_DATA,
+        _nvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    }
+)
 
 # nvmlFieldValue_t: field and scope, time, latency, then the type, the error and the value itself.
 FIELD = "24xIIQ"
-FIELD_SIZE = 40
+FIELD_SIZE = ctypes.sizeof(nvmlFieldValue_t)
 PREFILL = struct.Struct("II")
 
-VALUE_OFFSET = 32
+VALUE_OFFSET = nvmlFieldValue_t.value.offset
 
 # nvmlValueType_t -> the bits of the value that count: the type is the driver's choice, and the rest of the
 # union holds whatever it held. The fields below are unsigned in the drivers that we know; the other types are
 # read one by one.
 ALL_BITS = -1
-UNSIGNED = {1: 2**32 - 1, 2: 2**64 - 1, 3: 2**64 - 1, 6: 2**16 - 1}
-OTHER_TYPES = {0: struct.Struct("<d"), 4: struct.Struct("<q"), 5: struct.Struct("<i")}
+UNSIGNED = {
+    _nvml.NVML_VALUE_TYPE_UNSIGNED_INT: 2**32 - 1,
+    _nvml.NVML_VALUE_TYPE_UNSIGNED_LONG: 2**64 - 1,
+    _nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: 2**64 - 1,
+    _nvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: 2**16 - 1,
+}
+OTHER_TYPES = {
+    _nvml.NVML_VALUE_TYPE_DOUBLE: struct.Struct("<d"),
+    _nvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: struct.Struct("<q"),
+    _nvml.NVML_VALUE_TYPE_SIGNED_INT: struct.Struct("<i"),
+}
 
 ALL_LINKS = 0xFFFFFFFF
 
@@ -55,58 +71,56 @@ class Field(NamedTuple):
     scope: int = 0
 
 
-# NVML_FI_DEV_...: nvml.h has their units.
+# nvml.h has their units.
 FIELDS = (
-    Field(186, "power_draw_watts", 1000),  # POWER_INSTANT
-    Field(185, "power_average_watts", 1000),  # POWER_AVERAGE
-    Field(190, "power_limit_watts", 1000),  # POWER_CURRENT_LIMIT
-    Field(83, "energy_counter_joules", 1000),  # TOTAL_ENERGY_CONSUMPTION
-    Field(82, "temperature_memory_celsius"),  # MEMORY_TEMP
-    Field(197, "pcie_tx_bytes"),  # PCIE_COUNT_TX_BYTES
-    Field(198, "pcie_rx_bytes"),  # PCIE_COUNT_RX_BYTES
-    Field(94, "pcie_replay_count"),  # PCIE_REPLAY_COUNTER
-    # NVLINK_THROUGHPUT_DATA_TX, in KiB; a scope of UINT_MAX is the sum over all links
-    Field(138, "nvlink_tx_bytes", factor=1024, scope=ALL_LINKS),
-    Field(139, "nvlink_rx_bytes", factor=1024, scope=ALL_LINKS),  # NVLINK_THROUGHPUT_DATA_RX
-    Field(3, "ecc_corrected"),  # ECC_SBE_VOL_TOTAL
-    Field(4, "ecc_uncorrected"),  # ECC_DBE_VOL_TOTAL
-    Field(142, "remapped_corrected"),  # REMAPPED_COR
-    Field(143, "remapped_uncorrected"),  # REMAPPED_UNC
+    Field(_nvml.NVML_FI_DEV_POWER_INSTANT, "power_draw_watts", 1000),
+    Field(_nvml.NVML_FI_DEV_POWER_AVERAGE, "power_average_watts", 1000),
+    Field(_nvml.NVML_FI_DEV_POWER_CURRENT_LIMIT, "power_limit_watts", 1000),
+    Field(_nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION, "energy_counter_joules", 1000),
+    Field(_nvml.NVML_FI_DEV_MEMORY_TEMP, "temperature_memory_celsius"),
+    Field(_nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, "pcie_tx_bytes"),
+    Field(_nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, "pcie_rx_bytes"),
+    Field(_nvml.NVML_FI_DEV_PCIE_REPLAY_COUNTER, "pcie_replay_count"),
+    # NVLink's are in KiB; a scope of UINT_MAX is the sum over all links
+    Field(_nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, "nvlink_tx_bytes", factor=1024, scope=ALL_LINKS),
+    Field(_nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, "nvlink_rx_bytes", factor=1024, scope=ALL_LINKS),
+    Field(_nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, "ecc_corrected"),
+    Field(_nvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, "ecc_uncorrected"),
+    Field(_nvml.NVML_FI_DEV_REMAPPED_COR, "remapped_corrected"),
+    Field(_nvml.NVML_FI_DEV_REMAPPED_UNC, "remapped_uncorrected"),
 )
 
 
 class Call(NamedTuple):
-    """A function of its own: the names to try, arguments between handle and answer, layout of the answer."""
+    """A function of its own for one or more values, which it writes behind its pointers."""
 
     names: tuple[str, ...]
-    layout: str
-    """Of the struct module; padded to 8 bytes."""
+    """The functions to try."""
     keys: tuple[str, ...]
-    """Names of what the layout holds; one that begins with _ is not used."""
+    """Names of what stands behind the pointers, in order; one that begins with _ is not used."""
     arguments: tuple[int, ...] = ()
+    """What is neither the handle nor a pointer."""
     filled: tuple[int, ...] = ()
     """What stands at the start of the answer before the call."""
     divisor: int = 0
 
 
 CALLS = (
-    Call(("nvmlDeviceGetUtilizationRates",), "II", ("utilization_percent", "memory_utilization_percent")),
-    Call(("nvmlDeviceGetClockInfo",), "I4x", ("clock_sm_mhz",), arguments=(1,)),
-    Call(("nvmlDeviceGetClockInfo",), "I4x", ("clock_memory_mhz",), arguments=(2,)),
+    Call(("nvmlDeviceGetUtilizationRates",), ("utilization_percent", "memory_utilization_percent")),
+    Call(("nvmlDeviceGetClockInfo",), ("clock_sm_mhz",), arguments=(_nvml.NVML_CLOCK_SM,)),
+    Call(("nvmlDeviceGetClockInfo",), ("clock_memory_mhz",), arguments=(_nvml.NVML_CLOCK_MEM,)),
     Call(
         ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
-        "Q",
         ("throttle_reasons",),
     ),
     Call(
         ("nvmlDeviceGetMarginTemperature",),
-        "Ii",
         ("_version", "temperature_margin_celsius"),
-        filled=(0x01000008,),
+        filled=(_nvml.nvmlMarginTemperature_v1,),
     ),
-    Call(("nvmlDeviceGetFanSpeed",), "I4x", ("fan_speed_percent",)),
-    Call(("nvmlDeviceGetEncoderUtilization",), "II", ("encoder_percent", "_period")),
-    Call(("nvmlDeviceGetDecoderUtilization",), "II", ("decoder_percent", "_period")),
+    Call(("nvmlDeviceGetFanSpeed",), ("fan_speed_percent",)),
+    Call(("nvmlDeviceGetEncoderUtilization",), ("encoder_percent", "_period")),
+    Call(("nvmlDeviceGetDecoderUtilization",), ("decoder_percent", "_period")),
 )
 
 # Asked only if the fields above have no power: drivers before 530.
@@ -117,34 +131,33 @@ POWER_USAGE = "nvmlDeviceGetPowerUsage"
 MEMORY = (
     Call(
         ("nvmlDeviceGetMemoryInfo_v2",),
-        "I4xQQQQ",
         ("_version", "memory_total_mb", "_reserved", "_free", "memory_used_mb"),
-        filled=(0x02000028,),
+        filled=(_nvml.nvmlMemory_v2,),
         divisor=MIB,
     ),
-    Call(("nvmlDeviceGetMemoryInfo",), "QQQ", ("memory_total_mb", "_free", "memory_used_mb"), divisor=MIB),
+    Call(("nvmlDeviceGetMemoryInfo",), ("memory_total_mb", "_free", "memory_used_mb"), divisor=MIB),
 )
 TEMPERATURE = (
     Call(
         ("nvmlDeviceGetTemperatureV",),
-        "IIi4x",
         ("_version", "_sensor", "temperature_celsius"),
-        filled=(0x0100000C, 0),
+        filled=(_nvml.nvmlTemperature_v1, _nvml.NVML_TEMPERATURE_GPU),
     ),
-    Call(("nvmlDeviceGetTemperature",), "I4x", ("temperature_celsius",), arguments=(0,)),
+    Call(("nvmlDeviceGetTemperature",), ("temperature_celsius",), arguments=(_nvml.NVML_TEMPERATURE_GPU,)),
 )
 
-# nvmlClocksEventReason bits, by the names that nvml.h gives them.
+# By the names that nvml.h gives them.
 THROTTLE_REASONS = {
-    0x001: "gpu_idle",
-    0x002: "applications_clocks_setting",
-    0x004: "sw_power_cap",
-    0x008: "hw_slowdown",
-    0x010: "sync_boost",
-    0x020: "sw_thermal_slowdown",
-    0x040: "hw_thermal_slowdown",
-    0x080: "hw_power_brake_slowdown",
-    0x100: "display_clock_setting",
+    _nvml.nvmlClocksEventReasonGpuIdle: "gpu_idle",
+    _nvml.nvmlClocksEventReasonApplicationsClocksSetting: "applications_clocks_setting",
+    _nvml.nvmlClocksEventReasonSwPowerCap: "sw_power_cap",
+    _nvml.nvmlClocksThrottleReasonHwSlowdown: "hw_slowdown",
+    _nvml.nvmlClocksEventReasonSyncBoost: "sync_boost",
+    _nvml.nvmlClocksEventReasonSwThermalSlowdown: "sw_thermal_slowdown",
+    _nvml.nvmlClocksThrottleReasonHwThermalSlowdown: "hw_thermal_slowdown",
+    _nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "hw_power_brake_slowdown",
+    _nvml.nvmlClocksEventReasonDisplayClockSetting: "display_clock_setting",
+    # not in nvml.h; NVIDIA's pynvml has them
     0x200: "board_limit",
     0x400: "reliability",
 }
@@ -165,22 +178,22 @@ NUM_FIELD_VALUES = 3 * len(FIELDS)
 class Reading:
     """Reads the values of one GPU again and again; the handle is NVML's."""
 
-    def __init__(self, library: Any, handle: Any) -> None:
-        """`library` is NVML as a ctypes library; a value whose function it lacks is never had."""
-        placed, size = _place(library, handle)
+    def __init__(self, nvml: Nvml, handle: Any) -> None:
+        """A value whose function the driver lacks is never had."""
+        handle = _nvml.device(handle)
+        placed, size = _place(nvml, handle)
         self._buffer = ctypes.create_string_buffer(size)
-        self._unpack = struct.Struct(
-            "<" + FIELD * len(FIELDS) + "".join(it.call.layout for it in placed)
-        ).unpack
+        self._unpack = struct.Struct("<" + FIELD * len(FIELDS) + "".join(it.layout for it in placed)).unpack
         for number, field in enumerate(FIELDS):
             PREFILL.pack_into(self._buffer, number * FIELD_SIZE, field.number, field.scope)
         for it in placed:
             struct.pack_into(f"<{len(it.call.filled)}I", self._buffer, it.offset, *it.call.filled)
-        self._batch = library.nvmlDeviceGetFieldValues
-        self._batch_arguments = (handle, ctypes.c_int(len(FIELDS)), ctypes.byref(self._buffer))
+        fields = (nvmlFieldValue_t * len(FIELDS)).from_buffer(self._buffer)
+        self._batch = nvml.find("nvmlDeviceGetFieldValues") or _not_supported
+        self._batch_arguments = (handle, len(FIELDS), fields)
         self._calls = [(it.function, it.arguments(handle, self._buffer)) for it in placed]
         self._placed = placed
-        self._power_usage = getattr(library, POWER_USAGE, None)
+        self._power_usage = nvml.find(POWER_USAGE)
         self._milliwatts = ctypes.c_uint()
         self._answers: tuple[object, ...] = ()
         self._wholes: list[tuple[int, int, int, int]] = []
@@ -275,39 +288,83 @@ class _Placed(NamedTuple):
     """A call and where in the buffer its answer stands."""
 
     function: Callable[..., int]
+    types: tuple[Any, ...]
+    """Of its arguments."""
     call: Call
     offset: int
 
+    @property
+    def answers(self) -> list[Any]:
+        """The types behind its pointers."""
+        return [type_._type_ for type_ in self.types if _is_pointer(type_)]
+
+    @property
+    def layout(self) -> str:
+        """Of the answers, in the words of the struct module; padded to 8 bytes."""
+        layout = "".join(map(layout_of, self.answers))
+        return f"{layout}{-struct.calcsize('<' + layout) % 8}x"
+
     def arguments(self, handle: Any, buffer: Any) -> tuple[Any, ...]:
-        between = [ctypes.c_uint(argument) for argument in self.call.arguments]
-        return handle, *between, ctypes.byref(buffer, self.offset)
+        """The handle, values, and pointers into the buffer, each in its place."""
+        values, offset = iter(self.call.arguments), self.offset
+        arguments: list[Any] = [handle]
+        for type_ in self.types[1:]:
+            if _is_pointer(type_):
+                arguments.append(ctypes.byref(type_._type_.from_buffer(buffer, offset)))
+                offset += ctypes.sizeof(type_._type_)
+            else:
+                arguments.append(type_(next(values)))
+        return tuple(arguments)
 
 
-def _place(library: Any, handle: Any) -> tuple[list[_Placed], int]:
+def _is_pointer(type_: Any) -> bool:
+    return issubclass(type_, ctypes._Pointer)
+
+
+# c_ulonglong is c_ulong where that has 64 bits; to the struct module an L has 32 everywhere.
+STANDARD = {"L": "Q", "l": "q"}
+
+
+def layout_of(type_: Any) -> str:
+    """How the struct module reads a number, or a structure of numbers, with its gaps."""
+    if not issubclass(type_, ctypes.Structure):
+        return STANDARD.get(type_._type_, type_._type_)
+    layout, end = "", 0
+    for name, member in type_._fields_:
+        place = getattr(type_, name)
+        layout += f"{place.offset - end}x{layout_of(member)}"
+        end = place.offset + place.size
+    return f"{layout}{ctypes.sizeof(type_) - end}x"
+
+
+def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int]:
     """The calls that the library has, behind the fields, and the size of the buffer."""
     offset = FIELD_SIZE * len(FIELDS)
     placed = []
     for choice in (MEMORY, TEMPERATURE, *((call,) for call in CALLS)):
         there = [
-            _Placed(getattr(library, name), call, offset)
+            _Placed(function, FUNCTIONS[name], call, offset)
             for call in choice
             for name in call.names
-            if hasattr(library, name)
+            if (function := nvml.find(name)) is not None
         ]
         if there:
             # a library may have a newer function that this GPU does not answer beside the older that it does
             answering = [it for it in there if len(there) > 1 and _answers(it, handle)]
             placed.append((answering or there)[0])
-            offset += struct.calcsize("<" + placed[-1].call.layout)
+            offset += struct.calcsize("<" + placed[-1].layout)
     return placed, offset
 
 
 def _answers(it: _Placed, handle: Any) -> bool:
     """Whether the GPU gives the value through this call."""
-    size = struct.calcsize("<" + it.call.layout)
-    buffer = ctypes.create_string_buffer(size)
+    buffer = ctypes.create_string_buffer(struct.calcsize("<" + it.layout))
     struct.pack_into(f"<{len(it.call.filled)}I", buffer, 0, *it.call.filled)
     return it.function(*it._replace(offset=0).arguments(handle, buffer)) == SUCCESS
+
+
+def _not_supported(*arguments: object) -> int:
+    return _nvml.NVML_ERROR_NOT_SUPPORTED
 
 
 def _verdict(errors: Sequence[int]) -> int:

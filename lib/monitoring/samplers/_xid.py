@@ -41,9 +41,18 @@ MEANINGS = {
 class XidEvents:
     """Collects events of some GPUs; none come from those that do not support it."""
 
-    def __init__(self, pynvml: Any, devices: Mapping[int, DeviceInfo], handles: Mapping[int, Any]) -> None:
-        """`handles` are NVML's by index; `devices` say what the events call them."""
-        self._pynvml = pynvml
+    def __init__(
+        self,
+        pynvml: Any,
+        waiting: Any,
+        devices: Mapping[int, DeviceInfo],
+        handles: Mapping[int, Any],
+    ) -> None:
+        """`handles` are NVML's by index; `devices` say what the events call them; `waiting` is pynvml too.
+
+        The thread calls that one, which notes its calls in a place of their own.
+        """
+        self._pynvml, self._waiting = pynvml, waiting
         self._by_address = {_address(handles[index]): device for index, device in devices.items()}
         self._found: deque[GpuEvent] = deque(maxlen=1000)
         self._stop = threading.Event()
@@ -85,11 +94,13 @@ class XidEvents:
         return True
 
     def _wait(self) -> None:
-        pynvml = self._pynvml
+        pynvml = self._waiting
         while not self._stop.is_set():
             try:
                 event = pynvml.nvmlEventSetWait_v2(self._set, WAIT)
             except pynvml.NVMLError as error:
+                if error.value == pynvml.NVML_ERROR_NOT_SUPPORTED:
+                    return
                 if error.value != pynvml.NVML_ERROR_TIMEOUT:
                     self._stop.wait(PAUSE)
                 continue

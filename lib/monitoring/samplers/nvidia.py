@@ -10,13 +10,16 @@ import ctypes
 import os
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from monitoring.errors import MissingPackage, SamplerError
 from monitoring.gpu_sample import MIB, SLOT, DeviceInfo, GpuEvent, GpuSample, State
+from monitoring.samplers import _nvml
+from monitoring.samplers._driver_calls import EVENTS, SAMPLING, NotedModule, driver_calls
+from monitoring.samplers._nvml import Nvml
 from monitoring.samplers._nvml_reading import GONE, SUCCESS, Reading
 from monitoring.samplers._selection import Identity, visible
 from monitoring.samplers._sysfs import node
@@ -27,13 +30,16 @@ VARIABLES = ("CUDA_VISIBLE_DEVICES",)
 # Seconds between looks at what changes seldom or takes the driver long: processes and MIG instances.
 SLOW_EVERY = 5.0
 
-# GPM metrics (Hopper and later) and their slots: NVML_GPM_METRIC_SM_UTIL, _ANY_TENSOR_UTIL, _DRAM_BW_UTIL of
-# nvml.h's nvmlGpmMetricId_t, all from 0 to 100.
-GPM_METRICS = {2: "sm_activity_percent", 5: "tensor_activity_percent", 10: "dram_activity_percent"}
+# GPM metrics (Hopper and later) and their slots, all from 0 to 100.
+GPM_METRICS = {
+    _nvml.NVML_GPM_METRIC_SM_UTIL: "sm_activity_percent",
+    _nvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL: "tensor_activity_percent",
+    _nvml.NVML_GPM_METRIC_DRAM_BW_UTIL: "dram_activity_percent",
+}
 
 # nvmlGpmMetric_t: number, error, value, three texts.
 GPM_METRIC = "IId24x"
-GPM_HEAD = 24
+GPM_HEAD = _nvml.nvmlGpmMetricsGet_t.metrics.offset
 
 
 def probe(root: Path = Path("/")) -> NvidiaSampler | None:
@@ -54,12 +60,22 @@ def probe(root: Path = Path("/")) -> NvidiaSampler | None:
             return None
         ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)  # pynvml then gets this one by its name
     try:
-        pynvml.nvmlInit()
+        _noted(pynvml).nvmlInit()
     except pynvml.NVMLError as error:
         if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             return None
         raise SamplerError(f"NVML: {str(error).lower()}") from error
     return NvidiaSampler(pynvml, root, os.environ)
+
+
+def _noted(pynvml: Any, *, thread: int = SAMPLING) -> Any:
+    """pynvml, with each call noted under its name, or refused if it is to be left out."""
+
+    def refusal() -> Exception:
+        error: Exception = pynvml.NVMLError(_nvml.NVML_ERROR_NOT_SUPPORTED)
+        return error
+
+    return NotedModule(pynvml, driver_calls(), prefix="nvml", refusal=refusal, thread=thread)
 
 
 @dataclass
@@ -83,8 +99,10 @@ class NvidiaSampler:
 
     vendor = "nvidia"
 
-    def __init__(self, pynvml: Any, root: Path, environment: Mapping[str, str]) -> None:
-        self._pynvml = pynvml
+    def __init__(self, module: Any, root: Path, environment: Mapping[str, str]) -> None:
+        """`module` is pynvml."""
+        self._pynvml = pynvml = _noted(module)
+        self._nvml = Nvml(module.nvmlLib, driver_calls())
         self._root = root
         handles = [self._handle(index) for index in range(pynvml.nvmlDeviceGetCount())]
         self.num_devices = len(handles)
@@ -97,6 +115,7 @@ class NvidiaSampler:
         there = [gpu for gpu in self._gpus if gpu.handle is not None]
         self._events = XidEvents(
             pynvml,
+            _noted(module, thread=EVENTS),
             {gpu.device.index: gpu.device for gpu in there},
             {gpu.device.index: gpu.handle for gpu in there},
         )
@@ -227,9 +246,9 @@ class NvidiaSampler:
             )
         except pynvml.NVMLError as error:
             return _Gpu(DeviceInfo(index, None, None, "nvidia"), None, None, mig_word, refusal=error.value)
-        gpu = _Gpu(device, handle, Reading(pynvml.nvmlLib, handle), mig_word)
+        gpu = _Gpu(device, handle, Reading(self._nvml, handle), mig_word)
         gpu.template = list(device.sample())
-        gpu.gpm = _Gpm.of(pynvml, handle)
+        gpu.gpm = _Gpm.of(pynvml, self._nvml, handle)
         return gpu
 
 
@@ -237,30 +256,50 @@ class _Gpm:
     """Activity of the parts of a GPU between two looks (Hopper and later)."""
 
     @classmethod
-    def of(cls, pynvml: Any, handle: Any) -> _Gpm | None:
+    def of(cls, pynvml: Any, nvml: Nvml, handle: Any) -> _Gpm | None:
         """None for a GPU, or a driver, that has none."""
         try:
             if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
                 return None
-            return cls(pynvml, handle)
         except (pynvml.NVMLError, AttributeError):  # AttributeError: a pynvml without GPM
             return None
+        names = ("nvmlGpmMetricsGet", "nvmlGpmSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree")
+        ask, look, alloc, free = (nvml.find(name) for name in names)
+        if ask is None or look is None or alloc is None or free is None:
+            return None
+        samples = []
+        for _ in range(2):
+            sample = _nvml.nvmlGpmSample_t()
+            if alloc(ctypes.byref(sample)) == SUCCESS:
+                samples.append(sample)
+        if len(samples) < 2:
+            for sample in samples:
+                free(sample)
+            return None
+        return cls(ask, look, free, _nvml.device(handle), *samples)
 
-    def __init__(self, pynvml: Any, handle: Any) -> None:
-        self._pynvml = pynvml
+    def __init__(
+        self,
+        ask: Callable[..., int],
+        look: Callable[..., int],
+        free: Callable[..., int],
+        handle: _nvml.nvmlDevice_t,
+        last: _nvml.nvmlGpmSample_t,
+        following: _nvml.nvmlGpmSample_t,
+    ) -> None:
+        """Functions of NVML, and two samples of its own to compare."""
+        self._ask, self._look, self._free = ask, look, free
         self._handle = handle
-        self._question = pynvml.c_nvmlGpmMetricsGet_t()
-        self._question.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._question = _nvml.nvmlGpmMetricsGet_t()
+        self._question.version = _nvml.NVML_GPM_METRICS_GET_VERSION
         self._question.numMetrics = len(GPM_METRICS)
         for place, number in enumerate(GPM_METRICS):
             self._question.metrics[place].metricId = number
         self._slots = [SLOT[name] for name in GPM_METRICS.values()]
         self._unpack_from = struct.Struct("<" + GPM_METRIC * len(GPM_METRICS)).unpack_from
-        self._ask = pynvml.nvmlLib.nvmlGpmMetricsGet
-        self._look = pynvml.nvmlLib.nvmlGpmSampleGet
         self._asked = ctypes.byref(self._question)
-        self._last, self._next = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
-        self._has_last = self._look(handle, self._last) == SUCCESS
+        self._last, self._next = last, following
+        self._has_last = look(handle, last) == SUCCESS
 
     def read(self, values: list[Any]) -> None:
         """The activity since the last call."""
@@ -279,7 +318,7 @@ class _Gpm:
 
     def close(self) -> None:
         for sample in (self._last, self._next):
-            self._pynvml.nvmlGpmSampleFree(sample)
+            self._free(sample)
 
 
 def _mig_handles(pynvml: Any, handle: Any) -> list[Any] | None:

@@ -87,7 +87,8 @@ def sampling(simulated_nvml: Any) -> Iterator[Callable[..., Sampling]]:
     def start(*script: str, root: Path = Path("/"), **environment: str) -> Sampling:
         if script:
             simulated_nvml.write(*script)
-        started.append(Sampling(root, {**simulated_nvml.environment(), **environment}))
+        strict = {**simulated_nvml.environment(), "SIMULATED_NVML_STRICT": "1"}
+        started.append(Sampling(root, {**strict, **environment}))
         return started[-1]
 
     yield start

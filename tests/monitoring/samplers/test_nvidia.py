@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import struct
 import subprocess
@@ -14,16 +15,9 @@ from typing import Any
 
 import pytest
 
-from monitoring.samplers._nvml_reading import (
-    CALLS,
-    FIELD,
-    FIELD_SIZE,
-    FIELDS,
-    MEMORY,
-    TEMPERATURE,
-    THROTTLE_REASONS,
-)
-from monitoring.samplers.nvidia import GPM_HEAD, GPM_METRIC, GPM_METRICS
+from monitoring.samplers import _nvml
+from monitoring.samplers._nvml_reading import FIELD, THROTTLE_REASONS, layout_of
+from monitoring.samplers.nvidia import GPM_METRIC
 
 UUIDS = [f"GPU-{0x51A10000 + index:08x}-0000-4000-8000-{index:012x}" for index in range(8)]
 
@@ -183,51 +177,70 @@ def test_value_whose_type_changes_is_decoded_anew(sampling: Any, simulated_nvml:
     wait_for(lambda: process.sample()[0]["power_draw_watts"] == 70)  # the mean, which has its own field
 
 
-def test_numbers_are_those_of_nvml_h() -> None:
-    """pynvml is NVIDIA's own rendering of nvml.h."""
+def test_reasons_have_the_names_that_pynvml_gives_them() -> None:
+    """Two of them do not stand in nvml.h, to which tests/test_c_interfaces.py holds the others."""
     import pynvml
 
-    def named(prefix: str, number: int) -> set[str]:
-        names = [name for name in dir(pynvml) if name.startswith(prefix)]
-        return {name.removeprefix(prefix) for name in names if getattr(pynvml, name) == number}
-
-    fields = {field.key: named("NVML_FI_DEV_", field.number) for field in FIELDS}
-    assert fields == {
-        "power_draw_watts": {"POWER_INSTANT"},
-        "power_average_watts": {"POWER_AVERAGE"},
-        "power_limit_watts": {"POWER_CURRENT_LIMIT"},
-        "energy_counter_joules": {"TOTAL_ENERGY_CONSUMPTION"},
-        "temperature_memory_celsius": {"MEMORY_TEMP"},
-        "pcie_tx_bytes": {"PCIE_COUNT_TX_BYTES"},
-        "pcie_rx_bytes": {"PCIE_COUNT_RX_BYTES"},
-        "pcie_replay_count": {"PCIE_REPLAY_COUNTER"},
-        "nvlink_tx_bytes": {"NVLINK_THROUGHPUT_DATA_TX"},
-        "nvlink_rx_bytes": {"NVLINK_THROUGHPUT_DATA_RX"},
-        "ecc_corrected": {"ECC_SBE_VOL_TOTAL"},
-        "ecc_uncorrected": {"ECC_DBE_VOL_TOTAL"},
-        "remapped_corrected": {"REMAPPED_COR"},
-        "remapped_uncorrected": {"REMAPPED_UNC"},
-    }
-    gpm = {name: named("NVML_GPM_METRIC_", number) for number, name in GPM_METRICS.items()}
-    assert gpm == {
-        "sm_activity_percent": {"SM_UTIL"},
-        "tensor_activity_percent": {"ANY_TENSOR_UTIL"},
-        "dram_activity_percent": {"DRAM_BW_UTIL"},
-    }
     for bit, name in THROTTLE_REASONS.items():
         camel = "".join(word.capitalize() for word in name.split("_"))
-        assert camel in named("nvmlClocksThrottleReason", bit)
-    assert named("NVML_ERROR_", 15) == {"GPU_IS_LOST"}
-    assert named("NVML_ERROR_", 16) == {"RESET_REQUIRED"}
-    layouts = (pynvml.c_nvmlMemory_v2_t, pynvml.c_nvmlTemperature_v1_t, pynvml.c_nvmlMarginTemperature_v1_t)
-    versions = (pynvml.nvmlMemory_v2, pynvml.nvmlTemperature_v1, pynvml.nvmlMarginTemperature_v1)
-    calls = (MEMORY[0], TEMPERATURE[0], *(call for call in CALLS if call.keys[0] == "_version"))
-    for layout, version, call in zip(layouts, versions, calls, strict=True):
-        assert call.filled[0] == version
-        assert ctypes.sizeof(layout) <= struct.calcsize("<" + call.layout) < ctypes.sizeof(layout) + 8
-    assert ctypes.sizeof(pynvml.c_nvmlFieldValue_t) == struct.calcsize("<" + FIELD) == FIELD_SIZE
-    assert ctypes.sizeof(pynvml.c_nvmlGpmMetric_t) == struct.calcsize("<" + GPM_METRIC)
-    assert pynvml.c_nvmlGpmMetricsGet_t.metrics.offset == GPM_HEAD
+        assert getattr(pynvml, f"nvmlClocksThrottleReason{camel}") == bit
+
+
+def test_answers_are_unpacked_as_their_structures_have_them() -> None:
+    class Mixed(ctypes.Structure):
+        _fields_ = [
+            ("a", ctypes.c_uint),
+            ("b", ctypes.c_ulonglong),
+            ("c", ctypes.c_int),
+            ("d", ctypes.c_ushort),
+        ]
+
+    answer = Mixed(7, 2**63, -5, 65535)
+    assert struct.unpack("<" + layout_of(Mixed), bytes(answer)) == (7, 2**63, -5, 65535)
+    assert struct.calcsize("<" + FIELD) == ctypes.sizeof(_nvml.nvmlFieldValue_t)
+    field = _nvml.nvmlFieldValue_t(valueType=3, nvmlReturn=9)
+    field.value.ullVal = 2**40
+    assert struct.unpack("<" + FIELD, bytes(field)) == (3, 9, 2**40)
+    metric = _nvml.nvmlGpmMetric_t(metricId=2, nvmlReturn=3, value=71.5)
+    assert struct.unpack("<" + GPM_METRIC, bytes(metric)) == (2, 3, 71.5)
+
+
+# Asks for what our sampler reads past pynvml with pynvml's own functions.
+ANOTHER_CLIENT = """
+import json, pynvml as nvml
+nvml.nvmlInit()
+gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+memory = nvml.nvmlDeviceGetMemoryInfo(gpu, version=nvml.nvmlMemory_v2)
+rates = nvml.nvmlDeviceGetUtilizationRates(gpu)
+print(json.dumps({
+    "utilization_percent": rates.gpu,
+    "memory_utilization_percent": rates.memory,
+    "memory_used_mb": memory.used / 2**20,
+    "memory_total_mb": memory.total / 2**20,
+    "temperature_celsius": nvml.nvmlDeviceGetTemperatureV(gpu, nvml.NVML_TEMPERATURE_GPU),
+    "temperature_margin_celsius": nvml.nvmlDeviceGetMarginTemperature(gpu),
+    "power_average_watts": nvml.nvmlDeviceGetPowerUsage(gpu) / 1000,
+    "fan_speed_percent": nvml.nvmlDeviceGetFanSpeed(gpu),
+    "clock_sm_mhz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+    "clock_memory_mhz": nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+    "encoder_percent": nvml.nvmlDeviceGetEncoderUtilization(gpu)[0],
+    "decoder_percent": nvml.nvmlDeviceGetDecoderUtilization(gpu)[0],
+}))
+"""
+
+
+def test_values_are_those_that_pynvml_reads(sampling: Any, simulated_nvml: Any) -> None:
+    [sample] = sampling(*(f"gpu 0 {key} {value}" for key, value in WHOLE_GPU.items())).sample()
+    done = subprocess.run(
+        [sys.executable, "-c", ANOTHER_CLIENT],
+        env={**os.environ, **simulated_nvml.environment(), "SIMULATED_NVML_STRICT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    read = json.loads(done.stdout)
+    assert {name: sample[name] for name in read} == read
+    assert (read["encoder_percent"], read["decoder_percent"]) == (5, 6)
 
 
 def test_older_function_is_asked_where_the_newer_one_is_not_supported(sampling: Any) -> None:

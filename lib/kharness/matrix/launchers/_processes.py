@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.launch import OUTPUT_LOG, Exit, Launch, Slot
+from monitoring import libc
 from monitoring.process import process_started
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 class FreshProcesses:
@@ -81,27 +78,13 @@ def exit_of(code: int, ended: float) -> Exit:
 
 def before_exec(cores: Sequence[int] = ()) -> Callable[[], None]:
     """What a child does between fork and exec; only system calls, for little else is safe there."""
-    bind = dying_with_this()
+    end_with_parent = libc.ending_with(os.getpid())
 
     def prepare() -> None:
         # nohup and background jobs make it ignored, and an ignored signal stays so over exec.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         if cores and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
-        bind()
+        end_with_parent()
 
     return prepare
-
-
-def dying_with_this() -> Callable[[], None]:
-    """What a child of this process calls so that the kernel kills it when this one dies (Linux only)."""
-    parent = os.getpid()
-    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-
-    def bind() -> None:
-        if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it died before prctl
-                os._exit(1)
-
-    return bind

@@ -1,0 +1,216 @@
+"""NVML's C interface as far as it is called past pynvml: types, constants and functions as nvml.h names them.
+
+A call with an argument too few compiles nowhere and crashes the driver; so a function that does not stand in
+FUNCTIONS cannot be called here, and a test holds the tables to NVIDIA's header with a C compiler.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from ctypes import POINTER, c_char_p, c_double, c_int, c_longlong, c_uint, c_ulong, c_ulonglong, c_ushort
+from typing import Any
+
+from monitoring.samplers._driver_calls import DriverCalls
+
+# nvmlReturn_t, an enum, so an int to ctypes.
+NVML_SUCCESS = 0
+NVML_ERROR_INVALID_ARGUMENT = 2
+NVML_ERROR_NOT_SUPPORTED = 3
+NVML_ERROR_NO_PERMISSION = 4
+NVML_ERROR_FUNCTION_NOT_FOUND = 13
+NVML_ERROR_GPU_IS_LOST = 15
+NVML_ERROR_RESET_REQUIRED = 16
+NVML_ERROR_NO_DATA = 21
+NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25
+
+NVML_CLOCK_SM = 1
+NVML_CLOCK_MEM = 2
+NVML_TEMPERATURE_GPU = 0
+
+NVML_VALUE_TYPE_DOUBLE = 0
+NVML_VALUE_TYPE_UNSIGNED_INT = 1
+NVML_VALUE_TYPE_UNSIGNED_LONG = 2
+NVML_VALUE_TYPE_UNSIGNED_LONG_LONG = 3
+NVML_VALUE_TYPE_SIGNED_LONG_LONG = 4
+NVML_VALUE_TYPE_SIGNED_INT = 5
+NVML_VALUE_TYPE_UNSIGNED_SHORT = 6
+
+NVML_FI_DEV_ECC_SBE_VOL_TOTAL = 3
+NVML_FI_DEV_ECC_DBE_VOL_TOTAL = 4
+NVML_FI_DEV_MEMORY_TEMP = 82
+NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION = 83
+NVML_FI_DEV_PCIE_REPLAY_COUNTER = 94
+NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 138
+NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 139
+NVML_FI_DEV_REMAPPED_COR = 142
+NVML_FI_DEV_REMAPPED_UNC = 143
+NVML_FI_DEV_POWER_AVERAGE = 185
+NVML_FI_DEV_POWER_INSTANT = 186
+NVML_FI_DEV_POWER_CURRENT_LIMIT = 190
+NVML_FI_DEV_PCIE_COUNT_TX_BYTES = 197
+NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 198
+
+NVML_GPM_METRIC_SM_UTIL = 2
+NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
+NVML_GPM_METRIC_DRAM_BW_UTIL = 10
+
+nvmlClocksEventReasonGpuIdle = 0x001
+nvmlClocksEventReasonApplicationsClocksSetting = 0x002
+nvmlClocksEventReasonSwPowerCap = 0x004
+nvmlClocksThrottleReasonHwSlowdown = 0x008
+nvmlClocksEventReasonSyncBoost = 0x010
+nvmlClocksEventReasonSwThermalSlowdown = 0x020
+nvmlClocksThrottleReasonHwThermalSlowdown = 0x040
+nvmlClocksThrottleReasonHwPowerBrakeSlowdown = 0x080
+nvmlClocksEventReasonDisplayClockSetting = 0x100
+
+# The structures' versions: the number, and below it the size.
+nvmlMemory_v2 = 0x02000028
+nvmlTemperature_v1 = 0x0100000C
+nvmlMarginTemperature_v1 = 0x01000008
+NVML_GPM_METRICS_GET_VERSION = 1
+
+# At least the header's NVML_GPM_METRIC_MAX, which grows: a driver reads no more than `numMetrics`.
+GPM_METRIC_ROOM = 512
+
+
+class nvmlDevice_t(ctypes.c_void_p):
+    pass
+
+
+class nvmlGpmSample_t(ctypes.c_void_p):
+    pass
+
+
+class nvmlClockType_t(c_uint):
+    pass
+
+
+class nvmlTemperatureSensors_t(c_uint):
+    pass
+
+
+class nvmlUtilization_t(ctypes.Structure):
+    _fields_ = [("gpu", c_uint), ("memory", c_uint)]
+
+
+class nvmlMemory_t(ctypes.Structure):
+    _fields_ = [("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong)]
+
+
+class nvmlMemory_v2_t(ctypes.Structure):
+    _fields_ = [
+        ("version", c_uint),
+        ("total", c_ulonglong),
+        ("reserved", c_ulonglong),
+        ("free", c_ulonglong),
+        ("used", c_ulonglong),
+    ]
+
+
+class nvmlTemperature_t(ctypes.Structure):
+    _fields_ = [("version", c_uint), ("sensorType", c_uint), ("temperature", c_int)]
+
+
+class nvmlMarginTemperature_t(ctypes.Structure):
+    _fields_ = [("version", c_uint), ("marginTemperature", c_int)]
+
+
+class nvmlValue_t(ctypes.Union):
+    _fields_ = [
+        ("dVal", c_double),
+        ("siVal", c_int),
+        ("uiVal", c_uint),
+        ("ulVal", c_ulong),
+        ("ullVal", c_ulonglong),
+        ("sllVal", c_longlong),
+        ("usVal", c_ushort),
+    ]
+
+
+class nvmlFieldValue_t(ctypes.Structure):
+    _fields_ = [
+        ("fieldId", c_uint),
+        ("scopeId", c_uint),
+        ("timestamp", c_longlong),
+        ("latencyUsec", c_longlong),
+        ("valueType", c_uint),
+        ("nvmlReturn", c_uint),
+        ("value", nvmlValue_t),
+    ]
+
+
+class MetricInfo(ctypes.Structure):
+    """`metricInfo` of nvmlGpmMetric_t, which has no name there."""
+
+    _fields_ = [("shortName", c_char_p), ("longName", c_char_p), ("unit", c_char_p)]
+
+
+class nvmlGpmMetric_t(ctypes.Structure):
+    _fields_ = [
+        ("metricId", c_uint),
+        ("nvmlReturn", c_uint),
+        ("value", c_double),
+        ("metricInfo", MetricInfo),
+    ]
+
+
+class nvmlGpmMetricsGet_t(ctypes.Structure):
+    _fields_ = [
+        ("version", c_uint),
+        ("numMetrics", c_uint),
+        ("sample1", nvmlGpmSample_t),
+        ("sample2", nvmlGpmSample_t),
+        ("metrics", nvmlGpmMetric_t * GPM_METRIC_ROOM),
+    ]
+
+
+# Every function that is called past pynvml: its arguments, in order. Each returns a nvmlReturn_t.
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "nvmlDeviceGetClockInfo": (nvmlDevice_t, nvmlClockType_t, POINTER(c_uint)),
+    "nvmlDeviceGetCurrentClocksEventReasons": (nvmlDevice_t, POINTER(c_ulonglong)),
+    "nvmlDeviceGetCurrentClocksThrottleReasons": (nvmlDevice_t, POINTER(c_ulonglong)),
+    "nvmlDeviceGetDecoderUtilization": (nvmlDevice_t, POINTER(c_uint), POINTER(c_uint)),
+    "nvmlDeviceGetEncoderUtilization": (nvmlDevice_t, POINTER(c_uint), POINTER(c_uint)),
+    "nvmlDeviceGetFanSpeed": (nvmlDevice_t, POINTER(c_uint)),
+    "nvmlDeviceGetFieldValues": (nvmlDevice_t, c_int, POINTER(nvmlFieldValue_t)),
+    "nvmlDeviceGetMarginTemperature": (nvmlDevice_t, POINTER(nvmlMarginTemperature_t)),
+    "nvmlDeviceGetMemoryInfo": (nvmlDevice_t, POINTER(nvmlMemory_t)),
+    "nvmlDeviceGetMemoryInfo_v2": (nvmlDevice_t, POINTER(nvmlMemory_v2_t)),
+    "nvmlDeviceGetPowerUsage": (nvmlDevice_t, POINTER(c_uint)),
+    "nvmlDeviceGetTemperature": (nvmlDevice_t, nvmlTemperatureSensors_t, POINTER(c_uint)),
+    "nvmlDeviceGetTemperatureV": (nvmlDevice_t, POINTER(nvmlTemperature_t)),
+    "nvmlDeviceGetUtilizationRates": (nvmlDevice_t, POINTER(nvmlUtilization_t)),
+    "nvmlGpmMetricsGet": (POINTER(nvmlGpmMetricsGet_t),),
+    "nvmlGpmSampleAlloc": (POINTER(nvmlGpmSample_t),),
+    "nvmlGpmSampleFree": (nvmlGpmSample_t,),
+    "nvmlGpmSampleGet": (nvmlDevice_t, nvmlGpmSample_t),
+}
+
+
+class Nvml:
+    """The functions of FUNCTIONS that a driver has, each with its types, noted when it is called."""
+
+    def __init__(self, library: ctypes.CDLL, calls: DriverCalls) -> None:
+        """`library` is NVML; what `calls` leaves out counts as one that the driver does not have."""
+        self._calls = calls
+        # an object of our own for the same library: pynvml gives its functions other types
+        self._library = ctypes.CDLL(library._name, handle=library._handle)
+
+    def find(self, name: str) -> Callable[..., int] | None:
+        """None for one that this driver does not have; KeyError for one whose types are not declared."""
+        arguments = FUNCTIONS[name]
+        if self._calls.leaves_out(name):
+            return None
+        try:
+            function = self._library[name]  # a new object each time, so the types are set on ours alone
+        except AttributeError:
+            return None
+        function.argtypes, function.restype = arguments, c_int
+        return self._calls.noted(name, function)
+
+
+def device(handle: Any) -> nvmlDevice_t:
+    """A handle of pynvml as these functions take it."""
+    return nvmlDevice_t(ctypes.cast(handle, ctypes.c_void_p).value)
