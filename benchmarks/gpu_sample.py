@@ -17,7 +17,10 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from monitoring.gpu_sample import Sampler
 
 SIMULATED_NVML = Path(__file__).resolve().parent.parent / "tests/simulated_nvml/simulated_nvml.py"
 
@@ -117,30 +120,42 @@ def kharness(samples: int, folder: Path) -> dict[str, float]:
 
 
 def kharness_written(samples: int, folder: Path) -> dict[str, float]:
-    look = written(folder)
-    return repeated(look, samples)
-
-
-def loop(seconds: int, folder: Path) -> dict[str, float]:
-    """Once a second, as the agent does it: caches are cold, and the thread is woken each time."""
-    look = written(folder)
-    look()
-    began, at = time.process_time(), time.monotonic()
-    for second in range(1, seconds + 1):
-        time.sleep(max(0.0, at + second - time.monotonic()))
-        look()
-    used = time.process_time() - began
-    return {"cpu": used / seconds, "bytes": (folder / "gpu_stats.jsonl").stat().st_size / (seconds + 1)}
-
-
-def written(folder: Path) -> Callable[[], object]:
-    """A look with aggregates, energy and the line in gpu_stats.jsonl."""
-    from monitoring.gpu_options import GpuMonitorOptions
-    from monitoring.gpu_stats import GpuStats
     from monitoring.samplers import probe_all
 
     sampler, _ = probe_all()
     assert sampler is not None
+    return repeated(written(folder, sampler), samples)
+
+
+def loop(seconds: int, folder: Path) -> dict[str, float]:
+    """Once a second, as the agent does it: caches are cold, and a process of its own is asked each time."""
+    import psutil
+
+    from monitoring.sampler_process import SamplerProcess
+
+    sampler, _ = SamplerProcess().open()
+    assert sampler is not None
+    look = written(folder, sampler)
+    [server] = psutil.Process().children()
+
+    def cpu_seconds() -> float:
+        return time.process_time() + sum(server.cpu_times()[:2])
+
+    look()
+    began, at = cpu_seconds(), time.monotonic()
+    for second in range(1, seconds + 1):
+        time.sleep(max(0.0, at + second - time.monotonic()))
+        look()
+    used = cpu_seconds() - began
+    sampler.close()
+    return {"cpu": used / seconds, "bytes": (folder / "gpu_stats.jsonl").stat().st_size / (seconds + 1)}
+
+
+def written(folder: Path, sampler: Sampler) -> Callable[[], object]:
+    """A look with aggregates, energy and the line in gpu_stats.jsonl."""
+    from monitoring.gpu_options import GpuMonitorOptions
+    from monitoring.gpu_stats import GpuStats
+
     options = GpuMonitorOptions(hour_price=2.0)
     stats = GpuStats(folder, options, run_id="0" * 16, attempt=1, started=time.time(), host="h")
     return lambda: stats.append(sampler.sample(), time=time.time(), global_step=1)

@@ -27,12 +27,8 @@ from monitoring.gpu_sample import MIB, GpuSample, Sampler
 from monitoring.metrics_log import MetricsLog, file_stamp
 from monitoring.monitor_metrics import MonitorMetrics
 from monitoring.records import Record
-from monitoring.samplers import probe_all
+from monitoring.sampler_process import Restarts, SamplerProcess
 from monitoring.structured_log import STANDARD, JsonLog, timestamp
-
-# Seconds before a sampler that failed is opened again: doubled at each failure.
-FIRST_DELAY = 1.0
-LONGEST_DELAY = 60.0
 
 # Seconds that `stop` waits for a driver that does not answer.
 STOP_SECONDS = 2.0
@@ -43,7 +39,7 @@ GpuIndex = int | Sequence[int] | Literal["all"]
 
 
 class GPUMonitor:
-    """Samples GPUs on a thread of its own, from `start` to `stop`; `with` does both.
+    """Samples GPUs by a thread and a process of its own, from `start` to `stop`; `with` does both.
 
     Once constructed nothing raises: what goes wrong stands in `problems`, in the log, and as a line on
     stderr. Without a GPU it says so and everything else works.
@@ -89,7 +85,7 @@ class GPUMonitor:
         self._root = root
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._delay = FIRST_DELAY
+        self._process: SamplerProcess | None = None
         self._gpu_log: MetricsLog | None = None
         self._training_log: MetricsLog | None = None
         self._opening = threading.RLock()
@@ -120,7 +116,6 @@ class GPUMonitor:
             return
         self._stopping.clear()
         self.ready.clear()
-        self._delay = FIRST_DELAY
         self._stamp = file_stamp(time.time())
         self._open_message_log()
         if self._prometheus is not None:
@@ -133,14 +128,17 @@ class GPUMonitor:
         self._thread.start()
 
     def stop(self) -> None:
-        """End what `start` began; waits at most 2 s for a driver. A second call does nothing."""
+        """End what `start` began; waits at most 2 s for a driver, then ends its process. Again: nothing."""
         if self._thread is None:
             return
         self._stopping.set()
         self._thread.join(STOP_SECONDS)
-        hangs, self._thread = self._thread.is_alive(), None
-        if hangs:
-            self._tell("the GPU driver does not answer; its thread is left behind")
+        if self._thread.is_alive():
+            self._tell("the GPU driver does not answer; the process that asks it is killed")
+            if self._process is not None:
+                self._process.kill()
+            self._thread.join(STOP_SECONDS)
+        self._thread = None
         self.metrics.close()
         self._log.info("monitoring ends", extra={"statistics": _plain(self.statistics())})
         for log in (self._gpu_log, self._training_log, self._message_log):
@@ -178,34 +176,40 @@ class GPUMonitor:
     # ------------------------------------------------------------- the sampling thread
 
     def _sample(self) -> None:
+        restarts = Restarts()
         meter = EnergyMeter(interval=self.sample_interval, started=time.time())
         while not self._stopping.is_set():
+            restarts.begin()
             try:
-                sampler, problems = probe_all(self._root)
-                for problem in problems:
-                    self._tell(problem)
-                if sampler is None:
-                    self._tell("there is no GPU to sample")
-                    self.ready.set()
-                    return
-                with contextlib.closing(sampler):
-                    self._repeat(sampler, meter)
+                with contextlib.closing(SamplerProcess(self._root, left_out=restarts.left_out)) as process:
+                    self._process = process
+                    sampler, problems = process.open()
+                    for problem in problems:
+                        self._tell(problem)
+                    if sampler is None:
+                        self._tell("there is no GPU to sample")
+                        self.ready.set()
+                        return
+                    self._repeat(process, meter)
             except Exception as error:  # noqa: BLE001 - a sampler is called here; it must not end the training
-                self._tell(f"GPUs cannot be sampled: {type(error).__name__}: {error}; it is tried again")
+                if self._stopping.is_set():
+                    return  # `stop` has ended a process that hung
+                restart = restarts.after(error)
+                self._tell(restart.message)
                 self.ready.set()
-                self._stopping.wait(self._delay)
-                self._delay = min(2 * self._delay, LONGEST_DELAY)
+                if restart.delay is None:
+                    return
+                self._stopping.wait(restart.delay)
 
-    def _repeat(self, sampler: Sampler, meter: EnergyMeter) -> None:
+    def _repeat(self, sampler: SamplerProcess, meter: EnergyMeter) -> None:
         there = [device.index for device in sampler.devices()]
         for index in sorted((self._wanted or frozenset()).difference(there)):
             self._tell(f"there is no GPU {index}; there is {', '.join(map(str, there))}")
         due = time.monotonic()
         while not self._stopping.is_set():
             self._take(sampler, meter)
-            self._delay = FIRST_DELAY
             due = max(due + self.sample_interval, time.monotonic())
-            self._stopping.wait(due - time.monotonic())
+            sampler.wait(self._stopping, due - time.monotonic())
 
     def _take(self, sampler: Sampler, meter: EnergyMeter) -> None:
         samples, events = sampler.sample(), sampler.events()

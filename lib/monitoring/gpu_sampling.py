@@ -1,6 +1,7 @@
-"""The agent's look at the GPUs while a run goes on, at its own pace and on a thread of its own.
+"""The agent's look at the GPUs while a run goes on: a thread that asks a process of its own for each sample.
 
-What goes wrong with a sampler is an alert, and it is tried again; a driver that hangs hangs this thread only.
+What goes wrong with a sampler is an alert, and it is tried again; a driver that hangs hangs this thread only,
+and one that crashes ends that process only.
 """
 
 from __future__ import annotations
@@ -18,13 +19,9 @@ from typing import Any
 from monitoring.alerts import Alerts, Severity
 from monitoring.follower import JOURNAL
 from monitoring.gpu_options import gpu_monitor_options
-from monitoring.gpu_sample import GpuEvent, GpuSample, Sampler
+from monitoring.gpu_sample import GpuEvent, GpuSample
 from monitoring.gpu_stats import GpuStats
-from monitoring.samplers import probe_all
-
-# Seconds before a sampler that failed is opened again: doubled at each failure.
-FIRST_DELAY = 1.0
-LONGEST_DELAY = 60.0
+from monitoring.sampler_process import Restarts, SamplerProcess
 
 # Seconds without an answer after which a driver counts as hanging.
 HANGING_AFTER = 10.0
@@ -54,7 +51,8 @@ class GpuSampling:
         self._asked_at = 0.0  # when `_look` asked a driver that has not answered yet; 0 if none is asked
         self._told_hanging = False
         self._failure = ""
-        self._delay = FIRST_DELAY
+        self._restarts = Restarts()
+        self._process: SamplerProcess | None = None
         self._told: set[str] = set()
 
     def start(self) -> None:
@@ -75,6 +73,8 @@ class GpuSampling:
             self._alerts.add("gpu_monitor", "warning", HANGS)
         if self._ending.is_set():
             self.done.set()
+            if self._process is not None:
+                self._process.kill()
 
     def _sample(self) -> None:
         try:
@@ -83,19 +83,26 @@ class GpuSampling:
                     self._follow()
                     return
                 except Exception as error:  # noqa: BLE001 - a sampler is called here; it becomes an alert
-                    self._note_failure(error)
-                if self._ending.wait(self._delay):
+                    delay = self._note_failure(error)
+                if delay is None or self._ending.wait(delay):
                     return
-                self._delay = min(2 * self._delay, LONGEST_DELAY)
         finally:
             self.done.set()
 
     def _follow(self) -> None:
-        """Open samplers and file, and sample until the end; raises what they raise."""
-        self._asked_at = time.monotonic()
-        sampler, problems = probe_all()
-        self._asked_at = 0.0
-        if sampler is None:
+        """Start the process that samples, and write until the end; raises what it raises."""
+        self._restarts.begin()
+        with contextlib.closing(SamplerProcess(left_out=self._restarts.left_out)) as process:
+            self._process = process
+            self._asked_at = time.monotonic()
+            sampler, problems = process.open()
+            self._asked_at = 0.0
+            self._tell_problems(problems, found=sampler is not None)
+            if sampler is not None:
+                self._write(process)
+
+    def _tell_problems(self, problems: Sequence[str], *, found: bool) -> None:
+        if not found:
             why = f": {'; '.join(problems)}" if problems else ""
             self._tell_once(
                 "warning", f"GPU_MONITOR=y, but there is no GPU{why}; gpu_stats.jsonl is not written"
@@ -103,20 +110,21 @@ class GpuSampling:
             return
         for problem in problems:
             self._tell_once("warning", f"some GPUs are not sampled: {problem}")
-        attempt = self._run["attempts"][-1]
-        with contextlib.closing(sampler):
-            stats = GpuStats(
-                self._directory,
-                self._options,
-                run_id=self._run["run_id"],
-                attempt=attempt["attempt"],
-                started=attempt["started"],
-                host=platform.node(),
-            )
-            with contextlib.closing(stats), contextlib.closing(_LastStep(self._directory / JOURNAL)) as step:
-                self._repeat(sampler, stats, step, self._options.interval)
 
-    def _repeat(self, sampler: Sampler, stats: GpuStats, step: _LastStep, interval: float) -> None:
+    def _write(self, process: SamplerProcess) -> None:
+        attempt = self._run["attempts"][-1]
+        stats = GpuStats(
+            self._directory,
+            self._options,
+            run_id=self._run["run_id"],
+            attempt=attempt["attempt"],
+            started=attempt["started"],
+            host=platform.node(),
+        )
+        with contextlib.closing(stats), contextlib.closing(_LastStep(self._directory / JOURNAL)) as step:
+            self._repeat(process, stats, step, self._options.interval)
+
+    def _repeat(self, sampler: SamplerProcess, stats: GpuStats, step: _LastStep, interval: float) -> None:
         """One sample each `interval` seconds; those that a slow driver missed are not made up for."""
         states = DeviceStates(stats.before)
         due = time.monotonic()
@@ -135,7 +143,7 @@ class GpuSampling:
                 self.done.set()  # before anything is closed, which may wait for a driver
                 return
             due = max(due + interval, time.monotonic())
-            self._ending.wait(due - time.monotonic())
+            sampler.wait(self._ending, due - time.monotonic())
 
     def _tell_event(self, event: GpuEvent) -> None:
         self._alerts.add(
@@ -151,18 +159,22 @@ class GpuSampling:
             self._told.add(message)
             self._alerts.add("gpu_monitor", severity, message)
 
-    def _note_failure(self, error: Exception) -> None:
+    def _note_failure(self, error: Exception) -> float | None:
+        """Seconds until the next try, None if there is none."""
         self._asked_at = 0.0
-        message = f"GPUs cannot be sampled: {type(error).__name__}: {error}; it is tried again"
-        if message != self._failure:
-            self._alerts.add("gpu_monitor", "warning", message)
-        self._failure = message
+        if self.done.is_set():  # given up: the process was ended for that
+            return None
+        restart = self._restarts.after(error)
+        if restart.message != self._failure:
+            self._alerts.add("gpu_monitor", restart.severity, restart.message, **restart.facts)
+        self._failure = restart.message
+        return restart.delay
 
     def _note_success(self) -> None:
         self._told_hanging = False
         if self._failure:
             self._alerts.add("gpu_monitor", "info", "GPUs are sampled again")
-            self._failure, self._delay = "", FIRST_DELAY
+            self._failure = ""
 
 
 def merged(events: Sequence[GpuEvent]) -> list[GpuEvent]:
