@@ -71,6 +71,6 @@ if __name__ == "__main__":
         status = 0
     finally:
         if status == 1:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         # without what drivers have registered for the end, which may hang as they do
         os._exit(status)

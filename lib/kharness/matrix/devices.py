@@ -1,4 +1,4 @@
-"""The GPUs that we may use and what their memory holds, by the samplers of `monitoring`."""
+"""The GPUs that we may use and what their memory holds, by the samplers of `monitoring` in a process."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from monitoring.errors import SamplerError
 from monitoring.gpu_sample import GpuSample, Sampler
-from monitoring.samplers import probe_all
+from monitoring.sampler_process import SamplerProcess
 
 # Whose GPUs DEVICE=cuda can mean.
 VENDORS = ("nvidia", "amd")
@@ -52,14 +53,27 @@ class Gpus:
     def close(self) -> None:
         if self._sampler is not None:
             self._sampler.close()
+            self._sampler = None
 
     def _samples(self) -> Sequence[GpuSample]:
-        return self._sampler.sample() if self._sampler is not None else []
+        try:
+            return self._sampler.sample() if self._sampler is not None else []
+        except SamplerError as error:  # a driver that crashed is asked nothing more
+            self.problems.append(str(error))
+            self.close()
+            return []
 
 
 def find_gpus(root: Path = Path("/")) -> Gpus:
     """The GPUs that the user's CUDA_VISIBLE_DEVICES (or ROCR_, HIP_VISIBLE_DEVICES) leaves."""
-    return Gpus(*probe_all(root))
+    process = SamplerProcess(root)  # a driver that crashes ends that, and not the matrix
+    try:
+        sampler, problems = process.open()
+    except SamplerError as error:
+        sampler, problems = None, [str(error)]
+    if sampler is None:
+        process.close()
+    return Gpus(sampler, problems)
 
 
 def torch_uses_gpus() -> bool:

@@ -328,7 +328,8 @@ STANDARD = {"L": "Q", "l": "q"}
 def layout_of(type_: Any) -> str:
     """How the struct module reads a number, or a structure of numbers, with its gaps."""
     if not issubclass(type_, ctypes.Structure):
-        return STANDARD.get(type_._type_, type_._type_)
+        letter: str = type_._type_
+        return STANDARD.get(letter, letter)
     layout, end = "", 0
     for name, member in type_._fields_:
         place = getattr(type_, name)
