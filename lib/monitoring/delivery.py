@@ -26,7 +26,8 @@ from monitoring.follower import (
     is_live,
     journals_of,
 )
-from monitoring.records import Record, last_record
+from monitoring.records import Record, as_number, last_record
+from monitoring.refusals import deliver_apart, reason_of
 from monitoring.tail import Tail
 
 FOLLOWERS_JSON = "followers.json"
@@ -64,6 +65,24 @@ class Progress:
     """Whether the sink was closed behind the run's end record."""
     error: str | None = None
     """Why the follower does not take records now."""
+    held: int = 0
+    """What the sink itself says of `seq`, once closed: less, if the last records had nothing for it."""
+    gpu_held: int = 0
+    """The same of `gpu_seq`."""
+    refused: int = 0
+    """Records that the sink refused and that were put aside."""
+    refusal: str | None = None
+    """Which of them was the last, and why."""
+
+    def seq_of(self, journal: str) -> int:
+        return self.gpu_seq if journal == GPU_STATS else self.seq
+
+    def held_of(self, journal: str) -> int:
+        return self.gpu_held if journal == GPU_STATS else self.held
+
+
+def records_in_words(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
 
 
 def read_progress(directory: Path) -> dict[str, Progress]:
@@ -118,6 +137,8 @@ class Delivery:
         self._pending = 0  # records taken and not flushed
         self._flushed_at = 0.0
         self._last: Record = {}
+        self._refused: set[tuple[object, object]] = set()  # event and seq of what this delivery put aside
+        self._refusals: set[type[Exception]] = set()  # kinds of refusals that an alert has told
         self._failures, self._failed_at = 0, 0.0
         self._allowed = self._last_tries = last_tries
 
@@ -165,7 +186,7 @@ class Delivery:
             self._follower = self._open()
         batch = self._take(whatever_size=last_pass)
         if batch or self._live:
-            self._follower.deliver(batch)
+            deliver_apart(self._follower.deliver, batch, self._put_aside)
         if batch:
             self._pending += len(batch)
             self.last_moved = time.monotonic()
@@ -204,12 +225,17 @@ class Delivery:
     def _open(self) -> Follower:
         options = follower_options(self.name, self._options)
         follower: Follower = follower_module(self.name).open_follower(self._run, options)
+        saved = self.progress
+        held = {name: follower.last_seq(name) for name in self._tails}
+        if any(held.values()) and held == {name: saved.held_of(name) for name in held}:
+            # As it was when it was closed: what came behind had nothing for it, or was refused. (A sink that
+            # holds nothing may be another one now.)
+            held = {name: max(seq, saved.seq_of(name)) for name, seq in held.items()}
         for name, tail in self._tails.items():
             if name == JOURNAL:
-                seq = follower.last_seq()
-                tail.seek(seq, offset=self.progress.offset if self.progress.seq <= seq else 0)
+                tail.seek(held[name], offset=saved.offset if saved.seq <= held[name] else 0)
             else:
-                self._note_gone(tail.seek(follower.last_seq(name)))
+                self._note_gone(tail.seek(held[name]))
         self._pending = 0
         self._last = last_record(self._journal) or {}  # stands if there is nothing left to read
         return follower
@@ -217,7 +243,33 @@ class Delivery:
     def _where(self, *, ended: bool = False, error: str | None = None) -> Progress:
         """How far the tails are."""
         journal, gpu = self._tails[JOURNAL], self._tails.get(GPU_STATS)
-        return Progress(journal.offset, journal.seq, gpu.seq if gpu is not None else 0, ended, error)
+        gpu_seq = gpu.seq if gpu is not None else 0
+        return replace(
+            self.progress,
+            offset=journal.offset,
+            seq=journal.seq,
+            gpu_seq=gpu_seq,
+            ended=ended,
+            error=error,
+            held=0,
+            gpu_held=0,
+        )
+
+    def _put_aside(self, record: Record, error: Exception) -> None:
+        """Count a record that the sink refuses, and tell each kind of refusal once."""
+        which = record.get("event"), record.get("seq")
+        if which in self._refused:  # read again, because the sink holds nothing behind it yet
+            return
+        self._refused.add(which)
+        reason = reason_of(record, error)
+        self.progress = replace(self.progress, refused=self.progress.refused + 1, refusal=reason)
+        if type(error) not in self._refusals:
+            self._refusals.add(type(error))
+            self._alerts.add(
+                "follower",
+                "warning",
+                f"{self.name}: refuses {reason}; it is put aside, followers.json counts",
+            )
 
     def _note_gone(self, records: int) -> None:
         if records:
@@ -239,11 +291,13 @@ class Delivery:
         follower, self._follower = self._follower, None
         assert follower is not None
         status = self._status()
+        held = {name: follower.last_seq(name) for name in self._tails}
         if self._live:
             self._lingering = cast(LiveFollower, follower)
         else:
             follower.close(status)
-        self.progress = self._where(ended=status is not None)
+        where = self._where(ended=status is not None)
+        self.progress = replace(where, held=held[JOURNAL], gpu_held=held.get(GPU_STATS, 0))
         for tail in self._tails.values():
             tail.close()
         self.finished = True
@@ -258,6 +312,8 @@ class Delivery:
             self._alerts.add("follower", "warning", f"{message}; it is tried again")
         self.error = error
         self.progress = replace(self.progress, ended=False, error=message)
+        for tail in self._tails.values():
+            tail.close()
         if self._follower is not None:
             follower, self._follower = self._follower, None
             try:
@@ -286,7 +342,7 @@ class Delivery:
 
 
 def _time(record: Record) -> float:
-    return float(str(record["time"]))
+    return as_number(record.get("time")) or 0.0
 
 
 def _latest(tail: Tail) -> float:

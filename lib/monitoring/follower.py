@@ -72,7 +72,8 @@ class Follower(Protocol):
         """Take whole records, each with a `seq` above `last_seq()` of its journal.
 
         Those of one journal come in its order, those of several about in that of their times; the records
-        of gpu_stats.jsonl have the event `gpu`.
+        of gpu_stats.jsonl have the event `gpu`. One of refusals.CONTENT_ERRORS says that a record's content
+        is refused, and that nothing of these records was taken: they come again in smaller parts.
         """
 
     def flush(self) -> None:

@@ -22,6 +22,7 @@ from kharness.matrix.lock import Holder, holder
 from kharness.matrix.lost_status import known_status
 from kharness.matrix.status import Attempt, RunStatus
 from kharness.matrix.table import duration
+from monitoring.delivery import read_progress, records_in_words
 
 # So many lines of each kind are shown; a count tells the rest.
 MOST_LINES = 20
@@ -145,6 +146,7 @@ def status_lines(overview: Overview, shown: str) -> list[str]:
         *_some([_running_line(cell, overview.holder) for cell in overview.having("running")]),
         *_some([_bad_line(cell, overview.found.quarantine) for cell in _bad(overview)]),
         *_some([_unstable_line(cell) for cell in overview.having("complete") if _failed_before(cell)]),
+        *_some([line for cell in overview.cells for line in _refused_lines(cell)]),
         *_time_line(overview),
     ]
     return [on_one_line(line) for line in lines]
@@ -214,6 +216,17 @@ def _bad_line(cell: Cell, quarantine: Mapping[str, str]) -> str:
 def _unstable_line(cell: Cell) -> str:
     before = ", ".join(_failed_before(cell))
     return f"  {cell.name}: unstable: complete at attempt {len(cell.status.attempts)}, before that {before}"
+
+
+def _refused_lines(cell: Cell) -> list[str]:
+    """What trackers have put aside of its records."""
+    if cell.status.status == "pending":
+        return []
+    return [
+        f"  {cell.name}: {name} refused {records_in_words(progress.refused)}, last {progress.refusal}"
+        for name, progress in read_progress(cell.member.launch.directory).items()
+        if progress.refused
+    ]
 
 
 def _time_line(overview: Overview) -> list[str]:

@@ -78,24 +78,26 @@ class TensorboardFollower:
         return self._last_seq[journal]
 
     def deliver(self, records: Sequence[Record]) -> None:
-        """Add one event for each record that has points, at its step; an end record is at the last step."""
+        """Add one event for each record that has points; one without a step is at the last step before it."""
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         out = io.BytesIO()
         writer = RecordWriter(out)
         if self._fd is None:
             writer.write(_version(time_of(records[0])))
+        last_step, last_seq = self._last_step, dict(self._last_seq)
         for record in records:
             points = shown_points(record)
             if points:
                 step = step_of(record)
                 if step is None:
-                    step = self._last_step
+                    step = last_step
                 elif journal_of(record) == JOURNAL:
-                    self._last_step = step
+                    last_step = step
                 writer.write(_event(record, points, step=step))
-                self._last_seq[journal_of(record)] = seq_of(record)
+                last_seq[journal_of(record)] = seq_of(record)
         self._write(out.getvalue())
+        self._last_step, self._last_seq = last_step, last_seq
 
     def flush(self) -> None:
         """Bring the file to the disk."""

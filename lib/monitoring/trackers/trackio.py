@@ -77,20 +77,21 @@ class TrackioFollower:
         return row["seq"] or 0
 
     def deliver(self, records: Sequence[Record]) -> None:
-        """Add one row for each record that has points, at its step; an end record stands at the last step."""
+        """Add one row for each record that has points; one without a step is at the last step before it."""
         rows: list[dict[str, float | str]] = []
         steps: list[int] = []
         times: list[str] = []
         log_ids: list[str] = []
+        last_step = self._last_step
         for record in records:
             metrics: dict[str, float | str] = {**shown_points(record), **shown_texts(record)}
             if not metrics:
                 continue
             step = step_of(record)
             if step is None:
-                step = self._last_step
+                step = last_step
             elif journal_of(record) == JOURNAL:
-                self._last_step = step
+                last_step = step
             rows.append({f"__{name}" if name in RESERVED else name: metrics[name] for name in metrics})
             steps.append(step)
             times.append(datetime.fromtimestamp(time_of(record), UTC).isoformat())
@@ -107,7 +108,7 @@ class TrackioFollower:
             log_ids=log_ids,
             run_id=self._run.run_id,
         )
-        self._config = None
+        self._config, self._last_step = None, last_step
 
     def flush(self) -> None:
         """Nothing to do: a delivery returns after its transaction."""

@@ -86,14 +86,17 @@ class WandbFollower:
     def deliver(self, records: Sequence[Record]) -> None:
         """Add one row for each record that has points, and the last values as the run's summary."""
         out = LogRecords(_record, self._log.records)
-        writer = self._writer or self._open(out, records[0])
+        if self._writer is None:
+            if not any(event_of(record) == "start" or shown_points(record) for record in records):
+                return  # nothing for a log, which may be uploaded already
+            self._begin(out, records[0])
         latest: dict[str, object] = {}
         seqs, step = dict(self._log.seqs), self._log.step
         for record in records:
             metrics: dict[str, float | str] = {**shown_points(record), **shown_texts(record)}
             if not metrics:
                 continue
-            for name in metrics.keys() - self._defined:
+            for name in metrics.keys() - self._defined - out.defined:
                 out.define(name)
             seqs[journal_of(record)] = seq_of(record)
             step = _next_step(record, step)
@@ -102,8 +105,9 @@ class WandbFollower:
             latest.update(row)
         if latest:
             out.summary(latest)
-        writer.append(out.encoded)
-        self._writer = writer
+        if self._writer is None:
+            self._writer = self._open(records[0])
+        self._writer.append(out.encoded)
         self._defined |= out.defined
         self._log.records = out.number
         self._log.seqs, self._log.step = seqs, step
@@ -118,11 +122,12 @@ class WandbFollower:
         """Write how the run ended, and wait for the upload; UploadUnfinished if it takes too long."""
         if self._log.path is None:
             return
-        if status is not None and self._log.exit_code is None:
+        exit_code = None if status is None else EXIT_CODES.get(status, 1)
+        if exit_code is not None and self._log.exit_code != exit_code:
             unmark(self._log.path)
             writer = self._writer or LogWriter(self._log.path, self._log.end)
             out = LogRecords(_record, self._log.records)
-            out.exit(EXIT_CODES.get(status, 1))
+            out.exit(exit_code)
             writer.append(out.encoded)
             writer.sync()
             writer.close()
@@ -135,16 +140,19 @@ class WandbFollower:
         if self._uploader is not None:
             self._uploader.finish(ended=status is not None)
 
-    def _open(self, out: LogRecords, first: Record) -> LogWriter:
-        """The log's writer: behind the last row, where an earlier attempt's end gives way to the next."""
-        if self._log.path is None:
-            self._log.path = _new_path(self._run, time_of(first))
-        unmark(self._log.path)
+    def _begin(self, out: LogRecords, first: Record) -> None:
+        """What stands before the first rows of this life."""
         if not self._log.records:
             self._log.start = time_of(first)
             out.begin(self._run, entity=self._options.entity, start=self._log.start, producer=_version())
         else:
             out.configuration(self._run.config)
+
+    def _open(self, first: Record) -> LogWriter:
+        """The log's writer: behind the last row, where an earlier attempt's end gives way to the next."""
+        if self._log.path is None:
+            self._log.path = _new_path(self._run, time_of(first))
+        unmark(self._log.path)
         self._log.exit_code = None
         return LogWriter(self._log.path, self._log.end)
 

@@ -94,6 +94,18 @@ def test_a_run_that_lives_on_is_not_taken_up(checkout: Any) -> None:
     assert first == "run results/mine: its runner is gone; 1 run still at work"
 
 
+def test_status_says_what_a_tracker_has_put_aside(finished: Any) -> None:
+    followers = finished.latest / "behaviour-good" / "followers.json"
+    before = followers.read_bytes() if followers.exists() else None
+    refused = {"offset": 1, "seq": 9, "refused": 2, "refusal": "record 8 (step): ValueError: x"}
+    followers.write_text(json.dumps({"trackio": refused, "csv": {"offset": 1, "seq": 9}}))
+    _, output = finished.run("status", "FILTER=BEHAVIOUR=good")
+    followers.unlink() if before is None else followers.write_bytes(before)
+    assert output.splitlines()[2:] == [
+        "  behaviour-good: trackio refused 2 records, last record 8 (step): ValueError: x"
+    ]
+
+
 def test_status_of_some_cells(finished: Any) -> None:
     code, output = finished.run("status", "FILTER=BEHAVIOUR=good")
     where = f"results/{finished.latest.name}"

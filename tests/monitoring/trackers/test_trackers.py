@@ -164,7 +164,7 @@ def test_all_trackers_hold_the_same_when_the_agent_is_killed_while_the_run_goes_
             kills += 1
             next_kill = time.monotonic() + chance.uniform(0.5, 2)
     run.finish()
-    catch_up(directory, wait=60)
+    catch_up(directory, wait=600)
 
     for tracker in TRACKERS:
         all_points = replace(followed("all"), tracker=tracker)
@@ -204,7 +204,7 @@ def test_trainer_killed_at_any_moment_has_every_logged_step_in_csv_and_trackers(
         assert logged[: int(told[-1])] == list(range(1, int(told[-1]) + 1))
         assert len(logged) - int(told[-1]) in (0, 1)  # at most the one whose call had not returned
         last = logged[-1]
-    catch_up(directory, wait=60)
+    catch_up(directory, wait=600)
 
     with (directory / "metrics.csv").open(newline="") as file:
         rows = [(int(row["seq"]), float(row["train_loss"]), float(row["lr"])) for row in csv.DictReader(file)]
