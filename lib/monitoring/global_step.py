@@ -47,6 +47,16 @@ def as_step(value: Any) -> int | None:
         return None
 
 
+def whole_step(value: object) -> int | None:
+    """As `as_step`, of a value that was read from a journal, which holds no other objects than JSON's."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if isinstance(value, float) and not value.is_integer():
+        return None
+    step = int(value)
+    return step if FIRST_STEP <= step <= LAST_STEP else None
+
+
 def shown(value: Any) -> str:
     """The repr of a value, cut to LONGEST_SHOWN characters; of a tensor what it is, not what it holds."""
     try:

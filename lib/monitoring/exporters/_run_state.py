@@ -9,6 +9,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from monitoring.global_step import whole_step
 from monitoring.lineage import superseded
 from monitoring.records import Record, as_number
 
@@ -115,8 +116,8 @@ class RankState:
         # what those records said is no longer the run's
         self.gauges = {name: held for name, held in self.gauges.items() if not first <= held[1] <= last}
         resumed = record.get("resumed_from")
-        step = as_number(resumed.get("global_step")) if isinstance(resumed, dict) else 0.0
-        self.step, self.epochs_done = int(step or 0), None
+        step = whole_step(resumed.get("global_step")) if isinstance(resumed, dict) else 0
+        self.step, self.epochs_done = step or 0, None
 
     def _set(self, metric: str, value: object, *, lost: bool) -> None:
         number = float("nan") if lost else as_number(value)
@@ -126,9 +127,9 @@ class RankState:
             self.gauges[metric] = (number, self.last_seq)
 
     def _step(self, record: Record) -> None:
-        step = as_number(record.get("global_step"))
+        step = whole_step(record.get("global_step"))
         if step is not None:
-            self.step = int(step)
+            self.step = step
             self.most_steps = max(self.most_steps, self.step)
         self.last_step_time = self.last_time
         seconds = as_number(record.get("sec_per_step"))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from monitoring.atomic_file import replacing
 from monitoring.follower import JOURNAL, RunInfo
+from monitoring.global_step import whole_step
 from monitoring.records import Record, points
 
 METRICS_CSV = "metrics.csv"
@@ -104,6 +105,8 @@ def row(record: Record) -> dict[str, object]:
     cells = {name: record[name] for name in LEADING if record.get(name) is not None}
     cells.update((key, _one_line(value)) for key, value in record.items() if isinstance(value, str))
     cells.update(points(record))
+    if "global_step" in cells:
+        cells["global_step"] = whole_step(cells["global_step"])
     return {_one_line(key): value for key, value in cells.items()}
 
 

@@ -13,6 +13,7 @@ from typing import cast
 
 from monitoring.errors import MissingPackage
 from monitoring.follower import GPU_STATS, JOURNAL
+from monitoring.global_step import whole_step
 from monitoring.gpu_aggregates import gpu_texts
 from monitoring.records import Record, points
 
@@ -26,7 +27,7 @@ class Point:
     seq: int
     event: str
     global_step: int | None
-    """None for an end record, which stands at no step."""
+    """None for what stands at no step: an end record, or one whose step is none."""
     metric: str
     """Its name in the journal."""
     value: float
@@ -77,7 +78,7 @@ def event_of(record: Record) -> str:
 
 
 def step_of(record: Record) -> int | None:
-    return cast("int | None", record.get("global_step"))
+    return whole_step(record.get("global_step"))
 
 
 def time_of(record: Record) -> float:
