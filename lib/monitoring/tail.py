@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
@@ -114,7 +115,9 @@ class Tail:
         wanted, gone = self._read_seq + 1, 0
         opened = open_files(self._path)
         for number, file in enumerate(opened):
-            place = _place_of(wanted, file) if self._file is None and _may_hold(wanted, file) else None
+            place = None
+            if self._file is None and _may_hold(wanted, file):
+                place = first_place(file, lambda record: _seq(record) >= wanted)
             if place is None:
                 file.close()
                 continue
@@ -131,8 +134,11 @@ def _may_hold(seq: int, file: BinaryIO) -> bool:
     return end > 0 and (record is None or _seq(record) >= seq)
 
 
-def _place_of(seq: int, file: BinaryIO) -> int | None:
-    """Where the first record with at least this `seq` begins, None if there is none."""
+def first_place(file: BinaryIO, is_reached: Callable[[Record], bool]) -> int | None:
+    """Where the first record begins from which on all others have reached something; None if none has.
+
+    Reads a few places of a long file only.
+    """
     low, high = 0, os.fstat(file.fileno()).st_size
     while high - low > FEW_BYTES:
         middle = (low + high) // 2
@@ -140,13 +146,13 @@ def _place_of(seq: int, file: BinaryIO) -> int | None:
         file.readline()
         begins = file.tell()
         record = next((record for record, _ in records_in(file, begins)), None)
-        if record is None or _seq(record) >= seq or begins >= high:
+        if record is None or is_reached(record) or begins >= high:
             high = middle
         else:
             low = begins
     begins = low
     for record, ends in records_in(file, low):
-        if _seq(record) >= seq:
+        if is_reached(record):
             return begins
         begins = ends
     return None

@@ -121,7 +121,7 @@ class ActiveRun:
         self.tail.update()
         if found.exit_code == 0 and not self.tail.start and FROM_SCRATCH not in self.launch.arguments:
             # It found that an earlier attempt was complete, and did nothing.
-            self.tail = JournalTail.of_lineage(self.launch.directory)
+            self.tail = JournalTail.of_end(self.launch.directory)
         verdict = judge(
             found, self.tail, self.launch.asked, stop=self.stop_asked, output=self.output_tail(100)
         )

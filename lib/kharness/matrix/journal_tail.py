@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections import deque
 from pathlib import Path
+from typing import BinaryIO
 
 from monitoring.follower import JOURNAL
-from monitoring.lineage import Lineage
-from monitoring.records import Record, last_line, read_records
+from monitoring.global_step import whole_step
+from monitoring.records import MEASURING, Record, as_number, last_line, read_records, records_in
+from monitoring.tail import first_place
 
 # The pace is that of the newest steps: this many looks, at least so many seconds apart.
 WINDOW = 60
@@ -16,6 +18,9 @@ WINDOW_STEP = 0.5
 
 # Enough of a journal's end for a glance: some hundred records.
 GLANCE = 65536
+
+# What an attempt writes that has begun.
+_COUNTING = MEASURING | {"start"}
 
 
 class JournalTail:
@@ -36,16 +41,24 @@ class JournalTail:
         self._newest: tuple[int, float] | None = None
 
     @classmethod
-    def of_lineage(cls, directory: Path) -> JournalTail:
-        """Of a whole journal, with the start and the end of the last attempt that counts.
+    def of_end(cls, directory: Path) -> JournalTail:
+        """Of a long journal by its end alone, with the start and the end of the last attempt that counts.
 
         One that was killed before it began wrote a record or two, and changes nothing.
         """
         tail = cls(directory)
-        tail.update()
-        lineage = Lineage.read(tail.path)
-        if lineage.starts:
-            tail.start, tail.end = lineage.starts[-1], lineage.end
+        try:
+            file = tail.path.open("rb")
+        except FileNotFoundError:
+            return tail
+        with file:
+            last: Record = {}
+            for record, offset in records_in(file, max(0, os.fstat(file.fileno()).st_size - GLANCE)):
+                tail._offset = offset
+                tail._take(record)
+                last = record if record.get("event") in _COUNTING else last
+            tail.end = last if last.get("event") == "end" else {}
+            tail.start = _start_of(last.get("attempt"), file)
         return tail
 
     def update(self) -> None:
@@ -99,20 +112,32 @@ class JournalTail:
         if event == "start":
             self.start = record
             resumed = record.get("resumed_from")
-            step = resumed.get("global_step") if isinstance(resumed, dict) else None
-            self.step = step if isinstance(step, int) else None
+            self.step = whole_step(resumed.get("global_step")) if isinstance(resumed, dict) else None
         elif event == "end":
             self.end = record
         elif event == "step":
-            step, loss = record.get("global_step"), record.get("train_loss")
+            step, loss = whole_step(record.get("global_step")), record.get("train_loss")
             self.train_loss = float(loss) if isinstance(loss, (int, float)) else None
-            if isinstance(step, int) and isinstance(time, (int, float)):
+            if step is not None and isinstance(time, (int, float)):
                 self.step = step
                 self._newest = (step, float(time))
                 if self._window and time < self._window[-1][1]:
                     self._window.clear()  # the clock was set back: what was measured before does not compare
                 if not self._window or time - self._window[-1][1] >= WINDOW_STEP:
                     self._window.append(self._newest)
+
+
+def _start_of(attempt: object, file: BinaryIO) -> Record:
+    """The start record of an attempt, which is among the attempt's first; an empty one if it has none."""
+    if not isinstance(attempt, int):
+        return {}
+    place = first_place(file, lambda record: (as_number(record.get("attempt")) or 0) >= attempt)
+    for record, end in records_in(file, place) if place is not None else ():
+        if record.get("attempt") != attempt or end - place > GLANCE:
+            break
+        if record.get("event") == "start":
+            return record
+    return {}
 
 
 def journal_end(directory: Path) -> int:

@@ -9,8 +9,6 @@ from kharness.matrix.causes import judge_unseen
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.journal_tail import JournalTail
 from kharness.matrix.status import Attempt, RunStatus, read_status
-from monitoring.follower import JOURNAL
-from monitoring.lineage import Lineage
 
 
 def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:
@@ -29,9 +27,9 @@ def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:
 
 def status_of_complete(directory: Path, asked: Mapping[str, object]) -> RunStatus | None:
     """The status of a run whose journal says that nothing is left to be trained; None for any other."""
-    if not Lineage.read(directory / JOURNAL).complete:
+    tail = JournalTail.of_end(directory)
+    if not tail.start or tail.end.get("status") != "complete":
         return None
-    tail = JournalTail.of_lineage(directory)
     verdict = judge_unseen(tail, asked)
     begun, ended = (_number(record.get("time")) for record in (tail.start, tail.end))
     attempt = Attempt(begun or 0.0, None, ended=ended, cause=verdict.cause, reason=verdict.reason)
