@@ -1,7 +1,7 @@
 """Bring the trackers of finished runs up to date (`make sync RUN=dir [TRACKER=wandb,trackio|both]`).
 
 RUN is a run directory, or one that holds some, such as a matrix. TRACKER adds trackers that the run did
-not have.
+not have. A run that an agent is at work on is waited for, and how far it is is printed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from kharness.config.assignment import tracker_list
 from kharness.config.errors import KharnessError, run_command
 from kharness.config.make_variables import given
 from kharness.config.places import asked_path
-from monitoring.agent import catch_up, is_followed
-from monitoring.errors import RunDirectoryError
+from monitoring.agent import catch_up
+from monitoring.agent_wait import wait_for_agent
+from monitoring.delivery import Delivery, records_in_words
+from monitoring.errors import RunBusyError, RunDirectoryError
 from monitoring.follower import configured_options, follower_module
 from monitoring.run_json import RUN_JSON, read_run_json
-
-# Seconds to wait for the agent of a run that has just ended.
-AGENT_SECONDS = 30.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -33,17 +32,39 @@ def main(argv: Sequence[str]) -> int:
     asked = tracker_names(variables.get("TRACKER", ""))
     failures = []
     for directory in run_directories(asked_path("RUN", variables["RUN"])):
-        if is_followed(directory):
-            print(f"{directory}: waiting for its agent", flush=True)
-        for delivery in catch_up(directory, trackers_of(directory, asked), wait=AGENT_SECONDS):
+        for delivery in deliver(directory, asked):
             if delivery.error is not None:
                 failures.append(delivery.error)
                 print(f"error: {directory}: {delivery.name}: {delivery.error}", file=sys.stderr)
                 print(f"hint: {getattr(delivery.error, 'hint', '') or 'try again later'}", file=sys.stderr)
             else:
-                total = delivery.progress.seq
-                print(f"{directory}: {delivery.name}: {delivery.delivered} records delivered, {total} in all")
+                print(f"{directory}: {delivery.name}: {outcome(delivery)}")
     return 2 if failures else 0
+
+
+def deliver(directory: Path, asked: Sequence[str]) -> Sequence[Delivery]:
+    """Bring the run's followers up to date; none if its training goes on and its agent has done that."""
+
+    def say(line: str) -> None:
+        print(f"{directory}: {line}", flush=True)
+
+    trackers = trackers_of(directory, asked)
+    added = trackers.keys() - read_run_json(directory)["tracking"]["trackers"].keys()
+    while wait_for_agent(directory, say, to_its_end=bool(added)):
+        try:
+            return catch_up(directory, trackers)
+        except RunBusyError:  # the agent of a next attempt has come meanwhile
+            continue
+    say("its training goes on, and its agent has delivered everything so far")
+    return []
+
+
+def outcome(delivery: Delivery) -> str:
+    """What was done, in words."""
+    progress = delivery.progress
+    new = "1 new record" if delivery.delivered == 1 else f"{delivery.delivered} new records"
+    aside = f"; {records_in_words(progress.refused)} put aside, last {progress.refusal}"
+    return f"{new}, {progress.seq} in all" + (aside if progress.refused else "")
 
 
 def tracker_names(asked: str) -> list[str]:

@@ -132,17 +132,26 @@ def catch_up(
     return deliveries
 
 
-def undelivered(directory: Path) -> dict[str, int]:
-    """How many records each follower of the run still lacks, by followers.json; empty if none lacks any."""
-    last = _last_seq(last_record(directory / JOURNAL))
-    last_gpu = _last_seq(newest_record(directory / GPU_STATS))
+def newest_seqs(directory: Path) -> tuple[int, int]:
+    """The `seq` of the last record and of the last GPU sample of a run; 0 for none."""
+    return _last_seq(last_record(directory / JOURNAL)), _last_seq(newest_record(directory / GPU_STATS))
+
+
+def undelivered(directory: Path, newest: tuple[int, int] | None = None) -> dict[str, int]:
+    """How many records each follower of the run still lacks, by followers.json; empty if none lacks any.
+
+    Of those up to `newest`, if given, else of all.
+    """
+    last, last_gpu = newest or newest_seqs(directory)
     progress = read_progress(directory)
     trackers = read_run_json(directory)["tracking"]["trackers"]
     names = [*ALWAYS, *(name for name in trackers if not is_live(name))]
     lacking = {}
     for name in names:
         held = progress.get(name, Progress())
-        lacking[name] = last - held.seq + (last_gpu - held.gpu_seq if GPU_STATS in journals_of(name) else 0)
+        lacking[name] = max(0, last - held.seq)
+        if GPU_STATS in journals_of(name):
+            lacking[name] += max(0, last_gpu - held.gpu_seq)
     return {name: count for name, count in lacking.items() if count > 0}
 
 
