@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.dashboard_app": frozenset({"rich", "textual"}),
     "monitoring.gpu_screen": frozenset({"rich"}),
     "monitoring.samplers.nvidia": frozenset({"pynvml"}),
+    "monitoring.trackers._event_file": frozenset({"google_crc32c", "tensorboard"}),
     "monitoring.trackers.tensorboard": frozenset({"tensorboard"}),
     "monitoring.trackers.trackio": frozenset({"trackio"}),
     "monitoring.trackers.wandb": frozenset({"wandb"}),

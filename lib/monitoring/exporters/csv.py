@@ -8,6 +8,7 @@ is written as backslash and n, so that a row is always one line.
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import os
 from collections.abc import Iterable, Sequence
@@ -54,9 +55,9 @@ class CsvFile:
         """Append one row a record; OSError leaves at most a torn row, which the next opening cuts."""
         rows = [row(record) for record in records]
         known = set(self._columns)
-        new = [name for name in dict.fromkeys(name for cells in rows for name in cells) if name not in known]
-        if new:
-            self._add_columns(new)
+        if not all(known.issuperset(cells) for cells in rows):
+            names = dict.fromkeys(name for cells in rows for name in cells)
+            self._add_columns([name for name in names if name not in known])
         self._append(_lines([cells.get(name) for name in self._columns] for cells in rows))
         self._last_seq = int(str(records[-1]["seq"]))
 
@@ -110,6 +111,7 @@ def row(record: Record) -> dict[str, object]:
     return {_one_line(key): value for key, value in cells.items()}
 
 
+@functools.lru_cache(maxsize=4096)  # names are the same in record after record
 def _one_line(text: str) -> str:
     return text.replace("\r", "\\r").replace("\n", "\\n")
 

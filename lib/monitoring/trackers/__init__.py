@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import cast
 
 from monitoring.errors import MissingPackage
 from monitoring.follower import GPU_STATS, JOURNAL
@@ -70,11 +69,11 @@ def journal_of(record: Record) -> str:
 
 
 def seq_of(record: Record) -> int:
-    return cast(int, record["seq"])
+    return record["seq"]  # type: ignore[return-value]
 
 
 def event_of(record: Record) -> str:
-    return cast(str, record["event"])
+    return record["event"]  # type: ignore[return-value]
 
 
 def step_of(record: Record) -> int | None:
@@ -83,7 +82,7 @@ def step_of(record: Record) -> int | None:
 
 def time_of(record: Record) -> float:
     """UTC epoch seconds."""
-    return cast(float, record["time"])
+    return record["time"]  # type: ignore[return-value]
 
 
 def require_package(name: str) -> None:

@@ -31,31 +31,42 @@ class StoredRecord:
 
 
 def read_log(path: Path) -> Iterator[StoredRecord]:
-    """Yield the whole records from the start of a log on, none behind the first torn or damaged one."""
-    content = path.read_bytes()
-    if not content.startswith(HEADER):
-        return
+    """Yield the whole records from the start of a log on, none behind the first torn or damaged one.
+
+    Reads block by block: a log may be larger than the memory.
+    """
     parts: list[bytes] = []
-    at = start = len(HEADER)
-    while True:
-        left = BLOCK - at % BLOCK
-        if left < CHUNK.size:  # the end of a block that no chunk fits into
-            at += left
-            continue
-        if at + CHUNK.size > len(content):
-            return
-        checksum, length, kind = CHUNK.unpack_from(content, at)
-        data = content[at + CHUNK.size : at + CHUNK.size + length]
+    start = 0
+    for kind, data, at in _chunks(path):
         starts = kind in (WHOLE, FIRST)
-        if len(data) < length or starts == bool(parts) or _checksum(kind, data) != checksum:
+        if starts == bool(parts):
             return
         if starts:
             start = at
         parts.append(data)
-        at += CHUNK.size + length
         if kind in (WHOLE, LAST):
-            yield StoredRecord(b"".join(parts), start, at)
+            yield StoredRecord(b"".join(parts), start, at + CHUNK.size + len(data))
             parts = []
+
+
+def _chunks(path: Path) -> Iterator[tuple[int, bytes, int]]:
+    """Kind, data and place of each chunk up to the first that is torn or damaged."""
+    with path.open("rb") as file:
+        begins = 0
+        while block := file.read(BLOCK):
+            at = 0 if begins else len(HEADER)
+            if not begins and not block.startswith(HEADER):
+                return
+            while at + CHUNK.size <= BLOCK:  # behind that is the end of a block that no chunk fits into
+                if at + CHUNK.size > len(block):
+                    return
+                checksum, length, kind = CHUNK.unpack_from(block, at)
+                data = block[at + CHUNK.size : at + CHUNK.size + length]
+                if len(data) < length or _checksum(kind, data) != checksum:
+                    return
+                yield kind, data, begins + at
+                at += CHUNK.size + length
+            begins += BLOCK
 
 
 class LogWriter:

@@ -8,10 +8,8 @@ first torn event and go on to the next, and one that has read a torn tail would 
 
 from __future__ import annotations
 
-import io
 import os
 import socket
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,15 +29,12 @@ from monitoring.trackers import (
     step_of,
     time_of,
 )
+from monitoring.trackers._event_file import events_from_the_end, framed
 
 JOURNALS = (JOURNAL, GPU_STATS)
 
 # DT_STRING of TensorFlow's types.proto.
 DT_STRING = 7
-
-# An event in its file: length, the length's checksum, the event, its checksum.
-LENGTH = struct.Struct("<QI")
-CHECKSUM = struct.Struct("<I")
 
 # What `source_metadata` of our events begins with; seq and event follow.
 SOURCE = "monitoring"
@@ -79,12 +74,9 @@ class TensorboardFollower:
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Add one event for each record that has points; one without a step is at the last step before it."""
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        out = io.BytesIO()
-        writer = RecordWriter(out)
+        out = bytearray()
         if self._fd is None:
-            writer.write(_version(time_of(records[0])))
+            out += framed(_version(time_of(records[0])))
         last_step, last_seq = self._last_step, dict(self._last_seq)
         for record in records:
             points = shown_points(record)
@@ -94,9 +86,9 @@ class TensorboardFollower:
                     step = last_step
                 elif journal_of(record) == JOURNAL:
                     last_step = step
-                writer.write(_event(record, points, step=step))
+                out += framed(_event(record, points, step=step))
                 last_seq[journal_of(record)] = seq_of(record)
-        self._write(out.getvalue())
+        self._write(bytes(out))
         self._last_step, self._last_seq = last_step, last_seq
 
     def flush(self) -> None:
@@ -154,32 +146,12 @@ def _last_event(directory: Path, journal: str) -> tuple[int, int]:
     from tensorboard.compat.proto.event_pb2 import Event
 
     for path in reversed(_files(directory)):
-        for data in reversed(_whole_events(path)):
+        for data in events_from_the_end(path):
             event = Event.FromString(data)
             source = _source(event)
             if source is not None and (source[1] == "gpu") == (journal == GPU_STATS):
                 return source[0], event.step
     return 0, 0
-
-
-def _whole_events(path: Path) -> list[bytes]:
-    """The encoded events of a file up to the first that is torn."""
-    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
-
-    content = path.read_bytes()
-    events: list[bytes] = []
-    at = 0
-    while at + LENGTH.size <= len(content):
-        length, _ = LENGTH.unpack_from(content, at)
-        start, end = at + LENGTH.size, at + LENGTH.size + length
-        if end + CHECKSUM.size > len(content):
-            break
-        events.append(content[start:end])
-        at = end + CHECKSUM.size
-    # a tear can only be at the end: the slow checksum of each event is not needed
-    if events and CHECKSUM.unpack_from(content, at - CHECKSUM.size)[0] != masked_crc32c(events[-1]):
-        events.pop()
-    return events
 
 
 def _source(event: Any) -> tuple[int, str] | None:

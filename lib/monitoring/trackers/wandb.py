@@ -9,6 +9,7 @@ with rows of GPU samples in between, the next free number; its column `seq` then
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -245,19 +246,22 @@ def _read_state(run: RunInfo) -> _State:
     state = _State(path=_path(run))
     if state.path is None:
         return state
+    last_rows: dict[str, Any] = {}
     for stored in read_log(state.path):
         record = _record(stored.data)
-        if record.HasField("exit"):
+        if record.HasField("history"):  # nearly all are: only the last ones are looked into
+            last_rows[GPU_STATS if b'"gpu"' in stored.data else JOURNAL] = record
+        elif record.HasField("exit"):
             state.exit_code = record.exit.exit_code
             break
-        if record.HasField("run"):
+        elif record.HasField("run"):
             state.start = record.run.start_time.ToNanoseconds() / 1e9
-        row = row_of(record)
-        if row is not None:
-            state.step = row["_step"]
-            state.seqs[GPU_STATS if row["event"] == "gpu" else JOURNAL] = row.get("seq", row["_step"])
         state.end = stored.end
         state.records += 1
+    for journal, last in last_rows.items():
+        row = row_of(last) or {}
+        state.step = max(state.step, row["_step"])
+        state.seqs[journal] = row.get("seq", row["_step"])
     return state
 
 
@@ -316,8 +320,14 @@ def _version() -> str:
 
 def _record(data: bytes = b"") -> Any:
     """One of W&B's records from its encoded form; an empty one from nothing."""
+    record = _record_type()()
+    if data:
+        record.ParseFromString(data)
+    return record
+
+
+@functools.cache
+def _record_type() -> Any:
     from wandb.proto import wandb_internal_pb2
 
-    record = wandb_internal_pb2.Record()
-    record.ParseFromString(data)
-    return record
+    return wandb_internal_pb2.Record

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from monitoring import Run
 from monitoring.follower import RunInfo
 from monitoring.records import read_records
 from monitoring.trackers import Point, wandb
@@ -242,6 +243,7 @@ def test_upload_that_outlived_its_agent_gives_way_to_the_next(followed, wandb_se
     code = f"""
 import os, signal
 from pathlib import Path
+from monitoring import Run
 from monitoring.follower import RunInfo
 from monitoring.records import read_records
 from monitoring.trackers import wandb
@@ -274,4 +276,32 @@ def test_run_that_goes_on_right_after_its_end_is_uploaded_whole(followed, wandb_
 
     [uploaded] = wandb_server.runs.values()
     assert (uploaded.overwritten, uploaded.exit_code, run.alerts()) == ([], 0, [])
+    assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
+
+
+def test_sync_of_an_uploaded_run_sends_nothing(followed, wandb_server, root: Path) -> None:
+    """Its end record has no points, so W&B's log does not show that it came."""
+    run = followed("wandb")
+    run.train(5, status=None)
+    with Run(run.directory, name="r", project="p", config={}, trackers={"wandb": {}}, agent=False):
+        pass
+    assert run.follow(**wandb_server.environment()).returncode == 0
+    log, requests = log_of(run.info).read_bytes(), wandb_server.requests
+    seq = len(list(read_records(run.directory / "metrics.jsonl")))
+    for new in ("0 new records", "1 new record"):
+        done = run.catch_up(root, **wandb_server.environment())
+        assert done.stdout.splitlines()[1] == f"{run.directory}: wandb: {new}, {seq} in all"
+        (run.directory / "followers.json").unlink()  # now only the log itself can tell
+    assert (log_of(run.info).read_bytes(), wandb_server.requests) == (log, requests)
+
+
+def test_attempt_without_a_point_changes_how_the_run_ended(followed, wandb_server) -> None:
+    run = followed("wandb")
+    run.train(5, status="interrupted")
+    run.follow(**wandb_server.environment())
+    with Run(run.directory, name="r", project="p", config={}, trackers={"wandb": {}}, agent=False):
+        pass
+    assert run.follow(**wandb_server.environment()).returncode == 0
+    [uploaded] = wandb_server.runs.values()
+    assert (uploaded.overwritten, uploaded.exit_code) == ([], 0)
     assert ordered(points_of(uploaded.rows())) == ordered(run.sent())

@@ -1,0 +1,80 @@
+"""What is encoded here for speed is byte for byte what the trackers' own libraries make of it."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorboard.summary.writer.record_writer import RecordWriter
+from wandb.proto import wandb_internal_pb2
+
+from monitoring.trackers._event_file import events_from_the_end, framed
+from monitoring.trackers._wandb_log import BLOCK, LogWriter, read_log
+from monitoring.trackers._wandb_records import LogRecords
+
+VALUES = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**63 - 1), st.text())
+
+
+@given(
+    row=st.dictionaries(st.text(), VALUES),
+    step=st.integers(0, 2**63 - 1),
+    number=st.integers(0, 2**40),
+)
+def test_row_is_encoded_as_wandbs_own_message(row: dict[str, object], step: int, number: int) -> None:
+    row["_step"] = step
+    ours = LogRecords(wandb_internal_pb2.Record, number)
+    ours.history(row)
+
+    theirs = wandb_internal_pb2.Record()
+    for name, value in row.items():
+        theirs.history.item.add(nested_key=[name], value_json=orjson.dumps(value).decode())
+    theirs.history.step.num = step
+    theirs.num = number + 1
+    [encoded] = ours.encoded
+    assert wandb_internal_pb2.Record.FromString(encoded) == theirs
+    if step:  # protobuf leaves a 0 out
+        assert encoded == theirs.SerializeToString()
+
+
+@given(events=st.lists(st.binary(max_size=300)))
+def test_event_is_framed_as_by_tensorboards_own_writer(events: list[bytes]) -> None:
+    theirs = io.BytesIO()
+    writer = RecordWriter(theirs)
+    for event in events:
+        writer.write(event)
+    assert b"".join(map(framed, events)) == theirs.getvalue()
+
+
+def test_events_are_read_from_the_end_up_to_a_tear(tmp_path: Path) -> None:
+    events = [b"a", b"", b"c" * 20_000, b"d"]
+    path = tmp_path / "events"
+    whole = b"".join(map(framed, events))
+    for cut in range(len(framed(b"d")) + 1):
+        path.write_bytes(whole[: len(whole) - cut])
+        intact = events if cut == 0 else events[:3]
+        assert (cut, list(events_from_the_end(path))) == (cut, intact[::-1])
+    path.write_bytes(whole[:-1] + b"?")
+    assert list(events_from_the_end(path)) == events[2::-1]
+    path.write_bytes(b"")
+    assert list(events_from_the_end(path)) == []
+
+
+@pytest.mark.parametrize("first", [BLOCK - 30, BLOCK - 14, BLOCK - 8, 3 * BLOCK])
+def test_log_is_read_in_blocks_as_it_was_written(tmp_path: Path, first: int) -> None:
+    """Records that end at a block's last bytes, cross one, and fill several."""
+    records = [b"x" * (first - 7), b"y", b"", b"z" * 40, b"w" * (2 * BLOCK)]
+    writer = LogWriter(tmp_path / "log", 0)
+    writer.append(records)
+    writer.close()
+    found = list(read_log(tmp_path / "log"))
+    assert [record.data for record in found] == records
+    assert found[-1].end == os.stat(tmp_path / "log").st_size
+    damaged = bytearray((tmp_path / "log").read_bytes())
+    damaged[found[3].end - 1] ^= 1
+    (tmp_path / "log").write_bytes(damaged)
+    assert [record.data for record in read_log(tmp_path / "log")] == records[:3]
