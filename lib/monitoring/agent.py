@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from monitoring.agent_log import log_as_json
 from monitoring.alerts import Alerts
+from monitoring.catching_up import Apart
 from monitoring.delivery import LAST_TRIES, Delivery, Progress, read_progress, write_progress
 from monitoring.errors import MonitoringError, RunBusyError
 from monitoring.follower import (
@@ -224,9 +225,17 @@ def _deliveries(
     last_tries: int = LAST_TRIES,
 ) -> list[Delivery]:
     followers = {**{name: {} for name in ALWAYS}, **trackers}
-    run, saved = RunInfo.read(directory), read_progress(directory)
+    run, saved, apart = RunInfo.read(directory), read_progress(directory), Apart(_locks, alerts)
     return [
-        Delivery(run, name, options, saved=saved.get(name, Progress()), alerts=alerts, last_tries=last_tries)
+        Delivery(
+            run,
+            name,
+            options,
+            saved=saved.get(name, Progress()),
+            alerts=alerts,
+            last_tries=last_tries,
+            apart=apart,
+        )
         for name, options in followers.items()
     ]
 

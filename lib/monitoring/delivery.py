@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
 
 import orjson
 
@@ -43,12 +43,28 @@ STILL_AFTER = 10.0
 # Seconds between two flushes of a follower while records keep coming.
 FLUSH_EVERY = 1.0
 
+# A follower that lacks so many bytes of the journal, some 50,000 records, gets a process of its own. Below
+# that a process, which imports the tracker's packages again, saves nothing.
+BEHIND_BYTES = 16 * 2**20
+
 # Seconds before a follower that failed is opened again: doubled at each failure. Once no records come any
 # more it is given up after LAST_TRIES further failures, and `make sync` delivers the rest.
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 60.0
 LAST_TRIES = 5
 LONGEST_LAST_DELAY = 8.0
+
+
+class CatchUp(Protocol):
+    """Brings a follower to the end of its journals in another process; False if that fails."""
+
+    def __call__(
+        self,
+        run: RunInfo,
+        name: str,
+        options: Mapping[str, object],
+        moved: Callable[[Progress, int], None],
+    ) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -116,7 +132,9 @@ class Delivery:
         saved: Progress,
         alerts: Alerts,
         last_tries: int = LAST_TRIES,
+        apart: CatchUp | None = None,
     ) -> None:
+        """`apart` catches up in another process, if that is wanted."""
         self.name = name
         self.progress = saved
         self.delivered = 0
@@ -139,6 +157,7 @@ class Delivery:
         self._last: Record = {}
         self._refused: set[tuple[object, object]] = set()  # event and seq of what this delivery put aside
         self._refusals: set[type[Exception]] = set()  # kinds of refusals that an alert has told
+        self._apart = None if self._live else apart
         self._failures, self._failed_at = 0, 0.0
         self._allowed = self._last_tries = last_tries
 
@@ -154,6 +173,8 @@ class Delivery:
             last_pass = ending.is_set() or stop.is_set()
             all_sampled = sampled.is_set() or GPU_STATS not in self._tails
             try:
+                if self._is_far_behind():
+                    self._catch_up_apart()
                 more = self._advance(last_pass=last_pass)
                 if not more and all_sampled and (last_pass or self._has_ended(attempt)):
                     self._close()
@@ -168,6 +189,27 @@ class Delivery:
                 awaited = sampled if last_pass else ending
                 awaited.wait(POLL if growing else LONGEST_POLL)
 
+    def bring_up_to_date(self, report: Callable[[], None]) -> None:
+        """Deliver what there is, and what comes while it keeps coming; then let the sink go.
+
+        Calls `report` after each batch. Raises what the follower raises.
+        """
+        more = True
+        while more or not (self._has_ended(0) or time.monotonic() - self.last_moved > STILL_AFTER):
+            if not more:
+                time.sleep(POLL)
+            more = self._advance(last_pass=False)
+            report()
+        while self._advance(last_pass=True):
+            pass
+        follower, self._follower = self._follower, None
+        assert follower is not None
+        self._note_held(follower)
+        follower.close(None)
+        for tail in self._tails.values():
+            tail.close()
+        report()
+
     def linger(self, stop: threading.Event) -> None:
         """After `follow`: let a live follower show the end, and close it; its failure goes to agent.log."""
         if self._lingering is None:
@@ -179,6 +221,32 @@ class Delivery:
                 self._lingering.close(self._status())
         except Exception as error:  # noqa: BLE001 - a follower is called here; the run's files are complete
             sys.excepthook(type(error), error, error.__traceback__)
+
+    def _is_far_behind(self) -> bool:
+        try:
+            size = self._journal.stat().st_size if self._apart is not None else 0
+        except FileNotFoundError:
+            return False
+        return size - self.progress.offset > BEHIND_BYTES
+
+    def _catch_up_apart(self) -> None:
+        """Let go of the sink until another process has caught up; one that fails is the only try."""
+        assert self._apart is not None
+        follower, self._follower = self._follower, None
+        for tail in self._tails.values():
+            tail.close()
+        if follower is not None:
+            follower.close(None)
+        before = self.delivered
+
+        def moved(progress: Progress, delivered: int) -> None:
+            if (progress.seq, progress.gpu_seq) != (self.progress.seq, self.progress.gpu_seq):
+                self.last_moved = time.monotonic()
+            self.progress, self.delivered = progress, before + delivered
+
+        options = {**self._options, **getattr(follower_module(self.name), "OPTIONS_APART", {})}
+        if not self._apart(self._run, self.name, options, moved):
+            self._apart = None
 
     def _advance(self, *, last_pass: bool) -> bool:
         """Bring what the journals have into the sink; True if there is more."""
@@ -240,7 +308,7 @@ class Delivery:
         self._last = last_record(self._journal) or {}  # stands if there is nothing left to read
         return follower
 
-    def _where(self, *, ended: bool = False, error: str | None = None) -> Progress:
+    def _where(self) -> Progress:
         """How far the tails are."""
         journal, gpu = self._tails[JOURNAL], self._tails.get(GPU_STATS)
         gpu_seq = gpu.seq if gpu is not None else 0
@@ -249,11 +317,16 @@ class Delivery:
             offset=journal.offset,
             seq=journal.seq,
             gpu_seq=gpu_seq,
-            ended=ended,
-            error=error,
+            ended=False,
+            error=None,
             held=0,
             gpu_held=0,
         )
+
+    def _note_held(self, follower: Follower) -> None:
+        """How far the tails are, and what the sink says of that, before it is closed."""
+        held = {name: follower.last_seq(name) for name in self._tails}
+        self.progress = replace(self._where(), held=held[JOURNAL], gpu_held=held.get(GPU_STATS, 0))
 
     def _put_aside(self, record: Record, error: Exception) -> None:
         """Count a record that the sink refuses, and tell each kind of refusal once."""
@@ -291,13 +364,12 @@ class Delivery:
         follower, self._follower = self._follower, None
         assert follower is not None
         status = self._status()
-        held = {name: follower.last_seq(name) for name in self._tails}
+        self._note_held(follower)
         if self._live:
             self._lingering = cast(LiveFollower, follower)
         else:
             follower.close(status)
-        where = self._where(ended=status is not None)
-        self.progress = replace(where, held=held[JOURNAL], gpu_held=held.get(GPU_STATS, 0))
+        self.progress = replace(self.progress, ended=status is not None)
         for tail in self._tails.values():
             tail.close()
         self.finished = True

@@ -6,7 +6,8 @@ which the trainer calls before step 0: it raises a MonitoringError for what the 
 package), is quick and imports nothing outside the standard library. It may define `LIVE = True`: it shows
 a run while it runs and keeps nothing, so that there is nothing to deliver later; `deliver` is then also
 called without records, about once a second, and a LiveFollower's `linger` before the last `close`. And
-it may define `JOURNALS`, the journals that it takes: `(JOURNAL, GPU_STATS)` adds the GPU samples.
+it may define `JOURNALS`, the journals that it takes: `(JOURNAL, GPU_STATS)` adds the GPU samples, and
+`OPTIONS_APART`, the options that are others while it catches up in a process of its own (see catching_up).
 """
 
 from __future__ import annotations

@@ -40,6 +40,9 @@ EXIT_CODES = {"complete": 0, "interrupted": 255, "failed": 1}
 
 JOURNALS = (JOURNAL, GPU_STATS)
 
+# While it catches up in a process of its own, which ends before the run does; the upload comes behind that.
+OPTIONS_APART = {"offline": True}
+
 # The row's own columns, beside the metrics. `seq` is there where it is not `_step`.
 COLUMNS = frozenset({"_step", "_timestamp", "_runtime", "event", "global_step", "seq"})
 
