@@ -51,8 +51,8 @@ def deliver_apart(
             else:
                 taken = taken or any(_has_points(record) for record in part)
     finally:  # the sink holds what comes behind these, so that they are never asked for again
-        for record, error in refused if taken else ():
-            put_aside(record, error)
+        for record, reason in refused if taken else ():
+            put_aside(record, reason)
     if refused and not taken:
         raise refused[0][1]
 

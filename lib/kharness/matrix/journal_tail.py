@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from monitoring.follower import JOURNAL
 from monitoring.global_step import whole_step
-from monitoring.records import MEASURING, Record, as_number, last_line, read_records, records_in
+from monitoring.records import MEASURING, Record, as_number, last_line, parse, read_records, records_in
 from monitoring.tail import first_place
 
 # The pace is that of the newest steps: this many looks, at least so many seconds apart.
@@ -18,6 +18,10 @@ WINDOW_STEP = 0.5
 
 # Enough of a journal's end for a glance: some hundred records.
 GLANCE = 65536
+
+# Of these so many at either end are looked into, and so much of its very end says how a run has ended.
+FEW = 8
+LAST_BYTES = 16384
 
 # What an attempt writes that has begun.
 _COUNTING = MEASURING | {"start"}
@@ -53,7 +57,7 @@ class JournalTail:
             return tail
         with file:
             last: Record = {}
-            for record, offset in records_in(file, max(0, os.fstat(file.fileno()).st_size - GLANCE)):
+            for record, offset in records_in(file, max(0, os.fstat(file.fileno()).st_size - LAST_BYTES)):
                 tail._offset = offset
                 tail._take(record)
                 last = record if record.get("event") in _COUNTING else last
@@ -73,9 +77,16 @@ class JournalTail:
         except FileNotFoundError:
             return
         first: Record = next((record for record, _ in read_records(self.path)), {})
-        # From the middle of a line on, which is no record and so passed over.
-        self._offset = max(self._offset, size - GLANCE)
-        self.update()
+        with self.path.open("rb") as file:
+            self._offset = file.seek(max(self._offset, size - GLANCE))
+            # From the middle of a line on, which is no record and so passed over; to the last whole line.
+            lines = file.read(GLANCE).split(b"\n")[:-1]
+        self._offset += sum(map(len, lines)) + len(lines)
+        # the pace is that between the first and the last of them
+        for line in lines if len(lines) <= 4 * FEW else [*lines[:FEW], *lines[-FEW:]]:
+            record = parse(line)
+            if record is not None:
+                self._take(record)
         if not self.start:  # it lies further up, perhaps behind earlier attempts; the plan of all is the same
             self.start = first
 
@@ -132,7 +143,9 @@ def _start_of(attempt: object, file: BinaryIO) -> Record:
     if not isinstance(attempt, int):
         return {}
     place = first_place(file, lambda record: (as_number(record.get("attempt")) or 0) >= attempt)
-    for record, end in records_in(file, place) if place is not None else ():
+    if place is None:
+        return {}
+    for record, end in records_in(file, place):
         if record.get("attempt") != attempt or end - place > GLANCE:
             break
         if record.get("event") == "start":

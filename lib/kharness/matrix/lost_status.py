@@ -9,6 +9,8 @@ from kharness.matrix.causes import judge_unseen
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.journal_tail import JournalTail
 from kharness.matrix.status import Attempt, RunStatus, read_status
+from monitoring.follower import JOURNAL
+from monitoring.records import MEASURING, last_record
 
 
 def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:
@@ -27,6 +29,9 @@ def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:
 
 def status_of_complete(directory: Path, asked: Mapping[str, object]) -> RunStatus | None:
     """The status of a run whose journal says that nothing is left to be trained; None for any other."""
+    last = last_record(directory / JOURNAL) or {}
+    if last.get("event") in MEASURING and last.get("status") != "complete":
+        return None
     tail = JournalTail.of_end(directory)
     if not tail.start or tail.end.get("status") != "complete":
         return None

@@ -53,7 +53,7 @@ def story(chance: random.Random) -> list[dict[str, Any]]:
 def test_end_of_a_journal_says_what_the_whole_of_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    for module, name in ((journal_tail, "GLANCE"), (tail, "FEW_BYTES")):
+    for module, name in ((journal_tail, "GLANCE"), (journal_tail, "LAST_BYTES"), (tail, "FEW_BYTES")):
         monkeypatch.setattr(module, name, 2000)  # a few records
     path = write_journal(tmp_path, story(random.Random(seed)))
     whole, found = Lineage.read(path), JournalTail.of_end(tmp_path)
