@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
+import gc
 import os
 import sys
 import time
@@ -222,14 +223,26 @@ def _reason(failure: OSError) -> str:
 
 def _lock(fd: int, path: Path) -> None:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise RunBusyError(
-            f"{path} is being written by another process",
-            hint="end that one first, or give this run a directory of its own",
-        ) from error
+        if not _is_locked(fd):
+            # A Run that was dropped without an end, as in a notebook's cell that failed, is in reference
+            # cycles, and keeps its journal open until these are collected.
+            gc.collect()
+            if not _is_locked(fd):
+                raise RunBusyError(
+                    f"{path} is being written by another process",
+                    hint="end that one first, or give this run a directory of its own",
+                )
     except OSError:
         return  # a file system without locks: the run directory is the user's to keep apart
+
+
+def _is_locked(fd: int) -> bool:
+    """Whether this file now has the lock."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _continue(fd: int, path: Path) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from monitoring.errors import RunBusyError, RunDirectoryError
 from monitoring.journal import Journal
 from monitoring.records import Record, read_records
+from monitoring.run import Run
 
 
 def records(path: Path) -> list[Record]:
@@ -236,3 +238,18 @@ def test_journal_of_a_killed_trainer_is_free_while_its_workers_still_live(tmp_pa
         trainer.kill()
         trainer.wait()
         Journal(tmp_path / "metrics.jsonl").close()
+
+
+def test_journal_of_a_run_that_was_dropped_is_free(tmp_path: Path) -> None:
+    def drop() -> None:
+        run = Run(tmp_path / "run", name="r", project="p", config={}, trackers={}, agent=False)
+        run.log_step(1, train_loss=0.5)
+
+    gc.disable()  # as if the collector had not come by
+    try:
+        drop()
+        drop()
+    finally:
+        gc.enable()
+    found = records(tmp_path / "run" / "metrics.jsonl")
+    assert [(record["attempt"], record["global_step"]) for record in found] == [(1, 1), (2, 1)]
