@@ -70,6 +70,8 @@ class Plan:
     """Of a sweep, what its trials have in common: a trial chosen later is made from these."""
     notes: Sequence[str] = ()
     """What was asked for all cells and does not apply to some; not kept in the file."""
+    seeds: Mapping[str, object] = field(default_factory=dict)
+    """What was planned first, for verdicts that count looks; empty for a sweep."""
     created: float = 0.0
     """UTC epoch seconds."""
 
@@ -136,6 +138,7 @@ def planned_content(plan: Plan) -> dict[str, Any]:
         "ranges": dict(plan.ranges),
         "layers": {name: [_assignment_json(a) for a in layer] for name, layer in plan.layers.items()},
         "settings": settings,
+        "seeds": dict(plan.seeds),
         "cells": [_cell_json(cell, launch) for cell, launch in zip(plan.cells, plan.launches, strict=True)],
         "excluded": list(plan.excluded),
         "refused": [_refused_json(one) for one in plan.refused],
@@ -197,6 +200,7 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
         chosen=content.get("filter", ""),
         ranges=dict(content.get("ranges", {})),
         layers={name: [_assignment(a) for a in layer] for name, layer in content.get("layers", {}).items()},
+        seeds=dict(content.get("seeds", {})),
         created=float(content["created"]),
     )
 

@@ -20,6 +20,7 @@ from kharness.matrix.launch import Launch
 from kharness.matrix.matrix_json import Kind, Plan, read_plan, write_plan
 from kharness.matrix.planning import Planning
 from kharness.matrix.rundir import numbered, results_directory, stamp, sync_filesystem
+from kharness.matrix.seeds_planned import seeds_planned
 from kharness.matrix.status import STATUS_JSON, RunStatus, status_text
 
 __all__ = ["Kind", "Plan", "load", "prepare", "write"]
@@ -96,6 +97,7 @@ def as_plan(
     layers: Mapping[str, Layer] | None = None,
 ) -> Plan:
     """A draft in its directory, not written yet."""
+    seeds = seeds_planned(drafted.cells, drafted.settings, directory.parent) if kind == "matrix" else None
     return Plan(
         directory=directory,
         axes=drafted.axes,
@@ -110,7 +112,8 @@ def as_plan(
         chosen=drafted.chosen,
         ranges=ranges or {},
         layers=layers or {},
-        notes=drafted.notes,
+        notes=[*drafted.notes, *([seeds.note] if seeds and seeds.note else [])],
+        seeds=seeds.content() if seeds else {},
         created=time.time(),
     )
 
