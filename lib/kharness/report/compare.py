@@ -17,7 +17,7 @@ from kharness.report.config_difference import differences
 from kharness.report.errors import ReportError
 from kharness.report.judgement import Comparison, judge
 from kharness.report.metrics import Metric, metric_named
-from kharness.report.sentences import difference_words, verdict_words
+from kharness.report.sentences import difference_words, levels_words, verdict_words
 from kharness.report.summary import Summary, Variant
 
 # With more pairs than this only the decisive metric is shown.
@@ -73,8 +73,9 @@ def compare_lines(compared: Compared) -> list[str]:
     """Table, budgets and what was configured differently, for a terminal."""
     several = len(compared.pairs) > 1
     lines = [f"A: {compared.places[0]}", f"B: {compared.places[1]}", "", _table(compared).plain(), ""]
+    shown = [one for name in _shown(compared) for one in compared.results[name]]
     lines.append(
-        f"{compared.b.settings.confidence * 100:g} % intervals of B - A"
+        f"B - A: {levels_words(shown, compared.b.settings.confidence)}"
         + (f", which hold at once for all {len(compared.pairs)} variants" if several else "")
     )
     if compared.note:
@@ -120,9 +121,13 @@ def _has(summary: Summary, metric: Metric) -> bool:
     return any(cell.run.complete and cell.number(metric) is not None for cell in summary.cells)
 
 
+def _shown(compared: Compared) -> Sequence[str]:
+    return list(compared.results) if len(compared.pairs) <= _MOST_PAIRS else [compared.metric.name]
+
+
 def _table(compared: Compared) -> Table:
     several = len(compared.pairs) > 1
-    shown = list(compared.results) if len(compared.pairs) <= _MOST_PAIRS else [compared.metric.name]
+    shown = _shown(compared)
     rows = []
     for i, (ours, theirs) in enumerate(compared.pairs):
         for name in shown:

@@ -23,6 +23,7 @@ from kharness.report.sentences import comparison_sentence, explanation
 _COLUMNS = (
     *("compared_with", "verdict", "difference", "difference_low", "difference_high"),
     *("effect_size", "p", "p_holm", "more_seeds", "target_step", "target_seconds", "fronts"),
+    *("p_adjusted", "level", "method", "smallest_difference"),
 )
 
 
@@ -30,6 +31,8 @@ def conclusions_json(conclusions: Conclusions) -> dict[str, object]:
     """Differences are variant minus baseline, in the metric's unit; a time that was never reached is null."""
     return {
         "confidence": conclusions.settings.confidence,
+        "equivalence_margin": conclusions.settings.margin or None,
+        "seeds_planned": conclusions.settings.seeds_planned or None,
         "decisive_metric": conclusions.metric.name,
         "decisive_metric_note": conclusions.metric_note or None,
         "baseline": conclusions.baseline or None,
@@ -48,14 +51,18 @@ def conclusion_columns() -> Sequence[str]:
 def conclusion_values(conclusions: Conclusions, variant: str) -> Sequence[object]:
     """Of one variant, in the order of the columns; the baseline has no comparison."""
     row: list[object] = [None] * 9
+    added: list[object] = [None] * 4
     for comparison in conclusions.comparisons:
         if comparison.variant == variant:
             low, high = _bounds(comparison)
             row = [comparison.baseline, str(comparison.verdict), comparison.difference, low, high]
             row += [comparison.effect, comparison.p, comparison.p_holm, comparison.more_seeds]
+            level = comparison.interval.level if comparison.interval else None
+            added = [comparison.p_adjusted, level, comparison.method or None, comparison.smallest]
     times = [of for workload in conclusions.times for of in workload.variants if of.variant == variant]
     row += [finite(times[0].median_step), finite(times[0].median_seconds)] if times else [None, None]
-    return [*row, " ".join(front.cost for front in conclusions.fronts if variant in front.members) or None]
+    fronts = " ".join(front.cost for front in conclusions.fronts if variant in front.members)
+    return [*row, fronts or None, *added]
 
 
 def conclusions_markdown(conclusions: Conclusions) -> Sequence[str]:
@@ -143,10 +150,20 @@ def _comparison_json(comparison: Comparison) -> dict[str, object]:
         "effect_size": comparison.effect,
         "p": comparison.p,
         "p_holm": comparison.p_holm,
+        "p_adjusted": comparison.p_adjusted,
+        "degrees_of_freedom": comparison.degrees,
+        "smallest_difference": comparison.smallest,
         "more_seeds": comparison.more_seeds,
+        "more_seeds_range": _seeds_range(comparison),
+        "planned_seeds": comparison.planned_seeds,
+        "next_look": comparison.next_look,
         "budgets": [_budget_json(budget) for budget in comparison.budgets],
         "failures": list(comparison.failures),
     }
+
+
+def _seeds_range(comparison: Comparison) -> list[int | None] | None:
+    return None if comparison.more_seeds_range is None else list(comparison.more_seeds_range)
 
 
 def _budget_json(budget: Budget) -> dict[str, object]:

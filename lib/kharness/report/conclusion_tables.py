@@ -25,15 +25,14 @@ def verdicts_table(conclusions: Conclusions) -> Table:
                 one.verdict.value,
                 ABSENT if one.difference is None else signed(one.difference, metric),
                 ABSENT if one.interval is None else interval_words(one.interval, metric),
-                ABSENT if one.p_holm is None else p_words(one.p_holm),
+                ABSENT if one.p_adjusted is None else p_words(one.p_adjusted),
                 ABSENT if one.effect is None else f"{one.effect:.2f}",
                 counts,
             ]
         )
     unit = unit_words(metric)
     difference = f"difference{f' ({unit})' if unit else ''}"
-    interval = f"{conclusions.settings.confidence * 100:g} % interval"
-    header = ["variant", "verdict", difference, interval, "p (Holm)", "effect size", "seeds"]
+    header = ["variant", "verdict", difference, "interval", "p (all looks)", "effect size", "seeds"]
     return Table(header, rows, text_columns=2)
 
 

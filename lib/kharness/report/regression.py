@@ -40,8 +40,8 @@ def regressions(comparisons: Sequence[Comparison], tolerance: float | None = Non
     """What got worse, a line each; ReportError where that cannot be told.
 
     Worse is what is shown to be worse in the decisive metric, and what has runs that ended badly where its
-    baseline has none. Where no statistics are possible, as with a single run on each side, the difference is
-    compared with `tolerance` (in the metric's unit); without one there is no answer.
+    baseline has none. Where there is no verdict for lack of seeds, as with one or two runs on each side, the
+    difference is compared with `tolerance` (in the metric's unit); without one there is no answer.
     """
     worse, unknown = [], []
     for comparison in comparisons:
@@ -50,8 +50,9 @@ def regressions(comparisons: Sequence[Comparison], tolerance: float | None = Non
             worse.append(f"{comparison.variant}: {failed} failed, none of {comparison.baseline}")
         if comparison.verdict is Verdict.WORSE:
             worse.append(f"{comparison.variant}: {comparison.metric.title} {difference_words(comparison)}")
-        elif comparison.verdict in (Verdict.UNDECIDED, Verdict.NOT_COMPARABLE):
-            if comparison.verdict is Verdict.UNDECIDED and None not in (tolerance, comparison.difference):
+        elif comparison.verdict not in (Verdict.BETTER, Verdict.SAME, Verdict.NOT_SHOWN):
+            few = comparison.verdict in (Verdict.UNDECIDED, Verdict.TOO_FEW)
+            if few and None not in (tolerance, comparison.difference):
                 worse += _beyond(comparison, tolerance or 0.0)
             else:
                 unknown.append(f"{comparison.variant}: {comparison.verdict}: {comparison.reason}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kharness.report.budgets import Budget, budget_words
 from kharness.report.conclusions import Conclusions
-from kharness.report.judgement import Comparison, Verdict
+from kharness.report.judgement import SHOWN, Comparison, Verdict
+from kharness.report.looks import FEWEST, FIRST_SHARE
 from kharness.report.metrics import Metric
 from kharness.report.statistics import POWER, Interval
 
@@ -17,14 +20,16 @@ def comparison_lines(conclusions: Conclusions) -> list[str]:
     comparisons = conclusions.comparisons
     if not comparisons and not conclusions.notes:
         return []
-    metric, percent = conclusions.metric, f"{conclusions.settings.confidence * 100:g} %"
+    metric = conclusions.metric
     lines = []
     if comparisons:
-        lines.append(f"{metric.title} compared with {conclusions.baseline} ({percent} intervals):")
+        levels = levels_words(comparisons, conclusions.settings.confidence)
+        lines.append(f"{metric.title} compared with {conclusions.baseline} ({levels}):")
     width = max((len(comparison.variant) for comparison in comparisons[:MOST_LINES]), default=0)
     lines += [f"  {comparison_line(comparison, width)}" for comparison in comparisons[:MOST_LINES]]
     if len(comparisons) > MOST_LINES:
         lines.append(f"  … and {len(comparisons) - MOST_LINES} more in summary.md")
+    lines += [f"  {line}" for line in _smallest_lines(comparisons)]
     lines += [f"  {note}" for note in conclusions.notes[:MOST_LINES]]
     return [*lines, conclusions.metric_note] if conclusions.metric_note else lines
 
@@ -46,6 +51,8 @@ def comparison_sentence(comparison: Comparison) -> str:
     ours, theirs, metric = comparison.variant, comparison.baseline, comparison.metric
     if comparison.verdict in (Verdict.BETTER, Verdict.WORSE):
         text = f"**{ours}** is {comparison.verdict} than {theirs} in {metric.title}"
+    elif comparison.verdict is Verdict.SAME:
+        text = f"**{ours}** is the same as {theirs} in {metric.title}, within the margin"
     else:
         text = f"**{ours}** and {theirs}: {comparison.verdict} in {metric.title}"
         text += f" ({comparison.reason})" if comparison.reason else ""
@@ -76,27 +83,80 @@ def signed(number: float, metric: Metric) -> str:
     return text if float(text) else text[1:]
 
 
+def smallest_words(number: float, metric: Metric) -> str:
+    """`1.20 points`."""
+    return f"{number * metric.scale:.{metric.digits}f} {unit_words(metric)}".rstrip()
+
+
 def method_words(comparison: Comparison) -> str:
-    """Which test, on what."""
-    if comparison.method == "paired":
-        return f"paired t test over {comparison.counts[0]} seeds"
-    if comparison.method == "welch":
-        ours, theirs = comparison.counts
-        return f"no seed is common to both: Welch's t test of {ours} against {theirs} runs"
-    return ""
+    """Whose error the difference is judged by, and why."""
+    seeds = f"over {comparison.counts[0]} seeds"
+    freedom = f"{comparison.degrees:.3g} degrees of freedom" if comparison.degrees else ""
+    ours, theirs = comparison.counts
+    return {
+        "blocked": f"error pooled over all variants, which vary alike, {seeds} as blocks ({freedom})",
+        "baseline_apart": f"{comparison.baseline} varies more than the others, so that its error is taken "
+        f"apart, {seeds} as blocks ({freedom})",
+        "variant_apart": f"it varies more than the others, so that its error is taken apart, {seeds} as "
+        f"blocks ({freedom})",
+        "paired": f"paired t test {seeds}",
+        "welch": f"no seed is common to both: Welch's t test of {ours} against {theirs} runs",
+        "test_set": f"equal {seeds}: judged by the error of the test set alone",
+    }.get(comparison.method, "")
 
 
 def explanation(conclusions: Conclusions) -> str:
     """What the verdicts mean, said once above them."""
     percent = f"{conclusions.settings.confidence * 100:g} %"
+    margin = conclusions.settings.margin
+    same = (
+        f"*The same* means that the whole interval is within {smallest_words(margin, conclusions.metric)}. "
+        if margin
+        else ""
+    )
     return (
         f"Compared with {conclusions.baseline} in {conclusions.metric.title}, run by run of the same seed. "
-        f"All intervals hold at once with {percent} (Bonferroni); *better* and *worse* are written only "
-        "where the interval leaves out zero, both sides had the same budget of steps, samples and tokens, "
-        f"and the better one did not train {_share(conclusions.settings.time_tolerance)} longer. "
-        "*No difference shown* does not mean equal: it says how many more seeds would see a difference of "
-        f"the size found in {POWER * 100:g} % of all cases."
+        f"With {percent} none of the verdicts *better*, *worse* and *the same* is wrong, however often "
+        f"seeds are added and looked at: {_looks_words(conclusions)}. *Better* and *worse* are written only "
+        "where the interval leaves out zero, no planned run collapsed, both sides had the same budget of "
+        "steps, samples and tokens, and the better one did not train "
+        f"{_share(conclusions.settings.time_tolerance)} longer. {same}"
+        "*No difference shown* does not mean equal: it says what these seeds would have shown in "
+        f"{POWER * 100:g} % of all cases, and how many more would show a difference of the size found."
     )
+
+
+def _looks_words(conclusions: Conclusions) -> str:
+    planned = conclusions.settings.seeds_planned
+    if planned:
+        return f"they are given at {planned} seeds, as MATRIX_SEEDS_PLANNED has it, and at no other number"
+    return (
+        f"they are given at the planned number of seeds ({FEWEST} at least), which spends "
+        f"{FIRST_SHARE * 100:g} % of the error, and at its doublings, which share the rest"
+    )
+
+
+def levels_words(comparisons: Sequence[Comparison], confidence: float) -> str:
+    """`95.5 % intervals, 95 % over all looks`: of those that hold at once, and what that comes to."""
+    percent = f"{confidence * 100:g} %"
+    judged = (one.interval for one in comparisons if one.p_adjusted is not None)
+    levels = sorted({round(interval.level, 12) for interval in judged if interval})
+    if not levels:
+        return f"{percent} intervals"
+    shown = " and ".join(f"{level * 100:.5g} %" for level in levels)
+    rest = "" if levels == [round(confidence, 12)] else f", {percent} over all looks"
+    return f"{shown} intervals{rest}"
+
+
+def _smallest_lines(comparisons: Sequence[Comparison]) -> list[str]:
+    """What the matrix could have shown, where something was not shown."""
+    smallest = [one.smallest for one in comparisons if one.verdict is Verdict.NOT_SHOWN and one.smallest]
+    if not smallest:
+        return []
+    metric = comparisons[0].metric
+    low, high = (smallest_words(found, metric) for found in (min(smallest), max(smallest)))
+    size = high if low == high else f"{low.partition(' ')[0]} to {high}"
+    return [f"these seeds show {size} or more ({POWER * 100:g} % power)"]
 
 
 def _share(tolerance: float) -> str:
@@ -108,17 +168,22 @@ def _evidence(comparison: Comparison) -> list[str]:
     if comparison.difference is None:
         return []
     sentences = [f"Difference {difference_words(comparison)}"]
-    if comparison.p is None or comparison.p_holm is None:
+    if comparison.p is None:
         return sentences
-    sentences[0] += f", {method_words(comparison)}"
-    sentences[0] += f", p {p_words(comparison.p)}, after Holm's correction {p_words(comparison.p_holm)}"
+    sentences[0] += f", {method_words(comparison)}, p {p_words(comparison.p)}"
+    if comparison.p_adjusted is None:
+        sentences[0] += " for whoever looks only once"
+    else:
+        sentences[0] += f", with all comparisons and looks {p_words(comparison.p_adjusted)}"
     if comparison.effect is not None:
         sentences[0] += f", effect size {comparison.effect:.2f}"
-    if comparison.holm_disagrees:
+    if comparison.smallest is not None:
         sentences.append(
-            "Holm's correction alone would call this a difference; the interval, which holds together with "
-            "all the others, does not"
+            f"In {POWER * 100:g} % of all cases these seeds show a difference of "
+            f"{smallest_words(comparison.smallest, comparison.metric)} or more"
         )
+    if comparison.next_look is not None and comparison.p_adjusted is not None:
+        sentences.append(f"The next look is at {comparison.next_look} seeds")
     return sentences
 
 
@@ -139,8 +204,10 @@ def _counts(budget: Budget) -> tuple[object, ...]:
 
 def verdict_words(comparison: Comparison) -> str:
     """The verdict with its reason, or with the p that it rests on."""
-    if comparison.verdict in (Verdict.BETTER, Verdict.WORSE) and comparison.p_holm is not None:
-        return f"{comparison.verdict}, p {p_words(comparison.p_holm)}"
+    if comparison.verdict is Verdict.SAME and comparison.interval is not None:
+        return f"{comparison.verdict}, {comparison.interval.level * 100:.4g} %"
+    if comparison.verdict in SHOWN and comparison.p_adjusted is not None:
+        return f"{comparison.verdict}, p {p_words(comparison.p_adjusted)}"
     return f"{comparison.verdict}: {comparison.reason}" if comparison.reason else str(comparison.verdict)
 
 

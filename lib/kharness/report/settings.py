@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from kharness.config.generate import CONFIG_PY, read_values
 from kharness.report.errors import ReportError
 
 _SYMBOLS = (
-    *("REPORT_BASELINE", "REPORT_CONFIDENCE", "REPORT_METRIC", "REPORT_TARGET"),
-    "REPORT_TIME_TOLERANCE",
+    *("REPORT_BASELINE", "REPORT_CONFIDENCE", "REPORT_EQUIVALENCE_MARGIN", "REPORT_METRIC"),
+    *("REPORT_TARGET", "REPORT_TIME_TOLERANCE"),
 )
 
 
@@ -28,6 +29,12 @@ class ReportSettings:
     """`val_accuracy>=0.97`; empty lets the report choose."""
     time_tolerance: float = 0.5
     """How much longer than the other the better one of two may have trained, as a share."""
+    margin: float = 0.0
+    """Differences below it are none, in the metric's unit; 0 where nobody said so."""
+    seeds_planned: int = 0
+    """MATRIX_SEEDS_PLANNED: the only number of seeds that gives a verdict; 0 leaves looks open."""
+    first_seeds: tuple[str, ...] = ()
+    """That the question was first planned with, by an earlier matrix; empty if this one is the first."""
 
 
 def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[str, str]) -> ReportSettings:
@@ -36,7 +43,7 @@ def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[st
     `given` has make variables (`CONFIG_REPORT_METRIC`, `BASELINE`); names of other things are passed over.
     """
     stored = plan.get("settings") if plan else _configured(directory)
-    settings = ReportSettings()
+    settings = _planned(plan)
     if isinstance(stored, Mapping):
         for symbol in _SYMBOLS:
             if stored.get(symbol) is not None:
@@ -48,6 +55,18 @@ def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[st
         elif name.startswith("CONFIG_REPORT_"):
             raise ReportError(f"{name} is no option of the report", hint=f"there are {', '.join(_SYMBOLS)}")
     return settings
+
+
+def _planned(plan: Mapping[str, object]) -> ReportSettings:
+    """What was settled before the first run; no command line changes it."""
+    seeds = plan.get("seeds")
+    if not isinstance(seeds, Mapping):
+        return ReportSettings()
+    planned, first = seeds.get("planned"), seeds.get("first")
+    return ReportSettings(
+        seeds_planned=planned if isinstance(planned, int) else 0,
+        first_seeds=tuple(map(str, first)) if isinstance(first, Sequence) else (),
+    )
 
 
 def _configured(directory: Path) -> Mapping[str, object]:
@@ -66,7 +85,11 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
     if symbol == "REPORT_TARGET":
         return replace(settings, target=value.strip())
     if symbol == "REPORT_TIME_TOLERANCE":
-        return replace(settings, time_tolerance=_time_tolerance(value, name))
+        tolerance = _number(value, name, 0, 1000, "0.5 allows half as much again")
+        return replace(settings, time_tolerance=tolerance)
+    if symbol == "REPORT_EQUIVALENCE_MARGIN":
+        margin = _number(value, name, 0, math.inf, "0.005 is half a point of accuracy")
+        return replace(settings, margin=margin)
     try:
         confidence = float(value)
     except ValueError:
@@ -78,13 +101,12 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
     return replace(settings, confidence=confidence)
 
 
-def _time_tolerance(value: str, name: str) -> float:
+def _number(value: str, name: str, low: float, high: float, hint: str) -> float:
     try:
-        tolerance = float(value)
+        number = float(value)
     except ValueError:
-        tolerance = -1
-    if not 0 <= tolerance <= 1000:
-        raise ReportError(
-            f"{name}={value} is not a number from 0 to 1000", hint="0.5 allows half as much again"
-        )
-    return tolerance
+        number = math.nan
+    if not low <= number <= high or math.isinf(number):
+        limits = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
+        raise ReportError(f"{name}={value} is not a number {limits}", hint=hint)
+    return number

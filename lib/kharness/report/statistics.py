@@ -1,4 +1,4 @@
-"""Student's t for few seeds: intervals, paired and unpaired differences, Holm's correction, seeds needed.
+"""Student's t for few seeds: intervals, paired and unpaired differences, many against one, seeds needed.
 
 Numbers in, numbers out: nothing here knows runs or metrics. Every function takes finite numbers. What cannot
 be computed (one value, no spread) is None, never a number that looks like one. docs/statistics.md has the
@@ -8,15 +8,19 @@ formulas with their sources.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 POWER = 0.8
 """Chance to see a difference of the assumed size, as is usual since Cohen (1988)."""
-
-MOST_SEEDS = 1000
-"""Beyond this many, the number of seeds needed is not searched for."""
 
 # A spread below this part of the largest value is rounding, not variation between seeds.
 _ROUNDING = 1e-12
@@ -58,12 +62,12 @@ class Difference:
         """Two-sided."""
         if self.standard_error is None or self.degrees is None:
             return None
-        return 2 * _t_cdf(self.degrees, -abs(self.mean) / self.standard_error)
+        return t_p(self.mean / self.standard_error, self.degrees)
 
     def interval(self, level: float) -> Interval | None:
         if self.standard_error is None or self.degrees is None:
             return None
-        half = _t_quantile(self.degrees, level) * self.standard_error
+        half = t_quantile(self.degrees, level) * self.standard_error
         return Interval(self.mean - half, self.mean + half, level)
 
 
@@ -103,7 +107,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
     return Difference(mean, counts, math.sqrt(total), degrees, standardised, effect, deviations)
 
 
-def hedges_factor(degrees: int) -> float:
+def hedges_factor(degrees: float) -> float:
     """What makes a standardised difference unbiased (Hedges 1981, the exact form); from two degrees on."""
     half = degrees / 2
     return math.exp(math.lgamma(half) - math.lgamma(half - 0.5)) / math.sqrt(half)
@@ -120,54 +124,111 @@ def holm(ps: Sequence[float]) -> list[float]:
     return corrected
 
 
-def simultaneous_level(level: float, comparisons: int) -> float:
-    """The level of each interval so that all of them hold at once with `level` (Bonferroni's inequality)."""
-    return 1 - (1 - level) / max(1, comparisons)
+def largest_t(comparisons: int, degrees: float, alpha: float, *, correlation: float = 0.5) -> float:
+    """What the largest |t| of several comparisons with one baseline stays under with probability 1 - alpha.
 
-
-def pairs_needed(effect: float, level: float) -> int | None:
-    """The fewest pairs whose t test sees an effect d_z in POWER of all cases; None if over MOST_SEEDS."""
-    return _fewest(lambda n: _power(level, n - 1, effect * math.sqrt(n)))
-
-
-def group_size_needed(
-    difference: float, level: float, spreads: tuple[float, float] = (1.0, 1.0)
-) -> int | None:
-    """The same for Welch's test of two independent groups of equal size, with these standard deviations.
-
-    Without those the difference is the effect d.
+    They share an error of so many degrees of freedom; `correlation` is that of two differences, one half
+    where the baseline varies as the others do (Dunnett 1955). Degrees and correlation are rounded down to
+    two digits, which errs on the safe side.
     """
-    first, second = (spread**2 for spread in spreads)
-    share = (first + second) ** 2 / (first**2 + second**2)  # of Welch's degrees of freedom, 1 to 2
-    return _fewest(lambda n: _power(level, share * (n - 1), difference * math.sqrt(n / (first + second))))
+    if comparisons == 1:
+        return t_quantile(degrees, 1 - alpha)
+    size = 10.0 ** (math.floor(math.log10(degrees)) - 1)
+    rounded = degrees if float(degrees).is_integer() else math.floor(degrees / size) * size
+    return _largest_t(comparisons, rounded, alpha, math.floor(correlation * 20 + 1e-9) / 20)
 
 
-def _fewest(power_of: Callable[[int], float]) -> int | None:
-    """Power grows with n: doubled until it is enough, then halved back to the least n."""
-    low, high = 2, 2
-    while power_of(high) < POWER:
-        if high == MOST_SEEDS:
-            return None
-        low, high = high + 1, min(2 * high, MOST_SEEDS)
-    while low < high:
-        middle = (low + high) // 2
-        if power_of(middle) >= POWER:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+def largest_t_p(t: float, comparisons: int, degrees: float, *, correlation: float = 0.5) -> float:
+    """The probability that the largest |t| of comparisons without a difference is at least this one."""
+    if comparisons == 1:
+        return t_p(t, degrees)
+    # Both integrals are over a standard normal, as trapezoids whose error is far below 1e-8: over what the
+    # differences have in common (the baseline), and over the estimated error, by its quantiles.
+    common, weights = _GRID[:, None], _WEIGHTS[:, None] * _WEIGHTS[None, :]
+    reach = abs(t) * _error_quantiles(degrees)[None, :]
+    shift, rest = math.sqrt(correlation) * common, math.sqrt(1 - correlation)
+    outside = _normal((shift - reach) / rest) + _normal((-shift - reach) / rest)
+    with np.errstate(divide="ignore"):
+        return float((weights * -np.expm1(comparisons * np.log1p(-np.minimum(outside, 1)))).sum())
 
 
-def _power(level: float, degrees: float, noncentrality: float) -> float:
-    """Of a two-sided t test; the chance to find the wrong direction does not count."""
-    from scipy.special import nctdtr
-
-    t = _t_quantile(degrees, level)
-    power = float(1 - nctdtr(degrees, abs(noncentrality), t))
-    return 1.0 if math.isnan(power) and abs(noncentrality) > t else power  # nan: too close to 1 to compute
+def t_p(t: float, degrees: float) -> float:
+    """Two-sided."""
+    return 2 * _t_cdf(degrees, -abs(t))
 
 
-def _t_quantile(degrees: float, level: float) -> float:
+def normal_quantile(alpha: float) -> float:
+    """What |z| stays under with probability 1 - alpha."""
+    from scipy.special import ndtri
+
+    return float(-ndtri(alpha / 2))
+
+
+def normal_p(z: float) -> float:
+    """Two-sided."""
+    from scipy.special import ndtr
+
+    return 2 * float(ndtr(-abs(z)))
+
+
+def variance_ratio_p(ratio: float, degrees: float, degrees_of_other: float) -> float:
+    """The probability that a ratio of two estimates of one variance is at least this one (F test)."""
+    from scipy.special import fdtrc
+
+    return float(fdtrc(degrees, degrees_of_other, ratio))
+
+
+@lru_cache(maxsize=65536)
+def detectable(critical: float, degrees: float) -> float:
+    """The true difference, in standard errors, that a t test sees in POWER of all cases (noncentral t)."""
+    from scipy.special import nctdtrinc
+
+    return float(nctdtrinc(degrees, 1 - POWER, critical))
+
+
+def sd_range(degrees: float, level: float) -> tuple[float, float]:
+    """The interval of a standard deviation, as factors of its estimate (chi square)."""
+    from scipy.special import chdtri
+
+    tail = (1 - level) / 2
+    return math.sqrt(degrees / float(chdtri(degrees, tail))), math.sqrt(
+        degrees / float(chdtri(degrees, 1 - tail))
+    )
+
+
+@lru_cache(maxsize=65536)
+def _largest_t(comparisons: int, degrees: float, alpha: float, correlation: float) -> float:
+    from scipy.optimize import brentq
+
+    low, high = t_quantile(degrees, 1 - alpha), t_quantile(degrees, 1 - alpha / comparisons)
+
+    def excess(t: float) -> float:
+        return math.log(largest_t_p(t, comparisons, degrees, correlation=correlation) / alpha)
+
+    return float(brentq(excess, low, high * (1 + 1e-9), xtol=1e-9, rtol=1e-9))
+
+
+_GRID: NDArray[np.float64] = np.linspace(-8.5, 8.5, 69)
+_WEIGHTS: NDArray[np.float64] = np.exp(-(_GRID**2) / 2) / np.exp(-(_GRID**2) / 2).sum()
+
+
+@lru_cache(maxsize=4096)
+def _error_quantiles(degrees: float) -> NDArray[np.float64]:
+    """Estimated over true standard error, at the probabilities of _GRID."""
+    from scipy.special import chdtri
+
+    found: NDArray[np.float64] = np.sqrt(chdtri(degrees, _normal(-_GRID)) / degrees)
+    return found
+
+
+def _normal(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    from scipy.special import ndtr
+
+    found: NDArray[np.float64] = ndtr(values)
+    return found
+
+
+def t_quantile(degrees: float, level: float) -> float:
     """The t that a two-sided interval of `level` reaches to."""
     from scipy.special import stdtrit
 

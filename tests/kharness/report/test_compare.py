@@ -68,11 +68,11 @@ B: {new}
 
 metric             A              B              B - A                           verdict on B
 -----------------  -------------  -------------  ------------------------------  ----------------
-test accuracy (%)  80.00 ± 10.00  77.00 ± 11.00  -3.00 (-5.48 to -0.52) points   worse, p 0.035
+test accuracy (%)  80.00 ± 10.00  77.00 ± 11.00  -3.00 (-5.63 to -0.37) points   worse, p 0.039
 training (s)       10.0 ± 0.0     10.0 ± 0.0     0.0 s                           no difference \
 shown: all 3 pairs are exactly equal
 
-95 % intervals of B - A
+B - A: 95.5 % intervals, 95 % over all looks
 budget: A 100 steps, 1,000 samples, 10.0 s; B 100 steps, 1,000 samples, 10.0 s
 configuration: the same
 """
@@ -95,7 +95,7 @@ def test_a_regression_is_exit_code_3(root: Path, matrices: Any) -> None:
         code, out, _ = script(root, "compare.py", f"A={old}", f"B={new}", asking)
         assert (code, out.splitlines()[-1]) == (
             3,
-            "regression: lenet5 (B): test accuracy -3.00 (-5.48 to -0.52) points",
+            "regression: lenet5 (B): test accuracy -3.00 (-5.63 to -0.37) points",
         )
     code, out, _ = script(root, "compare.py", f"A={new}", "--fail-on-regression", f"B={old}")
     assert (code, out.splitlines()[-1]) == (0, "no regression shown")
@@ -157,7 +157,7 @@ def test_one_variant_of_a_place_against_another(root: Path, matrices: Any) -> No
     place = matrices("m", sgd=OLD, adam=WORSE)
     code, out, _ = script(root, "compare.py", f"A={place}:OPTIMIZER=sgd", f"B={place}:OPTIMIZER=adam")
     assert code == 0
-    assert "-3.00 (-5.48 to -0.52) points" in out
+    assert "-3.00 (-5.63 to -0.37) points" in out
     assert "configuration: OPTIMIZER sgd -> adam" in out
 
 
@@ -217,8 +217,8 @@ def test_summary_judges_against_a_baseline_elsewhere(root: Path, matrices: Any) 
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
     code, out, _ = script(root, "summary.py", f"RUN={new}", f"BASELINE={old}", "FAIL_ON_REGRESSION=y")
     assert code == 3
-    assert "regression: lenet5: test accuracy -3.00 (-5.48 to -0.52) points\n" in out
-    assert "  lenet5  -3.00 (-5.48 to -0.52) points  worse, p 0.035\n" in out
+    assert "regression: lenet5: test accuracy -3.00 (-5.63 to -0.37) points\n" in out
+    assert "  lenet5  -3.00 (-5.63 to -0.37) points  worse, p 0.039\n" in out
     assert script(root, "summary.py", f"RUN={new}", f"BASELINE={new}", "FAIL_ON_REGRESSION=y")[0] == 0
     content = json.loads((new / "summary.json").read_text())
     assert content["comparisons"][0]["baseline"] == "lenet5 of new"

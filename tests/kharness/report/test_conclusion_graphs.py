@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from scipy import stats
 
 from kharness.report.graphs import draw_all
+from kharness.report.statistics import largest_t
 from kharness.report.summary import collect
 
 GRAPHS = ("differences", "pareto_front", "performance_profile", "time_to_target")
@@ -38,11 +38,11 @@ def seeded(tmp_path: Path, make: SimpleNamespace) -> Any:
 def test_differences_and_intervals_are_in_percentage_points(seeded: Any) -> None:
     draw_all(collect(seeded.directory))
     adam, lion = rows(seeded.directory, "differences")
-    # Differences of 10, 20 and 30 points: mean 20, deviation 10. lion's do not vary: it has no interval, and
-    # adam's is the only one: no correction.
-    half = stats.t.ppf(0.975, 2) * 10 / 3**0.5
+    # Differences of 10, 20 and 30 points, and of -25: of the residuals of the table (adam's ±10 points, two
+    # thirds of them, and a third in each of the others) the mean square is 400/3 / 4. Dunnett's t of two.
+    half = largest_t(2, 4, 0.045) * (2 * (400 / 3 / 4) / 3) ** 0.5
     assert [float(adam[name]) for name in ("difference", "low", "high", "level")] == pytest.approx(
-        [20, 20 - half, 20 + half, 0.95], rel=1e-9
+        [20, 20 - half, 20 + half, 0.955], rel=1e-9
     )
     assert {key: adam[key] for key in ("variant", "baseline", "metric", "unit", "n_variant", "verdict")} == {
         "variant": "adam",
@@ -50,10 +50,12 @@ def test_differences_and_intervals_are_in_percentage_points(seeded: Any) -> None
         "metric": "test_accuracy",
         "unit": "percentage points",
         "n_variant": "3",
-        "verdict": "no difference shown",
+        "verdict": "better",
     }
-    assert float(lion["difference"]) == pytest.approx(-25, rel=1e-9)
-    assert (lion["low"], lion["high"], lion["verdict"]) == ("", "", "undecided")
+    assert [float(lion[name]) for name in ("difference", "low", "high")] == pytest.approx(
+        [-25, -25 - half, -25 + half], rel=1e-9
+    )
+    assert lion["verdict"] == "worse"
 
 
 def test_time_to_target_has_every_run(seeded: Any) -> None:

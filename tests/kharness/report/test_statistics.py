@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
 from kharness.report.statistics import (
-    MOST_SEEDS,
     Interval,
-    group_size_needed,
+    detectable,
     hedges_factor,
     holm,
+    largest_t,
+    largest_t_p,
     mean_interval,
+    normal_p,
+    normal_quantile,
     paired,
-    pairs_needed,
-    simultaneous_level,
+    sd_range,
+    t_p,
+    t_quantile,
+    variance_ratio_p,
     welch,
 )
 
@@ -206,61 +211,68 @@ def test_holm_is_the_closed_bonferroni_test(ps: list[float]) -> None:
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("degrees", "row"),
+    [
+        (5, [2.57, 3.03, 3.29, 3.48, 3.62, 3.73, 3.82, 3.90, 3.97]),
+        (10, [2.23, 2.57, 2.76, 2.89, 2.99, 3.07, 3.14, 3.19, 3.24]),
+        (20, [2.09, 2.38, 2.54, 2.65, 2.73, 2.80, 2.86, 2.90, 2.95]),
+        (60, [2.00, 2.27, 2.41, 2.51, 2.58, 2.64, 2.69, 2.73, 2.77]),
+    ],
+)
+def test_the_largest_of_several_t_is_dunnett_s_table(degrees: int, row: list[float]) -> None:
+    """Dunnett, New tables for multiple comparisons with a control, Biometrics 20 (1964): two-sided 5 %."""
+    assert [largest_t(p, degrees, 0.05) for p in range(1, 10)] == pytest.approx(row, abs=0.0051)
+
+
+@pytest.mark.parametrize(("t", "comparisons", "degrees", "correlation"), [(2.0, 3, 7, 0.5), (3.1, 5, 4, 0.8)])
+def test_the_largest_of_several_t_is_scipy_s_multivariate_t(
+    t: float, comparisons: int, degrees: int, correlation: float
+) -> None:
+    shape = np.full((comparisons, comparisons), correlation) + (1 - correlation) * np.eye(comparisons)
+    oracle = stats.multivariate_t(shape=shape, df=degrees, seed=1)
+    inside = oracle.cdf([t] * comparisons, lower_limit=[-t] * comparisons)
+    found = largest_t_p(t, comparisons, degrees, correlation=correlation)
+    assert found == pytest.approx(1 - inside, abs=3e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.0025, 1e-5])
+def test_a_critical_value_has_its_alpha(alpha: float) -> None:
+    for comparisons, degrees in ((2, 3), (9, 36), (100, 400)):
+        t = largest_t(comparisons, degrees, alpha)
+        assert largest_t_p(t, comparisons, degrees) == pytest.approx(alpha, rel=1e-6)
+        # one is not as strict, and Bonferroni's inequality is stricter
+        assert stats.t.ppf(1 - alpha / 2, degrees) < t < stats.t.ppf(1 - alpha / 2 / comparisons, degrees)
+
+
+def test_a_critical_value_errs_on_the_safe_side() -> None:
+    """Degrees are rounded down to two digits, and a correlation to twentieths."""
+    assert largest_t(4, 7.49, 0.05, correlation=0.67) == largest_t(4, 7.4, 0.05, correlation=0.65)
+    assert largest_t(4, 7.4, 0.05) > largest_t(4, 7.5, 0.05)
+    assert largest_t(4, 7.4, 0.05, correlation=0.65) > largest_t(4, 7.4, 0.05, correlation=0.7)
+
+
 @pytest.mark.parametrize(("effect", "pairs"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10)])
-def test_pairs_needed_are_those_of_g_power(effect: float, pairs: int) -> None:
-    """G*Power 3.1, means: difference between two dependent means, two-sided 5 %, power 80 %."""
-    assert pairs_needed(effect, 0.95) == pairs
+def test_what_pairs_can_detect_is_g_power_s(effect: float, pairs: int) -> None:
+    """G*Power 3.1, difference between two dependent means, two-sided 5 %, power 80 %: the fewest pairs."""
+    for n, enough in ((pairs, True), (pairs - 1, False)):
+        least = detectable(t_quantile(n - 1, 0.95), n - 1) / math.sqrt(n)
+        assert (least <= effect) is enough
 
 
-@pytest.mark.parametrize(("effect", "size"), [(0.2, 394), (0.5, 64), (0.8, 26), (1.0, 17)])
-def test_group_sizes_needed_are_those_of_cohen_s_table(effect: float, size: int) -> None:
-    """Cohen, Statistical Power Analysis (1988), table 2.4.1, two-sided 5 %; he rounds the first to 393."""
-    assert group_size_needed(effect, 0.95) == size
-    assert group_size_needed(3 * effect, 0.95, (3.0, 3.0)) == size
-    # one that does not vary is a number, and the test that of one group
-    assert group_size_needed(effect, 0.95, (1.0, 0.0)) == pairs_needed(effect, 0.95)
+def test_the_range_of_a_deviation_is_that_of_chi_square() -> None:
+    low, high = sd_range(9, 0.95)
+    assert (low, high) == (
+        pytest.approx(math.sqrt(9 / stats.chi2.ppf(0.975, 9))),
+        pytest.approx(math.sqrt(9 / stats.chi2.ppf(0.025, 9))),
+    )
 
 
-@given(st.floats(0.12, 20), levels)
-@settings(max_examples=50)
-def test_one_pair_fewer_would_not_do(effect: float, level: float) -> None:
-    n = pairs_needed(effect, level)
-    assume(n is not None)
-    assert n is not None
-
-    def power(n: int) -> float:
-        t = stats.t.ppf((1 + level) / 2, n - 1)
-        return float(stats.nct.sf(t, n - 1, effect * math.sqrt(n)))
-
-    assert power(n) >= 0.8 - 1e-9
-    assert n == 2 or power(n - 1) < 0.8 + 1e-9
-
-
-@pytest.mark.parametrize("effect", [0.0, 1e-9, 0.01])
-def test_differences_too_small_for_any_number_of_seeds(effect: float) -> None:
-    assert pairs_needed(effect, 0.95) is None
-    assert group_size_needed(effect, 0.95) is None
-
-
-def test_the_search_ends_at_most_seeds() -> None:
-    """d = 2.8016/√n for large n, so the largest effect out of reach is a little under 0.0886."""
-    assert pairs_needed(0.0880, 0.95) is None
-    assert pairs_needed(0.0892, 0.95) == pytest.approx(MOST_SEEDS, abs=15)
-
-
-def test_intervals_of_several_comparisons_hold_at_once() -> None:
-    """Three variants that are no better than the baseline, which all share: under 5 % of tables say so."""
-    source = random.Random(1)
-    level = simultaneous_level(0.95, 3)
-    wrong = 0
-    for _ in range(1500):
-        baseline = [source.gauss(0, 1) for _ in range(5)]
-        variants = [[source.gauss(0, 1) for _ in range(5)] for _ in range(3)]
-        intervals = [paired(variant, baseline).interval(level) for variant in variants]
-        wrong += any(interval.excludes_zero for interval in intervals if interval)
-    assert level == pytest.approx(1 - 0.05 / 3)
-    assert wrong / 1500 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 1500)
-    assert wrong > 0
+def test_p_values_are_scipy_s() -> None:
+    assert variance_ratio_p(3.2, 4, 16) == pytest.approx(stats.f.sf(3.2, 4, 16))
+    assert normal_p(-1.96) == pytest.approx(2 * stats.norm.sf(1.96))
+    assert normal_quantile(0.05) == pytest.approx(stats.norm.ppf(0.975))
+    assert t_p(2.1, 6.5) == pytest.approx(2 * stats.t.sf(2.1, 6.5))
 
 
 def test_an_interval_that_touches_zero_holds_it() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TITLE = "Differences from the baseline"
 # More rows than this are a table, and that is the CSV.
 MAX_ROWS = 120
-COLOURS = {Verdict.BETTER: PALETTE[2], Verdict.WORSE: PALETTE[1], Verdict.NOT_SHOWN: SOFT}
+COLOURS = {Verdict.BETTER: PALETTE[2], Verdict.WORSE: PALETTE[1]}
 MARKERS = {Verdict.BETTER: "^", Verdict.WORSE: "v"}
 
 

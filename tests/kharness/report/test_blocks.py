@@ -1,0 +1,150 @@
+"""Whose error a comparison is judged by: textbook formulas, and tables that are made to vary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from kharness.report.blocks import contrasts
+from kharness.report.looks import Looks
+
+numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
+
+
+def table(k: int, n: int, sds: Sequence[float], seed: int = 0) -> np.ndarray:
+    """Standardised noise with exactly these deviations, and an effect of the seed."""
+    noise = np.random.default_rng(seed).normal(size=(k, n))
+    noise -= noise.mean(axis=1, keepdims=True)
+    noise *= np.asarray(sds)[:, None] / noise.std(axis=1, ddof=1, keepdims=True)
+    return noise + 5 * np.arange(n)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(numbers, numbers), min_size=3, max_size=8))
+def test_a_single_comparison_is_the_paired_t_test(pairs: list[tuple[float, float]]) -> None:
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    (found,) = contrasts([second, first])
+    differences = np.subtract(first, second)
+    assert (found.method, found.degrees) == ("paired", len(pairs) - 1)
+    assert found.mean == pytest.approx(differences.mean(), abs=1e-12)
+    assert found.variance == pytest.approx(differences.var(ddof=1), rel=1e-9, abs=1e-9)
+
+
+def test_variants_that_vary_alike_share_the_residual_of_a_two_way_analysis() -> None:
+    """Its mean square is that of the interaction, as in every textbook of the randomised block design."""
+    values = table(6, 5, [1] * 6, seed=3)
+    found = contrasts(values.tolist())
+    grand, rows, columns = values.mean(), values.mean(axis=1), values.mean(axis=0)
+    total = ((values - grand) ** 2).sum()
+    mean_square = (total - 5 * ((rows - grand) ** 2).sum() - 6 * ((columns - grand) ** 2).sum()) / 20
+    assert {one.method for one in found} == {"blocked"}
+    assert [one.degrees for one in found] == [20] * 5
+    assert [one.standard_error for one in found] == pytest.approx([math.sqrt(2 * mean_square / 5)] * 5)
+    assert [one.correlation for one in found] == [0.5] * 5
+
+
+def test_what_a_seed_does_to_all_variants_changes_nothing() -> None:
+    values = table(4, 5, [1, 1, 1, 1])
+    moved = values + np.array([3, -100, 7, 0, 12])
+    for one, other in zip(contrasts(values.tolist()), contrasts(moved.tolist()), strict=True):
+        assert one.method == other.method
+        assert (one.mean, one.variance) == (pytest.approx(other.mean), pytest.approx(other.variance))
+
+
+def test_a_baseline_that_varies_more_is_taken_apart() -> None:
+    """Its variance as of the baseline less the mean of the others, and theirs from their own residual."""
+    values = table(6, 5, [4, 1, 1, 1, 1, 1])
+    found = contrasts(values.tolist())
+    assert {one.method for one in found} == {"baseline_apart"}
+    others = values[1:]
+    alone = (values[0] - others.mean(axis=0)).var(ddof=1)  # its own, and a fifth of another's
+    rest = others - others.mean(axis=0) - others.mean(axis=1, keepdims=True) + others.mean()
+    square = (rest**2).sum() / 16
+    assert found[0].variance == pytest.approx(alone + 0.8 * square)
+    degrees = (alone + 0.8 * square) ** 2 / (alone**2 / 4 + (0.8 * square) ** 2 / 16)
+    assert found[0].degrees == pytest.approx(degrees)
+    assert found[0].correlation == pytest.approx(min(0.94, (alone - 0.2 * square) / (alone + 0.8 * square)))
+
+
+def test_a_variant_that_varies_more_is_taken_apart_alone() -> None:
+    """And the others are judged as if it were not there."""
+    values = table(6, 8, [1, 1, 5, 1, 1, 1])
+    found = contrasts(values.tolist())
+    rest = np.delete(values, 2, axis=0)
+    without = contrasts(rest.tolist())
+    assert [found[i] for i in (0, 2, 3, 4)] == without
+    assert {one.method for one in without} == {"blocked"}
+    alone, square = (values[2] - rest.mean(axis=0)).var(ddof=1), without[0].variance / 2
+    assert (found[1].method, found[1].variance) == ("variant_apart", pytest.approx(alone + 0.8 * square))
+    degrees = (alone + 0.8 * square) ** 2 / (alone**2 / 7 + (0.8 * square) ** 2 / 28)
+    assert found[1].degrees == pytest.approx(degrees)
+
+
+def test_two_that_vary_more_are_judged_by_their_own_pairs() -> None:
+    values = table(6, 8, [5, 1, 5, 1, 1, 1])
+    found = contrasts(values.tolist())
+    assert found[1].method == "paired"
+    assert found[1].variance == pytest.approx((values[2] - values[0]).var(ddof=1))
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 10])
+def test_values_that_do_not_vary_have_no_error(k: int) -> None:
+    values = [[0.1 * i + 0.7 * j for j in range(5)] for i in range(k)]
+    assert [(one.variance, one.own_variance) for one in contrasts(values)] == [(0, 0)] * (k - 1)
+
+
+def test_a_constant_difference_is_judged_by_what_the_others_vary() -> None:
+    values = table(5, 5, [1] * 5)
+    values[1] = values[0] + 2
+    constant = contrasts(values.tolist())[0]
+    assert constant.own_variance == pytest.approx(0)
+    assert constant.variance > 0.5
+
+
+def test_the_tests_before_the_test_have_their_level() -> None:
+    """Of 1,000 tables that vary alike, 10 % of baselines, and 5 % with any variant, are taken apart."""
+    rng = np.random.default_rng(7)
+    baseline = variant = 0
+    for _ in range(1000):
+        methods = [one.method for one in contrasts(rng.normal(size=(5, 4)).tolist())]
+        baseline += "baseline_apart" in methods
+        variant += "variant_apart" in methods or "paired" in methods
+    assert baseline / 1000 == pytest.approx(0.10, abs=4 * math.sqrt(0.1 * 0.9 / 1000))
+    assert variant / 1000 == pytest.approx(0.05, abs=4 * math.sqrt(0.05 * 0.95 / 1000))
+
+
+def test_satterthwaite_s_degrees_lie_between_those_of_the_parts() -> None:
+    found = contrasts(table(6, 5, [3, 1, 1, 1, 1, 1]).tolist())[0]
+    assert 4 <= found.degrees <= 20
+    assert stats.t.ppf(0.975, found.degrees) < stats.t.ppf(0.975, 4)
+
+
+@pytest.mark.parametrize(
+    ("planned", "fixed", "reached"),
+    [
+        (5, False, {4: None, 5: 5, 9: 5, 10: 10, 39: 20, 40: 40}),
+        (2, False, {2: None, 4: None, 5: 5, 10: 10}),
+        (3, False, {2: None, 3: 3, 5: 3, 6: 6}),
+        (7, True, {6: None, 7: 7, 100: 7}),
+    ],
+)
+def test_looks_are_the_planned_number_and_its_doublings(
+    planned: int, fixed: bool, reached: dict[int, int | None]
+) -> None:
+    looks = Looks(planned, fixed)
+    assert {seeds: looks.reached(seeds) for seeds in reached} == reached
+
+
+@pytest.mark.parametrize("planned", [1, 2, 3, 5, 64])
+def test_shares_of_all_looks_add_up_to_no_more_than_one(planned: int) -> None:
+    looks = Looks(planned)
+    shares = [looks.share(look) for look in looks.later(0)]
+    assert shares[:3] == pytest.approx([0.9, 0.05, 0.025])
+    assert sum(shares) <= 1
+    assert Looks(planned, fixed=True).share(planned) == 1
