@@ -17,6 +17,7 @@ from kharness.matrix.filter import parse_filter
 from kharness.matrix.matrix_json import planned_content
 from kharness.matrix.plan import as_plan, results_of
 from kharness.matrix.supervise import check_running
+from kharness.report.foresight import foresight_lines
 from kharness.report.report import check_judging
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,8 +36,10 @@ def main(argv: Sequence[str]) -> int:
     history = read_history(results)
     plan = as_plan(drafted, results / TIME, ROOT)
     check_running(plan)
-    check_judging(plan.directory, variables, planned=planned_content(plan))
+    planned = planned_content(plan)
+    check_judging(plan.directory, variables, planned=planned)
     lines = dry_run_lines(drafted, history, results=results, root=ROOT, shown=tree.shown(results))
+    lines += foresight_lines(plan.directory, planned, variables, results=results)
     print("\n".join([*lines, "nothing was started or written"]))
     return 0
 

@@ -11,12 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
+from scipy.optimize import brentq
 
 from kharness.matrix.table import duration
 
 
 def put_run(
-    checkout: Any, name: str, *, seconds: float = 4.0, status: str = "complete", **config: Any
+    checkout: Any,
+    name: str,
+    *,
+    seconds: float = 4.0,
+    status: str = "complete",
+    accuracy: float | None = None,
+    **config: Any,
 ) -> None:
     """A finished run of three steps in the results folder."""
     run = checkout.root / "results" / name
@@ -26,6 +34,8 @@ def put_run(
         {"event": "start", "attempt": 1, "config": known},
         {"event": "end", "attempt": 1, "status": status, "steps_done": 3, "training_seconds": seconds},
     ]
+    if accuracy is not None:
+        records[-1]["test_accuracy"] = accuracy
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
@@ -120,6 +130,44 @@ def test_a_matrix_that_cannot_start_is_refused_as_by_test_matrix(checkout: Any) 
             "hint: give adam or sgd",
         ],
     )
+
+
+def test_what_the_seeds_could_show_is_told(checkout: Any) -> None:
+    """By SciPy's noncentral t at 4.5 %, and the deviation of an earlier matrix."""
+    axes = "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1..4"
+    t = stats.t.ppf(1 - 0.045 / 2, 3)
+    size = brentq(lambda shift: stats.nct.sf(t, 3, shift) - 0.8, 0, 30) * math.sqrt(2 / 4)
+    code, output = checkout.run("test_matrix_dry_run", axes)
+    told = (
+        f"verdicts: 1 comparison at 4 seeds; a difference of {size:.2g} standard deviations or more is found"
+    )
+    assert (code, output.splitlines()[-2]) == (0, f"{told} (80 % power)")
+    put_matrix(checkout)
+    code, output = checkout.run("test_matrix_dry_run", axes)
+    # residuals of ±0.5 points: a sum of squares of 4 · 0.25, of one degree
+    assert output.splitlines()[-3:-1] == [
+        f"{told} (80 % power)",
+        f"  by the spread in old that is {size * 1.0:.2f} points of test accuracy",
+    ]
+
+
+def put_matrix(checkout: Any) -> None:
+    """Two optimisers, two seeds; accuracies of 50, 52, 51 and 51 percent."""
+    directory = checkout.root / "results" / "old"
+    cells = []
+    for optimizer, accuracies in (("sgd", (0.50, 0.52)), ("adam", (0.51, 0.51))):
+        for seed, accuracy in zip("12", accuracies, strict=True):
+            name = f"optimizer-{optimizer}_seed-{seed}"
+            put_run(checkout, f"old/{name}", accuracy=accuracy)
+            cells.append({"name": name, "values": {"OPTIMIZER": optimizer, "SEED": seed}})
+    axes = [{"symbol": "OPTIMIZER", "values": ["sgd", "adam"]}, {"symbol": "SEED", "values": ["1", "2"]}]
+    (directory / "matrix.json").write_text(json.dumps({"model": "x", "axes": axes, "cells": cells}))
+    (checkout.root / "results" / "latest").symlink_to("old")
+
+
+def test_too_few_seeds_are_told_before_they_run(checkout: Any) -> None:
+    code, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1|2")
+    assert (code, output.splitlines()[-2]) == (0, "verdicts: none from 2 seeds; they begin at 5")
 
 
 @pytest.mark.parametrize("target", ["test_matrix_dry_run", "test-matrix-dry-run"])

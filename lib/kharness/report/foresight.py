@@ -1,0 +1,68 @@
+"""What a matrix could show, said before it runs: the smallest difference that its seeds would find."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kharness.report.baseline import baseline_of
+from kharness.report.blocks import residual_deviation
+from kharness.report.conclusions import decisive_metric
+from kharness.report.errors import ReportError
+from kharness.report.looks import FEWEST
+from kharness.report.metrics import Metric
+from kharness.report.pairing import pair_up
+from kharness.report.sentences import smallest_words
+from kharness.report.statistics import POWER, detectable, largest_t
+from kharness.report.summary import Summary, collect, summary_of_plan
+
+
+def foresight_lines(
+    directory: Path, planned: Mapping[str, Any], given: Mapping[str, str], *, results: Path
+) -> list[str]:
+    """For a matrix that is not written yet; its deviation is judged by the newest one in `results`."""
+    summary = summary_of_plan(directory, planned, given)
+    metric, _ = decisive_metric(summary)
+    pairs = [pair_up(*pair, metric, summary.settings) for pair in baseline_of(summary).pairs]
+    if not pairs:
+        return []
+    looks, seeds = pairs[0].looks, min(len(one.planned) for one in pairs)
+    look = looks.reached(seeds)
+    if look is None or look < FEWEST:
+        return [
+            f"verdicts: none from {seeds} seed{'s' * (seeds != 1)}; they begin at {max(FEWEST, looks.first)}"
+        ]
+    alpha = (1 - summary.settings.confidence) * looks.share(look)
+    number, degrees = len(pairs), len(pairs) * (look - 1)
+    deviations = detectable(largest_t(number, degrees, alpha), degrees) * math.sqrt(2 / look)
+    what = f"verdicts: {number} comparison{'s' * (number > 1)} at {look} seeds"
+    size = f"a difference of {deviations:.2g} standard deviations or more is found ({POWER * 100:g} % power)"
+    return [f"{what}; {size}", *_in_units(deviations, metric, results)]
+
+
+def _in_units(deviations: float, metric: Metric, results: Path) -> list[str]:
+    """As far as an earlier matrix tells what the deviation is."""
+    try:
+        before = collect(results / "latest")
+    except ReportError:
+        return []
+    deviation = _deviation(before, metric)
+    if deviation is None:
+        return []
+    size = smallest_words(deviations * deviation, metric)
+    return [f"  by the spread in {before.title} that is {size} of {metric.title}"]
+
+
+def _deviation(summary: Summary, metric: Metric) -> float | None:
+    """What variant and seed leave unexplained, over the seeds that every variant completed."""
+    rows = []
+    for variant in summary.variants:
+        found = {
+            cell.seed: number for cell in variant.complete if (number := cell.number(metric)) is not None
+        }
+        if found:
+            rows.append(found)
+    seeds = [seed for seed in rows[0] if all(seed in row for row in rows)] if rows else []
+    return residual_deviation([[row[seed] for seed in seeds] for row in rows])
