@@ -34,3 +34,12 @@ def test_a_reader_that_leaves_ends_no_benchmark(root: Path, tmp_path: Path) -> N
     )
     os.close(write)
     assert (done.returncode, (tmp_path / "measured").exists()) == (0, True)
+
+
+def test_the_statistics_of_a_benchmark_are_the_standard_library_s(root: Path) -> None:
+    """A script's folder comes first on its path, and one of these is called statistics.py."""
+    code = "import statistics; print(statistics.fmean([1, 2]), statistics.__file__)"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=root / "benchmarks", capture_output=True, text=True, check=True)
+    mean, path = done.stdout.split(maxsplit=1)
+    assert (mean, Path(path.strip()).parent) == ("1.5", Path(os.__file__).parent)

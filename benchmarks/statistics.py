@@ -1,0 +1,197 @@
+"""How often the report's verdicts are wrong, and how often they find a difference that is there.
+
+python benchmarks/statistics.py [MATRICES] [SCENARIO]
+
+Simulated numbers, judged by the report's own code. False claims are family-wise: a matrix without any
+difference that calls at least one variant better or worse, at any time that somebody looks. Beside
+the power stands that of the test which knows what the simulation does: a two-way analysis of variance
+(variant + seed) with Dunnett's comparisons. Each figure of MATRICES (default 200) simulated ones is printed
+with its Monte Carlo error; a SCENARIO, or `power`, prints only what begins so.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+
+def take_standard_library() -> None:
+    """The folder of a script comes first on its path, so its neighbours' `import statistics` leads here."""
+    path = Path(sysconfig.get_path("stdlib")) / "statistics.py"
+    found = importlib.util.spec_from_file_location("statistics", path)
+    assert found is not None
+    assert found.loader is not None
+    sys.modules["statistics"] = module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+
+
+if __name__ == "statistics":
+    take_standard_library()
+else:
+    import numpy as np
+
+    from kharness.report.judgement import Comparison, Verdict, judge
+    from kharness.report.metrics import metric_named
+    from kharness.report.runs import RunData
+    from kharness.report.settings import ReportSettings
+    from kharness.report.summary import Cell, Variant
+
+METRIC = "test_accuracy"
+IMAGES = 1000
+CAP = 20
+"""Seeds at which whoever follows the advice gives up."""
+
+# Tables of variants (the baseline first) by seeds, without any difference between the variants.
+SCENARIOS: dict[str, Callable[..., object]] = {
+    "normal": lambda rng, k, n: rng.normal(size=(k, n)),
+    "skewed (log-normal)": lambda rng, k, n: -np.exp(rng.normal(size=(k, n))),
+    "discrete (1,000 images)": lambda rng, k, n: rng.binomial(IMAGES, 0.98, size=(k, n)) / IMAGES,
+    "correlated by seed": lambda rng, k, n: rng.normal(size=(k, n)) + 3 * rng.normal(size=n),
+    "10 % collapse": lambda rng, k, n: rng.normal(size=(k, n)) - 50 * (rng.random((k, n)) < 0.1),
+    "sd from 1 to 4": lambda rng, k, n: rng.normal(size=(k, n)) * np.linspace(1, 4, k)[:, None],
+    "sd of one variant x 4": lambda rng, k, n: _noisy(rng, k, n, [k - 1], 4),
+    "sd of the baseline x 2": lambda rng, k, n: _noisy(rng, k, n, [0], 2),
+    "sd of the baseline x 4": lambda rng, k, n: _noisy(rng, k, n, [0], 4),
+    "sd of every other x 3": lambda rng, k, n: _noisy(rng, k, n, range(0, k, 2), 3),
+}
+WAYS = ("planned seeds only", "seeds added as asked", "from 2 seeds on", "MATRIX_SEEDS_PLANNED")
+VARIANTS = (2, 6, 10)
+SEEDS = 5
+
+
+def main(argv: list[str]) -> int:
+    """Print the table of false claims, and that of power."""
+    count = int(argv[0]) if argv else 200
+    only = argv[1] if len(argv) > 1 else ""
+    print(f"false claims in % of {count:,} matrices without a difference, {SEEDS} seeds planned")
+    print(f"{'':26} {'variants':>8}" + "".join(f" {way:>21}" for way in WAYS))
+    for name in (name for name in SCENARIOS if name.startswith(only)):
+        for k in VARIANTS:
+            shares = "".join(f" {percent(one, count):>21}" for one in false_claims(count, name, k))
+            print(f"{name:26} {k:8}{shares}", flush=True)
+    if "power".startswith(only):
+        print_power(count)
+    return 0
+
+
+def print_power(count: int) -> None:
+    """One variant is better by so many standard deviations; how often that is found."""
+    print(f"\na true difference found, in % of {count:,} matrices, {SEEDS} seeds")
+    print(f"{'variants':>8} {'sd':>3} {'planned seeds':>14} {'fixed':>14} {'ANOVA + Dunnett':>16}")
+    for k, effect in ((2, 2.0), (6, 2.0), (10, 2.0), (6, 3.0), (10, 3.0), (101, 7.0)):
+        found = [0, 0, 0]
+        rng, rounds = np.random.default_rng(k), min(count, 50) if k > 100 else count
+        for _ in range(rounds):
+            table = rng.normal(size=(k, SEEDS))
+            table[-1] += effect
+            for i, planned_seeds in enumerate((0, SEEDS)):
+                found[i] += judged(table, planned_seeds=planned_seeds)[-1].verdict is Verdict.BETTER
+            found[2] += anova_finds(table)
+        shares = "".join(f" {percent(one / rounds, rounds):>14}" for one in found)
+        print(f"{k:8} {effect:3g}{shares}", flush=True)
+
+
+def false_claims(count: int, scenario: str, k: int) -> list[float]:
+    """The share of matrices that claim something, in the order of WAYS."""
+    rng = np.random.default_rng([k, *scenario.encode()])
+    wrong = np.zeros(len(WAYS))
+    for _ in range(count):
+        table = SCENARIOS[scenario](rng, k, CAP)
+        looked: dict[int, Sequence[Comparison]] = {}
+        at_once, later = follows(table, SEEDS, looked)
+        wrong += at_once, at_once or later, any(follows(table, 2, looked)), fixed(table)
+    return list(wrong / count)
+
+
+def follows(table, first: int, looked: dict[int, Sequence[Comparison]]) -> tuple[bool, bool]:
+    """Whether the first look claims something, and a later one, with as many more seeds as are asked for.
+
+    `looked` keeps what was found: from SEEDS and from fewer than three planned seeds on, looks are the same.
+    """
+    n = first
+    while True:
+        if n not in looked:
+            looked[n] = judged(table[:, :n], first=first)
+        if claims(looked[n]):
+            return n == first, n > first
+        asked = [one.more_seeds or (one.next_look or 0) - n for one in looked[n]]
+        asked = [more for more in asked if more > 0]
+        if not asked or n + min(asked) > table.shape[1]:
+            return False, False
+        n += min(asked)
+
+
+def fixed(table) -> bool:
+    """MATRIX_SEEDS_PLANNED, looked at with twice as many seeds; of fewer there is no verdict."""
+    return claims(judged(table[:, : 2 * SEEDS], planned_seeds=SEEDS))
+
+
+def judged(table, *, first: int = 0, planned_seeds: int = 0) -> Sequence[Comparison]:
+    """By the report, as if these numbers stood in run directories."""
+    seeds = [*map(str, range(table.shape[1]))]
+    variants = [variant(str(i), row, seeds) for i, row in enumerate(table.tolist())]
+    settings = ReportSettings(seeds_planned=planned_seeds, first_seeds=tuple(seeds[:first]))
+    pairs = [(one, variants[0]) for one in variants[1:]]
+    return judge(pairs, metric_named(METRIC), settings)
+
+
+def variant(label: str, numbers: Sequence[float], seeds: Sequence[str]) -> Variant:
+    """Complete runs with these results."""
+    # images are known where numbers are shares of them
+    start = {"dataset": {"test": IMAGES}} if all(0 <= number <= 1 for number in numbers) else {}
+    cells = [
+        Cell(
+            label,
+            {"SEED": seed},
+            RunData(NOWHERE, "complete", "", 1, start, {"steps_done": 1, METRIC: number}, {}, 0),
+        )
+        for seed, number in zip(seeds, numbers, strict=True)
+    ]
+    return Variant({}, label, cells)
+
+
+NOWHERE = Path("nowhere")
+
+
+def claims(comparisons: Sequence[Comparison]) -> bool:
+    return any(one.verdict in (Verdict.BETTER, Verdict.WORSE) for one in comparisons)
+
+
+def anova_finds(table) -> bool:
+    """The last variant against the first, by the residual of variant + seed."""
+    k, n = table.shape
+    rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
+    mean_square = (rest**2).sum() / ((k - 1) * (n - 1))
+    t = (table[-1].mean() - table[0].mean()) / math.sqrt(2 * mean_square / n)
+    return bool(t > dunnett(k - 1, (k - 1) * (n - 1)))
+
+
+@lru_cache
+def dunnett(comparisons: int, degrees: int) -> float:
+    """Dunnett's critical value of 5 %, by simulation: shares no code with the report's."""
+    rng, largest = np.random.default_rng(0), []
+    for _ in range(40):
+        means = rng.normal(size=(10_000, comparisons + 1))
+        error = np.sqrt(rng.chisquare(degrees, 10_000) / degrees)
+        largest.append(np.abs(means[:, 1:] - means[:, :1]).max(1) / math.sqrt(2) / error)
+    return float(np.quantile(np.concatenate(largest), 0.95))
+
+
+def percent(part: float, count: int) -> str:
+    """`4.6 ± 0.5`: one standard error."""
+    return f"{100 * part:.1f} ± {100 * math.sqrt(part * (1 - part) / count):.1f}"
+
+
+def _noisy(rng, k: int, n: int, which, factor: float):
+    sd = np.ones((k, 1))
+    sd[list(which)] = factor
+    return rng.normal(size=(k, n)) * sd
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
