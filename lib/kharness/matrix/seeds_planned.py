@@ -2,7 +2,7 @@
 
 Seeds are added by planning a longer matrix, whose first seeds are those of an earlier one. So each plan
 notes what it asks, and a later plan in the same folder of results that asks it of the same seeds takes over
-how many were planned at first. Fresh seeds alone are a new experiment, and begin anew.
+how many were planned at first. Fresh seeds alone are a new experiment.
 """
 
 from __future__ import annotations

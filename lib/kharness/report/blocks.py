@@ -2,9 +2,9 @@
 
 The seed is a block: what it does to all variants alike is taken out (two-way layout, variant + seed). Where
 the rest varies alike in all variants, one pooled error serves all comparisons, and knows far more than
-the few pairs of one comparison. Whether it does is tested, and where it does not, the error of the baseline
-or of the variant is taken apart. Numbers in, numbers out, as in statistics.py; docs/statistics.md has the
-formulas.
+the few pairs of one comparison. Whether it does is tested: where the baseline varies more, its error is taken
+apart, and where a variant does, each comparison is judged by its own pairs. Numbers in, numbers out, as in
+statistics.py; docs/statistics.md has the formulas.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Contrast:
     own_variance: float
     """Of this comparison's pairs alone, of pairs - 1 degrees of freedom."""
     method: str
-    """`blocked` (pooled over all variants), `baseline_apart`, `variant_apart`, `paired` (its own pairs)."""
+    """`blocked` (pooled over all variants), `baseline_apart`, or `paired` (its own pairs)."""
 
     @property
     def standard_error(self) -> float:
@@ -119,48 +119,25 @@ def _errors(layout: _Layout, own: NDArray[np.float64], rounding: float) -> list[
     if m == 1 or layout.total <= rounding * m * n:
         return pairs
     if m == 2:
-        noisy = [_pairs_vary_more(layout, variance) for variance in own.tolist()]
-        rest = layout
+        unlike = any(_pairs_vary_more(layout, variance) for variance in own.tolist())
     else:
-        noisy = [_variant_varies_more(layout, i) for i in range(m)]
-        # the error of the others is theirs alone
-        rest = _Layout(layout.table[[True, *(not one for one in noisy)]])
-    noisy_baseline = rest.others > 1 and _baseline_varies_more(rest)
-    shared = _baseline_apart(rest) if noisy_baseline else rest.pooled() if rest.others > 1 else None
-    return [
-        pairs[i]
-        if shared is None or (noisy[i] and (noisy_baseline or m == 2))
-        else _variant_apart(rest, layout.table[i + 1])
-        if noisy[i]
-        else shared
-        for i in range(m)
-    ]
+        unlike = any(_variant_varies_more(layout, i) for i in range(m))
+    if unlike:  # one that is seen to vary more is seldom the only one
+        return pairs
+    return [_baseline_apart(layout) if _baseline_varies_more(layout) else layout.pooled()] * m
 
 
 def _baseline_apart(layout: _Layout) -> _Error:
+    """The baseline with a variance of its own, the other with that of the rest (Satterthwaite 1946)."""
     n, m = layout.pairs, layout.others
+    rest = layout.within / ((m - 1) * (n - 1))
+    # less the mean of the others, which has an m-th of their variance
     alone = float((layout.table[0] - layout.table[1:].mean(axis=0)).var(ddof=1))
-    return _apart(alone, m, layout.within / ((m - 1) * (n - 1)), (m - 1) * (n - 1), "baseline_apart")
-
-
-def _variant_apart(layout: _Layout, row: NDArray[np.float64]) -> _Error:
-    """`row` is that of the variant, which is not in the layout."""
-    degrees = layout.others * (layout.pairs - 1)
-    alone = float((row - layout.table.mean(axis=0)).var(ddof=1))
-    return _apart(alone, layout.others + 1, layout.total / degrees, degrees, "variant_apart")
-
-
-def _apart(alone: float, number: int, rest: float, degrees_of_rest: int, method: str) -> _Error:
-    """One of the two with a variance of its own, the other with that of the rest (Satterthwaite 1946).
-
-    `alone` is the variance of the one less the mean of `number` others, whose variance is `rest`.
-    """
-    share = (number - 1) / number * rest
+    share = (m - 1) / m * rest
     variance = alone + share
-    degrees_alone = degrees_of_rest // (number - 1)
-    degrees = variance**2 / (alone**2 / degrees_alone + share**2 / degrees_of_rest)
-    correlation = (variance - rest) / variance if method == "baseline_apart" else 0.5
-    return variance, degrees, min(0.94, max(0.5, correlation)), method
+    degrees = variance**2 / (alone**2 / (n - 1) + share**2 / ((m - 1) * (n - 1)))
+    correlation = min(0.94, max(0.5, (variance - rest) / variance))
+    return variance, degrees, correlation, "baseline_apart"
 
 
 def _baseline_varies_more(layout: _Layout) -> bool:
