@@ -63,7 +63,7 @@ def continue_matrix(found: Found, settings: Mapping[str, object], report: Report
     expected = expected_seconds(left.launches, found.directory.parent)
     return supervise(
         found.directory,
-        in_order(left.launches, settings, expected),
+        in_order(left.launches, settings, expected, order=found.order),
         settings,
         root=ROOT,
         report=report,

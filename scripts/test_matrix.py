@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         expected = expected_seconds(plan.launches, plan.directory.parent)
         return supervise(
             plan.directory,
-            in_order(plan.launches, plan.settings, expected),
+            in_order(plan.launches, plan.settings, expected, order=plan.order),
             plan.settings,
             root=ROOT,
             report=report,

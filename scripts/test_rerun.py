@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
         expected = expected_seconds(again, found.directory.parent)
         return supervise(
             found.directory,
-            in_order(again, settings, expected),
+            in_order(again, settings, expected, order=found.order),
             settings,
             root=ROOT,
             report=report,

@@ -12,6 +12,7 @@ from kharness.matrix.cells import Cell
 from kharness.matrix.draft import Draft
 from kharness.matrix.durations import Estimate, History
 from kharness.matrix.estimate import time_left
+from kharness.matrix.order import run_order
 from kharness.matrix.plan import PREFIX, launch_of
 from kharness.matrix.supervise import num_jobs
 from kharness.matrix.table import duration
@@ -27,7 +28,9 @@ def dry_run_lines(drafted: Draft, history: History, *, results: Path, root: Path
     launches = [launch_of(cell, directory, root) for cell in drafted.cells]
     width = max(len(cell.name) for cell in drafted.cells)
     lines = [headline(drafted.cells, drafted.axes)]
-    for launch, estimate in zip(launches, estimates, strict=True):
+    places = {name: place for place, name in enumerate(run_order(drafted.cells, drafted.settings))}
+    rows = sorted(zip(launches, estimates, strict=True), key=lambda row: places.get(row[0].name, 0))
+    for launch, estimate in rows:
         lines.append(f"  {launch.name:{width}}  {_seconds(estimate):>8}  {launch.command_line}")
     lines += _left_out(drafted)
     lines += [f"note: {note}" for note in drafted.notes]

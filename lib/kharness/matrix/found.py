@@ -46,6 +46,8 @@ class Found:
     """`matrix`, `sweep` or `run`."""
     settings: Mapping[str, object]
     quarantine: Mapping[str, str]
+    order: Sequence[str] = ()
+    """The names of a matrix's cells as they are to run; empty for the order of the members."""
 
     @property
     def meant(self) -> list[Member]:
@@ -132,7 +134,7 @@ def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
         Member(cell.name, cell.values, launch) for cell, launch in zip(plan.cells, plan.launches, strict=True)
     ]
     choose(chosen, members)
-    return Found(directory, members, chosen, True, plan.kind, plan.settings, plan.quarantine)
+    return Found(directory, members, chosen, True, plan.kind, plan.settings, plan.quarantine, plan.order)
 
 
 def _is_no_cell(directory: Path) -> bool:

@@ -68,6 +68,8 @@ class Plan:
     """Of a sweep, what each symbol may take, as it was written."""
     layers: Mapping[str, Layer] = field(default_factory=dict)
     """Of a sweep, what its trials have in common: a trial chosen later is made from these."""
+    order: Sequence[str] = ()
+    """The names of the cells as they are to run; empty for the order of the cells."""
     notes: Sequence[str] = ()
     """What was asked for all cells and does not apply to some; not kept in the file."""
     seeds: Mapping[str, object] = field(default_factory=dict)
@@ -140,6 +142,7 @@ def planned_content(plan: Plan) -> dict[str, Any]:
         "settings": settings,
         "seeds": dict(plan.seeds),
         "cells": [_cell_json(cell, launch) for cell, launch in zip(plan.cells, plan.launches, strict=True)],
+        "order": list(plan.order),
         "excluded": list(plan.excluded),
         "refused": [_refused_json(one) for one in plan.refused],
         "quarantine": [{"cell": name, "reason": reason} for name, reason in plan.quarantine.items()],
@@ -201,6 +204,7 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
         ranges=dict(content.get("ranges", {})),
         layers={name: [_assignment(a) for a in layer] for name, layer in content.get("layers", {}).items()},
         seeds=dict(content.get("seeds", {})),
+        order=[str(name) for name in content.get("order", [])],
         created=float(content["created"]),
     )
 

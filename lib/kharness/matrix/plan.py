@@ -18,6 +18,7 @@ from kharness.matrix.draft import Draft, draft, read_settings
 from kharness.matrix.filter import Filter
 from kharness.matrix.launch import Launch
 from kharness.matrix.matrix_json import Kind, Plan, read_plan, write_plan
+from kharness.matrix.order import run_order
 from kharness.matrix.planning import Planning
 from kharness.matrix.rundir import numbered, results_directory, stamp, sync_filesystem
 from kharness.matrix.seeds_planned import seeds_planned
@@ -112,6 +113,8 @@ def as_plan(
         chosen=drafted.chosen,
         ranges=ranges or {},
         layers=layers or {},
+        # A sweep is ranked by quality alone, and a search chooses its next trial by the earlier ones.
+        order=run_order(drafted.cells, drafted.settings) if kind == "matrix" else (),
         notes=[*drafted.notes, *([seeds.note] if seeds and seeds.note else [])],
         seeds=seeds.content() if seeds else {},
         created=time.time(),

@@ -115,7 +115,7 @@ def test_more_gpus_a_cell_than_there_are_leave_nothing_behind(machine: Machine) 
 
 
 def test_the_longest_goes_first_where_several_run_at_once(checkout: Any) -> None:
-    """As far as earlier runs tell; one at a time they keep the order of the plan."""
+    """As far as earlier runs tell, where the order is free; one at a time they keep the order of the plan."""
     axes = "CONFIG_MATRIX_AXES=NUM_STEPS=3|90|30"
     planned = ["num-steps-3", "num-steps-90", "num-steps-30"]
     assert started(checkout.run("test_matrix", axes)[1]) == planned
