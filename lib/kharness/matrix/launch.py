@@ -28,6 +28,8 @@ class Launch:
     """The values that it must run with."""
     arguments: Sequence[str] = ()
     """Further flags of the training, such as --from-scratch."""
+    threads: int = 0
+    """CPU threads that the plan gives it; 0 if nothing plans it."""
 
     @property
     def command(self) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
 from platform import python_version
@@ -17,6 +17,7 @@ from kharness.matrix.axis_values import Fragment
 from kharness.matrix.cells import Cell, Refused
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.launch import Launch
+from kharness.matrix.threads import Machine
 from monitoring.atomic_file import sync_folder, write_atomically
 from monitoring.environment import git_state
 from monitoring.json_shape import NUMBER, check_shape
@@ -68,6 +69,10 @@ class Plan:
     """Of a sweep, what each symbol may take, as it was written."""
     layers: Mapping[str, Layer] = field(default_factory=dict)
     """Of a sweep, what its trials have in common: a trial chosen later is made from these."""
+    machine: Machine | None = None
+    """That it was planned on; None for a plan of an earlier version."""
+    threads: Mapping[str, int] = field(default_factory=dict)
+    """CPU threads by cell; without an entry where an earlier version planned it."""
     order: Sequence[str] = ()
     """The names of the cells as they are to run; empty for the order of the cells."""
     notes: Sequence[str] = ()
@@ -142,6 +147,7 @@ def planned_content(plan: Plan) -> dict[str, Any]:
         "settings": settings,
         "seeds": dict(plan.seeds),
         "cells": [_cell_json(cell, launch) for cell, launch in zip(plan.cells, plan.launches, strict=True)],
+        "machine": asdict(plan.machine) if plan.machine else None,
         "order": list(plan.order),
         "excluded": list(plan.excluded),
         "refused": [_refused_json(one) for one in plan.refused],
@@ -165,6 +171,7 @@ def _cell_json(cell: Cell, launch: Launch) -> dict[str, Any]:
         "values": dict(cell.values),
         "model": cell.model,
         "command": launch.command_line,
+        "threads": launch.threads or None,
     }
 
 
@@ -204,6 +211,8 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
         ranges=dict(content.get("ranges", {})),
         layers={name: [_assignment(a) for a in layer] for name, layer in content.get("layers", {}).items()},
         seeds=dict(content.get("seeds", {})),
+        machine=Machine(**content["machine"]) if content.get("machine") else None,
+        threads={cell["name"]: int(cell["threads"]) for cell in content["cells"] if cell.get("threads")},
         order=[str(name) for name in content.get("order", [])],
         created=float(content["created"]),
     )

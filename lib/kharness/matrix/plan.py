@@ -23,6 +23,7 @@ from kharness.matrix.planning import Planning
 from kharness.matrix.rundir import numbered, results_directory, stamp, sync_filesystem
 from kharness.matrix.seeds_planned import seeds_planned
 from kharness.matrix.status import STATUS_JSON, RunStatus, status_text
+from kharness.matrix.threads import Machine, planning_machine, threads_of
 
 __all__ = ["Kind", "Plan", "load", "prepare", "write"]
 
@@ -99,12 +100,17 @@ def as_plan(
 ) -> Plan:
     """A draft in its directory, not written yet."""
     seeds = seeds_planned(drafted.cells, drafted.settings, directory.parent) if kind == "matrix" else None
+    machine = planning_machine(cell.resolved.values for cell in drafted.cells if cell.resolved)
+    launches = [launch_of(cell, directory, root) for cell in drafted.cells]
+    launches = [with_threads(launch, drafted.settings, machine) for launch in launches]
     return Plan(
         directory=directory,
         axes=drafted.axes,
         cells=drafted.cells,
-        launches=[launch_of(cell, directory, root) for cell in drafted.cells],
+        launches=launches,
         kind=kind,
+        machine=machine,
+        threads={launch.name: launch.threads for launch in launches},
         settings=drafted.settings,
         refused=drafted.refused,
         excluded=drafted.excluded,
@@ -126,6 +132,13 @@ def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
     run = directory / cell.name
     asked = cell.resolved.values if cell.resolved else ConfigValues(run / CONFIG_PY)
     return Launch(cell.name, run, root, cell.model, asked)
+
+
+def with_threads(launch: Launch, settings: Mapping[str, Value], machine: Machine) -> Launch:
+    """With the CPU threads that a plan of these settings gives it."""
+    jobs = settings.get("MATRIX_JOBS", 1)
+    assert isinstance(jobs, int)
+    return replace(launch, threads=threads_of(launch.asked, jobs, machine))
 
 
 def write(plan: Plan, root: Path, *, into: Path) -> None:
@@ -154,7 +167,11 @@ def load(directory: Path, root: Path) -> Plan:
     own config.py when somebody looks at it.
     """
     plan = read_plan(directory)
-    return replace(plan, launches=[launch_of(cell, directory, root) for cell in plan.cells])
+    launches = [
+        replace(launch_of(cell, directory, root), threads=plan.threads.get(cell.name, 0))
+        for cell in plan.cells
+    ]
+    return replace(plan, launches=launches)
 
 
 class ConfigValues(Mapping[str, object]):

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from kharness.config.counts import counted
 from kharness.matrix.cores import Core, usable_cores
-from kharness.matrix.devices import Gpus, find_gpus, torch_uses_gpus
+from kharness.matrix.devices import Gpus, find_gpus
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.execute import ActiveRun
 from kharness.matrix.gpu_places import GpuPlaces
 from kharness.matrix.launch import Launch, Slot
+from kharness.matrix.threads import wants_gpu
 
 
 def open_resources(
@@ -74,7 +75,7 @@ class MachineResources:
         """
         if not self.has_room(running):
             return None
-        if self._gpus is not None and _wants_gpu(launch.asked):
+        if self._gpus is not None and wants_gpu(launch.asked):
             return self._on_gpu(self._gpus, launch, running)
         return self._on_cores(launch, running)
 
@@ -96,15 +97,20 @@ class MachineResources:
 
     def _on_cores(self, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
         asked, all_cores = _int(launch.asked, "NUM_THREADS", 0), len(self._cores)
+        planned = 0 if asked else launch.threads
+        if planned:
+            self._say_what_was_planned(planned)
         if self._jobs > all_cores:
             self._say_once(
                 f"note: JOBS={self._jobs} is more than the {_cores(all_cores)} here: cells share cores, "
                 "and their times tell little"
             )
-            return Slot(threads=0 if asked else 1)
+            return Slot(threads=0 if asked else planned or 1)
         if self._jobs == 1:
-            return Slot(threads=0 if asked else all_cores, cores=())
-        wanted = min(asked or all_cores // (self._jobs or 1), all_cores)
+            return Slot(threads=0 if asked else planned or all_cores, cores=())
+        if planned * self._jobs > all_cores:
+            return Slot(threads=planned)  # unbound, for they share cores
+        wanted = min(asked or planned or all_cores // (self._jobs or 1), all_cores)
         if asked > all_cores:
             self._say_once(f"note: NUM_THREADS={asked} is more than the {_cores(all_cores)} here")
         if wanted > len(self._free):
@@ -115,7 +121,9 @@ class MachineResources:
                 )
             return None
         cores, self._free = self._free[:wanted], self._free[wanted:]
-        slot = Slot(threads=wanted, cores=sorted(processor for core in cores for processor in core))
+        slot = Slot(
+            threads=planned or wanted, cores=sorted(processor for core in cores for processor in core)
+        )
         self._bound.append((slot, cores))
         return slot
 
@@ -124,11 +132,22 @@ class MachineResources:
         if words is None:
             return None
         share = max(1, len(self._cores) // max(self._jobs, len(self._vendors)))
-        threads = 0 if _int(launch.asked, "NUM_THREADS", 0) else share
+        threads = 0 if _int(launch.asked, "NUM_THREADS", 0) else launch.threads or share
         slot = Slot(threads=threads, gpus=words, gpu_vendor=self._vendors[words[0]])
         gpus.given(slot)
         self._on_gpus.append(slot)
         return slot
+
+    def _say_what_was_planned(self, threads: int) -> None:
+        """Where JOBS or the machine would now give another number, which would change the bits of results."""
+        jobs, cores = self._jobs, len(self._cores)
+        if threads == max(1, cores // (jobs or 1)):
+            return
+        count = "1 CPU thread" if threads == 1 else f"{threads} CPU threads"
+        line = f"note: cells keep the {count} that the matrix was planned with"
+        if threads * max(1, jobs) > cores:
+            line += f", and share the {_cores(cores)} here: their times tell little"
+        self._say_once(line)
 
     def _say_once(self, line: str) -> None:
         if line not in self._said:
@@ -142,11 +161,6 @@ def _refuse_too_few(gpus: Gpus, per_cell: int) -> None:
             f"MATRIX_GPUS_PER_CELL={per_cell}, but only {len(gpus.gpus)} can be seen",
             hint="give a smaller MATRIX_GPUS_PER_CELL, or a longer CUDA_VISIBLE_DEVICES",
         )
-
-
-def _wants_gpu(asked: Mapping[str, object]) -> bool:
-    """Whether the cell will train on a GPU if it sees one."""
-    return asked.get("DEVICE") == "cuda" or (asked.get("DEVICE") == "auto" and torch_uses_gpus())
 
 
 def _int(values: Mapping[str, object], name: str, default: int) -> int:

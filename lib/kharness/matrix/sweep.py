@@ -35,7 +35,16 @@ from kharness.matrix.execute import Outcome
 from kharness.matrix.filter import Filter
 from kharness.matrix.launch import Launch
 from kharness.matrix.matrix_json import Plan, add_cell, add_refused
-from kharness.matrix.plan import Check, as_plan, launch_of, results_of, unchecked, write_cell, write_new
+from kharness.matrix.plan import (
+    Check,
+    as_plan,
+    launch_of,
+    results_of,
+    unchecked,
+    with_threads,
+    write_cell,
+    write_new,
+)
 from kharness.matrix.quarantine import idle, quarantined
 from kharness.matrix.ranges import Range, RangeFile, parse_range, read_ranges, whole_grid
 from kharness.matrix.rundir import sync_filesystem
@@ -175,6 +184,8 @@ class TpeSource:
 
     def _begin(self, cell: Cell) -> Launch:
         launch = launch_of(cell, self._plan.directory, self._tree.root)
+        if self._plan.machine is not None:
+            launch = with_threads(launch, self._plan.settings, self._plan.machine)
         write_cell(cell, launch.directory, root=launch.root)
         sync_filesystem(self._plan.directory)
         add_cell(self._plan.directory, cell, launch)

@@ -26,8 +26,8 @@ class Machine:
         self.running: list[Any] = []
         self.resources = MachineResources(cores, None, {}, jobs=jobs, say=self.said.append)
 
-    def start(self, **asked: object) -> Slot | None:
-        launch = Launch("a", Path("a"), Path(), "m", asked)
+    def start(self, planned: int = 0, **asked: object) -> Slot | None:
+        launch = Launch("a", Path("a"), Path(), "m", asked, threads=planned)
         slot = self.resources.acquire(launch, self.running)
         if slot is not None:
             self.running.append(SimpleNamespace(slot=slot, job=SimpleNamespace(pid=1)))
@@ -97,6 +97,33 @@ def test_a_single_cell_at_a_time_is_bound_to_nothing() -> None:
     assert machine.start(NUM_THREADS=0) is None
     machine.end(0)
     assert machine.start(NUM_THREADS=3) == Slot()
+
+
+def test_planned_threads_stay_whatever_the_jobs_and_sharing_is_said() -> None:
+    together = Machine(jobs=4)
+    assert [together.start(2) for _ in range(5)] == [Slot(threads=2)] * 4 + [None]
+    assert together.said == [
+        "note: cells keep the 2 CPU threads that the matrix was planned with, and share the 4 cores here: "
+        "their times tell little"
+    ]
+    alone = Machine(jobs=1)
+    assert alone.start(2) == Slot(threads=2)
+    assert alone.said == ["note: cells keep the 2 CPU threads that the matrix was planned with"]
+    half = Machine(jobs=2)
+    assert [half.start(1), half.start(1)] == [Slot(threads=1, cores=[0]), Slot(threads=1, cores=[1])]
+    assert half.said == ["note: cells keep the 1 CPU thread that the matrix was planned with"]
+    smaller = Machine(jobs=0)
+    assert smaller.start(8) == Slot(threads=8, cores=[0, 1, 2, 3])
+    assert smaller.said == [together.said[0].replace("the 2", "the 8")]
+    same = Machine(jobs=2)
+    assert [same.start(2), same.start(2)] == [Slot(threads=2, cores=[0, 1]), Slot(threads=2, cores=[2, 3])]
+    assert same.said == []
+
+
+def test_what_is_asked_goes_before_what_is_planned() -> None:
+    machine = Machine(jobs=1)
+    assert machine.start(3, NUM_THREADS=3) == Slot()
+    assert machine.said == []
 
 
 def test_without_a_gpu_a_gpu_cell_is_left_to_say_so() -> None:
