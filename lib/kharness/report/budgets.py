@@ -1,13 +1,17 @@
-"""What a variant was given to train with: only equal budgets make one result better than another."""
+"""What a variant was given to train with: only equal budgets make one result better than another.
+
+One unit decides (REPORT_BUDGET_UNIT), and what differs beside it is said.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kharness.report.runs import RunData
 from kharness.report.statistics import paired, welch
+from monitoring.budget import COUNTS, counted_unit, spent
 
 
 @dataclass(frozen=True)
@@ -23,35 +27,66 @@ class Budget:
     seconds: float | None
     """Mean wall time of the training loop."""
 
+    def count(self, unit: str) -> tuple[int, ...]:
+        """The entries of one of COUNTS."""
+        return {"steps": self.steps, "samples": self.samples, "tokens": self.tokens}[unit]
+
 
 def budget_of(runs: Sequence[RunData]) -> Budget:
     """From the end records, and for samples from the start record's sizes of data and batch."""
     seconds = [found for run in runs if (found := run.at_end("training_seconds")) is not None]
+    counts = [spent(run.start, run.end, last_step=run.last_step) for run in runs]
     return Budget(
-        steps=_distinct(runs, _steps),
-        samples=_distinct(runs, _samples),
-        tokens=_distinct(runs, lambda run: _whole(run.end.get("tokens_seen"))),
+        steps=_distinct(count.steps for count in counts),
+        samples=_distinct(count.samples for count in counts),
+        tokens=_distinct(count.tokens for count in counts),
         data=tuple(sorted({str(run.start["data_sha256"]) for run in runs if run.start.get("data_sha256")})),
         seconds=sum(seconds) / len(seconds) if seconds else None,
     )
 
 
-def mismatch(first: Budget, second: Budget) -> str:
-    """Why two budgets do not match, in words; empty if they do."""
-    if not first.steps or not second.steps:
-        return "the number of steps was not recorded"
-    different = [
-        f"{name} {_range(ours)} vs {_range(theirs)}"
-        for name, ours, theirs in [
-            ("steps", first.steps, second.steps),
-            ("samples", first.samples, second.samples),
-            ("tokens", first.tokens, second.tokens),
-        ]
-        if ours != theirs or len(ours) > 1
-    ]
-    if different:
-        return f"budgets differ ({', '.join(different)})"
+def unit_of(first: Budget, second: Budget, asked: str = "auto") -> str:
+    """What two budgets are compared in, where REPORT_BUDGET_UNIT is `asked`."""
+    return counted_unit(asked, [unit for unit in COUNTS if first.count(unit) and second.count(unit)])
+
+
+def mismatch(first: Budget, second: Budget, unit: str) -> str:
+    """Why two budgets do not match in that unit, in words; empty if they do.
+
+    Equal samples in batches of other sizes are other steps and the same budget. Time is judged by its
+    intervals (`trained_longer`).
+    """
+    if unit == "time":
+        if first.seconds is None or second.seconds is None:
+            return "the time of the training was not recorded"
+    else:
+        ours, theirs = first.count(unit), second.count(unit)
+        if not ours or not theirs:
+            return f"the number of {unit} was not recorded"
+        if ours != theirs or len(ours) > 1:
+            return f"budgets differ ({unit} {_range(ours)} vs {_range(theirs)}{_others(first, second, unit)})"
     return "they trained on different data" if first.data != second.data or len(first.data) > 1 else ""
+
+
+def same_work(first: Budget, second: Budget) -> bool:
+    """Whether both did as many steps on as much data: their times differ by what a step costs alone."""
+    return all(first.count(unit) == second.count(unit) for unit in COUNTS)
+
+
+def equal_words(first: Budget, second: Budget, unit: str) -> str:
+    """`equal samples: 5,400; steps 43 vs 169` of two budgets that match."""
+    if unit == "time":
+        return f"judged by time{_others(first, second, unit)}"
+    return f"equal {unit}: {_range(first.count(unit))}{_others(first, second, unit)}"
+
+
+def _others(first: Budget, second: Budget, unit: str) -> str:
+    """What differs beside the unit, each behind a semicolon."""
+    return "".join(
+        f"; {other} {_range(first.count(other))} vs {_range(second.count(other))}"
+        for other in COUNTS
+        if other != unit and first.count(other) != second.count(other)
+    )
 
 
 def trained_longer(
@@ -86,28 +121,8 @@ def budget_words(budget: Budget, *, with_time: bool = True) -> str:
     return ", ".join(parts) or "not recorded"
 
 
-def _steps(run: RunData) -> int | None:
-    done = _whole(run.end.get("steps_done"))
-    return run.last_step if done is None else done
-
-
-def _samples(run: RunData) -> int | None:
-    """As the end record counts them; else whole epochs of the training set, then full batches."""
-    counted, steps = _whole(run.end.get("samples_seen")), _steps(run)
-    batch = _whole(run.start.get("batch_size"))
-    if counted is not None or steps is None or batch is None:
-        return counted
-    dataset = run.start.get("dataset")
-    train = _whole(dataset.get("train")) if isinstance(dataset, Mapping) else None
-    per_epoch = _whole(run.start.get("steps_per_epoch"))
-    if train is None or not per_epoch:
-        return steps * batch
-    epochs, rest = divmod(steps, per_epoch)
-    return epochs * train + rest * batch
-
-
-def _distinct(runs: Iterable[RunData], read: Callable[[RunData], int | None]) -> tuple[int, ...]:
-    return tuple(sorted({found for run in runs if (found := read(run)) is not None}))
+def _distinct(counts: Iterable[int | None]) -> tuple[int, ...]:
+    return tuple(sorted({count for count in counts if count is not None}))
 
 
 def _range(counts: Sequence[int]) -> str:
@@ -115,7 +130,3 @@ def _range(counts: Sequence[int]) -> str:
         return "unknown"
     low, high = f"{counts[0]:,}", f"{counts[-1]:,}"
     return low if low == high else f"{low} to {high}"
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -157,6 +157,7 @@ def _comparison_json(comparison: Comparison) -> dict[str, object]:
         "more_seeds_range": _seeds_range(comparison),
         "planned_seeds": comparison.planned_seeds,
         "next_look": comparison.next_look,
+        "budget_unit": comparison.budget_unit,
         "budgets": [_budget_json(budget) for budget in comparison.budgets],
         "failures": list(comparison.failures),
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kharness.report.blocks import contrasts
-from kharness.report.budgets import Budget, budget_of, mismatch, trained_longer
+from kharness.report.budgets import Budget, budget_of, mismatch, same_work, trained_longer, unit_of
 from kharness.report.evidence import (
     Evidence,
     Spending,
@@ -96,6 +96,8 @@ class Comparison:
     """Planned runs that no number comes from, with the reason."""
     failed: tuple[int, int]
     """Those of them that ended badly, of the variant and of the baseline; known failures do not count."""
+    budget_unit: str = "steps"
+    """What the budgets are compared in."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,7 @@ def _prepare(variant: Variant, baseline: Variant, metric: Metric, settings: Repo
     pairing = pair_up(variant, baseline, metric, settings)
     ours, theirs = pairing.runs
     later = pairing.looks.later(pairing.look or min(pairing.counts))
+    budgets = budget_of(ours), budget_of(theirs)
     comparison = Comparison(
         variant=variant.label,
         baseline=baseline.label,
@@ -161,9 +164,10 @@ def _prepare(variant: Variant, baseline: Variant, metric: Metric, settings: Repo
         degrees=None,
         planned_seeds=pairing.looks.first,
         next_look=later[0] if later else None,
-        budgets=(budget_of(ours), budget_of(theirs)),
+        budgets=budgets,
         failures=tuple(failures(variant, metric) + failures(baseline, metric)),
         failed=(failed(variant), failed(baseline)),
+        budget_unit=unit_of(*budgets, settings.budget_unit),
     )
     return _ready(_Prepared(comparison, pairing), settings)
 
@@ -180,7 +184,7 @@ def _ready(prepared: _Prepared, settings: ReportSettings) -> _Prepared:
         return _collapsed(replace(prepared, comparison=comparison, waiting=True))
     found = paired(first, second) if pairing.paired else welch(first, second)
     comparison = replace(comparison, difference=found.mean)
-    unlike = mismatch(*comparison.budgets)
+    unlike = mismatch(*comparison.budgets, comparison.budget_unit)
     if unlike:
         return _with(prepared, comparison, Verdict.NOT_COMPARABLE, unlike)
     if pairing.collapsed:
@@ -364,6 +368,8 @@ def _with_equal_time(decided: Comparison, pairing: Pairing, settings: ReportSett
     """Time is a budget too: a better result in more of it shows nothing; in less, all the more."""
     if decided.verdict not in (Verdict.BETTER, Verdict.WORSE) or decided.metric.name in COSTS:
         return decided
+    if decided.budget_unit != "time" and not same_work(*decided.budgets):
+        return decided  # another size of batches takes another time for the same budget, which is said
     ahead, behind = pairing.runs if decided.verdict is Verdict.BETTER else reversed(pairing.runs)
     longer = trained_longer(
         ahead,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kharness.report.budgets import Budget, budget_words
+from kharness.report.budgets import budget_words, equal_words, mismatch, same_work
 from kharness.report.conclusions import Conclusions
 from kharness.report.judgement import SHOWN, Comparison, Verdict
 from kharness.report.looks import FEWEST, FIRST_SHARE
@@ -21,7 +21,8 @@ def comparison_lines(conclusions: Conclusions) -> list[str]:
     if not comparisons and not conclusions.notes:
         return []
     metric = conclusions.metric
-    lines = []
+    budgets = [equal_words(*one.budgets, one.budget_unit) for one in comparisons if _is_equal(one)]
+    lines = [f"budget: {' | '.join(dict.fromkeys(budgets))}"] if budgets else []
     if comparisons:
         levels = levels_words(comparisons, conclusions.settings.confidence)
         lines.append(f"{metric.title} compared with {conclusions.baseline} ({levels}):")
@@ -32,6 +33,10 @@ def comparison_lines(conclusions: Conclusions) -> list[str]:
     lines += [f"  {line}" for line in _smallest_lines(comparisons)]
     lines += [f"  {note}" for note in conclusions.notes[:MOST_LINES]]
     return [*lines, conclusions.metric_note] if conclusions.metric_note else lines
+
+
+def _is_equal(comparison: Comparison) -> bool:
+    return not mismatch(*comparison.budgets, comparison.budget_unit)
 
 
 def comparison_line(comparison: Comparison, width: int = 0) -> str:
@@ -116,8 +121,8 @@ def explanation(conclusions: Conclusions) -> str:
         f"Compared with {conclusions.baseline} in {conclusions.metric.title}, run by run of the same seed. "
         f"With {percent} none of the verdicts *better*, *worse* and *the same* is wrong, however often "
         f"seeds are added and looked at: {_looks_words(conclusions)}. *Better* and *worse* are written only "
-        "where the interval leaves out zero, no planned run collapsed, both sides had the same budget of "
-        "steps, samples and tokens, and the better one did not train "
+        "where the interval leaves out zero, no planned run collapsed, both sides had the same "
+        f"budget{_unit_words(conclusions)}, and the better one did not train "
         f"{_share(conclusions.settings.time_tolerance)} longer. {same}"
         "*No difference shown* does not mean equal: it says what these seeds would have shown in "
         f"{POWER * 100:g} % of all cases, and how many more would show a difference of the size found."
@@ -157,6 +162,12 @@ def _smallest_lines(comparisons: Sequence[Comparison]) -> list[str]:
     return [f"these seeds show {size} or more ({POWER * 100:g} % power)"]
 
 
+def _unit_words(conclusions: Conclusions) -> str:
+    """` of samples`: what the budgets of the comparisons are compared in."""
+    units = dict.fromkeys(one.budget_unit for one in conclusions.comparisons)
+    return f" of {' or '.join(units)}" if units else ""
+
+
 def _share(tolerance: float) -> str:
     """`more than 10 %`."""
     return f"more than {tolerance * 100:g} %" if tolerance else "any"
@@ -189,15 +200,13 @@ def _budget_sentence(comparison: Comparison) -> str:
     ours, theirs = comparison.budgets
     if not ours.steps or not theirs.steps:
         return ""
-    if _counts(ours) == _counts(theirs):
-        times = [f"{b.seconds:.1f} s" for b in comparison.budgets if b.seconds is not None]
-        took = f"; training took {' against '.join(times)}" if len(times) == 2 else ""
+    times = [f"{b.seconds:.1f} s" for b in comparison.budgets if b.seconds is not None]
+    took = f"; training took {' against '.join(times)}" if len(times) == 2 else ""
+    if same_work(ours, theirs):
         return f"Both had {budget_words(ours, with_time=False)}{took}"
+    if not mismatch(ours, theirs, comparison.budget_unit):
+        return f"{equal_words(ours, theirs, comparison.budget_unit).capitalize()}{took}"
     return f"Budgets: {budget_words(ours)} against {budget_words(theirs)}"
-
-
-def _counts(budget: Budget) -> tuple[object, ...]:
-    return budget.steps, budget.samples, budget.tokens
 
 
 def verdict_words(comparison: Comparison) -> str:

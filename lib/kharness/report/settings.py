@@ -10,10 +10,11 @@ from pathlib import Path
 from kharness.config.errors import ConfigError
 from kharness.config.generate import CONFIG_PY, read_values
 from kharness.report.errors import ReportError
+from monitoring.budget import UNITS
 
 _SYMBOLS = (
-    *("REPORT_BASELINE", "REPORT_CONFIDENCE", "REPORT_EQUIVALENCE_MARGIN", "REPORT_METRIC"),
-    *("REPORT_TARGET", "REPORT_TIME_TOLERANCE"),
+    *("REPORT_BASELINE", "REPORT_BUDGET_UNIT", "REPORT_CONFIDENCE", "REPORT_EQUIVALENCE_MARGIN"),
+    *("REPORT_METRIC", "REPORT_TARGET", "REPORT_TIME_TOLERANCE"),
 )
 
 
@@ -27,6 +28,8 @@ class ReportSettings:
     metric: str = "test_accuracy"
     target: str = ""
     """`val_accuracy>=0.97`; empty lets the report choose."""
+    budget_unit: str = "auto"
+    """One of monitoring.budget.UNITS."""
     time_tolerance: float = 0.5
     """How much longer than the other the better one of two may have trained, as a share."""
     margin: float = 0.0
@@ -84,6 +87,8 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
         return replace(settings, metric=value.strip())
     if symbol == "REPORT_TARGET":
         return replace(settings, target=value.strip())
+    if symbol == "REPORT_BUDGET_UNIT":
+        return replace(settings, budget_unit=_budget_unit(value, name))
     if symbol == "REPORT_TIME_TOLERANCE":
         tolerance = _number(value, name, 0, 1000, "0.5 allows half as much again")
         return replace(settings, time_tolerance=tolerance)
@@ -99,6 +104,12 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
             f"{name}={value} is not a number from 0.5 to below 1", hint="0.95 is what most papers use"
         )
     return replace(settings, confidence=confidence)
+
+
+def _budget_unit(value: str, name: str) -> str:
+    if value not in UNITS:
+        raise ReportError(f"{name}={value} is no unit of budgets", hint=f"choose one of {', '.join(UNITS)}")
+    return value
 
 
 def _number(value: str, name: str, low: float, high: float, hint: str) -> float:

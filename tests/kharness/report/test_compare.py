@@ -149,7 +149,7 @@ def test_other_budgets_leave_the_question_open(root: Path, tmp_path: Path, make:
     places = [f"A={tmp_path / 'old'}", f"B={tmp_path / 'new'}"]
     code, out, error = script(root, "compare.py", *places, "--fail-on-regression", "TOLERANCE=1")
     assert code == 2
-    assert "not comparable: budgets differ (steps 50 vs 100, samples 500 vs 1,000)" in out
+    assert "not comparable: budgets differ (samples 500 vs 1,000; steps 50 vs 100)" in out
     assert "not comparable" in error
 
 

@@ -137,7 +137,7 @@ def test_other_budgets_are_not_comparable(matrix_of: Any) -> None:
     (found,) = matrix_of(sgd=long, adam=short).judged()
     assert (found.verdict, found.difference) == (Verdict.NOT_COMPARABLE, pytest.approx(0.03))
     # 6 epochs of 64 and 5 batches of 10; 13 epochs and 3 batches
-    assert found.reason == "budgets differ (steps 47 vs 94, samples 434 vs 862)"
+    assert found.reason == "budgets differ (samples 434 vs 862; steps 47 vs 94)"
     assert (found.p, found.interval, found.method) == (None, None, "")
 
 
@@ -146,6 +146,67 @@ def test_the_same_steps_with_other_tokens_are_not_comparable(matrix_of: Any) -> 
     many = {seed: end(a, tokens_seen=2000) for seed, a in seeds(0.9, 0.7).items()}
     (found,) = matrix_of(sgd=few, adam=many).judged()
     assert found.reason == "budgets differ (tokens 2,000 vs 1,000)"
+
+
+def batches(size: int, accuracies: Sequence[float], *, seconds: float) -> dict[str, Any]:
+    """Six epochs of 900 samples, the last batch of each epoch being what is left."""
+    per_epoch = -(-900 // size)
+    sizes = {"batch_size": size, "steps_per_epoch": per_epoch, "dataset": {"name": "digits", "train": 900}}
+    found = {}
+    for seed, accuracy in enumerate(accuracies, 1):
+        start, result = end(accuracy, steps=6 * per_epoch, training_seconds=seconds + seed / 100)
+        found[str(seed)] = [{**start, **sizes}, result]
+    return found
+
+
+def test_equal_samples_in_other_batches_are_an_equal_budget(matrix_of: Any) -> None:
+    matrix = matrix_of(
+        large=batches(128, (0.90, 0.80, 0.70), seconds=1), small=batches(32, (0.92, 0.83, 0.74), seconds=4)
+    )
+    (found,) = matrix.judged()
+    assert (found.verdict, found.reason, found.budget_unit) == (Verdict.BETTER, "", "samples")
+    said = "Equal samples: 5,400; steps 174 vs 48; training took 4.0 s against 1.0 s"
+    assert said in comparison_sentence(found)
+    summary = collect(matrix.made.directory)
+    assert report_lines(summary)[-3] == "budget: equal samples: 5,400; steps 174 vs 48"
+    assert "both sides had the same budget of samples, and the better one" in as_markdown(summary)
+
+
+@pytest.mark.parametrize(
+    ("unit", "verdict", "reason"),
+    [
+        ("samples", Verdict.BETTER, ""),
+        ("steps", Verdict.NOT_COMPARABLE, "budgets differ (steps 174 vs 48)"),
+        ("tokens", Verdict.NOT_COMPARABLE, "the number of tokens was not recorded"),
+        (
+            "time",
+            Verdict.NOT_COMPARABLE,
+            "better, but it had more time: 4.0 s vs 1.0 s of training, 3.94 times as long",
+        ),
+    ],
+)
+def test_the_unit_of_the_budget_is_chosen(matrix_of: Any, unit: str, verdict: Verdict, reason: str) -> None:
+    """Of 4.01, 4.02 and 4.03 s over 1.01, 1.02 and 1.03 the geometric mean is 3.94."""
+    matrix = matrix_of(
+        large=batches(128, (0.90, 0.80, 0.70), seconds=1), small=batches(32, (0.92, 0.83, 0.74), seconds=4)
+    )
+    (found,) = matrix.judged(CONFIG_REPORT_BUDGET_UNIT=unit)
+    assert (found.verdict, found.reason, found.budget_unit) == (verdict, reason, unit)
+
+
+def test_by_time_other_samples_can_be_compared_and_unknown_times_cannot(matrix_of: Any) -> None:
+    short = {s: end(a, steps=47, training_seconds=10.0 + a) for s, a in seeds(0.92, 0.83, 0.74).items()}
+    long = {s: end(a, steps=94, training_seconds=10.0 + a) for s, a in seeds(0.90, 0.80, 0.70).items()}
+    matrix = matrix_of(sgd=long, adam=short, lion=seeds(0.92, 0.83, 0.74))
+    timed, unknown = matrix.judged(CONFIG_REPORT_BUDGET_UNIT="time")
+    assert timed.verdict is Verdict.BETTER
+    assert "Judged by time; samples 434 vs 862; steps 47 vs 94; training took 10.8 s" in comparison_sentence(
+        timed
+    )
+    assert (unknown.verdict, unknown.reason) == (
+        Verdict.NOT_COMPARABLE,
+        "the time of the training was not recorded",
+    )
 
 
 def test_other_data_are_not_comparable(matrix_of: Any) -> None:
@@ -536,6 +597,7 @@ def test_a_single_run_is_judged_by_its_own_configuration(tmp_path: Path, make: S
         ({"BASELINE": "nowhere"}, "BASELINE=nowhere is no variant, run or matrix"),
         ({"BASELINE": "OPTIMIZER=adagrad"}, "BASELINE=OPTIMIZER=adagrad is no variant, run or matrix"),
         ({"FAIL_ON_REGRESSION": "maybe"}, "FAIL_ON_REGRESSION=maybe is neither y nor n"),
+        ({"CONFIG_REPORT_BUDGET_UNIT": "epochs"}, "CONFIG_REPORT_BUDGET_UNIT=epochs is no unit of budgets"),
         ({"TOLERANCE": "-1"}, "TOLERANCE=-1 is no difference that one could allow"),
     ],
 )
@@ -579,6 +641,7 @@ def test_json_has_every_number_of_a_verdict(matrix_of: Any) -> None:
         "more_seeds_range": None,
         "planned_seeds": 3,
         "next_look": 6,
+        "budget_unit": "samples",
         "budgets": [budget, budget],
         "failures": [],
     }

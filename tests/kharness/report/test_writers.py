@@ -43,7 +43,7 @@ Compared with sgd in test accuracy, run by run of the same seed. With 95 % none 
 *worse* and *the same* is wrong, however often seeds are added and looked at: they are given at the planned \
 number of seeds (3 at least), which spends 90 % of the error, and at its doublings, which share the rest. \
 *Better* and *worse* are written only where the interval leaves out zero, no planned run collapsed, both \
-sides had the same budget of steps, samples and tokens, and the better one did not train more than 50 % \
+sides had the same budget of steps, and the better one did not train more than 50 % \
 longer. *No difference shown* does not mean equal: it says what these seeds would have shown in 80 % of all \
 cases, and how many more would show a difference of the size found.
 
