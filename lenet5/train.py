@@ -161,8 +161,7 @@ def fit(training: Training, run: Run, checkpoints: Checkpoints, stop: StopOnSign
     """Epoch by epoch: train, evaluate, save. The test set is looked at once, at the end."""
     options, batches, num_steps = training.options, training.batches, training.schedule.num_steps
     watch, progress = FiniteWatch(record=run.log_step), training.progress
-    progress.clock.start()
-    progress.epoch_clock.start()
+    progress.start_clocks()
     while training.step < num_steps:
         epoch = batches.epoch + 1
         train_epoch(training, run, stop, watch)
@@ -194,6 +193,7 @@ def fit(training: Training, run: Run, checkpoints: Checkpoints, stop: StopOnSign
     outcome: dict[str, Any] = {
         "steps_done": training.step,
         "training_seconds": progress.clock.seconds,
+        "training_cpu_seconds": progress.cpu_seconds,
         "best_val_loss": checkpoints.best.val_loss if checkpoints.best else None,
         "best_val_accuracy": progress.best_accuracy,
         **training.pruner.measured(),

@@ -79,6 +79,7 @@ def test_a_short_training_is_recorded_whole(train: Train) -> None:
     assert end["best_val_loss"] == min(epoch["val_loss"] for epoch in epochs)
     assert end["best_val_accuracy"] == max(epoch["val_accuracy"] for epoch in epochs)
     assert end["training_seconds"] > 0
+    assert end["training_cpu_seconds"] > 0
 
 
 def test_seed_decides_every_loss_to_the_bit(train_command: Callable[..., list[str]], tmp_path: Path) -> None:

@@ -16,6 +16,10 @@ from kharness.matrix.errors import MatrixError
 from kharness.matrix.journal_tail import JournalTail, journal_end
 from kharness.matrix.launch import FROM_SCRATCH, OUTPUT_LOG, Exit, Job, Launch, Launcher, Slot
 from kharness.matrix.status import STATUS_JSON, Attempt, RunStatus, Status, read_status, write_status
+from monitoring.machine_work import MachineWork, other_work
+
+# Seconds. The end of a run and the start of the next one are the same moment.
+AT_ONCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -42,8 +46,13 @@ class NotStarted(MatrixError):
 class ActiveRun:
     """A run that was launched and has not ended yet."""
 
-    def __init__(self, launch: Launch, launcher: Launcher, slot: Slot) -> None:
-        """Launch it; NotStarted if that cannot be done, which is then in its status.json too."""
+    def __init__(
+        self, launch: Launch, launcher: Launcher, slot: Slot, machine: MachineWork | None = None
+    ) -> None:
+        """Launch it; NotStarted if that cannot be done, which is then in its status.json too.
+
+        `machine` measures what else the machine does, where the runs are processes of it.
+        """
         self.launch = launch
         self.slot = slot
         offset = journal_end(launch.directory)
@@ -71,6 +80,9 @@ class ActiveRun:
             raise self._not_started(error) from error
         # Not before: the first launch waits until the launcher is ready, which is nothing of the run's time.
         self._begun = time.monotonic()
+        # Only processes of ours are told from other work.
+        self._machine = machine if machine is not None and launcher.name == "local" else None
+        self._work_before = self._machine.read(newest=AT_ONCE) if self._machine else None
         self._attempt = replace(
             self._attempt, started=self.job.started, pid=self.job.pid, job=_as_json(self.job)
         )
@@ -125,9 +137,11 @@ class ActiveRun:
         verdict = judge(
             found, self.tail, self.launch.asked, stop=self.stop_asked, output=self.output_tail(100)
         )
+        work = self._machine.read(newest=AT_ONCE) if self._machine else None
         attempt = replace(
             self._attempt,
             ended=found.ended,
+            other_work=other_work(self._work_before, work),
             exit_code=found.exit_code,
             signal=found.signal,
             cause=verdict.cause,

@@ -19,6 +19,7 @@ from kharness.matrix.signals import Signals
 from kharness.matrix.status import STATUS_JSON
 from kharness.matrix.table import duration
 from kharness.matrix.work import Resources, Source, Watcher
+from monitoring.machine_work import MachineWork
 
 # Seconds that a training has to save, when the runner asks it to stop, before it is killed.
 STOP_GRACE = 30.0
@@ -91,6 +92,7 @@ class _Matrix:
         self.progress = progress
         self.limits = limits
         self.watcher = watcher
+        self.machine = MachineWork(os.getpid())
         self.running: list[ActiveRun] = []
         self.outcomes: dict[str, Outcome] = {}
         self.stopping = False
@@ -113,6 +115,7 @@ class _Matrix:
             stopper.pass_on(self.running)
             self._enforce_timeout()
             self._give_up()
+            self.machine.look()
             self.progress.update(self.running, self._num_waiting())
             self.signals.wait(DRAW_EVERY, self.launcher.filenos())
             for run in self.running[:]:
@@ -138,7 +141,7 @@ class _Matrix:
                 return True
             self._held = None
             try:
-                run = ActiveRun(launch, self.launcher, slot)
+                run = ActiveRun(launch, self.launcher, slot, self.machine)
             except NotStarted as error:
                 self.resources.release(slot)
                 self._alone_runs = None
@@ -233,10 +236,12 @@ def run_one(
 ) -> Outcome:
     """Run one launch and pass what it prints on to `output`, while it prints it."""
     with Copier(launch.directory / OUTPUT_LOG, output) as copier:
-        run = ActiveRun(launch, launcher, Slot())
+        machine = MachineWork(os.getpid())
+        run = ActiveRun(launch, launcher, Slot(), machine)
         stopper = Stopper(signals, say)
         while True:
             stopper.pass_on([run])
+            machine.look()
             outcome = run.poll()
             copier.copy()
             if outcome is not None:

@@ -45,6 +45,8 @@ class Attempt:
     """The part of the machine that it was given."""
     arguments: Sequence[str] = ()
     """Further flags of the training, such as --from-scratch."""
+    other_work: float | None = None
+    """The share of the processors, from 0 to 1, that others than the runner and its runs kept busy."""
     journal_offset: int = 0
     """Where in metrics.jsonl its records begin, in bytes."""
 

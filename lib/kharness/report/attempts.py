@@ -23,6 +23,9 @@ class Attempt:
     signal: int | None
     cause: str | None
     reason: str | None
+    other_work: float | None = None
+    """The share of the processors, from 0 to 1, that others than the runner and its runs kept busy."""
+    from_scratch: bool = False
 
     @property
     def seconds(self) -> float | None:
@@ -53,6 +56,20 @@ def failed_before(attempts: Sequence[Attempt]) -> Sequence[Attempt]:
     return [attempt for attempt in attempts[:-1] if attempt.failed]
 
 
+def other_work(attempts: Sequence[Attempt]) -> float | None:
+    """Of the attempts since the run last began, weighted by length; None if one was not measured."""
+    first = max((i for i, attempt in enumerate(attempts) if attempt.from_scratch), default=0)
+    known = [
+        (attempt.seconds, attempt.other_work)
+        for attempt in attempts[first:]
+        if attempt.seconds is not None and attempt.other_work is not None
+    ]
+    seconds = sum(length for length, _ in known)
+    if len(known) < len(attempts[first:]) or not seconds:
+        return None
+    return sum(length * share for length, share in known) / seconds
+
+
 def _attempt(written: Mapping[str, object]) -> Attempt:
     return Attempt(
         started=_number(written.get("started")),
@@ -61,7 +78,13 @@ def _attempt(written: Mapping[str, object]) -> Attempt:
         signal=_whole(written.get("signal")),
         cause=_text(written.get("cause")),
         reason=_text(written.get("reason")),
+        other_work=_number(written.get("other_work")),
+        from_scratch="--from-scratch" in _list(written.get("arguments")),
     )
+
+
+def _list(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
 
 
 def _number(value: object) -> float | None:

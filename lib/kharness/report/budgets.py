@@ -25,7 +25,7 @@ class Budget:
     data: tuple[str, ...]
     """SHA-256 of what was trained on."""
     seconds: float | None
-    """Mean wall time of the training loop."""
+    """Mean wall time of the training loop; None if that of a run is not known, or does not count."""
 
     def count(self, unit: str) -> tuple[int, ...]:
         """The entries of one of COUNTS."""
@@ -41,7 +41,7 @@ def budget_of(runs: Sequence[RunData]) -> Budget:
         samples=_distinct(count.samples for count in counts),
         tokens=_distinct(count.tokens for count in counts),
         data=tuple(sorted({str(run.start["data_sha256"]) for run in runs if run.start.get("data_sha256")})),
-        seconds=sum(seconds) / len(seconds) if seconds else None,
+        seconds=sum(seconds) / len(seconds) if seconds and len(seconds) == len(runs) else None,
     )
 
 
@@ -58,7 +58,7 @@ def mismatch(first: Budget, second: Budget, unit: str) -> str:
     """
     if unit == "time":
         if first.seconds is None or second.seconds is None:
-            return "the time of the training was not recorded"
+            return "the time of a training is not known, or does not count beside other work on the machine"
     else:
         ours, theirs = first.count(unit), second.count(unit)
         if not ours or not theirs:

@@ -30,6 +30,7 @@ from kharness.report.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.gpu_tables import gpus_table, said_of_gpus
 from kharness.report.graphs import shows_numbers
 from kharness.report.graphs._canvas import DPI
+from kharness.report.other_work import other_work_lines
 from kharness.report.output_tail import output_tail
 from kharness.report.sentences import comparison_sentence, explanation
 from kharness.report.summary import Cell, Summary
@@ -99,7 +100,9 @@ def as_html(summary: Summary) -> str:
         num_verdicts=Counter(one.verdict.value for one in comparisons),
         prices=_prices(summary.conclusions),
         comparison=comparison(summary) if summary.plan else None,
-        explanation=EXPLANATION,
+        explanation=" ".join(
+            [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in other_work_lines(summary))]
+        ),
         gpus=gpus_table(summary),
         gpu_explanation=GPU_EXPLANATION,
         said_of_gpus=said_of_gpus(summary),

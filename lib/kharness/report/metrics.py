@@ -12,13 +12,23 @@ from monitoring.follower import GPU_STATS
 from monitoring.records import last_record
 
 COSTS = (
-    *("training_seconds", "sec_per_step", "peak_gpu_memory", "peak_cpu_memory"),
+    *("training_seconds", "training_cpu_seconds", "sec_per_step", "peak_gpu_memory", "peak_cpu_memory"),
     *("energy_joules", "cost"),
 )
 """What a result is bought with; every other metric is a quality."""
 
 # The ends of names of numbers that one wants small; every other one is wanted large.
-_SMALL_ENDS = ("loss", "perplexity", "seconds", "joules", "memory", "cost", "_mb", "sec_per_step")
+_SMALL_ENDS = (
+    "loss",
+    "perplexity",
+    "seconds",
+    "joules",
+    "memory",
+    "cost",
+    "_mb",
+    "sec_per_step",
+    "other_work",
+)
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,12 @@ METRICS: tuple[Metric, ...] = (
         "training_seconds", "training (s)", "s", 1, 1, "wall time of the training loop",
         _at_end("training_seconds"), in_table=True,
     ),
+    Metric("training_cpu_seconds", "CPU (s)", "s", 1, 1,
+           "CPU time, user and system, of the training loop and the children it waited for",
+           _at_end("training_cpu_seconds"), in_table=True),
+    Metric("other_work", "other work (%)", "fraction", 100, 0,
+           "share of the processors that other programs kept busy meanwhile", lambda run: run.other_work,
+           in_table=True),
     Metric(
         "sec_per_step", "step (ms)", "s", 1000, 2, "median time of one step, over the recorded steps",
         _of_steps("sec_per_step", statistics.median), in_table=True,

@@ -28,7 +28,7 @@ _TARGET = re.compile(
 )
 # Ends that are the training's own: without such a cause, a run that did not complete says nothing about
 # whether it would have reached its target.
-_OWN_CAUSES = ("non_finite", "out_of_memory", "timeout")
+_OWN_CAUSES = ("non_finite", "out_of_memory")
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,9 @@ def time_to_target(name: str, seed: str | None, run: RunData, target: Target) ->
     for step, result in zip(series.steps, series.values, strict=True):
         if target.reached_by(result):
             return RunTime(name, seed, True, step, training_seconds_until(run, step))
-    never = run.complete or run.status == "timeout" or run.cause in _OWN_CAUSES or _failed_by_itself(run)
+    # Whoever has to share the machine may not get there in time, and would have had it alone.
+    in_time = run.status == "timeout" and not run.crowded
+    never = run.complete or in_time or run.cause in _OWN_CAUSES or _failed_by_itself(run)
     return RunTime(name, seed, False if never else None, None, None)
 
 

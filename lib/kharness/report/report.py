@@ -22,6 +22,7 @@ from kharness.report.gpu_report import cells_of_report, draw_cells, gpu_summary_
 from kharness.report.graphs import draw_all, graph_names
 from kharness.report.html import write_html
 from kharness.report.junit import write_junit
+from kharness.report.other_work import other_work_lines
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
 from kharness.report.sentences import comparison_lines
 from kharness.report.summary import Summary, collect, summary_of_plan
@@ -123,5 +124,6 @@ def report_lines(summary: Summary) -> list[str]:
     if known:
         lines.append(f"known failures: {len(known)}")
         lines += [f"  {on_one_line(line)}" for line in known]
+    lines += map(on_one_line, other_work_lines(summary))
     compared = map(on_one_line, comparison_lines(summary.conclusions))
     return [*gpu_summary_lines(summary), *lines, *compared]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from kharness.report.attempts import Attempt, failed_before, read_attempts
+from kharness.report.attempts import Attempt, failed_before, other_work, read_attempts
 from monitoring.lineage import superseded
 from monitoring.records import Record, points, read_records
 
@@ -22,6 +22,9 @@ STEP_METRICS = ("train_loss", "sec_per_step", "gpu_mem_reserved", "cpu_mem_rss_m
 
 A report that reads another one adds it here: `RunData.metric` refuses what is not listed.
 """
+
+WALL_TIMES = ("training_seconds", "sec_per_step", "epoch_seconds")
+"""What other work on the machine makes longer; CPU time hardly."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,10 @@ class RunData:
     """All attempts as status.json has them, the oldest first."""
     cause: str | None = None
     """Why the last attempt did not complete, as status.json has it."""
+    other_work: float | None = None
+    """The share of the processors that others kept busy beside it; None if that was not measured."""
+    crowded: bool = False
+    """Whether that is more than its times bear: they are left out here, as if nobody had measured them."""
 
     @property
     def complete(self) -> bool:
@@ -114,8 +121,11 @@ class RunData:
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def load_run(directory: Path) -> RunData:
-    """Read a run directory; nothing in it has to be there, whole or readable."""
+def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
+    """Read a run directory; nothing in it has to be there, whole or readable.
+
+    Beside more other work than a share of `most_other_work` its wall times do not count.
+    """
     if not directory.is_dir():
         return RunData(directory, "missing", "it has no directory", 0, {}, {}, {}, 0)
     history = _History()
@@ -123,17 +133,25 @@ def load_run(directory: Path) -> RunData:
         history.add(record)
     status, reason, attempts = _status(directory / "status.json", history)
     tried = read_attempts(directory)
+    share = other_work(tried)
+    crowded = share is not None and share > most_other_work
+    series, end = history.series(), history.end
+    if crowded:
+        series = {key: values for key, values in series.items() if key[1] not in WALL_TIMES}
+        end = {name: value for name, value in end.items() if name not in WALL_TIMES}
     return RunData(
         directory=directory,
         status=status,
         reason=reason,
         attempts=attempts,
         start=MappingProxyType(history.start),
-        end=MappingProxyType(history.end),
-        series=MappingProxyType(history.series()),
+        end=MappingProxyType(end),
+        series=MappingProxyType(series),
         nonfinite_records=history.nonfinite_records,
         tried=tried,
         cause=tried[-1].cause if tried else None,
+        other_work=share,
+        crowded=crowded,
     )
 
 

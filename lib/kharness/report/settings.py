@@ -14,7 +14,7 @@ from monitoring.budget import UNITS
 
 _SYMBOLS = (
     *("REPORT_BASELINE", "REPORT_BUDGET_UNIT", "REPORT_CONFIDENCE", "REPORT_EQUIVALENCE_MARGIN"),
-    *("REPORT_METRIC", "REPORT_TARGET", "REPORT_TIME_TOLERANCE"),
+    *("REPORT_METRIC", "REPORT_OTHER_WORK_LIMIT", "REPORT_TARGET", "REPORT_TIME_TOLERANCE"),
 )
 
 
@@ -30,6 +30,8 @@ class ReportSettings:
     """`val_accuracy>=0.97`; empty lets the report choose."""
     budget_unit: str = "auto"
     """One of monitoring.budget.UNITS."""
+    other_work_limit: float = 0.1
+    """The share of the processors that others may have kept busy beside a run whose times count."""
     time_tolerance: float = 0.5
     """How much longer than the other the better one of two may have trained, as a share."""
     margin: float = 0.0
@@ -89,6 +91,9 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
         return replace(settings, target=value.strip())
     if symbol == "REPORT_BUDGET_UNIT":
         return replace(settings, budget_unit=_budget_unit(value, name))
+    if symbol == "REPORT_OTHER_WORK_LIMIT":
+        limit = _number(value, name, 0, 1, "0.1 is a tenth of the processors; 1 counts all")
+        return replace(settings, other_work_limit=limit)
     if symbol == "REPORT_TIME_TOLERANCE":
         tolerance = _number(value, name, 0, 1000, "0.5 allows half as much again")
         return replace(settings, time_tolerance=tolerance)

@@ -155,7 +155,12 @@ def summary_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[str
     axes = {axis["symbol"]: list(axis["values"]) for axis in plan["axes"]}
     known = known_failures(plan)
     cells = [
-        Cell(name, dict(cell["values"]), load_run(directory / name), known.get(name, ""))
+        Cell(
+            name,
+            dict(cell["values"]),
+            load_run(directory / name, most_other_work=settings.other_work_limit),
+            known.get(name, ""),
+        )
         for cell in plan["cells"]
         for name in [cell["name"]]
     ]
@@ -191,7 +196,7 @@ def _single(directory: Path, settings: ReportSettings) -> Summary:
             f"{directory} holds neither a matrix (matrix.json) nor a run ({JOURNAL})",
             hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
         )
-    cell = Cell(directory.name, {}, load_run(directory))
+    cell = Cell(directory.name, {}, load_run(directory, most_other_work=settings.other_work_limit))
     variants = [Variant({}, directory.name, [cell])]
     return Summary(directory, directory.name, {}, {}, [cell], variants, settings)
 

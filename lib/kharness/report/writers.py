@@ -33,6 +33,7 @@ from kharness.report.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.gpu_tables import gpus_json, gpus_table, said_of_gpus
 from kharness.report.graphs import shows_numbers
 from kharness.report.metrics import METRICS
+from kharness.report.other_work import other_work_json, other_work_lines
 from kharness.report.summary import REPLICATE_AXIS, Cell, Summary, Variant
 from monitoring.atomic_file import write_atomically
 
@@ -71,6 +72,7 @@ def as_json(summary: Summary) -> dict[str, object]:
         "num_runs": {status: statuses.count(status) for status in sorted(set(statuses))},
         "metrics": {metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in METRICS},
         "variants": [_variant_json(variant, summary) for variant in summary.variants],
+        "other_work": other_work_json(summary),
         **conclusions_json(summary.conclusions),
         "runs": [_run_json(cell) for cell in summary.cells],
     }
@@ -111,6 +113,7 @@ def as_markdown(summary: Summary) -> str:
         "## Comparison",
         comparison(summary).markdown(),
         EXPLANATION,
+        *_other_work(summary),
         *conclusions_markdown(summary.conclusions),
     ]
     incomplete = _incomplete(summary)
@@ -150,6 +153,11 @@ def _facts(summary: Summary) -> list[str]:
         lines.append(f"revision {git['revision']}{changed}")
     if isinstance(versions, Mapping):
         lines.append(", ".join(f"{name} {version}" for name, version in versions.items() if version))
+    return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
+
+
+def _other_work(summary: Summary) -> list[str]:
+    lines = other_work_lines(summary)
     return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
 
 

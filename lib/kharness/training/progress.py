@@ -8,22 +8,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kharness.training.pace import Stopwatch
+from kharness.training.pace import Stopwatch, cpu_seconds
 
 
 class Progress:
-    """The losses of this epoch, the best accuracy of all, and wall-clock times over all attempts."""
+    """The losses of this epoch, the best accuracy of all, and times over all attempts."""
 
     def __init__(self, device: torch.device) -> None:
         self.best_accuracy: float | None = None
         """The highest validation accuracy after any epoch."""
         self.clock = Stopwatch()
         """Training and validation."""
+        self.cpu_clock: Stopwatch | None = Stopwatch(clock=cpu_seconds)
+        """CPU time of the same; None on from a checkpoint that does not hold it."""
         self.epoch_clock = Stopwatch()
         """Those of this epoch."""
         self._device = device
         self._loss_sum: Tensor | float = 0.0
         self._seen = 0
+
+    @property
+    def cpu_seconds(self) -> float | None:
+        return None if self.cpu_clock is None else self.cpu_clock.seconds
+
+    def start_clocks(self) -> None:
+        """Count from now on."""
+        self.clock.start()
+        self.epoch_clock.start()
+        if self.cpu_clock is not None:
+            self.cpu_clock.start()
 
     def add(self, loss: Tensor, samples: int) -> None:
         """One more step of this epoch, by its mean loss; on the loss's device, so nothing waits."""
@@ -47,6 +60,7 @@ class Progress:
             "seen": self._seen,
             "best_accuracy": self.best_accuracy,
             "seconds": self.clock.seconds,
+            "cpu_seconds": self.cpu_seconds,
             "epoch_seconds": self.epoch_clock.seconds,
         }
 
@@ -55,3 +69,5 @@ class Progress:
         self._loss_sum = torch.as_tensor(state["loss_sum"], device=self._device)
         self._seen, self.best_accuracy = state["seen"], state["best_accuracy"]
         self.clock, self.epoch_clock = Stopwatch(state["seconds"]), Stopwatch(state["epoch_seconds"])
+        known = state.get("cpu_seconds")
+        self.cpu_clock = None if known is None else Stopwatch(known, clock=cpu_seconds)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kharness.config.tree import Tree
 from kharness.matrix.cells import Cell
@@ -99,3 +102,15 @@ def started(output: str) -> list[str]:
 def test_seed_by_seed_is_the_default(root: Path) -> None:
     """The small checkout's preset lists its cells, for tests of other things."""
     assert Tree.load(root).resolve([]).values["MATRIX_ORDER"] == "blocked"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has /proc")
+@pytest.mark.parametrize("script", ["test_matrix", "train"])
+def test_every_attempt_says_what_else_the_machine_did(checkout: Any, script: str) -> None:
+    """Of a run of more than a second: less is too short to tell."""
+    slow = ("CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=110", "CONFIG_MATRIX_AXES=SEED=1")
+    code, output = checkout.run(script, *slow)
+    assert code == 0, output
+    (path,) = checkout.root.glob("results/[!l]*/**/status.json")
+    (attempt,) = json.loads(path.read_text())["attempts"]
+    assert 0 <= attempt["other_work"] <= 1

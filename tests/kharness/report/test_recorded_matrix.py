@@ -22,6 +22,7 @@ adamw      1/2              86.60             83.00           0.5799           1
 mean ± sample standard deviation over seeds; n: complete runs of those planned
 not complete, in no mean: 1 of 4
   optimizer-adamw_seed-2: killed (signal 9 (SIGKILL))
+other work on the machine was not measured: times may hold it
 budget: equal samples: 10,800
 test accuracy compared with sgd (95 % intervals):
   adamw  +7.30 points  undecided: one common seed: chance cannot be told from a difference  \

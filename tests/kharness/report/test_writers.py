@@ -37,6 +37,8 @@ Mean ± sample standard deviation over seeds; n is the number of complete runs o
 a number that rests on fewer says so. One run has no deviation. Means alone name no winner: see *Who is \
 better?*
 
+- other work on the machine was not measured: times may hold it
+
 ## Who is better?
 
 Compared with sgd in test accuracy, run by run of the same seed. With 95 % none of the verdicts *better*, \
@@ -162,6 +164,8 @@ def test_json_keeps_every_run_and_nulls_what_was_not_measured(matrix: Any) -> No
             "train_loss": None,
             "sparsity": None,
             "training_seconds": None,
+            "training_cpu_seconds": None,
+            "other_work": None,
             "sec_per_step": 0.015,
             "peak_gpu_memory": None,
             "peak_cpu_memory": None,

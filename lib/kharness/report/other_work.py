@@ -1,0 +1,44 @@
+"""What the report says of other work on the machine: beside it times are no measure of a variant."""
+
+from __future__ import annotations
+
+from kharness.report.summary import Summary
+
+# So many runs are named; summary.json has all.
+MOST_NAMED = 5
+
+
+def other_work_lines(summary: Summary) -> list[str]:
+    """Whose times do not count, where it is not known, else how much there was; none before a run began."""
+    begun = [cell for cell in summary.cells if cell.run.start]
+    shares = {cell.name: cell.run.other_work for cell in begun}
+    known = {name: share for name, share in shares.items() if share is not None}
+    crowded = [cell.name for cell in begun if cell.run.crowded]
+    if not begun:
+        return []
+    if not known:
+        return ["other work on the machine was not measured: times may hold it"]
+    lines = []
+    if crowded:
+        named = ", ".join(f"{name} {known[name]:.0%}" for name in crowded[:MOST_NAMED])
+        more = f" and {len(crowded) - MOST_NAMED} more" if len(crowded) > MOST_NAMED else ""
+        lines.append(
+            f"times of {len(crowded)} of {len(begun)} runs do not count: other work kept more than "
+            f"{summary.settings.other_work_limit:.0%} of the processors busy ({named}{more})"
+        )
+    else:
+        lines.append(f"other work on the machine: at most {max(known.values()):.0%} of the processors")
+    if len(known) < len(begun):
+        lines.append(f"other work was not measured beside {len(begun) - len(known)} of {len(begun)} runs")
+    return lines
+
+
+def other_work_json(summary: Summary) -> dict[str, object]:
+    """Of all runs; each has its own share beside its metrics."""
+    return {
+        "limit": summary.settings.other_work_limit,
+        "over_limit": [cell.name for cell in summary.cells if cell.run.crowded],
+        "not_measured": [
+            cell.name for cell in summary.cells if cell.run.start and cell.run.other_work is None
+        ],
+    }

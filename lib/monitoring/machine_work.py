@@ -1,0 +1,203 @@
+"""How busy a machine was with other work than ours: its CPU time, less that of one tree of processes.
+
+    work = MachineWork(os.getpid())
+    before = work.read()
+    ...
+    share = other_work(before, work.read())
+
+Counted are the processors that this process may use, as /proc/stat counts them (time that a hypervisor gave
+to others included), and of the tree everything that was started from its root, also what has ended since or
+has gone on without its parent. A reading takes some milliseconds, for it looks at every process of the
+machine, so take one when something starts and when it ends. Linux only; elsewhere there are no readings.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+# A shorter time says little: most kernels look what a processor does a hundred times a second or so.
+FEWEST_SECONDS = 1.0
+
+# Seconds between looks; more on a machine of so many processes that a look takes over a 500th of that.
+LOOK_EVERY = 1.0
+MOST_EFFORT = 500
+
+_SECONDS_PER_TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+# Of a line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; what guests get is in user.
+_COLUMNS, _IDLE = 8, (3, 4)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Sums since some moment, in CPU seconds but for `clock`."""
+
+    clock: float
+    """Seconds of the monotonic clock."""
+    processors: int
+    total: float
+    """Of the processors, idle or not."""
+    busy: float
+    own: float
+    """Of the tree."""
+
+
+class _Process(NamedTuple):
+    """Times are ticks."""
+
+    started: int
+    parent: int
+    own: int
+    collected: int
+    """Of its children that it has waited for, and theirs."""
+
+
+class MachineWork:
+    """Reads the machine's work and that of a tree; one thread calls it."""
+
+    def __init__(
+        self, root_pid: int, *, processors: Iterable[int] | None = None, root: Path = Path("/")
+    ) -> None:
+        """The tree of `root_pid`; `processors` are by default those of our affinity. `root` has `proc`."""
+        self._root_pid = root_pid
+        self._processors = frozenset(_affinity() if processors is None else processors)
+        self._proc = root / "proc"
+        self._tree: dict[int, _Process] = {}
+        self._own = 0
+        self._last: Reading | None = None
+        self._next_look = 0.0
+
+    def look(self) -> None:
+        """Note processes that may be gone at the next reading; does nothing a moment after the last look."""
+        if time.monotonic() >= self._next_look:
+            self.read()
+
+    def read(self, *, newest: float = 0.0) -> Reading | None:
+        """None where the system does not say; an earlier one will do that is at most `newest` seconds old."""
+        begun = time.monotonic()
+        if self._last is None or begun - self._last.clock > newest:
+            self._last = self._read()
+            self._next_look = begun + max(LOOK_EVERY, MOST_EFFORT * (time.monotonic() - begun))
+        return self._last
+
+    def _read(self) -> Reading | None:
+        try:
+            processes = self._processes()
+            total, busy = self._machine()
+        except (OSError, ValueError, IndexError):
+            return None
+        self._count(processes)
+        return Reading(
+            time.monotonic(),
+            len(self._processors),
+            total * _SECONDS_PER_TICK,
+            busy * _SECONDS_PER_TICK,
+            self._own * _SECONDS_PER_TICK,
+        )
+
+    def _machine(self) -> tuple[int, int]:
+        """Ticks of our processors, and of these the busy ones; ValueError if one is not listed."""
+        total = busy = found = 0
+        for line in (self._proc / "stat").read_text().splitlines():
+            name, *numbers = line.split()
+            if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in self._processors:
+                ticks = [int(number) for number in numbers[:_COLUMNS]]
+                total += sum(ticks)
+                busy += sum(ticks) - sum(ticks[column] for column in _IDLE)
+                found += 1
+        if found != len(self._processors) or not total:
+            raise ValueError("a processor is not listed")
+        return total, busy
+
+    def _processes(self) -> dict[int, _Process]:
+        found, folder = {}, str(self._proc)
+        for name in os.listdir(folder):
+            if name.isdigit():
+                try:
+                    fields = _content(f"{folder}/{name}/stat").rpartition(b")")[2].split()
+                except OSError:  # it has just ended
+                    continue
+                parent, user, system, child_user, child_system = (int(fields[i]) for i in (1, 11, 12, 13, 14))
+                found[int(name)] = _Process(int(fields[19]), parent, user + system, child_user + child_system)
+        return found
+
+    def _count(self, processes: Mapping[int, _Process]) -> None:
+        """Add what the tree did since the last look: each time once, whoever has collected whom."""
+        before, self._tree = self._tree, self._members(processes)
+        gone: dict[int, int] = {}
+        for pid, old in before.items():
+            if not _is_same(self._tree.get(pid), old):
+                heir = _heir(old, before, self._tree)
+                gone[heir] = gone.get(heir, 0) + old.own + old.collected
+        for pid, now in self._tree.items():
+            earlier = before.get(pid)
+            if earlier is None or not _is_same(now, earlier):
+                self._own += now.own + now.collected
+            else:
+                # What it has collected was counted as its child's, up to the last look.
+                self._own += now.own - earlier.own
+                self._own += max(0, now.collected - earlier.collected - gone.get(pid, 0))
+
+    def _members(self, processes: Mapping[int, _Process]) -> dict[int, _Process]:
+        """The root, what was of the tree before, and all that they started."""
+        known: dict[int, bool] = {
+            pid: True for pid, old in self._tree.items() if _is_same(processes.get(pid), old)
+        }
+        known |= {self._root_pid: True, 0: False, 1: self._root_pid == 1}
+        for pid in processes:
+            path = []
+            while pid in processes and pid not in known:
+                known[pid] = False
+                path.append(pid)
+                pid = processes[pid].parent
+            known.update(dict.fromkeys(path, known.get(pid, False)))
+        return {pid: process for pid, process in processes.items() if known[pid]}
+
+
+def other_work(before: Reading | None, after: Reading | None) -> float | None:
+    """The share of the processors' time, from 0 to 1, that others than the tree kept busy.
+
+    None where it was not measured, or for less than FEWEST_SECONDS of all processors together.
+    """
+    if before is None or after is None or before.processors != after.processors:
+        return None
+    passed = (after.clock - before.clock) * after.processors
+    total = after.total - before.total
+    # Where the clock of the processors stands still, the system only pretends to have one.
+    if total < FEWEST_SECONDS or total < passed / 2:
+        return None
+    others = (after.busy - before.busy) - (after.own - before.own)
+    return min(1.0, max(0.0, others / total))
+
+
+def _content(path: str) -> bytes:
+    """Of a small file; a Path and a buffer would take as long as the kernel does."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 4096)
+    finally:
+        os.close(fd)
+
+
+def _heir(gone: _Process, before: Mapping[int, _Process], now: Mapping[int, _Process]) -> int:
+    """The nearest ancestor that is still there, who may have collected its time; 0 for none."""
+    pid = gone.parent
+    while pid in before:
+        if _is_same(now.get(pid), before[pid]):
+            return pid
+        pid = before[pid].parent
+    return 0
+
+
+def _is_same(one: _Process | None, other: _Process) -> bool:
+    """Whether two looks at a process id met the same process."""
+    return one is not None and one.started == other.started
+
+
+def _affinity() -> Iterable[int]:
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
