@@ -32,6 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.training": frozenset({"torch", "numpy", "kharness.config", "monitoring"}),
     "kharness.matrix": frozenset({"kharness.config", "monitoring"}),
     "kharness.matrix.halving": frozenset({"optuna"}),
+    "kharness.matrix.rank_errors": frozenset({"scipy"}),
     "kharness.matrix.search": frozenset({"optuna"}),
     "kharness.matrix.table": frozenset({"rich"}),
     "kharness.report": frozenset({"kharness.config", "monitoring", "numpy"}),

@@ -9,7 +9,7 @@ import shlex
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from kharness.config.counts import counted
@@ -17,10 +17,13 @@ from kharness.config.foreign_text import in_markdown, list_item, on_one_line
 from kharness.config.results import shown
 from kharness.config.writing import Writing
 from kharness.matrix.axis_values import is_setting
+from kharness.matrix.journal_tail import JournalTail
 from kharness.matrix.matrix_json import read_plan
+from kharness.matrix.rank_errors import CONFIDENCE, Measured, Ranges, rank_ranges
 from kharness.matrix.trials import Trial, read_trial
 from kharness.matrix.validation import Objective, read_objective
 from monitoring.atomic_file import write_atomically
+from monitoring.budget import COUNTS, Spent, counted_unit, spent
 
 REPLICATE = "SEED"
 # How many rows a terminal shows; the files hold all.
@@ -33,6 +36,10 @@ class Row:
 
     values: Mapping[str, str]
     trials: Sequence[Trial]
+    budget: tuple[int, ...] = ()
+    """Of its complete trials, in the leaderboard's unit; several where they differ, empty where unknown."""
+    num_validation: int | None = None
+    """Samples of the validation set, as far as its trials say and agree."""
 
     @property
     def complete(self) -> Sequence[Trial]:
@@ -66,6 +73,55 @@ class Leaderboard:
     refused: Sequence[tuple[str, str]]
     """Name and reason of what the option tree refused."""
     num_trials: int
+    budget_unit: str = "steps"
+    """One of monitoring.budget.COUNTS."""
+
+    @cached_property
+    def ranges(self) -> Ranges | None:
+        """The ranks that each row may truly have; None where nobody knows."""
+        accuracy = self.objective.metric.endswith("accuracy")
+        rows = [
+            Measured(
+                [trial.value for trial in row.complete if trial.value is not None],
+                row.budget if len(row.budget) == 1 else (),
+                row.num_validation if accuracy else None,
+            )
+            for row in self.rows
+        ]
+        return rank_ranges(rows, minimize=self.objective.minimize)
+
+    @property
+    def budgets_differ(self) -> bool:
+        return len({row.budget for row in self.rows} | {()}) > 2 or any(len(r.budget) > 1 for r in self.rows)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a rank does not say."""
+        if len(self.rows) < 2:
+            return []
+        known = [count for row in self.rows for count in row.budget]
+        found = []
+        if self.budgets_differ:
+            found.append(
+                f"budgets differ ({self.budget_unit} {min(known):,} to {max(known):,}): "
+                "a rank above one that had less shows nothing"
+            )
+        elif known and all(row.budget for row in self.rows):
+            found.append(f"equal {self.budget_unit}: {known[0]:,}")
+        if not all(row.budget for row in self.rows):
+            found.append(
+                f"the number of {self.budget_unit} is not known of all: ranks may be of unequal budgets"
+            )
+        if self.ranges is None:
+            found.append(
+                "which ranks cannot be told apart is unknown: "
+                "of a single seed only an accuracy has a known error"
+            )
+            return found
+        last = self.ranges.ranges[0][1]
+        which = f"may truly have any of the ranks 1 to {last}" if last > 1 else "is shown to be the best"
+        confidence = f"{CONFIDENCE * 100:g} %, {self.ranges.method}"
+        return [*found, f"the first {which} ({confidence})"]
 
     def best_of(self, row: Row) -> float:
         """The best of all validations of a configuration, which is not what it is ranked by."""
@@ -100,7 +156,11 @@ def read_leaderboard(directory: Path) -> Leaderboard:
     for trial in trials:
         key = tuple((name, value) for name, value in trial.values.items() if name != REPLICATE)
         groups.setdefault(key, []).append(trial)
-    rows = [Row(dict(key), group) for key, group in groups.items()]
+    counts = {trial.name: _counted(directory / trial.name) for trial in trials if trial.value is not None}
+    known = [u for u in COUNTS if counts and all(getattr(c, u) is not None for c, _ in counts.values())]
+    asked = str(plan.settings.get("REPORT_BUDGET_UNIT", "auto"))
+    unit = counted_unit("auto" if asked == "time" else asked, known)
+    rows = [_row(dict(key), group, unit, counts) for key, group in groups.items()]
     ranked = [row for row in rows if row.complete]
     ranked.sort(key=lambda row: row.mean if objective.minimize else -row.mean)
     return Leaderboard(
@@ -119,7 +179,33 @@ def read_leaderboard(directory: Path) -> Leaderboard:
         incomplete=[trial for trial in trials if trial.value is None],
         refused=[(one.name, one.reason) for one in plan.refused],
         num_trials=len(trials),
+        budget_unit=unit,
     )
+
+
+def _row(
+    values: Mapping[str, str],
+    trials: Sequence[Trial],
+    unit: str,
+    counts: Mapping[str, tuple[Spent, int | None]],
+) -> Row:
+    found = [counts[trial.name] for trial in trials if trial.name in counts]
+    spent_by = [getattr(count, unit) for count, _ in found]
+    sizes = {size for _, size in found}
+    return Row(
+        values,
+        trials,
+        budget=() if None in spent_by else tuple(sorted(set(spent_by))),
+        num_validation=sizes.pop() if len(sizes) == 1 else None,
+    )
+
+
+def _counted(run: Path) -> tuple[Spent, int | None]:
+    """What a trial was given, and the samples that validate it, by its journal."""
+    tail = JournalTail.of_lineage(run)
+    dataset = tail.start.get("dataset")
+    size = dataset.get("validation") if isinstance(dataset, Mapping) else None
+    return spent(tail.start, tail.end, last_step=tail.step), size if isinstance(size, int) else None
 
 
 def write_leaderboard(board: Leaderboard, directory: Path) -> None:
@@ -149,6 +235,7 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
     lines.append("")
     for title, entries in _left_out(board):
         lines += [title, *(f"  {on_one_line(entry)}" for entry in entries)]
+    lines += [f"note: {note}" for note in board.notes]
     if board.warning:
         lines += [f"warning: {board.warning}:", f"  {board.next_command}"]
     if not board.rows:
@@ -164,9 +251,14 @@ def as_json(board: Leaderboard) -> str:
         "format": 1,
         "metric": board.objective.metric,
         "direction": "minimize" if board.objective.minimize else "maximize",
+        "budget_unit": board.budget_unit,
+        "notes": list(board.notes),
+        "confidence": CONFIDENCE,
         "rows": [
             {
                 "rank": rank,
+                "rank_range": list(board.ranges.ranges[rank - 1]) if board.ranges else None,
+                "budget": list(row.budget),
                 "values": dict(row.values),
                 "mean": row.mean,
                 "standard_deviation": row.deviation,
@@ -212,7 +304,7 @@ def as_markdown(board: Leaderboard) -> str:
         f"Ranked by {in_markdown(board.objective.words)}, after the last step.",
         "",
     ]
-    lines += [*table, ""]
+    lines += [*table, "", *(f"- {note}" for note in board.notes), ""]
     for title, entries in _left_out(board):
         lines += [f"{title}:", "", *(list_item(in_markdown(entry)) for entry in entries), ""]
     if board.warning:
@@ -227,14 +319,26 @@ def _cells(board: Leaderboard, rows: Sequence[Row]) -> list[list[str]]:
     """The table as texts, its header first."""
     metric = board.objective.metric
     several = any(len(row.trials) > 1 for row in board.rows)
-    header = ["rank", *board.symbols, metric, f"best {metric}", "n" if several else "trial"]
+    header = ["rank", *(["95 %"] if board.ranges else []), *board.symbols]
+    header += [
+        *([board.budget_unit] if board.budgets_differ else []),
+        metric,
+        f"best {metric}",
+        "n" if several else "trial",
+    ]
     table = [header]
     for rank, row in enumerate(rows, 1):
         deviation = "" if row.deviation is None else f" ± {row.deviation:.3g}"
         runs = f"{len(row.complete)}/{len(row.trials)}" if several else row.trials[0].name
         values = [_short(row.values.get(symbol, "")) for symbol in board.symbols]
         numbers = [f"{row.mean:.6g}{deviation}", f"{board.best_of(row):.6g}"]
-        table.append([str(rank), *values, *numbers, runs])
+        first = [str(rank)]
+        if board.ranges:
+            low, high = board.ranges.ranges[rank - 1]
+            first.append(f"{low}" if low == high else f"{low} to {high}")
+        if board.budgets_differ:
+            values.append(" to ".join(f"{count:,}" for count in row.budget[:1] + row.budget[1:][-1:]) or "-")
+        table.append([*first, *values, *numbers, runs])
     return table
 
 

@@ -15,6 +15,7 @@ import pytest
 
 from kharness.config.assignment import Origin
 from kharness.config.tree import Tree
+from kharness.matrix.leaderboard import told_leaderboard
 from kharness.matrix.sweep import prepare_sweep
 
 # The search has a space of its own in which a random draw is mostly bad.
@@ -51,18 +52,23 @@ def test_a_grid_trains_every_combination_and_ranks_them(checkout: Any) -> None:
     )
     begin = lines.index(f"{name}: val_loss (smaller is better), 6 configurations")
     assert lines[begin + 2 : begin + 9] == [
-        "rank  LEARNING_RATE  NUM_STEPS  val_loss   best val_loss  trial",
-        "1     0.02           1          0.0906191  0.0906191      learning-rate-0.02_num-steps-1",
-        "2     0.02           2          0.0906191  0.0906191      learning-rate-0.02_num-steps-2",
-        "3     1e-3           1          1          1              learning-rate-1e-3_num-steps-1",
-        "4     1e-3           2          1          1              learning-rate-1e-3_num-steps-2",
-        "5     1              1          4          4              learning-rate-1_num-steps-1",
-        "6     1              2          4          4              learning-rate-1_num-steps-2",
+        "rank  LEARNING_RATE  NUM_STEPS  steps  val_loss   best val_loss  trial",
+        "1     0.02           1          1      0.0906191  0.0906191      learning-rate-0.02_num-steps-1",
+        "2     0.02           2          2      0.0906191  0.0906191      learning-rate-0.02_num-steps-2",
+        "3     1e-3           1          1      1          1              learning-rate-1e-3_num-steps-1",
+        "4     1e-3           2          2      1          1              learning-rate-1e-3_num-steps-2",
+        "5     1              1          1      4          4              learning-rate-1_num-steps-1",
+        "6     1              2          2      4          4              learning-rate-1_num-steps-2",
     ]
     assert lines[-2] == (
         "  make test_matrix CONFIG_BEHAVIOUR=bowl CONFIG_LEARNING_RATE=0.02 CONFIG_NUM_STEPS=1 "
         "CONFIG_MATRIX_AXES=SEED=101..105"
     )
+    assert lines[-5:-3] == [
+        "note: budgets differ (steps 1 to 2): a rank above one that had less shows nothing",
+        "note: which ranks cannot be told apart is unknown: "
+        "of a single seed only an accuracy has a known error",
+    ]
     assert lines[-3].startswith(
         "warning: the first of 6 configurations was chosen by the same validation set"
     )
@@ -97,6 +103,25 @@ def test_the_files_hold_every_configuration_with_its_seeds(checkout: Any) -> Non
     assert "| 1 | sgd | 0.5 | 0.5 | 1/2 |\n" in text
     assert "- optimizer-adam_seed-2: exit code 1: RuntimeError: the loss is a banana\n" in text
     assert "**The first of 2 configurations was chosen by the same validation set" in text
+
+
+def test_seeds_tell_which_ranks_are_shown(checkout: Any) -> None:
+    """The pretender has one accuracy for all seeds, which says nothing of chance; so they get some spread."""
+    ranges = "CONFIG_OPTIMIZER=all\nCONFIG_SEED=1..3\n"
+    code, output = sweep(checkout, ranges, "CONFIG_SWEEP_METRIC=val_accuracy")
+    assert code == 0, output
+    assert "note: equal steps: 3\n" in output
+    for run in checkout.latest.glob("optimizer-*"):
+        path, seed = run / "metrics.jsonl", int(run.name[-1])
+        path.write_text(path.read_text().replace('"val_accuracy":0.', f'"val_accuracy":0.{"024"[seed - 1]}'))
+    lines, code = told_leaderboard(checkout.latest)
+    board = json.loads((checkout.latest / "leaderboard.json").read_text())
+    assert (board["budget_unit"], [row["budget"] for row in board["rows"]]) == ("steps", [[3], [3]])
+    assert [row["rank_range"] for row in board["rows"]] == [[1, 2], [1, 2]]
+    assert (
+        "note: the first may truly have any of the ranks 1 to 2 "
+        "(95 %, t tests with the deviation between seeds, pooled)"
+    ) in lines
 
 
 def test_a_random_search_is_the_same_for_the_same_seed(checkout: Any) -> None:
