@@ -202,7 +202,7 @@ def _row(
 
 def _counted(run: Path) -> tuple[Spent, int | None]:
     """What a trial was given, and the samples that validate it, by its journal."""
-    tail = JournalTail.of_lineage(run)
+    tail = JournalTail.of_end(run)
     dataset = tail.start.get("dataset")
     size = dataset.get("validation") if isinstance(dataset, Mapping) else None
     return spent(tail.start, tail.end, last_step=tail.step), size if isinstance(size, int) else None

@@ -3,8 +3,8 @@
 The seed is a block: what it does to all variants alike is taken out (two-way layout, variant + seed). Where
 the rest varies alike in all variants, one pooled error serves all comparisons, and knows far more than
 the few pairs of one comparison. Whether it does is tested: where the baseline varies more, its error is taken
-apart, and where a variant does, each comparison is judged by its own pairs. Numbers in, numbers out, as in
-statistics.py; docs/statistics.md has the formulas.
+apart, and where the variants do not vary alike, each has a variance of its own. Numbers in, numbers out, as
+in statistics.py; docs/statistics.md has the formulas.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kharness.report.statistics import variance_ratio_p
+from kharness.report.statistics import chi_square_p, variance_ratio_p
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-BASELINE_LEVEL = 0.1
+BASELINE_LEVEL = 0.15
 """Of the test whether the baseline varies more than the others: its error is in every comparison."""
 
-VARIANTS_LEVEL = 0.05
+VARIANTS_LEVEL = 0.1
 """Of the tests whether a variant varies more than the others, all of them together."""
+
+ALIKE_LEVEL = 0.05
+"""Of the test whether the variants vary alike (Bartlett 1937): it sees several that vary more."""
 
 # A variance below the square of this part of the largest value is rounding.
 _ROUNDING = 1e-12
@@ -46,7 +49,7 @@ class Contrast:
     own_variance: float
     """Of this comparison's pairs alone, of pairs - 1 degrees of freedom."""
     method: str
-    """`blocked` (pooled over all variants), `baseline_apart`, or `paired` (its own pairs)."""
+    """`blocked` (pooled over all variants), `baseline_apart`, `each_apart` or `paired` (its own pairs)."""
 
     @property
     def standard_error(self) -> float:
@@ -119,12 +122,33 @@ def _errors(layout: _Layout, own: NDArray[np.float64], rounding: float) -> list[
     if m == 1 or layout.total <= rounding * m * n:
         return pairs
     if m == 2:
-        unlike = any(_pairs_vary_more(layout, variance) for variance in own.tolist())
-    else:
-        unlike = any(_variant_varies_more(layout, i) for i in range(m))
-    if unlike:  # one that is seen to vary more is seldom the only one
-        return pairs
+        if any(_pairs_vary_more(layout, variance) for variance in own.tolist()):
+            return pairs
+    elif any(_variant_varies_more(layout, i) for i in range(m)) or _vary_unlike(layout.table[1:]):
+        return _each_apart(layout, rounding)
     return [_baseline_apart(layout) if _baseline_varies_more(layout) else layout.pooled()] * m
+
+
+def _each_apart(layout: _Layout, rounding: float) -> list[_Error]:
+    """Of each variant what it varies beside the others, judged as independent groups are (Welch 1947)."""
+    n, own = layout.pairs, _own_variances(layout.table)
+    errors: list[_Error] = []
+    for variance in own[1:].tolist():
+        both = variance + float(own[0])
+        if both <= rounding:
+            errors.append((0.0, n - 1, 0.0, "each_apart"))
+            continue
+        degrees = both**2 / ((variance**2 + float(own[0]) ** 2) / (n - 1))
+        errors.append((both, degrees, 0.0, "each_apart"))
+    return errors
+
+
+def _own_variances(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of each row less the mean of the others; right on average where all vary alike, near it where not."""
+    rows = len(table)
+    less_mean = table - (table.sum(axis=0) - table) / (rows - 1)
+    found: NDArray[np.float64] = less_mean.var(axis=1, ddof=1) * (rows - 1) / rows
+    return found
 
 
 def _baseline_apart(layout: _Layout) -> _Error:
@@ -148,11 +172,21 @@ def _baseline_varies_more(layout: _Layout) -> bool:
 
 def _variant_varies_more(layout: _Layout, i: int) -> bool:
     """Against the other variants without the baseline, of which there are two or more."""
-    n, m, others = layout.pairs, layout.others, layout.table[1:]
-    less_mean = others[i] - (others.sum(axis=0) - others[i]) / (m - 1)
-    alone = float(less_mean.var(ddof=1)) * (m - 1) / m
+    n, m = layout.pairs, layout.others
+    alone = float(_own_variances(layout.table[1:])[i])
     rest = layout.within - alone * (n - 1)
     return _ratio_p(alone, n - 1, rest, (m - 2) * (n - 1)) < VARIANTS_LEVEL / m
+
+
+def _vary_unlike(table: NDArray[np.float64]) -> bool:
+    """Bartlett's test of the rows' own variances, three rows or more."""
+    own, degrees = _own_variances(table), table.shape[1] - 1
+    if own.min() <= 0:
+        return True
+    rows = len(own)
+    statistic = rows * degrees * math.log(own.mean()) - degrees * float(np.log(own).sum())
+    correction = 1 + (rows - 1 / rows) / (3 * (rows - 1) * degrees)
+    return chi_square_p(statistic / correction, rows - 1) < ALIKE_LEVEL
 
 
 def _pairs_vary_more(layout: _Layout, own: float) -> bool:

@@ -25,6 +25,9 @@ from kharness.report.statistics import (
 OWN_LEVEL = 0.2
 """Whatever the pooled error says: a comparison whose own pairs are not that clear is not shown."""
 
+OWN_ERRORS = ("paired", "each_apart")
+"""Methods in which each comparison has an error of its own."""
+
 RANGE_LEVEL = 0.8
 """Confidence of the range of seeds that are needed, by the interval of the standard deviation."""
 
@@ -180,7 +183,7 @@ def _with_plan(seen: Evidence, test: _Test, spending: Spending) -> Evidence:
 
 
 def _critical(contrast: Contrast, comparisons: int) -> Callable[[float, float], float]:
-    if contrast.method == "paired":  # an error of its own: nothing is known of how it depends on the others'
+    if contrast.method in OWN_ERRORS:  # nothing is known of how it depends on the others'
         return _bonferroni(comparisons)
     return lambda degrees, alpha: largest_t(comparisons, degrees, alpha, correlation=contrast.correlation)
 
@@ -196,6 +199,6 @@ def _single(degrees: float, alpha: float) -> float:
 def _table_p(contrast: Contrast, comparisons: int) -> float:
     """Corrected for the comparisons of the same table."""
     t = contrast.mean / contrast.standard_error
-    if contrast.method == "paired":
+    if contrast.method in OWN_ERRORS:
         return t_p(t, contrast.degrees) * comparisons
     return largest_t_p(t, comparisons, contrast.degrees, correlation=contrast.correlation)

@@ -60,8 +60,8 @@ class Comparison:
     reason: str
     """Why it is none of SHOWN; empty for those."""
     method: str
-    """Whose error it is judged by: `blocked`, `baseline_apart`, `paired`, `welch` where no seed is common to
-    both, `test_set`; empty without statistics."""
+    """Whose error it is judged by: `blocked`, `baseline_apart`, `each_apart`, `paired`, `welch` where no seed
+    is common to both, `test_set`; empty without statistics."""
     seeds: tuple[str, ...]
     """That are compared, common to both."""
     left_out: tuple[str, ...]

@@ -102,6 +102,8 @@ def method_words(comparison: Comparison) -> str:
         "blocked": f"error pooled over all variants, which vary alike, {seeds} as blocks ({freedom})",
         "baseline_apart": f"{comparison.baseline} varies more than the others, so that its error is taken "
         f"apart, {seeds} as blocks ({freedom})",
+        "each_apart": "the variants do not vary alike, so that each has an error of its own, "
+        f"{seeds} as blocks ({freedom})",
         "paired": f"paired t test {seeds}",
         "welch": f"no seed is common to both: Welch's t test of {ours} against {theirs} runs",
         "test_set": f"equal {seeds}: judged by the error of the test set alone",

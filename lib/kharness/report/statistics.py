@@ -178,6 +178,13 @@ def variance_ratio_p(ratio: float, degrees: float, degrees_of_other: float) -> f
     return float(fdtrc(degrees, degrees_of_other, ratio))
 
 
+def chi_square_p(statistic: float, degrees: float) -> float:
+    """The probability that chi square is at least this much."""
+    from scipy.special import chdtrc
+
+    return float(chdtrc(degrees, statistic))
+
+
 @lru_cache(maxsize=65536)
 def detectable(critical: float, degrees: float) -> float:
     """The true difference, in standard errors, that a t test sees in POWER of all cases (noncentral t)."""

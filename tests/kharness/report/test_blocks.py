@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from kharness.report.blocks import contrasts
+from kharness.report import blocks
+from kharness.report.blocks import _own_variances, _vary_unlike, contrasts
 from kharness.report.looks import Looks
 
 numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
@@ -72,13 +73,41 @@ def test_a_baseline_that_varies_more_is_taken_apart() -> None:
     assert found[0].correlation == pytest.approx(min(0.94, (alone - 0.2 * square) / (alone + 0.8 * square)))
 
 
-@pytest.mark.parametrize("sds", [[1, 1, 5, 1, 1, 1], [5, 1, 5, 1, 1, 1]])
-def test_where_a_variant_varies_more_all_are_judged_by_their_own_pairs(sds: list[float]) -> None:
-    values = table(len(sds), 8, sds)
+@pytest.mark.parametrize("sds", [[1, 1, 5, 1, 1, 1], [5, 1, 5, 1, 1, 1], [1, 3, 1, 3, 1, 3, 1, 3]])
+def test_where_variants_vary_unlike_each_has_a_variance_of_its_own(sds: list[float]) -> None:
+    """Welch's degrees of freedom for two variances, each beside the mean of the other variants."""
+    k, values = len(sds), table(len(sds), 8, sds)
+    found = contrasts(values.tolist())
+    assert {one.method for one in found} == {"each_apart"}
+    beside = [row - np.delete(values, i, axis=0).mean(axis=0) for i, row in enumerate(values)]
+    base, *others = [row.var(ddof=1) * (k - 1) / k for row in beside]
+    assert [one.variance for one in found] == pytest.approx([base + other for other in others])
+    degrees = [(base + other) ** 2 / (base**2 / 7 + other**2 / 7) for other in others]
+    assert [one.degrees for one in found] == pytest.approx(degrees)
+
+
+def test_the_own_variances_of_variants_that_vary_alike_are_right_on_average() -> None:
+    rng = np.random.default_rng(3)
+    found = np.mean([_own_variances(rng.normal(scale=2, size=(4, 5))) for _ in range(4000)], axis=0)
+    assert found == pytest.approx([4] * 4, rel=0.05)
+
+
+def test_of_three_variants_that_vary_unlike_all_are_judged_by_their_own_pairs() -> None:
+    values = table(3, 8, [1, 1, 9])
     found = contrasts(values.tolist())
     assert {(one.method, one.degrees) for one in found} == {("paired", 7)}
     own = [(row - values[0]).var(ddof=1) for row in values[1:]]
     assert [one.variance for one in found] == pytest.approx(own)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whether_variants_vary_alike_is_bartlett_s_test(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = table(5, 6, [1, 1, 2, 1, 1], seed=seed)
+    beside = [row - np.delete(values, i, axis=0).mean(axis=0) for i, row in enumerate(values)]
+    p = float(stats.bartlett(*beside).pvalue)
+    for level, unlike in ((p * 1.001, True), (p * 0.999, False)):
+        monkeypatch.setattr(blocks, "ALIKE_LEVEL", level)
+        assert _vary_unlike(values) is unlike
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 10])
@@ -96,15 +125,16 @@ def test_a_constant_difference_is_judged_by_what_the_others_vary() -> None:
 
 
 def test_the_tests_before_the_test_have_their_level() -> None:
-    """Of 1,000 tables that vary alike, 10 % of baselines, and 5 % with any variant, are taken apart."""
+    """Of 1,000 tables that vary alike: the baseline's, and for the others at most the sum of their two."""
     rng = np.random.default_rng(7)
     baseline = variant = 0
     for _ in range(1000):
         methods = [one.method for one in contrasts(rng.normal(size=(5, 4)).tolist())]
         baseline += "baseline_apart" in methods
-        variant += "paired" in methods
-    assert baseline / 1000 == pytest.approx(0.10, abs=4 * math.sqrt(0.1 * 0.9 / 1000))
-    assert variant / 1000 == pytest.approx(0.05, abs=4 * math.sqrt(0.05 * 0.95 / 1000))
+        variant += "each_apart" in methods
+    error = 4 * math.sqrt(0.15 * 0.85 / 1000)
+    assert 0.1 - error < variant / 1000 < 0.15 + error
+    assert baseline / (1000 - variant) == pytest.approx(0.15, abs=error)
 
 
 def test_satterthwaite_s_degrees_lie_between_those_of_the_parts() -> None:
