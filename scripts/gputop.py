@@ -62,7 +62,10 @@ def simulated(num_gpus: int, folder: Path) -> dict[str, str]:
         build = [sys.executable, str(SIMULATION), str(folder)]
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise ConfigError("the simulated GPUs cannot be built", hint="apt install gcc libc6-dev") from error
+        raise ConfigError(
+            "the simulated GPUs cannot be built",
+            hint="apt install gcc libc6-dev, and pip install nvidia-nvml-dev-cu12 where VENV= is empty",
+        ) from error
     script = folder / "gpus.txt"
     script.write_text("\n".join(script_lines(num_gpus)) + "\n")
     libraries = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]

@@ -17,6 +17,7 @@ import pytest
 
 from monitoring import Run, read_records, sampler_process
 from monitoring.errors import SamplerError
+from monitoring.driver_calls import last_call
 from monitoring.gpu_monitor import GPUMonitor
 from monitoring.rotating_journal import read_rotated
 from monitoring.sampler_process import Restart, Restarts, SamplerDied, SamplerProcess
@@ -209,6 +210,8 @@ def test_stop_ends_a_process_that_hangs_in_the_driver(gpus: Any, monkeypatch: py
     monitor = GPUMonitor("all", 0.05, log_dir=None, quiet=True)
     monitor.start()
     [server] = wait_until(lambda: servers_of(os.getpid()), "the process")
+    call = "nvmlDeviceGetUtilizationRates"
+    wait_until(lambda: monitor._process is not None and last_call(monitor._process._page) == call, call)
     monitor.stop()
     assert monitor.problems == ["the GPU driver does not answer; the process that asks it is killed"]
     wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "its end")
