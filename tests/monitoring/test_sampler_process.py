@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from monitoring import Run, read_records, sampler_process
-from monitoring.errors import SamplerError
 from monitoring.driver_calls import last_call
+from monitoring.errors import SamplerError
 from monitoring.gpu_monitor import GPUMonitor
 from monitoring.rotating_journal import read_rotated
 from monitoring.sampler_process import Restart, Restarts, SamplerDied, SamplerProcess
