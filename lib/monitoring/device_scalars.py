@@ -44,6 +44,9 @@ class InFlight:
         return self.record
 
 
+_PLAIN = frozenset((int, float, str, bool, type(None)))
+
+
 class _Lost:
     """A value without a JSON form."""
 
@@ -60,10 +63,13 @@ def take_scalars(record: Record) -> InFlight | None:
     torch = sys.modules.get("torch")
     if torch is None:
         return None
+    # nearly all values are plain, and to look a type up costs a tenth of asking whether it is a tensor's
+    tensors = [key for key, value in record.items() if type(value) not in _PLAIN and is_tensor(value)]
+    if not tensors:
+        return None
     flight = InFlight(record)
-    for key, value in record.items():
-        if not is_tensor(value):
-            continue
+    for key in tensors:
+        value = record[key]
         try:
             if value.numel() == 1:  # type: ignore[attr-defined]
                 _take(torch, flight, key, value)

@@ -22,7 +22,7 @@ from monitoring.device_scalars import InFlight, take_scalars
 from monitoring.environment import git_state, hardware, versions
 from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_options
-from monitoring.global_step import LAST_STEP, as_step, set_step, shown
+from monitoring.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
 from monitoring.gpu_options import gpu_monitor_options
 from monitoring.journal import Journal, say
 from monitoring.json_form import free_name
@@ -281,7 +281,8 @@ class Run:
 
     def _append_in_order(self, record: Record) -> None:
         """Append behind the records that wait for a device, writing those whose scalars have arrived."""
-        self._write_arrived(wait=False)
+        if self._in_flight:
+            self._write_arrived(wait=False)
         flight = take_scalars(record)
         if flight is not None or self._in_flight:
             self._in_flight.append(flight or InFlight(record))
@@ -298,11 +299,15 @@ class Run:
 
     def _append_complete(self, record: Record) -> None:
         """Append a record of numbers and whatever else."""
-        step = record.get("global_step")
-        if "global_step" in record and not set_step(record, step) and not self._told_step:
+        step = record.get("global_step", 0)
+        if type(step) is not int or not FIRST_STEP <= step <= LAST_STEP:  # nearly all are: no call for these
+            self._judge_step(record, step)
+        self._journal.append_any(record)
+
+    def _judge_step(self, record: Record, step: object) -> None:
+        if not set_step(record, step) and not self._told_step:
             self._told_step = True
             say(f"warning: {self._journal.path}: {shown(step)} is no step; such records have a refused_step")
-        self._journal.append_any(record)
 
     def _look_around(self, now: float) -> None:
         """The once-in-a-second work: memory use, and an agent that is gone; one thread at a time does it."""
