@@ -16,7 +16,9 @@ import math
 import sys
 import sysconfig
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 
 
@@ -70,9 +72,12 @@ def main(argv: list[str]) -> int:
     only = argv[1] if len(argv) > 1 else ""
     print(f"false claims in % of {count:,} matrices without a difference, {SEEDS} seeds planned")
     print(f"{'':26} {'variants':>8}" + "".join(f" {way:>21}" for way in WAYS))
-    for name in (name for name in SCENARIOS if name.startswith(only)):
-        for k in VARIANTS:
-            shares = "".join(f" {percent(one, count):>21}" for one in false_claims(count, name, k))
+    rows = [(name, k) for name in SCENARIOS if name.startswith(only) for k in VARIANTS]
+    names, sizes = [name for name, _ in rows], [k for _, k in rows]
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        found = pool.map(partial(false_claims, count), names, sizes)
+        for name, k, one in zip(names, sizes, found, strict=True):
+            shares = "".join(f" {percent(part, count):>21}" for part in one)
             print(f"{name:26} {k:8}{shares}", flush=True)
     if "power".startswith(only):
         print_power(count)
