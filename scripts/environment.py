@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MINIMUM, NEWEST = (3, 11), (3, 14)
 # Fetched only by these targets, so a user's own environment may lack them until then.
 OPTIONAL = {
-    *("nvidia-ml-py", "optuna", "prometheus_client", "scipy", "setuptools", "tensorboard"),
+    *("google-crc32c", "nvidia-ml-py", "optuna", "prometheus_client", "scipy", "setuptools", "tensorboard"),
     *("textual", "trackio", "wandb"),
 }
 

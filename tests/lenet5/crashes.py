@@ -108,7 +108,7 @@ def lines(run: Path) -> int:
 
 
 def unfinished(run: Path, writer: int) -> list[Path]:
-    return list((run / "checkpoints").glob(f".attempt*.{writer}.tmp"))
+    return list((run / "checkpoints").glob(f".attempt*.{writer}.*.tmp"))
 
 
 def damage(run: Path) -> str | None:

@@ -20,7 +20,7 @@ from monitoring.lineage import counting
 INCIDENTAL = frozenset(
     {
         *("time", "seq", "attempt", "checkpoint_path", "cpu_mem_rss_mb", "samples_per_sec", "sec_per_step"),
-        *("epoch_seconds", "training_seconds", *PHASES),
+        *("epoch_seconds", "training_seconds", "training_cpu_seconds", *PHASES),
     }
 )
 

@@ -62,6 +62,7 @@ def test_a_cell_that_clearly_loses_is_stopped_early(root: Path, tmp_path: Path) 
         "test_matrix",
         tmp_path,
         "CONFIG_MATRIX_AXES=LEARNING_RATE=0.05|1e-7",
+        "CONFIG_MATRIX_ORDER_LISTED=y",
         "CONFIG_MATRIX_JOBS=1",  # side by side the loser may come to each rung first
         "CONFIG_MATRIX_EARLY_STOPPING=y",
         "CONFIG_MATRIX_HALVING_FACTOR=2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import struct
@@ -114,7 +115,8 @@ def test_killed_agents_and_killed_processes_lose_and_double_nothing(followed, tm
         time.sleep(chance.uniform(0, 1.5))
         if life % 2:
             for process in at_work[:2]:
-                process.send_signal(signal.SIGKILL)
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+                    process.send_signal(signal.SIGKILL)
         agent.kill()
         agent.wait()
         if life == 0:
