@@ -223,11 +223,11 @@ def _reason(failure: OSError) -> str:
 
 def _lock(fd: int, path: Path) -> None:
     try:
-        if not _is_locked(fd):
+        if not _takes_lock(fd):
             # A Run that was dropped without an end, as in a notebook's cell that failed, is in reference
             # cycles, and keeps its journal open until these are collected.
             gc.collect()
-            if not _is_locked(fd):
+            if not _takes_lock(fd):
                 raise RunBusyError(
                     f"{path} is being written by another process",
                     hint="end that one first, or give this run a directory of its own",
@@ -236,8 +236,8 @@ def _lock(fd: int, path: Path) -> None:
         return  # a file system without locks: the run directory is the user's to keep apart
 
 
-def _is_locked(fd: int) -> bool:
-    """Whether this file now has the lock."""
+def _takes_lock(fd: int) -> bool:
+    """Lock the file; False if somebody else has it locked."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kharness.config.counts import counted
 from kharness.report.baseline import baseline_of
 from kharness.report.blocks import residual_deviation
 from kharness.report.conclusions import decisive_metric
@@ -31,13 +32,11 @@ def foresight_lines(
     looks, seeds = pairs[0].looks, min(len(one.planned) for one in pairs)
     look = looks.reached(seeds)
     if look is None or look < FEWEST:
-        return [
-            f"verdicts: none from {seeds} seed{'s' * (seeds != 1)}; they begin at {max(FEWEST, looks.first)}"
-        ]
+        return [f"verdicts: none from {counted(seeds, 'seed')}; they begin at {max(FEWEST, looks.first)}"]
     alpha = (1 - summary.settings.confidence) * looks.share(look)
     number, degrees = len(pairs), len(pairs) * (look - 1)
     deviations = detectable(largest_t(number, degrees, alpha), degrees) * math.sqrt(2 / look)
-    what = f"verdicts: {number} comparison{'s' * (number > 1)} at {look} seeds"
+    what = f"verdicts: {counted(number, 'comparison')} at {look} seeds"
     size = f"a difference of {deviations:.2g} standard deviations or more is found ({POWER * 100:g} % power)"
     return [f"{what}; {size}", *_in_units(deviations, metric, results)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kharness.config.counts import counted
 from kharness.report.budgets import budget_words, equal_words, mismatch, same_work
 from kharness.report.conclusions import Conclusions
 from kharness.report.judgement import SHOWN, Comparison, Verdict
@@ -47,7 +48,7 @@ def comparison_line(comparison: Comparison, width: int = 0) -> str:
     parts.append(verdict_words(comparison))
     missing = len(comparison.failures)
     if missing:
-        parts.append(f"[{missing} run{'s' * (missing > 1)} not counted]")
+        parts.append(f"[{counted(missing, 'run')} not counted]")
     return "  ".join(parts)
 
 
