@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +13,19 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# What a developer's shell, or the make that runs the suite, may have in its environment.
+FOREIGN = (
+    "O",
+    "TRACKER",
+    "GPU_MONITOR",
+    "DEFCONFIG",
+    "KHARNESS_GOALS",
+    "KHARNESS_MAKE_VARS",
+    "MAKEFLAGS",
+    "MAKELEVEL",
+    "WANDB_API_KEY",
+    "WANDB_MODE",
+)
 
 
 def pytest_configure() -> None:
@@ -27,28 +40,24 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nobodys_settings() -> Iterator[None]:
+    """No test, and no fixture of a module, sees the developer's logins or what `make check` exports."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in FOREIGN:
+            patch.delenv(name, raising=False)
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        patch.setenv("WANDB_ERROR_REPORTING", "false")
+        yield
+
+
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """No test sees the developer's tracker logins, matrix variables or Trackio database."""
-    for name in (
-        "O",
-        "TRACKER",
-        "GPU_MONITOR",
-        "DEFCONFIG",
-        "KHARNESS_GOALS",
-        "KHARNESS_MAKE_VARS",
-        "MAKEFLAGS",
-        "MAKELEVEL",
-        "WANDB_API_KEY",
-        "WANDB_MODE",
-    ):
-        monkeypatch.delenv(name, raising=False)
+    """A Trackio database and a W&B home of each test's own."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("TRACKIO_DIR", str(home / "trackio"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(home / "wandb-config"))
     monkeypatch.setenv("WANDB_CACHE_DIR", str(home / "wandb-cache"))
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     monkeypatch.setenv("NETRC", str(home / "netrc"))
 
 
