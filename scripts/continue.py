@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config import make_variables
-from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.results import asked_directory, latest_link, shown
 from kharness.matrix.continuing import Remaining, remaining
@@ -32,6 +31,7 @@ from kharness.matrix.supervise import (
 )
 from kharness.matrix.sweep import source_for
 from kharness.report.report import check_judging, told_report
+from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -86,7 +86,7 @@ def create(stamp: Path, requirements: Path) -> None:
     """Bring the environment that holds `stamp` to `requirements`, then write the stamp, last."""
     venv = stamp.parent
     venv.mkdir(parents=True, exist_ok=True)
-    with (venv / ".lock").open("w") as lock:
+    with (venv / ".lock").open("a") as lock:
         # Two makes at once: the second waits, then finds the work done.
         fcntl.flock(lock, fcntl.LOCK_EX)
         wanted = fingerprint(requirements)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config import make_variables
-from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.results import asked_directory, shown
 from kharness.report.gpu_report import check_known, draw_gpu_graphs, gpu_report_lines
 from kharness.report.gpu_tables import with_load
 from kharness.report.summary import collect
+from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent
 

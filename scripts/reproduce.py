@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config import make_variables
-from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.results import asked_directory, shown
 from kharness.matrix.bit_equal import compare, machine_differences
@@ -20,6 +19,7 @@ from kharness.matrix.lock import RunnerLock
 from kharness.matrix.reproduce import PastRun, prepare_again
 from kharness.matrix.revision import code_of
 from kharness.matrix.supervise import supervise_single
+from monitoring.counts import counted
 from monitoring.follower import JOURNAL
 from monitoring.lineage import Lineage
 

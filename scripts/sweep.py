@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config import make_variables
-from kharness.config.counts import counted
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.places import asked_path
 from kharness.config.results import shown
@@ -18,6 +17,7 @@ from kharness.matrix.lock import RunnerLock
 from kharness.matrix.matrix_json import Plan
 from kharness.matrix.supervise import check_running, supervise
 from kharness.matrix.sweep import num_trials, prepare_sweep, source_for
+from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent
 

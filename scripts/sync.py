@@ -18,7 +18,8 @@ from kharness.config.make_variables import given
 from kharness.config.places import asked_path
 from monitoring.agent import catch_up
 from monitoring.agent_wait import wait_for_agent
-from monitoring.delivery import Delivery, records_in_words
+from monitoring.counts import counted
+from monitoring.delivery import Delivery
 from monitoring.errors import RunBusyError, RunDirectoryError
 from monitoring.follower import configured_options, follower_module
 from monitoring.run_json import RUN_JSON, read_run_json
@@ -62,8 +63,8 @@ def deliver(directory: Path, asked: Sequence[str]) -> Sequence[Delivery]:
 def outcome(delivery: Delivery) -> str:
     """What was done, in words."""
     progress = delivery.progress
-    new = "1 new record" if delivery.delivered == 1 else f"{delivery.delivered} new records"
-    aside = f"; {records_in_words(progress.refused)} put aside, last {progress.refusal}"
+    new = counted(delivery.delivered, "new record")
+    aside = f"; {counted(progress.refused, 'record')} put aside, last {progress.refusal}"
     return f"{new}, {progress.seq} in all" + (aside if progress.refused else "")
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config import make_variables
-from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.results import shown
 from kharness.config.tree import Tree
@@ -19,6 +18,7 @@ from kharness.matrix.matrix_json import Plan, planned_content
 from kharness.matrix.plan import prepare
 from kharness.matrix.supervise import check_running, expected_seconds, in_order, supervise
 from kharness.report.report import check_judging, told_report
+from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config import make_variables
-from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.results import asked_directory, latest_link, shown
 from kharness.matrix.continuing import to_run_again
@@ -19,6 +18,7 @@ from kharness.matrix.planning import refuse_unplanned
 from kharness.matrix.settings import with_command_line
 from kharness.matrix.supervise import expected_seconds, in_order, supervise, supervise_single, tell
 from kharness.report.report import check_judging, told_report
+from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kharness.config import make_variables
-from kharness.config.counts import counted
 from kharness.config.errors import run_command
 from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
+from monitoring.counts import counted
 from monitoring.follower import configured_options, follower_module
 from monitoring.rehearsal import rehearse
 

@@ -138,7 +138,9 @@ class _Forked:
 
     def is_running(self, *, wait: float) -> bool:
         if self._asked is not None:
-            answered = bool(select.select([self._asked], [], [], wait)[0])
+            answer = select.poll()  # select() refuses the thousandth open file of a process
+            answer.register(self._asked, select.POLLIN)
+            answered = bool(answer.poll(1000 * wait))
             if not answered and not wait:
                 return True  # as far as is known
             with self._asked as asked:

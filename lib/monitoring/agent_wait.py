@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from monitoring.agent import is_followed, newest_seqs, undelivered
-from monitoring.delivery import read_progress, records_in_words
+from monitoring.counts import counted
+from monitoring.delivery import read_progress
 from monitoring.follower import JOURNAL
 from monitoring.process import is_alive
 from monitoring.records import last_record
@@ -52,7 +53,7 @@ def is_training(directory: Path) -> bool:
 def _story(directory: Path, lacking: dict[str, int], *, running: bool) -> str:
     errors = {name: progress.error for name, progress in read_progress(directory).items() if progress.error}
     parts = [
-        f"{name} lacks {records_in_words(count)}" + (f" ({errors[name]})" if name in errors else "")
+        f"{name} lacks {counted(count, 'record')}" + (f" ({errors[name]})" if name in errors else "")
         for name, count in lacking.items()
     ]
     if not parts:

@@ -97,10 +97,6 @@ class Progress:
         return self.gpu_held if journal == GPU_STATS else self.held
 
 
-def records_in_words(count: int) -> str:
-    return "1 record" if count == 1 else f"{count} records"
-
-
 def read_progress(directory: Path) -> dict[str, Progress]:
     """What followers.json says, which is nothing if it is not there or not whole."""
     try:

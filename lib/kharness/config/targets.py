@@ -10,12 +10,12 @@ from pathlib import Path
 
 from kharness.config import make_variables
 from kharness.config.assignment import Layer, Origin, origin_text
-from kharness.config.counts import counted
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config, write_file
 from kharness.config.places import asked_path
 from kharness.config.presets import DEFAULT, find_preset, preset_files, starting_layer
 from kharness.config.tree import CONFIG, Tree
+from monitoring.counts import counted
 
 
 @dataclass(frozen=True)

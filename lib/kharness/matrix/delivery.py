@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kharness.config.counts import counted
 from kharness.matrix.signals import Signals
 from monitoring.agent import is_followed, undelivered
 from monitoring.alerts import ALERTS
+from monitoring.counts import counted
+from monitoring.delivery import read_progress
 from monitoring.errors import MonitoringError
 from monitoring.follower import JOURNAL
 from monitoring.records import Record, last_record, read_records
@@ -64,10 +65,13 @@ def _is_run(directory: Path, say: Callable[[str], None]) -> bool:
     return True
 
 
-def delivery_lines(lacking: Mapping[Path, Mapping[str, int]], root: Path) -> list[str]:
-    """What to tell the user after the wait."""
+def delivery_lines(
+    directories: Sequence[Path], lacking: Mapping[Path, Mapping[str, int]], root: Path
+) -> list[str]:
+    """What to report of these runs after the wait, whose followers may lack records."""
     if not lacking:
-        return ["trackers: all points delivered"]
+        names = sorted({name for directory in directories for name in read_progress(directory)})
+        return [f"{', '.join(names)}: all points delivered"] if names else []
     lines = []
     for directory, followers in lacking.items():
         shown = directory.relative_to(root) if directory.is_relative_to(root) else directory

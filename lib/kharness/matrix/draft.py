@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kharness.config.assignment import Layer, Resolved
-from kharness.config.counts import counted
 from kharness.config.places import asked_path, lasting_place
 from kharness.config.tree import Tree
 from kharness.config.values import Value
@@ -27,6 +26,7 @@ from kharness.matrix.cells import (
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.filter import Filter, parse_filter
 from kharness.matrix.quarantine import Entry, idle, quarantined, read_quarantine
+from monitoring.counts import counted
 
 
 @dataclass(frozen=True)

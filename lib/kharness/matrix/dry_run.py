@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config.counts import counted
 from kharness.matrix.axes import Axis
 from kharness.matrix.cells import Cell
 from kharness.matrix.draft import Draft
@@ -16,6 +15,7 @@ from kharness.matrix.order import run_order
 from kharness.matrix.plan import PREFIX, launch_of
 from kharness.matrix.supervise import num_jobs
 from kharness.matrix.table import duration
+from monitoring.counts import counted
 
 # Stands for the time at which the matrix will start.
 TIME = "UTCTIME"

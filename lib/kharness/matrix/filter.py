@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
-from kharness.config.counts import counted
 from kharness.matrix.axes import axis_symbol, is_symbol, split_values, split_words, unquoted
 from kharness.matrix.errors import MatrixError
+from monitoring.counts import counted
 
 EXAMPLE = "for example FILTER='OPTIMIZER=adamw SEED=1', or FILTER='*seed-1*' for names"
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.config.counts import counted
 from kharness.config.generate import CONFIG_PY
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.filter import Filter, choose, parse_filter
@@ -16,6 +15,7 @@ from kharness.matrix.launch import OUTPUT_LOG, Launch
 from kharness.matrix.matrix_json import MATRIX_JSON, read_plan
 from kharness.matrix.plan import ConfigValues, load
 from kharness.matrix.status import STATUS_JSON
+from monitoring.counts import counted
 from monitoring.run_json import RUN_JSON
 
 # So many cells a hint names.

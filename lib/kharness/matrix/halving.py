@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kharness.config.counts import counted
 from kharness.matrix.execute import ActiveRun
 from kharness.matrix.launch import Launch
 from kharness.matrix.search import load_optuna
 from kharness.matrix.validation import Objective, Validation, read_objective
+from monitoring.counts import counted
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

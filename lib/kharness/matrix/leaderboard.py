@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from kharness.config.counts import counted
 from kharness.config.foreign_text import in_markdown, list_item, on_one_line
 from kharness.config.results import shown
 from kharness.config.writing import Writing
@@ -24,6 +23,7 @@ from kharness.matrix.trials import Trial, read_trial
 from kharness.matrix.validation import Objective, read_objective
 from monitoring.atomic_file import write_atomically
 from monitoring.budget import COUNTS, Spent, counted_unit, spent
+from monitoring.counts import counted
 
 REPLICATE = "SEED"
 # How many rows a terminal shows; the files hold all.

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kharness.config.counts import counted
 from kharness.matrix.errors import MatrixError
 from kharness.matrix.launch import Launch
+from monitoring.counts import counted
 
 NEEDS = "needs.py"
 

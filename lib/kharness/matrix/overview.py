@@ -9,7 +9,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.config.counts import counted
 from kharness.config.foreign_text import on_one_line
 from kharness.matrix.causes import DETERMINISTIC
 from kharness.matrix.errors import MatrixError
@@ -22,7 +21,8 @@ from kharness.matrix.lock import Holder, holder
 from kharness.matrix.lost_status import known_status
 from kharness.matrix.status import Attempt, RunStatus
 from kharness.matrix.table import duration
-from monitoring.delivery import read_progress, records_in_words
+from monitoring.counts import counted
+from monitoring.delivery import read_progress
 
 # So many lines of each kind are shown; a count tells the rest.
 MOST_LINES = 20
@@ -223,7 +223,7 @@ def _refused_lines(cell: Cell) -> list[str]:
     if cell.status.status == "pending":
         return []
     return [
-        f"  {cell.name}: {name} refused {records_in_words(progress.refused)}, last {progress.refusal}"
+        f"  {cell.name}: {name} refused {counted(progress.refused, 'record')}, last {progress.refusal}"
         for name, progress in read_progress(cell.member.launch.directory).items()
         if progress.refused
     ]

@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from kharness.config.counts import counted
 from kharness.matrix.estimate import time_left
 from kharness.matrix.execute import ActiveRun, Outcome
 from kharness.matrix.launch import OUTPUT_LOG, Launch, Slot
 from kharness.matrix.table import Row, Screen, Totals, duration, open_screen
+from monitoring.counts import counted
 
 # Seconds between two drawings of the table, and between two plain lines about runs that take long.
 DRAW_EVERY = 0.25

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kharness.config.counts import counted
 from kharness.config.dotconfig import read_text
 from kharness.matrix.errors import MatrixError
+from monitoring.counts import counted
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,12 @@ from decimal import Decimal, localcontext
 from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin
-from kharness.config.counts import counted
 from kharness.config.dotconfig import Line, parse_lines, read_text, unquote
 from kharness.config.tree import Tree
 from kharness.matrix.axes import split_values, unquoted
 from kharness.matrix.axis_values import ALL, NO_AXIS, is_setting
 from kharness.matrix.errors import MatrixError
+from monitoring.counts import counted
 
 EXAMPLE = 'lines are CONFIG_LEARNING_RATE="1e-3|3e-4", "0.1:0.1:0.5", "1e-4..1e-1 log", or single values'
 MOST_VALUES = 10_000

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from kharness.config.counts import counted
 from kharness.matrix.cores import Core, usable_cores
 from kharness.matrix.devices import Gpus, find_gpus
 from kharness.matrix.errors import MatrixError
@@ -14,6 +13,7 @@ from kharness.matrix.execute import ActiveRun
 from kharness.matrix.gpu_places import GpuPlaces
 from kharness.matrix.launch import Launch, Slot
 from kharness.matrix.threads import wants_gpu
+from monitoring.counts import counted
 
 
 def open_resources(

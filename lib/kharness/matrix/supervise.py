@@ -78,7 +78,7 @@ def supervise(
             )
         started = [directory / name for name in outcomes]
         lacking = wait_for_delivery(started, signals, progress.say)
-    told = [*delivery_lines(lacking, root), *alert_lines(started, since=begun)] if started else []
+    told = [*delivery_lines(started, lacking, root), *alert_lines(started, since=begun)] if started else []
     code = tell(directory, report, chosen=chosen, told=told)
     return signals.exit_code if signals.stops else code
 
@@ -110,7 +110,9 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
         lacking = wait_for_delivery([launch.directory], signals, _say, patience=SINGLE_PATIENCE)
     if outcome.status != "complete":
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
-    print("\n".join([*delivery_lines(lacking, root), *alert_lines([launch.directory], since=begun)]))
+    single = [launch.directory]
+    for line in [*delivery_lines(single, lacking, root), *alert_lines(single, since=begun)]:
+        print(line)
     return _exit_code(outcome)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kharness.config.counts import counted
 from kharness.report.baseline import baseline_of
 from kharness.report.blocks import residual_deviation
 from kharness.report.conclusions import decisive_metric
@@ -18,6 +17,7 @@ from kharness.report.pairing import pair_up
 from kharness.report.sentences import smallest_words
 from kharness.report.statistics import POWER, detectable, largest_t
 from kharness.report.summary import Summary, collect, summary_of_plan
+from monitoring.counts import counted
 
 
 def foresight_lines(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from kharness.config.counts import counted
 from kharness.report.comparison import ABSENT, Table
 from kharness.report.gpu_balance import BALANCED, balance_line, far_line, rank_lines
 from kharness.report.gpu_history import QUANTITIES, Gpu, GpuHistory
 from kharness.report.summary import Cell, Summary
+from monitoring.counts import counted
 
 EXPLANATION = (
     "Means over all samples of a run; MB are MiB as in nvidia-smi. CV is the standard deviation over the "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kharness.config.counts import counted
 from kharness.report.budgets import budget_words, equal_words, mismatch, same_work
 from kharness.report.conclusions import Conclusions
 from kharness.report.judgement import SHOWN, Comparison, Verdict
 from kharness.report.looks import FEWEST, FIRST_SHARE
 from kharness.report.metrics import Metric
 from kharness.report.statistics import POWER, Interval
+from monitoring.counts import counted
 
 # A terminal shows this many comparisons; files hold all.
 MOST_LINES = 20

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from kharness.config.counts import counted
 from kharness.config.foreign_text import in_markdown, list_item
 from kharness.report.comparison import (
     EXPLANATION,
@@ -36,6 +35,7 @@ from kharness.report.metrics import METRICS
 from kharness.report.other_work import other_work_json, other_work_lines
 from kharness.report.summary import REPLICATE_AXIS, Cell, Summary, Variant
 from monitoring.atomic_file import write_atomically
+from monitoring.counts import counted
 
 
 def write_summary(summary: Summary) -> list[Path]:

@@ -35,7 +35,7 @@ def test_a_matrix_from_nothing_to_its_report(checkout: Any) -> None:
         r"  optimizer-sgd_seed-1: complete: 3 steps in \d+\.\d s, last train_loss 0\.2600", lines[3]
     )
     assert "sgd        2/2       51.50 ± 0.71" in output
-    assert "trackers: all points delivered" in lines
+    assert "csv: all points delivered" in lines
     assert lines[-1] == f"summary: results/{name}/summary.md  page: results/{name}/report.html"
     assert checkout.statuses() == dict.fromkeys(FOUR, "complete")
     assert 'CONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam SEED=1|2"' in (checkout.root / ".config").read_text()

@@ -19,7 +19,7 @@ def test_a_training_in_a_directory_of_its_own(checkout: Any) -> None:
     assert lines[2].endswith("pretender/train.py --run-dir results/mine")
     assert lines[3:] == [
         f"training with sgd 0.1 in {checkout.root}",
-        "trackers: all points delivered",
+        "csv: all points delivered",
         "run: results/mine  graphs: make graphs RUN=results/mine",
     ]
     status = json.loads((checkout.root / "results/mine/status.json").read_text())

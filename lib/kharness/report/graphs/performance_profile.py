@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kharness.config.counts import counted
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     BACKDROP,
@@ -19,6 +18,7 @@ from kharness.report.graphs._canvas import (
 from kharness.report.graphs._stripes import turns
 from kharness.report.profiles import R_MAX, Profile, finite
 from kharness.report.summary import Summary
+from monitoring.counts import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

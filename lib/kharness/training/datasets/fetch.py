@@ -293,6 +293,6 @@ def _remove_leftovers(folder: Path, pattern: str) -> None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Two at once take turns; the second finds the files there."""
-    with (folder / ".lock").open("w") as lock:
+    with (folder / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
