@@ -45,8 +45,8 @@ def main() -> int:
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     os.environ.update(HUGE_PAGES)
     agents = Agents()  # forked here, before torch is imported, so that they are as light as those of a matrix
-    from kharness.training import zygote
-    from kharness.training.forked import CompiledScripts
+    from kharness.training.forkserver import zygote
+    from kharness.training.forkserver.forked import CompiledScripts
 
     scripts = CompiledScripts()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -88,8 +88,8 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
         begun = cpu_ms()
         from kharness.config import errors
         from kharness.training import run_directory
-        from kharness.training.forked import become, run_script
-        from monitoring.agent_process import AgentProcess
+        from kharness.training.forkserver.forked import become, run_script
+        from monitoring.agent.process import AgentProcess
 
         about: dict[str, Any] = {
             "directory": str(ROOT),
@@ -141,10 +141,10 @@ def cpu_ms() -> float:
 
 
 class Agents:
-    """A light process that forks one agent a run, like monitoring.agent_starter, and tells what it took."""
+    """A light process that forks one agent a run, like monitoring.agent.starter, and tells what it took."""
 
     def __init__(self) -> None:
-        from monitoring import agent_starter
+        from monitoring.agent import starter as agent_starter
 
         agent_starter.preload()
         asked, self._ask = os.pipe()
@@ -170,8 +170,8 @@ class Agents:
 
 
 def _agent_ms(directory: Path) -> float:
-    from monitoring import agent
-    from monitoring.agent_starter import become
+    from monitoring.agent import follow as agent
+    from monitoring.agent.starter import become
 
     while not (directory / "run.json").exists():
         time.sleep(0.002)

@@ -31,7 +31,8 @@ TRACKERS: dict[str, dict[str, object]] = {"trackio": {}, "wandb": {"offline": Tr
 # The agent; the argument is BEHIND_BYTES.
 AGENT = """
 import sys
-from monitoring import agent, delivery
+from monitoring.agent import follow as agent
+from monitoring.agent import delivery
 delivery.BEHIND_BYTES = int(sys.argv[1])
 agent.leave(agent.main(sys.argv[2:]))
 """

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from monitoring.gpu_sample import Sampler
+    from monitoring.gpu.sample import Sampler
 
 SIMULATED_NVML = Path(__file__).resolve().parent.parent / "tests/simulated_nvml/simulated_nvml.py"
 
@@ -131,7 +131,7 @@ def loop(seconds: int, folder: Path) -> dict[str, float]:
     """Once a second, as the agent does it: caches are cold, and a process of its own is asked each time."""
     import psutil
 
-    from monitoring.sampler_process import SamplerProcess
+    from monitoring.sampling.process import SamplerProcess
 
     sampler, _ = SamplerProcess().open()
     assert sampler is not None
@@ -153,8 +153,8 @@ def loop(seconds: int, folder: Path) -> dict[str, float]:
 
 def written(folder: Path, sampler: Sampler) -> Callable[[], object]:
     """A look with aggregates, energy and the line in gpu_stats.jsonl."""
-    from monitoring.gpu_options import GpuMonitorOptions
-    from monitoring.gpu_stats import GpuStats
+    from monitoring.agent.gpu_stats import GpuStats
+    from monitoring.gpu.options import GpuMonitorOptions
 
     options = GpuMonitorOptions(hour_price=2.0)
     stats = GpuStats(folder, options, run_id="0" * 16, attempt=1, started=time.time(), host="h")

@@ -28,14 +28,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from kharness.matrix.launch import Launch
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.launchers.local import HUGE_PAGES as HUGE_PAGES
-from kharness.matrix.progress import Progress
-from kharness.matrix.resources import open_resources
-from kharness.matrix.runner import run_all
-from kharness.matrix.signals import Signals
-from kharness.matrix.work import Queue
+from kharness.matrix.machine.resources import open_resources
+from kharness.matrix.running.progress import Progress
+from kharness.matrix.running.protocols import Queue
+from kharness.matrix.running.runner import run_all
+from kharness.matrix.running.signals import Signals
+from kharness.runs.launch import Launch
 
 ROOT = Path(__file__).resolve().parent.parent
 JOBS = 2
@@ -151,7 +151,7 @@ def measure(way: Way, number: int, steps: int) -> Measured:
 
 def wait_for_agents(directories: Sequence[Path]) -> None:
     """They end by themselves; the next measurement is not to share the cores with them."""
-    from monitoring.agent import is_followed
+    from monitoring.agent.follow import is_followed
 
     while any(is_followed(path) for path in directories):
         time.sleep(0.05)

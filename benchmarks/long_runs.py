@@ -22,10 +22,10 @@ from log_step import SCALARS
 
 from kharness.config.assignment import Origin
 from kharness.config.tree import Tree
-from kharness.matrix.found import find
 from kharness.matrix.overview import look
-from kharness.matrix.plan import prepare
-from kharness.matrix.status import STATUS_JSON, Attempt, RunStatus, write_status
+from kharness.matrix.planning.locate import find
+from kharness.matrix.planning.plan import prepare
+from kharness.runs.status import STATUS_JSON, Attempt, RunStatus, write_status
 from monitoring import Run, read_records
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,10 +22,10 @@ from pathlib import Path
 from kharness.config.assignment import Layer, Origin
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
-from kharness.matrix.draft import draft
 from kharness.matrix.dry_run import dry_run_lines
-from kharness.matrix.durations import read_history
-from kharness.matrix.plan import Plan, load, prepare
+from kharness.matrix.planning.draft import draft
+from kharness.matrix.planning.plan import Plan, load, prepare
+from kharness.matrix.running.durations import read_history
 
 ROOT = Path(__file__).resolve().parent.parent
 

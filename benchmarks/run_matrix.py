@@ -20,15 +20,15 @@ from pathlib import Path
 
 from kharness.config.assignment import Origin
 from kharness.config.tree import Tree
-from kharness.matrix.continuing import remaining
 from kharness.matrix.launchers import open_launcher
-from kharness.matrix.lock import RunnerLock
-from kharness.matrix.plan import load, prepare
-from kharness.matrix.progress import Progress
-from kharness.matrix.resources import open_resources
-from kharness.matrix.runner import Limits, run_all
-from kharness.matrix.signals import Signals
-from kharness.matrix.work import Queue
+from kharness.matrix.machine.resources import open_resources
+from kharness.matrix.planning.plan import load, prepare
+from kharness.matrix.running.progress import Progress
+from kharness.matrix.running.protocols import Queue
+from kharness.matrix.running.remaining import remaining
+from kharness.matrix.running.runner import Limits, run_all
+from kharness.matrix.running.signals import Signals
+from kharness.runs.lock import RunnerLock
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOKS = 5

@@ -37,11 +37,11 @@ if __name__ == "statistics":
 else:
     import numpy as np
 
-    from kharness.report.judgement import Comparison, Verdict, judge
+    from kharness.report.collection import Cell, Variant
+    from kharness.report.judging.judgement import Comparison, Verdict, judge
     from kharness.report.metrics import metric_named
     from kharness.report.runs import RunData
     from kharness.report.settings import ReportSettings
-    from kharness.report.summary import Cell, Variant
 
 METRIC = "test_accuracy"
 IMAGES = 1000

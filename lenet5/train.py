@@ -36,8 +36,6 @@ from kharness.training.data import Batches, LabelledImages
 from kharness.training.device import Device, choose_device, set_threads
 from kharness.training.guard import EXIT_STOPPED, FiniteWatch, StopOnSignal, named_causes
 from kharness.training.optimizers import build_optimizer
-from kharness.training.pace import Pace
-from kharness.training.phases import open_phases
 from kharness.training.progress import Progress
 from kharness.training.pruning import Pruning, build_pruner
 from kharness.training.resume import find_origin, log_checkpoint
@@ -46,6 +44,8 @@ from kharness.training.schedules import Schedule, set_learning_rate
 from kharness.training.seeds import seed_everything
 from model import LeNet5
 from monitoring import Run
+from monitoring.telemetry.pace import Pace
+from monitoring.telemetry.phases import open_phases
 
 
 @lasting_output()

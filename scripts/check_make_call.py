@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config.errors import run_command
-from kharness.config.make_variables import check_call
+from kharness.config.make.variables import check_call
 
 ROOT = Path(__file__).resolve().parent.parent
 

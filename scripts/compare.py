@@ -6,8 +6,8 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
+from kharness.config.make import variables as make_variables
 from kharness.report.compare import compare, compare_lines
 from kharness.report.errors import ReportError
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of

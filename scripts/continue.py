@@ -7,20 +7,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import asked_directory, latest_link, shown
-from kharness.matrix.continuing import Remaining, remaining
-from kharness.matrix.errors import MatrixError
-from kharness.matrix.found import Found, find
-from kharness.matrix.halving import open_watcher
-from kharness.matrix.launch import Launch
-from kharness.matrix.leaderboard import told_leaderboard
-from kharness.matrix.lock import RunnerLock
-from kharness.matrix.needs import refuse_unmet
-from kharness.matrix.plan import load
-from kharness.matrix.planning import refuse_unplanned
-from kharness.matrix.settings import with_command_line
+from kharness.config.make import variables as make_variables
+from kharness.matrix.planning.begin import refuse_unplanned
+from kharness.matrix.planning.locate import Found, find
+from kharness.matrix.planning.needs import refuse_unmet
+from kharness.matrix.planning.plan import load
+from kharness.matrix.planning.settings import with_command_line
+from kharness.matrix.running.remaining import Remaining, remaining
 from kharness.matrix.supervise import (
     Report,
     expected_seconds,
@@ -29,8 +23,14 @@ from kharness.matrix.supervise import (
     supervise_single,
     tell,
 )
-from kharness.matrix.sweep import source_for
+from kharness.matrix.sweep.halving import open_watcher
+from kharness.matrix.sweep.leaderboard import told_leaderboard
+from kharness.matrix.sweep.sweep import source_for
 from kharness.report.report import check_judging, told_report
+from kharness.runs.errors import MatrixError
+from kharness.runs.latest import asked_directory, latest_link, shown
+from kharness.runs.launch import Launch
+from kharness.runs.lock import RunnerLock
 from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent

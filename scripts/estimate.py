@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import asked_directory
-from kharness.matrix.found import find
+from kharness.config.make import variables as make_variables
 from kharness.matrix.overview import estimate_lines, look
-from kharness.matrix.settings import with_command_line
+from kharness.matrix.planning.locate import find
+from kharness.matrix.planning.settings import with_command_line
 from kharness.matrix.supervise import expected_seconds, num_jobs
+from kharness.runs.latest import asked_directory
 
 ROOT = Path(__file__).resolve().parent.parent
 

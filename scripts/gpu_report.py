@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import asked_directory, shown
+from kharness.config.make import variables as make_variables
 from kharness.report.gpu_report import check_known, draw_gpu_graphs, gpu_report_lines
-from kharness.report.gpu_tables import with_load
 from kharness.report.summary import collect
+from kharness.report.writing.gpu_tables import with_load
+from kharness.runs.latest import asked_directory, shown
 from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent

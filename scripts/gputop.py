@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import ConfigError, run_command
-from kharness.config.results import asked_directory, latest_link
+from kharness.config.make import variables as make_variables
+from kharness.runs.latest import asked_directory, latest_link
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMULATION = ROOT / "tests/simulated_nvml/simulated_nvml.py"

@@ -6,11 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import asked_directory, shown
+from kharness.config.make import variables as make_variables
 from kharness.report.graphs import draw_all
 from kharness.report.summary import collect
+from kharness.runs.latest import asked_directory, shown
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,14 +8,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import KharnessError, run_command
+from kharness.config.make import variables as make_variables
 from kharness.config.output import reader_is_gone
-from kharness.config.results import asked_directory, shown
-from kharness.matrix.found import Found, Member, find, member_named
-from kharness.matrix.launch import OUTPUT_LOG
-from kharness.matrix.runner import Copier
-from kharness.matrix.status import read_status
+from kharness.matrix.planning.locate import Found, Member, find, member_named
+from kharness.matrix.running.runner import Copier
+from kharness.runs.latest import asked_directory, shown
+from kharness.runs.launch import OUTPUT_LOG
+from kharness.runs.status import read_status
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -17,8 +17,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from monitoring import gpu_monitor_command
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
+from monitoring.gpu_monitor import command as gpu_monitor_command
 
 
 def monitor(gpu: str, samples: int, log_dir: Path) -> int:

@@ -9,19 +9,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import asked_directory, shown
-from kharness.matrix.bit_equal import compare, machine_differences
-from kharness.matrix.errors import MatrixError
-from kharness.matrix.launch import Slot
-from kharness.matrix.lock import RunnerLock
-from kharness.matrix.reproduce import PastRun, prepare_again
-from kharness.matrix.revision import code_of
+from kharness.config.make import variables as make_variables
+from kharness.matrix.reproduce.bit_equal import compare, machine_differences
+from kharness.matrix.reproduce.reproduce import PastRun, prepare_again
+from kharness.matrix.reproduce.revision import code_of
 from kharness.matrix.supervise import supervise_single
+from kharness.runs.errors import MatrixError
+from kharness.runs.latest import asked_directory, shown
+from kharness.runs.launch import Slot
+from kharness.runs.lock import RunnerLock
 from monitoring.counts import counted
-from monitoring.follower import JOURNAL
-from monitoring.lineage import Lineage
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.lineage import Lineage
 
 ROOT = Path(__file__).resolve().parent.parent
 

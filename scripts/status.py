@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import asked_directory, latest_link, shown
-from kharness.matrix.found import find
+from kharness.config.make import variables as make_variables
 from kharness.matrix.overview import look, status_lines
-from kharness.matrix.planning import what_is_unplanned
+from kharness.matrix.planning.begin import what_is_unplanned
+from kharness.matrix.planning.locate import find
+from kharness.runs.latest import asked_directory, latest_link, shown
 
 ROOT = Path(__file__).resolve().parent.parent
 

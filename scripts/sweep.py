@@ -6,17 +6,17 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import ConfigError, run_command
+from kharness.config.make import variables as make_variables
 from kharness.config.places import asked_path
-from kharness.config.results import shown
 from kharness.config.tree import Tree
-from kharness.matrix.halving import open_watcher
-from kharness.matrix.leaderboard import told_leaderboard
-from kharness.matrix.lock import RunnerLock
-from kharness.matrix.matrix_json import Plan
+from kharness.matrix.planning.matrix_json import Plan
 from kharness.matrix.supervise import check_running, supervise
-from kharness.matrix.sweep import num_trials, prepare_sweep, source_for
+from kharness.matrix.sweep.halving import open_watcher
+from kharness.matrix.sweep.leaderboard import told_leaderboard
+from kharness.matrix.sweep.sweep import num_trials, prepare_sweep, source_for
+from kharness.runs.latest import shown
+from kharness.runs.lock import RunnerLock
 from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent

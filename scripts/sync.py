@@ -14,15 +14,15 @@ from typing import Any
 
 from kharness.config.assignment import tracker_list
 from kharness.config.errors import KharnessError, run_command
-from kharness.config.make_variables import given
+from kharness.config.make.variables import given
 from kharness.config.places import asked_path
-from monitoring.agent import catch_up
-from monitoring.agent_wait import wait_for_agent
+from monitoring.agent.delivery import Delivery
+from monitoring.agent.follow import catch_up
+from monitoring.agent.wait import wait_for_agent
 from monitoring.counts import counted
-from monitoring.delivery import Delivery
 from monitoring.errors import RunBusyError, RunDirectoryError
 from monitoring.follower import configured_options, follower_module
-from monitoring.run_json import RUN_JSON, read_run_json
+from monitoring.journal.run_json import RUN_JSON, read_run_json
 
 
 def main(argv: Sequence[str]) -> int:

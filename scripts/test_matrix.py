@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import shown
+from kharness.config.make import variables as make_variables
 from kharness.config.tree import Tree
-from kharness.matrix.filter import parse_filter
-from kharness.matrix.halving import open_watcher
-from kharness.matrix.lock import RunnerLock
-from kharness.matrix.matrix_json import Plan, planned_content
-from kharness.matrix.plan import prepare
+from kharness.matrix.planning.filter import parse_filter
+from kharness.matrix.planning.matrix_json import Plan, planned_content
+from kharness.matrix.planning.plan import prepare
 from kharness.matrix.supervise import check_running, expected_seconds, in_order, supervise
+from kharness.matrix.sweep.halving import open_watcher
 from kharness.report.report import check_judging, told_report
+from kharness.runs.latest import shown
+from kharness.runs.lock import RunnerLock
 from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -6,16 +6,16 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
+from kharness.config.make import variables as make_variables
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
-from kharness.matrix.draft import draft
 from kharness.matrix.dry_run import TIME, dry_run_lines
-from kharness.matrix.durations import read_history
-from kharness.matrix.filter import parse_filter
-from kharness.matrix.matrix_json import planned_content
-from kharness.matrix.plan import as_plan, results_of
+from kharness.matrix.planning.draft import draft
+from kharness.matrix.planning.filter import parse_filter
+from kharness.matrix.planning.matrix_json import planned_content
+from kharness.matrix.planning.plan import as_plan, results_of
+from kharness.matrix.running.durations import read_history
 from kharness.matrix.supervise import check_running
 from kharness.report.foresight import foresight_lines
 from kharness.report.report import check_judging

@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
-from kharness.config.results import asked_directory, latest_link, shown
-from kharness.matrix.continuing import to_run_again
-from kharness.matrix.found import find
-from kharness.matrix.lock import RunnerLock
-from kharness.matrix.needs import refuse_unmet
-from kharness.matrix.planning import refuse_unplanned
-from kharness.matrix.settings import with_command_line
+from kharness.config.make import variables as make_variables
+from kharness.matrix.planning.begin import refuse_unplanned
+from kharness.matrix.planning.locate import find
+from kharness.matrix.planning.needs import refuse_unmet
+from kharness.matrix.planning.settings import with_command_line
+from kharness.matrix.running.remaining import to_run_again
 from kharness.matrix.supervise import expected_seconds, in_order, supervise, supervise_single, tell
 from kharness.report.report import check_judging, told_report
+from kharness.runs.latest import asked_directory, latest_link, shown
+from kharness.runs.lock import RunnerLock
 from monitoring.counts import counted
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
+from kharness.config.make import variables as make_variables
 from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.presets import starting_layer

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import KharnessError, run_command
+from kharness.config.make import variables as make_variables
 from kharness.config.options import Options
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree

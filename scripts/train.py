@@ -6,12 +6,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.config import make_variables
 from kharness.config.errors import run_command
+from kharness.config.make import variables as make_variables
 from kharness.config.tree import Tree
-from kharness.matrix.lock import RunnerLock
-from kharness.matrix.single import prepare_single
+from kharness.matrix.planning.single import prepare_single
 from kharness.matrix.supervise import supervise_single
+from kharness.runs.lock import RunnerLock
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kharness.config.errors import ConfigError
-from kharness.config.make_targets import TARGETS
-from kharness.config.make_variables import given as variables
+from kharness.config.make.known_variables import TARGETS
+from kharness.config.make.targets import TARGETS as CONFIGURING
+from kharness.config.make.targets import run
+from kharness.config.make.variables import given as variables
 from kharness.config.places import asked_path, split_place
-from kharness.config.targets import TARGETS as CONFIGURING
-from kharness.config.targets import run
 
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = ("A", "B", "BASELINE", "DATA_DIR", "DEFCONFIG", "FRAGMENTS", "O", "RANGE_CONFIG", "RUN", "TARGET")

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from kharness.config.project_name import _SIOCGIFADDR
-from monitoring import libc
-from monitoring.agent_process import UCRED
+from monitoring.agent.process import UCRED
+from monitoring.host import libc
 from monitoring.samplers import _nvml
 
 # A number of C by its size and kind: ctypes has one type for two of C's where both have 64 bits.
@@ -213,8 +213,8 @@ def test_functions_of_c_are_called_only_where_their_types_are_declared(root: Pat
         if isinstance(node, ast.Attribute) and node.attr in ("CDLL", "PyDLL", "cdll", "pythonapi", "nvmlLib")
     }
     assert loading == {
-        "lib/kharness/training/forked.py",
-        "lib/monitoring/libc.py",
+        "lib/kharness/training/forkserver/forked.py",
+        "lib/monitoring/host/libc.py",
         "lib/monitoring/samplers/_nvml.py",
         "lib/monitoring/samplers/nvidia.py",
     }

@@ -9,7 +9,7 @@ import pytest
 from kharness.config.generate import config_py
 from kharness.config.presets import find_preset, preset_files
 from kharness.config.tree import Tree
-from kharness.matrix.draft import draft
+from kharness.matrix.planning.draft import draft
 
 ROOT = Path(__file__).resolve().parent.parent
 PRESETS = preset_files(ROOT)

@@ -16,29 +16,31 @@ STANDARD = frozenset(sys.stdlib_module_names)
 # package -> what it may import beyond the standard library and itself. A longer name wins over a shorter.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring": frozenset({"orjson", "psutil"}),
-    "monitoring.device_scalars": frozenset({"torch"}),
+    "monitoring.telemetry.device_scalars": frozenset({"torch"}),
+    "monitoring.telemetry.phases": frozenset({"torch"}),
     "monitoring.exporters._families": frozenset({"prometheus_client"}),
     "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),
-    "monitoring.dashboard_app": frozenset({"rich", "textual"}),
-    "monitoring.gpu_screen": frozenset({"rich"}),
+    "monitoring.terminal.app": frozenset({"rich", "textual"}),
+    "monitoring.terminal.screen": frozenset({"rich"}),
     "monitoring.samplers.nvidia": frozenset({"pynvml"}),
     "monitoring.trackers._event_file": frozenset({"google_crc32c", "tensorboard"}),
     "monitoring.trackers.tensorboard": frozenset({"tensorboard"}),
     "monitoring.trackers.trackio": frozenset({"trackio"}),
     "monitoring.trackers.wandb": frozenset({"wandb"}),
-    "kharness.config": frozenset(),
-    "kharness.config.menu": frozenset({"kconfiglib", "menuconfig"}),
+    "kharness.config": frozenset({"monitoring.counts", "monitoring.errors"}),
+    "kharness.config.make.menu": frozenset({"kconfiglib", "menuconfig"}),
     "kharness.config.tree": frozenset({"kconfiglib"}),
-    "kharness.training": frozenset({"torch", "numpy", "kharness.config", "monitoring"}),
-    "kharness.matrix": frozenset({"kharness.config", "monitoring"}),
-    "kharness.matrix.halving": frozenset({"optuna"}),
-    "kharness.matrix.rank_errors": frozenset({"scipy"}),
-    "kharness.matrix.search": frozenset({"optuna"}),
-    "kharness.matrix.table": frozenset({"rich"}),
-    "kharness.report": frozenset({"kharness.config", "monitoring", "numpy"}),
-    "kharness.report.statistics": frozenset({"scipy"}),
-    "kharness.report.html": frozenset({"jinja2", "markupsafe"}),
-    "kharness.report.graphs": frozenset({"kharness.config", "monitoring", "numpy", "matplotlib"}),
+    "kharness.runs": frozenset({"kharness.config", "monitoring"}),
+    "kharness.training": frozenset({"torch", "numpy", "kharness.config", "kharness.runs", "monitoring"}),
+    "kharness.matrix": frozenset({"kharness.config", "kharness.runs", "monitoring"}),
+    "kharness.matrix.sweep.halving": frozenset({"optuna"}),
+    "kharness.matrix.sweep.rank_errors": frozenset({"scipy"}),
+    "kharness.matrix.sweep.search": frozenset({"optuna"}),
+    "kharness.matrix.running.table": frozenset({"rich"}),
+    "kharness.report": frozenset({"kharness.config", "kharness.runs", "monitoring", "numpy"}),
+    "kharness.report.judging.statistics": frozenset({"scipy"}),
+    "kharness.report.writing.html": frozenset({"jinja2", "markupsafe"}),
+    "kharness.report.graphs": frozenset({"matplotlib"}),
     "scripts": frozenset({"kharness", "monitoring"}),
     **{
         # a script's own folder is on its path, so its neighbours have short names
@@ -48,6 +50,68 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         for model in MODELS
     },
 }
+
+# package -> its rooms (modules, and packages with all that is in them), floor by floor: imports go down only.
+FLOORS: dict[str, list[str]] = {
+    "monitoring": [
+        "counts errors host",
+        "gpu",
+        "journal samplers",
+        "follower lineage rotating_journal rules sampling telemetry",
+        "agent trackers",
+        "exporters run",
+        "gpu_monitor rehearsal",
+        "terminal",
+        "gpu_dashboard",
+    ],
+    "kharness.config": [
+        "foreign_text output project_name",
+        "errors",
+        "dotconfig writing",
+        "values",
+        "assignment",
+        "places record refused",
+        "tree",
+        "describe generate presets",
+        "options provenance",
+        "make",
+    ],
+    "kharness.runs": [
+        "attempts errors journal_tail latest launch output_tail",
+        "lock rundir status",
+        "causes",
+        "lost_status",
+    ],
+    "kharness.training": [
+        "console errors fingerprint forkserver progress seeds",
+        "data datasets guard optimizers pruning run_directory schedules",
+        "needs",
+        "device",
+        "checkpoint",
+        "resume",
+    ],
+    "kharness.matrix": [
+        "launchers machine",
+        "planning",
+        "reproduce running",
+        "overview sweep",
+        "supervise",
+        "dry_run",
+    ],
+    "kharness.report": [
+        "errors excused gpu runs",
+        "metrics settings",
+        "collection",
+        "config_difference judging",
+        "regression summary",
+        "comparison_table foresight graphs",
+        "compare writing",
+        "gpu_report",
+        "report",
+    ],
+}
+# A folder that holds more has sub-folders.
+MOST_MODULES = 18
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -100,6 +164,55 @@ def test_imports_stay_within_the_layer(module: str, path: Path) -> None:
     )
 
 
+def own_imports() -> dict[str, set[str]]:
+    """Each module in lib/ -> those of ours that it imports, inside functions and for types too."""
+    paths = {name: path for name, path in modules() if path.is_relative_to(ROOT / "lib")}
+    found: dict[str, set[str]] = {}
+    for module, path in paths.items():
+        found[module] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found[module] |= {alias.name for alias in node.names} & paths.keys()
+            elif isinstance(node, ast.ImportFrom) and node.module in paths:
+                inside = {f"{node.module}.{alias.name}" for alias in node.names}
+                found[module] |= inside & paths.keys() or {node.module}
+        found[module].discard(module)
+    return found
+
+
+@pytest.mark.parametrize("package", FLOORS)
+def test_imports_go_down_only(package: str) -> None:
+    def room(module: str) -> str:
+        return module.removeprefix(package + ".").split(".")[0]
+
+    floor = {room: number for number, rooms in enumerate(FLOORS[package]) for room in rooms.split()}
+    inside = {name: found for name, found in own_imports().items() if name.startswith(package + ".")}
+    assert {room(name) for name in inside} == set(floor), "FLOORS names every room, and no other"
+    upward = [
+        f"{module} imports {name}"
+        for module, found in inside.items()
+        for name in sorted(found)
+        if name.startswith(package + ".")
+        and room(name) != room(module)
+        and floor[room(name)] >= floor[room(module)]
+    ]
+    assert upward == [], "a room imports only what is on the floors below it"
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    left = own_imports()
+    while leaves := {name for name, found in left.items() if not found & left.keys()}:
+        left = {name: found for name, found in left.items() if name not in leaves}
+    assert left == {}, "these modules import each other in a circle, or one of a circle"
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for _, path in modules()}), ids=lambda path: path.name)
+def test_a_folder_is_seen_at_a_glance(folder: Path) -> None:
+    if folder != ROOT / "scripts":  # one file a make target
+        found = [path.name for path in folder.glob("*.py") if not path.name.startswith("__")]
+        assert len(found) <= MOST_MODULES, f"{folder.relative_to(ROOT)} needs sub-folders"
+
+
 @pytest.mark.parametrize(
     "package",
     [
@@ -139,7 +252,8 @@ def test_modules_only_define_on_import(module: str, path: Path) -> None:
 
 
 def test_nothing_edits_the_import_path() -> None:
-    stands_in = "kharness.training.forked"  # for the interpreter, which puts a script's folder on the path
+    # It stands in for the interpreter, which puts a script's folder on the path.
+    stands_in = "kharness.training.forkserver.forked"
     edits = [
         f"{path.relative_to(ROOT)}"
         for name, path in modules()

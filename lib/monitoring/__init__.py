@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from monitoring.errors import MonitoringError
     from monitoring.follower import Follower, RunInfo
-    from monitoring.records import Record, points, read_records
+    from monitoring.journal.records import Record, points, read_records
     from monitoring.run import Run
 
 __all__ = ["Follower", "MonitoringError", "Record", "Run", "RunInfo", "points", "read_records"]

@@ -23,14 +23,12 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from monitoring.errors import FollowerOptionsError, UnknownFollower
-from monitoring.records import Record
-from monitoring.run_json import read_run_json
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import Record
+from monitoring.journal.run_json import read_run_json
 
 # Followers of every run, whatever its trackers are.
 ALWAYS = ("csv",)
-
-JOURNAL = "metrics.jsonl"
-GPU_STATS = "gpu_stats.jsonl"
 
 
 @dataclass(frozen=True)

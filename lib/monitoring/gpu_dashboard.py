@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from monitoring.errors import MonitoringError, NoTerminal, RunDirectoryError
-from monitoring.gpu_monitor_command import gpu_indices, seconds
+from monitoring.gpu_monitor.command import gpu_indices, seconds
 from monitoring.trackers import require_package
 
 HINT = "name a run or a matrix, such as results/latest"
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         print(f"hint: {error.hint}", file=sys.stderr)
         return error.exit_code
-    from monitoring.dashboard_app import Dashboard
+    from monitoring.terminal.app import Dashboard
 
     for name in ("COLUMNS", "LINES"):  # of the shell, and of its size then; the terminal knows its own
         os.environ.pop(name, None)

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitoring.agent import catch_up
-from monitoring.alerts import ALERTS
-from monitoring.follower import JOURNAL, RunInfo, follower_module, follower_options
-from monitoring.records import read_records
+from monitoring.agent.follow import catch_up
+from monitoring.follower import RunInfo, follower_module, follower_options
+from monitoring.journal.alerts import ALERTS
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import read_records
 from monitoring.run import Run
 from monitoring.trackers import Point, journal_points
 

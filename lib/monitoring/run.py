@@ -16,22 +16,22 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from monitoring.agent_process import AgentProcess
-from monitoring.correlation import CORRELATION_ID
-from monitoring.device_scalars import InFlight, take_scalars
-from monitoring.environment import git_state, hardware, versions
+from monitoring.agent.process import AgentProcess
 from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_options
-from monitoring.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
-from monitoring.gpu_options import gpu_monitor_options
-from monitoring.journal import Journal, say
-from monitoring.json_form import free_name
-from monitoring.lineage import superseding
-from monitoring.process import process_started
-from monitoring.ranks import journal_name, registered_by_rank_0
-from monitoring.records import ENVELOPE, Record
-from monitoring.run_json import register_attempt
-from monitoring.turns import Turns
+from monitoring.gpu.options import gpu_monitor_options
+from monitoring.host.correlation import CORRELATION_ID
+from monitoring.host.environment import git_state, hardware, versions
+from monitoring.host.process import process_started
+from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
+from monitoring.journal.encoding.json_form import free_name
+from monitoring.journal.journal import Journal, say
+from monitoring.journal.lineage import superseding
+from monitoring.journal.ranks import journal_name, registered_by_rank_0
+from monitoring.journal.records import ENVELOPE, Record
+from monitoring.journal.run_json import register_attempt
+from monitoring.journal.turns import Turns
+from monitoring.telemetry.device_scalars import InFlight, take_scalars
 
 Status = Literal["complete", "interrupted", "failed"]
 
@@ -151,7 +151,7 @@ class Run:
         `model` has at least `name`, `parameters` (a count) and `architecture`. `training` and `fields` have
         `num_steps`, `num_epochs`, `steps_per_epoch`, `batch_size`, `optimizer` and `schedule`; they stand
         in the record field by field. A training that may go on from a checkpoint gives `resumed_from` and
-        `supersedes`, by which readers tell the records that still count (see monitoring.lineage); of a rank
+        `supersedes`, by which readers tell the records that still count (monitoring.lineage); of a rank
         above 0 `supersedes` is worked out for its own journal.
         """
         about: Record = {"run_name": self.name, "project": self.project, "run_id": self.run_id}

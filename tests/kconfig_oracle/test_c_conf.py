@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kharness.config.make.whole_configs import all_bools, random_values
 from kharness.config.presets import preset_files
 from kharness.config.tree import Assignment, Origin, Tree
-from kharness.config.whole_configs import all_bools, random_values
 
 CONF = shutil.which("kconfig-conf")
 ORIGIN = Origin("test")

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from kharness.training.checkpoint import checkpoint_files, load
-from kharness.training.phases import PHASES
 from monitoring import Record, read_records
-from monitoring.lineage import counting
+from monitoring.journal.lineage import counting
+from monitoring.telemetry.phases import PHASES
 
 # What differs from one run to the next: when, how fast, where, and how often it was begun.
 INCIDENTAL = frozenset(

@@ -17,7 +17,7 @@ import torch
 
 from kharness.training.checkpoint import checkpoint_files, load
 from monitoring import read_records
-from monitoring.records import last_record
+from monitoring.journal.records import last_record
 
 Train = Callable[..., Any]
 

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from monitoring.agent import is_followed, undelivered
+from monitoring.agent.follow import is_followed, undelivered
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from monitoring.records import ENVELOPE, read_records
+from monitoring.journal.records import ENVELOPE, read_records
 
 
 def documented(page: str) -> dict[str, set[str]]:

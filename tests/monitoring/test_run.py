@@ -236,7 +236,7 @@ def test_run_refuses_before_the_first_record_what_cannot_work(tmp_path: Path) ->
 NEEDS_NOTHING = """
 import sys
 from pathlib import Path
-import monitoring, monitoring.agent
+import monitoring, monitoring.agent.follow
 from monitoring import Run
 with Run(Path(sys.argv[1]), name="n", project="p", config={}, agent=False) as run:
     run.log_step(1, train_loss=0.5, lr=float('nan'))

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from kharness.matrix.axes import Axis
-from kharness.matrix.cells import Cell
-from kharness.matrix.draft import Draft
-from kharness.matrix.durations import Estimate, History
-from kharness.matrix.estimate import time_left
-from kharness.matrix.order import run_order
-from kharness.matrix.plan import PREFIX, launch_of
+from kharness.matrix.planning.axes import Axis
+from kharness.matrix.planning.cells import Cell
+from kharness.matrix.planning.draft import Draft
+from kharness.matrix.planning.order import run_order
+from kharness.matrix.planning.plan import PREFIX, launch_of
+from kharness.matrix.running.durations import Estimate, History
+from kharness.matrix.running.estimate import time_left
+from kharness.matrix.running.table import duration
 from kharness.matrix.supervise import num_jobs
-from kharness.matrix.table import duration
 from monitoring.counts import counted
 
 # Stands for the time at which the matrix will start.

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.config.foreign_text import on_one_line
-from kharness.matrix.causes import DETERMINISTIC
-from kharness.matrix.errors import MatrixError
-from kharness.matrix.estimate import time_left
-from kharness.matrix.found import Found, Member
-from kharness.matrix.journal_tail import JournalTail
-from kharness.matrix.launch import FROM_SCRATCH, Job
 from kharness.matrix.launchers import open_launcher
-from kharness.matrix.lock import Holder, holder
-from kharness.matrix.lost_status import known_status
-from kharness.matrix.status import Attempt, RunStatus
-from kharness.matrix.table import duration
+from kharness.matrix.planning.locate import Found, Member
+from kharness.matrix.running.estimate import time_left
+from kharness.matrix.running.table import duration
+from kharness.runs.causes import DETERMINISTIC
+from kharness.runs.errors import MatrixError
+from kharness.runs.journal_tail import JournalTail
+from kharness.runs.launch import FROM_SCRATCH, Job
+from kharness.runs.lock import Holder, holder
+from kharness.runs.lost_status import known_status
+from kharness.runs.status import Attempt, RunStatus
+from monitoring.agent.delivery import read_progress
 from monitoring.counts import counted
-from monitoring.delivery import read_progress
 
 # So many lines of each kind are shown; a count tells the rest.
 MOST_LINES = 20

@@ -10,23 +10,23 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from kharness.matrix.apart import Say, apart
-from kharness.matrix.delivery import alert_lines, delivery_lines, wait_for_delivery
-from kharness.matrix.durations import read_history
-from kharness.matrix.errors import MatrixError
-from kharness.matrix.execute import Outcome
-from kharness.matrix.filter import Filter
-from kharness.matrix.halving import open_watcher
-from kharness.matrix.launch import Launch
 from kharness.matrix.launchers import open_launcher
-from kharness.matrix.lost_status import known_status
-from kharness.matrix.matrix_json import Plan, read_plan
-from kharness.matrix.needs import refuse_unmet
-from kharness.matrix.progress import Progress
-from kharness.matrix.resources import open_resources, refuse_too_few_gpus
-from kharness.matrix.runner import Limits, run_all, run_one
-from kharness.matrix.signals import Signals, hangup_ignored
-from kharness.matrix.work import Queue, Source, Watcher, longest_first
+from kharness.matrix.machine.resources import open_resources, refuse_too_few_gpus
+from kharness.matrix.planning.filter import Filter
+from kharness.matrix.planning.matrix_json import Plan, read_plan
+from kharness.matrix.planning.needs import refuse_unmet
+from kharness.matrix.running.delivery import alert_lines, delivery_lines, wait_for_delivery
+from kharness.matrix.running.durations import read_history
+from kharness.matrix.running.execute import Outcome
+from kharness.matrix.running.in_child import Say, apart
+from kharness.matrix.running.progress import Progress
+from kharness.matrix.running.protocols import Queue, Source, Watcher, longest_first
+from kharness.matrix.running.runner import Limits, run_all, run_one
+from kharness.matrix.running.signals import Signals, hangup_ignored
+from kharness.matrix.sweep.halving import open_watcher
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import Launch
+from kharness.runs.lost_status import known_status
 
 # Seconds. A single run's agent goes on by itself, so there is no need to wait for long.
 SINGLE_PATIENCE = 10.0

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kharness.report.baseline import matching, open_place
-from kharness.report.budgets import budget_of, budget_words
-from kharness.report.comparison import Table, statistic_words
-from kharness.report.conclusions import decisive_metric
+from kharness.report.collection import Collection, Variant
+from kharness.report.comparison_table import Table, statistic_words
 from kharness.report.config_difference import differences
 from kharness.report.errors import ReportError
-from kharness.report.judgement import Comparison, judge
+from kharness.report.judging.baseline import matching, open_place
+from kharness.report.judging.budgets import budget_of, budget_words
+from kharness.report.judging.conclusions import decisive_metric
+from kharness.report.judging.judgement import Comparison, judge
+from kharness.report.judging.sentences import difference_words, levels_words, verdict_words
 from kharness.report.metrics import Metric, metric_named
-from kharness.report.sentences import difference_words, levels_words, verdict_words
-from kharness.report.summary import Summary, Variant
 
 # With more pairs than this only the decisive metric is shown.
 _MOST_PAIRS = 8
@@ -32,8 +32,8 @@ class Compared:
 
     places: tuple[str, str]
     """A and B as they were asked for."""
-    a: Summary
-    b: Summary
+    a: Collection
+    b: Collection
     pairs: Sequence[tuple[Variant, Variant]]
     """(B's, A's)"""
     unmatched: Sequence[str]
@@ -89,7 +89,7 @@ def compare_lines(compared: Compared) -> list[str]:
     return [*lines, *_configuration_lines(compared)]
 
 
-def _pairs(a: Summary, b: Summary) -> tuple[Sequence[tuple[Variant, Variant]], Sequence[str]]:
+def _pairs(a: Collection, b: Collection) -> tuple[Sequence[tuple[Variant, Variant]], Sequence[str]]:
     """B's variants with A's, labelled A and B where the labels alone do not tell them apart."""
     found, unmatched, met = [], [], set()
     for variant in b.variants:
@@ -108,7 +108,7 @@ def _pairs(a: Summary, b: Summary) -> tuple[Sequence[tuple[Variant, Variant]], S
     return found, [*unmatched, *(f"only A has {v.label}" for v in a.variants if v.label not in met)]
 
 
-def _metrics(decisive: Metric, a: Summary, b: Summary) -> Sequence[Metric]:
+def _metrics(decisive: Metric, a: Collection, b: Collection) -> Sequence[Metric]:
     """The decisive one, the loss of the same set, time and memory, as far as both sides have them."""
     split = decisive.name.removeprefix("best_").partition("_")[0]
     names = [f"{split}_loss", "training_seconds", "sec_per_step", "peak_gpu_memory", "peak_cpu_memory"]
@@ -117,7 +117,7 @@ def _metrics(decisive: Metric, a: Summary, b: Summary) -> Sequence[Metric]:
     return [decisive, *(metric for metric in others if _has(a, metric) and _has(b, metric))]
 
 
-def _has(summary: Summary, metric: Metric) -> bool:
+def _has(summary: Collection, metric: Metric) -> bool:
     return any(cell.run.complete and cell.number(metric) is not None for cell in summary.cells)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from kharness.report.summary import REPLICATE_AXIS, Variant
+from kharness.report.collection import REPLICATE_AXIS, Variant
 
 _HASH = re.compile(r"[0-9a-f]{32,}")
 # Of the matrix around the runs, or different in every run.

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kharness.report.baseline import baseline_of
-from kharness.report.blocks import residual_deviation
-from kharness.report.conclusions import decisive_metric
 from kharness.report.errors import ReportError
-from kharness.report.looks import FEWEST
+from kharness.report.judging.baseline import baseline_of
+from kharness.report.judging.blocks import residual_deviation
+from kharness.report.judging.conclusions import decisive_metric
+from kharness.report.judging.looks import FEWEST
+from kharness.report.judging.pairing import pair_up
+from kharness.report.judging.sentences import smallest_words
+from kharness.report.judging.statistics import POWER, detectable, largest_t
 from kharness.report.metrics import Metric
-from kharness.report.pairing import pair_up
-from kharness.report.sentences import smallest_words
-from kharness.report.statistics import POWER, detectable, largest_t
 from kharness.report.summary import Summary, collect, summary_of_plan
 from monitoring.counts import counted
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from kharness.report.collection import Cell, Variant
 from kharness.report.errors import ReportError
-from kharness.report.gpu_balance import BALANCED, EVEN, balance_words, far_line, verdict
-from kharness.report.gpu_tables import breakdown_lines, remarks, runs_table, with_load
+from kharness.report.gpu.balance import BALANCED, EVEN, balance_words, far_line, verdict
 from kharness.report.graphs import draw_all, graphs_that_choose
-from kharness.report.summary import Cell, Summary, Variant
+from kharness.report.summary import Summary
+from kharness.report.writing.gpu_tables import breakdown_lines, remarks, runs_table, with_load
 from monitoring.counts import counted
-from monitoring.gpu_aggregates import POOR
+from monitoring.gpu.aggregates import POOR
 
 # How many cells the report of a matrix draws graphs of, which takes about half a second each.
 MAX_CELLS_DRAWN = 40

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from kharness.report.errors import ReportError
 from kharness.report.runs import RunData
-from monitoring.follower import GPU_STATS
-from monitoring.records import last_record
+from monitoring.journal.files import GPU_STATS
+from monitoring.journal.records import last_record
 
 COSTS = (
     *("training_seconds", "training_cpu_seconds", "sec_per_step", "peak_gpu_memory", "peak_cpu_memory"),

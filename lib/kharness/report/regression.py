@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from kharness.report.errors import ReportError
-from kharness.report.judgement import Comparison, Verdict
-from kharness.report.sentences import difference_words
+from kharness.report.judging.judgement import Comparison, Verdict
+from kharness.report.judging.sentences import difference_words
 
 _YES, _NO = ("y", "yes", "1", "true"), ("n", "no", "0", "false", "")
 

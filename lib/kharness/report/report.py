@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.foreign_text import on_one_line
-from kharness.config.results import shown
 from kharness.config.writing import Writing
-from kharness.report.comparison import (
+from kharness.report.comparison_table import (
     comparison,
     each_run,
     incomplete_lines,
@@ -20,13 +19,14 @@ from kharness.report.comparison import (
 from kharness.report.errors import ReportError
 from kharness.report.gpu_report import cells_of_report, draw_cells, gpu_summary_lines
 from kharness.report.graphs import draw_all, graph_names
-from kharness.report.html import write_html
-from kharness.report.junit import write_junit
-from kharness.report.other_work import other_work_lines
+from kharness.report.judging.sentences import comparison_lines
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
-from kharness.report.sentences import comparison_lines
 from kharness.report.summary import Summary, collect, summary_of_plan
-from kharness.report.writers import summary_texts, write_text
+from kharness.report.writing.files import summary_texts, write_text
+from kharness.report.writing.html import write_html
+from kharness.report.writing.junit import write_junit
+from kharness.report.writing.other_work import other_work_lines
+from kharness.runs.latest import shown
 
 
 def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Summary:

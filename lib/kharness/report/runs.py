@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from kharness.report.attempts import Attempt, failed_before, other_work, read_attempts
-from monitoring.lineage import superseded
-from monitoring.records import Record, points, read_records
+from kharness.runs.attempts import Attempt, failed_before, other_work, read_attempts
+from monitoring.journal.lineage import superseded
+from monitoring.journal.records import Record, points, read_records
 
 COMPLETE = "complete"
 

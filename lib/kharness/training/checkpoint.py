@@ -28,8 +28,8 @@ from kharness.training.errors import CheckpointError, CheckpointWriteError
 from kharness.training.pruning import NO_PRUNING, Pruning
 from kharness.training.schedules import Schedule
 from kharness.training.seeds import restore_rng_state, rng_state
-from monitoring.atomic_file import create, name_beside, sync_folder
 from monitoring.errors import is_full
+from monitoring.journal.atomic_file import create, name_beside, sync_folder
 
 # Counts up when a reader of older files must know the difference.
 FORMAT = 1

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kharness.training.pace import Stopwatch, cpu_seconds
+from monitoring.telemetry.pace import Stopwatch, cpu_seconds
 
 
 class Progress:

@@ -1,7 +1,7 @@
 """Where an attempt begins: at the newest whole checkpoint of its run, or at step 0.
 
-Only checkpoints of the run's lineage count (monitoring.lineage): those of its last attempt that began anew
-and of the attempts that resumed after it, as far as no later attempt went on from before them.
+Only checkpoints of the run's lineage count (monitoring.journal.lineage): those of its last attempt that
+began anew and of the attempts that resumed after it, as far as no later attempt went on from before them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, ow
 from kharness.training.errors import CheckpointError, ResumeError
 from kharness.training.fingerprint import state_sha256
 from monitoring import Record, Run
-from monitoring.follower import JOURNAL
-from monitoring.lineage import Lineage
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.lineage import Lineage
 
 CHECKPOINTS = "checkpoints"
 

@@ -14,7 +14,7 @@ from kharness.config.project_name import run_name
 from kharness.training.errors import TrainingError
 from monitoring import Run
 from monitoring.follower import configured_options, exporter_names, tracker_names
-from monitoring.gpu_options import configured_gpu_monitor
+from monitoring.gpu.options import configured_gpu_monitor
 
 # What the matrix runner writes beside the directories of its cells.
 _MATRIX_JSON = "matrix.json"

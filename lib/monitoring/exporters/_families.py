@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from monitoring.exporters._run_state import RankState, RunState
+from monitoring.journal.run_state import RankState, RunState
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from monitoring.alerts import ALERTS
 from monitoring.errors import MonitoringError
-from monitoring.exporters._run_state import RankState, RunState
-from monitoring.follower import GPU_STATS, JOURNAL
-from monitoring.process import is_alive
-from monitoring.ranks import rank_journals
-from monitoring.record_tail import RecordTail
-from monitoring.records import last_record
-from monitoring.run_json import RUN_JSON, read_run_json
+from monitoring.host.process import is_alive
+from monitoring.journal.alerts import ALERTS
+from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.ranks import rank_journals
+from monitoring.journal.record_tail import RecordTail
+from monitoring.journal.records import last_record
+from monitoring.journal.run_json import RUN_JSON, read_run_json
+from monitoring.journal.run_state import RankState, RunState
 
 # Seconds for which a run is still shown after its end, so that no scrape misses it.
 KEEP_ENDED = 300.0

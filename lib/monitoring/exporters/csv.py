@@ -15,10 +15,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitoring.atomic_file import replacing
-from monitoring.follower import JOURNAL, RunInfo
-from monitoring.global_step import whole_step
-from monitoring.records import Record, points
+from monitoring.follower import RunInfo
+from monitoring.journal.atomic_file import replacing
+from monitoring.journal.encoding.global_step import whole_step
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import Record, points
 
 METRICS_CSV = "metrics.csv"
 

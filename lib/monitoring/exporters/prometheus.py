@@ -24,13 +24,14 @@ from pathlib import Path
 
 import orjson
 
-from monitoring.atomic_file import write_atomically
 from monitoring.errors import MonitoringError, PortTakenError, RunDirectoryError
 from monitoring.exporters._families import registry
 from monitoring.exporters._metrics_server import About, MetricsServer, about_server, port_taken
 from monitoring.exporters._run_files import Runs
-from monitoring.follower import JOURNAL, RunInfo
-from monitoring.records import Record
+from monitoring.follower import RunInfo
+from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import Record
 from monitoring.trackers import require_package
 
 # It keeps nothing of a run that has ended, so there is nothing to catch up with later.

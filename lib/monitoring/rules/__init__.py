@@ -14,9 +14,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from monitoring.alerts import Severity
 from monitoring.errors import FollowerOptionsError
-from monitoring.records import Record, as_number
+from monitoring.journal.alerts import Severity
+from monitoring.journal.records import Record, as_number
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from monitoring.records import Record
+from monitoring.journal.records import Record
 
 
 def gpus(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:

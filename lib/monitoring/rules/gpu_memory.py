@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monitoring.alerts import Severity
-from monitoring.records import Record
+from monitoring.journal.alerts import Severity
+from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
 from monitoring.rules._gpus import gpu_name, gpus
 

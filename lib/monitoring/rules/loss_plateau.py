@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from monitoring.alerts import Severity
-from monitoring.records import Record
+from monitoring.journal.alerts import Severity
+from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
 
 # The median is taken anew after this part of a window, and of no fewer step records than that.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from monitoring.errors import MonitoringError
-from monitoring.gpu_sample import DeviceInfo, GpuEvent, GpuSample, Sampler
+from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Sampler
 
 # The order in which vendors get their indices; a further module comes behind them.
 FIRST = ("nvidia", "amd", "intel")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_longlong, c_uint, c_ulong, c_ulonglong, c_ushort
 from typing import Any
 
-from monitoring.driver_calls import DriverCalls
+from monitoring.gpu.driver_calls import DriverCalls
 
 # nvmlReturn_t, an enum, so an int to ctypes.
 NVML_SUCCESS = 0

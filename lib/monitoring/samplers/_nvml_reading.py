@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from monitoring.gpu_sample import MIB, SLOT
+from monitoring.gpu.sample import MIB, SLOT
 from monitoring.samplers import _nvml
 from monitoring.samplers._nvml import FUNCTIONS, Nvml, nvmlFieldValue_t
 

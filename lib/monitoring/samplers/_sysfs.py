@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from monitoring.gpu_sample import SLOT, DeviceInfo, GpuEvent, GpuSample, Vendor
+from monitoring.gpu.sample import SLOT, DeviceInfo, GpuEvent, GpuSample, Vendor
 
 # What a read says of a device that was unplugged or has failed for good; any other failure is of one value.
 GONE = (errno.ENODEV, errno.ENXIO)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from monitoring.gpu_sample import DeviceInfo, GpuEvent
+from monitoring.gpu.sample import DeviceInfo, GpuEvent
 
 # Milliseconds that one wait of the thread takes at most; closing waits as long.
 WAIT = 500

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from monitoring.gpu_sample import MIB, SLOT, DeviceInfo
+from monitoring.gpu.sample import MIB, SLOT, DeviceInfo
 from monitoring.samplers._selection import Identity, visible
 from monitoring.samplers._sysfs import (
     Card,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.gpu_sample import MIB, SLOT, DeviceInfo, GpuSample
+from monitoring.gpu.sample import MIB, SLOT, DeviceInfo, GpuSample
 from monitoring.samplers._fdinfo import Clients
 from monitoring.samplers._selection import Identity, visible
 from monitoring.samplers._sysfs import (

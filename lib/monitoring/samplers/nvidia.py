@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from monitoring.driver_calls import EVENTS, SAMPLING, NotedModule, driver_calls
 from monitoring.errors import MissingPackage, SamplerError
-from monitoring.gpu_sample import MIB, SLOT, DeviceInfo, GpuEvent, GpuSample, State
+from monitoring.gpu.driver_calls import EVENTS, SAMPLING, NotedModule, driver_calls
+from monitoring.gpu.sample import MIB, SLOT, DeviceInfo, GpuEvent, GpuSample, State
 from monitoring.samplers import _nvml
 from monitoring.samplers._nvml import Nvml
 from monitoring.samplers._nvml_reading import GONE, SUCCESS, Reading

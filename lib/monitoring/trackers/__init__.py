@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from monitoring.errors import MissingPackage
-from monitoring.follower import GPU_STATS, JOURNAL
-from monitoring.global_step import whole_step
-from monitoring.gpu_aggregates import gpu_texts
-from monitoring.records import Record, points
+from monitoring.gpu.aggregates import gpu_texts
+from monitoring.journal.encoding.global_step import whole_step
+from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.records import Record, points
 
 EPOCH = "epoch/"
 

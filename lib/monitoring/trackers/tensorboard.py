@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monitoring.follower import GPU_STATS, JOURNAL, RunInfo
-from monitoring.records import Record
+from monitoring.follower import RunInfo
+from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.records import Record
 from monitoring.trackers import (
     Point,
     event_of,

@@ -17,8 +17,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from kharness.training.phases import open_phases
 from monitoring import Run
+from monitoring.telemetry.phases import open_phases
 
 NUM_STEPS = 12
 

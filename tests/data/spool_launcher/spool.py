@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.matrix.launch import OUTPUT_LOG, Exit, Job, Launch, Launcher, Slot
+from kharness.runs.launch import OUTPUT_LOG, Exit, Job, Launch, Launcher, Slot
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kharness.matrix.journal_tail import JournalTail
+from kharness.runs.journal_tail import JournalTail
 
 KCONFIG = """\
 mainmenu "a small checkout"
@@ -109,7 +109,7 @@ import time
 from pathlib import Path
 
 from kharness.config.generate import read_values
-from monitoring.lineage import Lineage
+from monitoring.journal.lineage import Lineage
 from monitoring.run import Run
 
 directory = Path(sys.argv[sys.argv.index("--run-dir") + 1])

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from monitoring.agent import is_followed, undelivered
-from monitoring.process import process_started
+from monitoring.agent.follow import is_followed, undelivered
+from monitoring.host.process import process_started
 
 from .conftest import attempts, behaviour, records, status
 

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from monitoring.lineage import counting
-from monitoring.process import process_started
-from monitoring.records import Record, read_records
+from monitoring.host.process import process_started
+from monitoring.journal.lineage import counting
+from monitoring.journal.records import Record, read_records
 
 CELLS = [f"optimizer-{optimizer}_seed-{seed}" for optimizer in ("sgd", "adamw") for seed in (1, 2)]
 # 22 steps an epoch and a checkpoint after each.

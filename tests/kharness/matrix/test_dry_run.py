@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 from scipy.optimize import brentq
 
-from kharness.matrix.table import duration
+from kharness.matrix.running.table import duration
 
 
 def put_run(

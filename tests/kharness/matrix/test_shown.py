@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kharness.matrix.launch import Launch
+from kharness.runs.launch import Launch
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from kharness.matrix.estimate import time_left
-from kharness.matrix.lock import RunnerLock
-from monitoring.process import process_started
+from kharness.matrix.running.estimate import time_left
+from kharness.runs.lock import RunnerLock
+from monitoring.host.process import process_started
 
 from .conftest import behaviour
 

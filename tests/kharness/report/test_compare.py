@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from kharness.report.baseline import baseline_of
+from kharness.report.judging.baseline import baseline_of
 from kharness.report.report import report_lines
 from kharness.report.summary import collect
-from kharness.report.writers import as_csv, as_json, as_markdown
+from kharness.report.writing.files import as_csv, as_json, as_markdown
 
 
 def end(

@@ -12,7 +12,7 @@ from PIL import Image
 from scipy import stats
 
 from kharness.report.graphs import draw_all
-from kharness.report.statistics import largest_t
+from kharness.report.judging.statistics import largest_t
 from kharness.report.summary import collect
 
 GRAPHS = ("differences", "pareto_front", "performance_profile", "time_to_target")

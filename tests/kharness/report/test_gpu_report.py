@@ -17,12 +17,12 @@ import pytest
 from PIL import Image
 
 from kharness.report.errors import ReportError
-from kharness.report.gpu_history import MAX_POINTS
+from kharness.report.gpu.history import MAX_POINTS
 from kharness.report.gpu_report import MAX_LINES, check_known, gpu_report_lines, gpu_summary_lines
-from kharness.report.gpu_tables import breakdown_lines, runs_table
 from kharness.report.graphs import draw_all, graphs_that_choose
 from kharness.report.report import write_report
 from kharness.report.summary import collect
+from kharness.report.writing.gpu_tables import breakdown_lines, runs_table
 from monitoring import Run
 
 HOST = platform.node()

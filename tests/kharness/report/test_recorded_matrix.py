@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kharness.report.comparison import each_run
+from kharness.report.comparison_table import each_run
 from kharness.report.report import report_lines, write_report
 from kharness.report.summary import collect
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kharness.report.attempts import read_attempts
 from kharness.report.runs import load_run
+from kharness.runs.attempts import read_attempts
 
 
 def step(number: int, loss: float, attempt: int = 1) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from kharness.report.collection import Statistic, variant_label
 from kharness.report.errors import ReportError
 from kharness.report.metrics import METRICS
-from kharness.report.summary import Statistic, collect, variant_label
+from kharness.report.summary import collect
 
 METRIC = {metric.name: metric for metric in METRICS}
 

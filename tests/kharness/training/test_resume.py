@@ -16,7 +16,7 @@ from kharness.training.errors import ResumeError
 from kharness.training.resume import Origin, find_origin, log_checkpoint
 from kharness.training.schedules import Schedule
 from monitoring import Record, Run, read_records
-from monitoring.lineage import counting
+from monitoring.journal.lineage import counting
 
 DATA = "d" * 64
 

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from monitoring import Run
-from monitoring.gpu_aggregates import aggregate
-from monitoring.gpu_sample import GpuSample
+from monitoring.gpu.aggregates import aggregate
+from monitoring.gpu.sample import GpuSample
 
 Scrape = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import orjson
 import pytest
 
-from monitoring.agent import catch_up, is_followed, undelivered
+from monitoring.agent.follow import catch_up, is_followed, undelivered
 from monitoring.exporters._families import GPU_COUNTERS, GPU_GAUGES
 from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters.prometheus import Exporter
-from monitoring.records import read_records
+from monitoring.journal.records import read_records
 
 from ..conftest import agents_of, wait_until
 from .conftest import (

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from monitoring.exporters.prometheus import Exporter
-from monitoring.records import read_records
+from monitoring.journal.records import read_records
 
 from ..conftest import wait_until
 from .conftest import GpuStats, free_port, log_steps, new_run, scrape, simulated_gpu

@@ -15,10 +15,10 @@ import orjson
 import pytest
 
 from monitoring import Run
-from monitoring.agent import is_followed
-from monitoring.alerts import Alerts
-from monitoring.records import Record, read_records
-from monitoring.rule_watch import RuleWatch
+from monitoring.agent.follow import is_followed
+from monitoring.agent.rule_watch import RuleWatch
+from monitoring.journal.alerts import Alerts
+from monitoring.journal.records import Record, read_records
 from monitoring.rules import rule_names
 
 START = {"event": "start", "num_steps": 100}

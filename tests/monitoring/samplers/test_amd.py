@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from monitoring.gpu_sample import DeviceInfo, GpuSample
+from monitoring.gpu.sample import DeviceInfo, GpuSample
 from monitoring.samplers import amd
 
 UUID = "GPU-8c1d2e3f4a5b6c7d"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from monitoring.gpu_sample import DeviceInfo, GpuSample
+from monitoring.gpu.sample import DeviceInfo, GpuSample
 from monitoring.samplers import Joined, _fdinfo, amd, intel, probe_all
 from monitoring.samplers._sysfs import SysfsSampler
 

@@ -16,13 +16,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from monitoring import Run, delivery
-from monitoring.agent import catch_up, is_followed
-from monitoring.alerts import Alerts
-from monitoring.catching_up import Apart
-from monitoring.delivery import Progress
+from monitoring import Run
+from monitoring.agent import delivery
+from monitoring.agent.catching_up import Apart
+from monitoring.agent.delivery import Progress
+from monitoring.agent.follow import catch_up, is_followed
 from monitoring.follower import RunInfo, follower_module
-from monitoring.records import read_records
+from monitoring.journal.alerts import Alerts
+from monitoring.journal.records import read_records
 from monitoring.trackers import Point, journal_points
 
 TRACKERS = ("tensorboard", "trackio", "wandb")
@@ -30,7 +31,8 @@ TRACKERS = ("tensorboard", "trackio", "wandb")
 # The agent, for which every journal is far behind.
 AGENT = """
 import sys
-from monitoring import agent, delivery
+from monitoring.agent import follow as agent
+from monitoring.agent import delivery
 delivery.BEHIND_BYTES = 1
 agent.leave(agent.main(sys.argv[1:]))
 """
@@ -61,7 +63,10 @@ def processes(directory: Path) -> Iterator[psutil.Process]:
     """Those that catch up with a run."""
     for process in psutil.process_iter():
         try:
-            if "monitoring.catching_up" in process.cmdline() and str(directory) in process.cmdline()[-1]:
+            if (
+                "monitoring.agent.catching_up" in process.cmdline()
+                and str(directory) in process.cmdline()[-1]
+            ):
                 yield process
         except psutil.Error:  # gone meanwhile
             continue

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from monitoring import Run
-from monitoring.agent import catch_up
+from monitoring.agent.follow import catch_up
 from monitoring.exporters._run_files import RunFiles
 from monitoring.follower import RunInfo, follower_module
-from monitoring.records import read_records
+from monitoring.journal.records import read_records
 from monitoring.trackers import Point, journal_points
 
 # JSON of a step -> the step that it is.

@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from monitoring import Run
-from monitoring.agent import catch_up, undelivered
-from monitoring.delivery import read_progress
+from monitoring.agent.delivery import read_progress
+from monitoring.agent.follow import catch_up, undelivered
 from monitoring.follower import RunInfo, follower_module
-from monitoring.records import read_records
+from monitoring.journal.records import read_records
 from monitoring.trackers import journal_points
 
 # No year: a time that Trackio cannot write.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from monitoring.follower import RunInfo
-from monitoring.records import read_records
+from monitoring.journal.records import read_records
 from monitoring.trackers import tensorboard
 
 

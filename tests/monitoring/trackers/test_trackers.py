@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 
 from monitoring import Run, read_records
-from monitoring.agent import catch_up, is_followed
-from monitoring.follower import GPU_STATS, RunInfo
-from monitoring.gpu_options import GpuMonitorOptions
-from monitoring.gpu_sample import GpuSample
-from monitoring.gpu_stats import GpuStats
+from monitoring.agent.follow import catch_up, is_followed
+from monitoring.agent.gpu_stats import GpuStats
+from monitoring.follower import RunInfo
+from monitoring.gpu.options import GpuMonitorOptions
+from monitoring.gpu.sample import GpuSample
+from monitoring.journal.files import GPU_STATS
 from monitoring.trackers import Point, journal_points
 
 TRACKERS = ["tensorboard", "trackio", "wandb"]
@@ -35,8 +36,9 @@ LIFE = {"tensorboard": (0.03, 40), "trackio": (0.05, 60), "wandb": (0.03, 40)}
 DELIVER = """
 import heapq, random, sys
 from pathlib import Path
-from monitoring.follower import GPU_STATS, JOURNAL, RunInfo, follower_module
-from monitoring.records import read_records
+from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.follower import RunInfo, follower_module
+from monitoring.journal.records import read_records
 
 run, module = RunInfo.read(Path(sys.argv[1])), follower_module(sys.argv[2])
 most, chance = int(sys.argv[3]), random.Random(sys.argv[4])
@@ -276,7 +278,7 @@ def test_following_imports_no_framework_and_says_nothing(followed, tmp_path: Pat
     code = """
 import sys
 from pathlib import Path
-from monitoring.agent import catch_up
+from monitoring.agent.follow import catch_up
 catch_up(Path("run"))
 print([name for name in ("torch", "tensorflow") if name in sys.modules])
 """

@@ -16,7 +16,7 @@ import pytest
 
 from monitoring import Run
 from monitoring.follower import RunInfo
-from monitoring.records import read_records
+from monitoring.journal.records import read_records
 from monitoring.trackers import Point, wandb
 from monitoring.trackers._wandb_log import BLOCK
 
@@ -245,7 +245,7 @@ import os, signal
 from pathlib import Path
 from monitoring import Run
 from monitoring.follower import RunInfo
-from monitoring.records import read_records
+from monitoring.journal.records import read_records
 from monitoring.trackers import wandb
 run = RunInfo.read(Path({str(run.directory)!r}))
 follower = wandb.open_follower(run, wandb.Options())

@@ -11,8 +11,8 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 
-from kharness.matrix.errors import MatrixError
-from kharness.matrix.launch import Launcher
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import Launcher
 
 
 def launcher_names() -> list[str]:

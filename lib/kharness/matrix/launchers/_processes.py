@@ -9,10 +9,10 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from kharness.matrix.errors import MatrixError
-from kharness.matrix.launch import OUTPUT_LOG, Exit, Launch, Slot
-from monitoring import libc
-from monitoring.process import process_started
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import OUTPUT_LOG, Exit, Launch, Slot
+from monitoring.host import libc
+from monitoring.host.process import process_started
 
 
 class FreshProcesses:

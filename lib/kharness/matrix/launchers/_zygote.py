@@ -1,4 +1,4 @@
-"""The launcher's end of `kharness.training.zygote`, the process that runs are forked from."""
+"""The launcher's end of `kharness.training.forkserver.zygote`, the process that runs are forked from."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from kharness.matrix.errors import MatrixError
-from kharness.matrix.launch import OUTPUT_LOG, Exit, Launch, Slot
 from kharness.matrix.launchers._processes import before_exec, exit_of
-from monitoring.process import process_started
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import OUTPUT_LOG, Exit, Launch, Slot
+from monitoring.host.process import process_started
 
 # These say where libgomp's threads go; it reads them, and the cores there are, only when it is loaded.
 THREAD_PLACES = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES", "OMP_PROC_BIND")
@@ -57,7 +57,7 @@ class Zygote:
         self._channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "kharness.training.zygote", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "kharness.training.forkserver.zygote", str(theirs.fileno())],
                 env={**environment, "OPENBLAS_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,

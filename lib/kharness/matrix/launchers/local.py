@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kharness.matrix.launch import Exit, Job, Launch, Launcher, Slot
+from kharness.matrix.launchers._oom_kills import OomKills
 from kharness.matrix.launchers._processes import FreshProcesses
 from kharness.matrix.launchers._zygote import Zygote, ZygoteLost, ZygoteUnsafe
-from kharness.matrix.oom_kills import OomKills
-from monitoring.agent_starter import AgentStarter
-from monitoring.process import process_started
+from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
+from monitoring.agent.starter import AgentStarter
+from monitoring.host.process import process_started
 
 # Make's own, and the word that make variables were given: a cell has them in its .config already.
 NOT_FOR_RUNS = (

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kharness.report.summary import Summary
-from monitoring.atomic_file import write_atomically
+from monitoring.journal.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kharness.report.gpu_history import Curve, GpuHistory
+from kharness.report.collection import Cell
+from kharness.report.gpu.history import Curve, GpuHistory
 from kharness.report.graphs._canvas import MAX_TOGETHER, PALETTE, SOFT
-from kharness.report.summary import Cell, Summary
+from kharness.report.summary import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import GRID, INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
-from kharness.report.judgement import Comparison, Verdict
+from kharness.report.judging.judgement import Comparison, Verdict
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary
 

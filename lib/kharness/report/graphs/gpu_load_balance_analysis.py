@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kharness.report.gpu_balance import BALANCED, DECEIVING, verdict
+from kharness.report.collection import Cell
+from kharness.report.gpu.balance import BALANCED, DECEIVING, verdict
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
 from kharness.report.graphs._gpu_lines import MIB_PER_GIB, Sampled, sampled, without_samples
 from kharness.report.graphs._gpu_lines import applies as has_samples
-from kharness.report.summary import Cell, Summary
-from monitoring.gpu_aggregates import BANDS, POOR
-from monitoring.load_balance import PHASES, RankBalance, RankTimes
+from kharness.report.summary import Summary
+from monitoring.gpu.aggregates import BANDS, POOR
+from monitoring.telemetry.load_balance import PHASES, RankBalance, RankTimes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kharness.report.gpu_history import Curve, Gpu
+from kharness.report.gpu.history import Curve, Gpu
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     BACKDROP,

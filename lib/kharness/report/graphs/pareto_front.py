@@ -16,8 +16,8 @@ from kharness.report.graphs._canvas import (
     notes,
     nothing_to_draw,
 )
+from kharness.report.judging.pareto import Front
 from kharness.report.metrics import Metric, metric_named
-from kharness.report.pareto import Front
 from kharness.report.summary import Summary
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kharness.report.gpu_history import Gpu
+from kharness.report.gpu.history import Gpu
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     INK,

@@ -16,7 +16,7 @@ from kharness.report.graphs._canvas import (
     nothing_to_draw,
 )
 from kharness.report.graphs._stripes import turns
-from kharness.report.profiles import R_MAX, Profile, finite
+from kharness.report.judging.profiles import R_MAX, Profile, finite
 from kharness.report.summary import Summary
 from monitoring.counts import counted
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import ALARM, INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
-from kharness.report.profiles import RunTime, VariantTimes, WorkloadTimes
+from kharness.report.judging.profiles import RunTime, VariantTimes, WorkloadTimes
 from kharness.report.summary import Summary
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from kharness.training.datasets.files import Dataset, DatasetFile, read_content
 from kharness.training.errors import DatasetError
-from monitoring.atomic_file import create, sync_folder, write_atomically
+from monitoring.journal.atomic_file import create, sync_folder, write_atomically
 
 # Seconds without a byte before a mirror counts as down, and for all of `npm pack`.
 TIMEOUT_S = 30

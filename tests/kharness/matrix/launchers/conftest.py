@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kharness.matrix.launch import Exit, Job, Launch, Launcher, Slot
 from kharness.matrix.launchers import open_launcher
+from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
 
 
 class Runs:

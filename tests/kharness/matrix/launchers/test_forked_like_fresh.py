@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kharness.matrix.launch import Slot
+from kharness.runs.launch import Slot
 
 PROBE = '''
 """Tells about its process."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kharness.matrix.cores import usable_cores
+from kharness.matrix.machine.cores import usable_cores
 
 
 def test_forked_cells_share_no_core(checkout: Any) -> None:

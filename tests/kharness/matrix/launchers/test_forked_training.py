@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kharness.matrix.launch import Launch, Slot
+from kharness.runs.launch import Launch, Slot
 
 TIMES = ("time", "seconds", "per_sec", "rss", "path")
 

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from kharness.matrix.errors import MatrixError
-from kharness.matrix.launch import Exit, Slot
-from monitoring.process import process_started
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import Exit, Slot
+from monitoring.host.process import process_started
 
 HANG = "import time\nprint('up', flush=True)\ntime.sleep(600)"
 WITH_CHILD = """
@@ -38,7 +38,7 @@ def gone(pid: int) -> bool:
 def zygote_of(pid: int) -> psutil.Process:
     found = psutil.Process(pid).parent()
     assert found is not None
-    assert found.cmdline()[1:4] == ["-P", "-m", "kharness.training.zygote"]
+    assert found.cmdline()[1:4] == ["-P", "-m", "kharness.training.forkserver.zygote"]
     return found
 
 
@@ -112,7 +112,7 @@ def test_closing_ends_all_runs(open_runs: Any, wait_until: WaitUntil) -> None:
 RUNNER = """
 import json, sys, time
 from pathlib import Path
-from kharness.matrix.launch import Launch, Slot
+from kharness.runs.launch import Launch, Slot
 from kharness.matrix.launchers import open_launcher
 
 root = Path(sys.argv[1])

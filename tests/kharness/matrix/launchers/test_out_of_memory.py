@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kharness.matrix.oom_kills import OomKills
+from kharness.matrix.launchers._oom_kills import OomKills
 
 RUNNER = """
 import os, sys, time
 from pathlib import Path
-from kharness.matrix.launch import Launch, Slot
+from kharness.runs.launch import Launch, Slot
 from kharness.matrix.launchers import open_launcher
 
 Path(sys.argv[2], "cgroup.procs").write_text(str(os.getpid()))

@@ -1,0 +1,1 @@
+"""Configuration targets of make, and the variables on its command line."""

@@ -1,0 +1,159 @@
+"""`make menuconfig`: kconfiglib's menu on a terminal, with our reading, checking and writing around it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from kharness.config.assignment import Assignment, Layer, Origin, Resolved
+from kharness.config.errors import ConfigError
+from kharness.config.generate import write_config, write_file
+from kharness.config.make.questions import mentioned_symbols
+from kharness.config.record import read_record
+from kharness.config.tree import CONFIG, Tree, shadowed
+
+ORIGIN = Origin("menuconfig")
+
+
+def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved: bool = False) -> None:
+    """Let the user edit `directory/.config` from `base` on; a file that was refused opens to be mended.
+
+    With `unsaved`, base is already more than the file says. ConfigError without a terminal for the menu.
+    """
+    _check_terminal()
+    import menuconfig
+
+    if hasattr(menuconfig, "__path__"):
+        raise shadowed("menuconfig", "is a package")
+    session = _Session(tree, directory, base, unsaved)
+    os.environ["KCONFIG_CONFIG"] = str(directory / CONFIG)
+    # Its own test wants every symbol assigned; we assign only what was asked, so that defaults follow.
+    menuconfig._needs_save = session.needs_save
+    # Its mark for a symbol that was not assigned would then stand at nearly every one of a saved file.
+    marked = menuconfig._node_str
+    menuconfig._node_str = lambda node: session.unmarked(node, marked(node))
+    if isinstance(base, ConfigError):
+        print(f"warning: {base}: mend it in the menu and save", file=sys.stderr)
+    menuconfig.menuconfig(session)
+
+
+class _Session:
+    """Stands for the Kconfig object inside menuconfig: the same tree, read and written by our rules."""
+
+    def __init__(self, tree: Tree, directory: Path, base: Layer | ConfigError, unsaved: bool) -> None:
+        self._tree = tree
+        self._path = directory / CONFIG
+        self._base = base
+        self._outdated = unsaved
+        self._saved = _saved_symbols(directory)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tree.kconf, name)
+
+    def needs_save(self) -> bool:
+        """Whether what was just loaded is not what the file says."""
+        return self._outdated
+
+    def unmarked(self, node: Any, text: str) -> str:
+        """An entry without its mark as a new one, where the saved file holds the symbol."""
+        is_saved = getattr(node.item, "name", None) in self._saved
+        return text.replace(" (NEW)", "", 1) if is_saved else text
+
+    def load_config(self, filename: str | None = None) -> str:
+        """At the start the base, later the file that the user names; menuconfig shows an OSError."""
+        if filename is not None and Path(filename) != self._path:
+            try:
+                self._base = self._tree.read(Path(filename), "fragment")
+                self._tree.resolve(self._base)
+            except ConfigError as error:
+                raise _shown_by_menu(filename, error) from error
+            self._outdated = True
+            return f"Loaded {filename}"
+        if isinstance(self._base, ConfigError):
+            self._outdated = True
+            self._tree.restore([])
+            return str(self._tree.kconf.load_config(str(self._path)))
+        self._outdated = self._outdated or not self._path.exists()
+        self._tree.resolve(self._base)
+        return f"Loaded {self._tree.shown(self._path)}"
+
+    def write_config(self, filename: str) -> str:
+        """Write all files of the configuration, or one `.config` where the user names another path."""
+        resolved = self._resolved(filename)
+        path = Path(filename).absolute()
+        try:
+            if path == self._path:
+                write_config(resolved, path.parent, root=self._tree.root)
+                self._saved = _saved_symbols(path.parent)
+            else:
+                write_file(path, resolved.text.encode())
+        except ConfigError as error:
+            raise _shown_by_menu(filename, error) from error
+        return f"Configuration saved to {self._tree.shown(path)}"
+
+    def write_min_config(self, filename: str) -> str:
+        """Write only what differs from the defaults."""
+        resolved = self._resolved(filename)
+        try:
+            write_file(Path(filename).absolute(), resolved.minimal.encode())
+        except ConfigError as error:
+            raise _shown_by_menu(filename, error) from error
+        return f"Minimal configuration saved to {filename}"
+
+    def _resolved(self, filename: str) -> Resolved:
+        """What the menu holds now, checked like any other layer, with earlier origins kept."""
+        mended = isinstance(self._base, ConfigError)
+        known = read_record(self._path.parent).asked if isinstance(self._base, ConfigError) else self._base
+        before = {(a.symbol, a.value): a for a in known}
+        asked = [before.get((s, v), Assignment(s, v, ORIGIN)) for s, v in self._tree.set_by_user()]
+        try:
+            resolved = self._tree.resolve(asked)
+            if mended:
+                # Every line of the file was set; what is as by default is not kept as asked for.
+                needed = resolved.beyond_defaults()
+                asked = [a for a in asked if a.symbol in needed or (a.symbol, a.value) in before]
+                resolved = self._tree.resolve(asked)
+        except ConfigError as error:
+            raise _shown_by_menu(filename, error) from error
+        finally:
+            # resolve() leaves its own state behind; after a refusal the user's must still be there to mend.
+            self._tree.restore(asked)
+        self._base = asked
+        return resolved
+
+
+def _saved_symbols(directory: Path) -> set[str]:
+    """What the `.config` mentions; nothing where it is missing or refused."""
+    try:
+        return mentioned_symbols(directory)
+    except ConfigError:
+        return set()
+
+
+def _shown_by_menu(filename: str, error: ConfigError) -> OSError:
+    return OSError(errno.EINVAL, f"{error}\n{error.hint}", filename)
+
+
+def _check_terminal() -> None:
+    """ConfigError unless stdin and stdout are a terminal that curses knows."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ConfigError(
+            "menuconfig needs a terminal",
+            hint="without one: make olddefconfig CONFIG_SYMBOL=value, or edit .config and make olddefconfig",
+        )
+    try:
+        import curses
+
+        curses.setupterm()
+    except ImportError as error:
+        raise ConfigError(
+            "this Python has no curses", hint="use one that has, with make PYTHON=/path/to/python"
+        ) from error
+    except curses.error as error:
+        raise ConfigError(
+            f"menuconfig cannot use this terminal: TERM={os.environ.get('TERM', '')} is unknown",
+            hint="TERM=xterm make menuconfig",
+        ) from error

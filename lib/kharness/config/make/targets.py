@@ -1,0 +1,242 @@
+"""The make targets that configure, one function each; `scripts/kconfig.py TARGET [NAME=value…]` runs them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.config.assignment import Layer, Origin, origin_text
+from kharness.config.errors import ConfigError
+from kharness.config.generate import write_config, write_file
+from kharness.config.make import variables as make_variables
+from kharness.config.places import asked_path
+from kharness.config.presets import DEFAULT, find_preset, preset_files, starting_layer
+from kharness.config.tree import CONFIG, Tree
+from monitoring.counts import counted
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of a target."""
+
+    tree: Tree
+    variables: dict[str, str]
+    directory: Path
+    """Where `.config` lives."""
+
+    def command_line(self) -> Layer:
+        """TRACKER=, GPU_MONITOR= and CONFIG_…= as a layer."""
+        return make_variables.layer(self.tree, self.variables)
+
+    def needs(self, name: str, example: str) -> str:
+        """A variable that the target cannot do without."""
+        value = self.variables.get(name, "").strip()
+        if not value:
+            raise ConfigError(f"{name} is not given", hint=f"for example: {example}")
+        return value
+
+    def write(self, source: str, *layers: Layer) -> None:
+        """Resolve, write, and say in one line what the configuration is made from."""
+        resolved = self.tree.resolve(*layers)
+        changed = write_config(resolved, self.directory, root=self.tree.root)
+        for assignment in resolved.set_aside:
+            if not self.tree.kconf.syms[assignment.symbol].choice:
+                reason = self.tree.unmet(assignment.symbol)
+                print(f"note: {assignment} ({assignment.origin.where}) is set aside: {reason}")
+        asked_now = dict.fromkeys(a.origin.where for a in layers[-1]) if len(layers) > 1 else ()
+        made_from = ", ".join([source, *asked_now])
+        print(f"{self.tree.shown(self.directory / CONFIG)}{'' if changed else ' (unchanged)'}: {made_from}")
+
+
+def run(argv: Sequence[str], root: Path) -> int:
+    """`TARGET [NAME=value…]`."""
+    name, *words = argv or [""]
+    if name not in TARGETS:
+        raise ConfigError(f"{name!r} is no configuration target", hint=f"one of {', '.join(TARGETS)}")
+    variables = make_variables.given(words, os.environ, name, root=root)
+    directory = make_variables.output_directory(variables, root)
+    TARGETS[name](Request(Tree.load(root), variables, directory))
+    return 0
+
+
+def defconfig(request: Request) -> None:
+    """[DEFCONFIG=name|path]: start from a preset."""
+    # KHARNESS_PRESET is the Makefile's word for what `make defconfig-NAME` names.
+    asked = os.environ.get("KHARNESS_PRESET") or request.variables.get("DEFCONFIG", DEFAULT)
+    preset = find_preset(request.tree.root, asked)
+    request.write(request.tree.shown(preset), request.tree.read(preset, "preset"), request.command_line())
+
+
+def olddefconfig(request: Request) -> None:
+    """Bring `.config` up to date with the tree, new symbols at their defaults."""
+    request.write(*_start(request), request.command_line())
+
+
+def oldconfig(request: Request) -> None:
+    """Bring `.config` up to date, asking for each new symbol."""
+    from kharness.config.make import questions
+
+    source, base = _start(request)
+    mentioned = questions.mentioned_symbols(request.directory)
+    command_line = request.command_line()
+    given = {assignment.symbol for assignment in command_line}
+    answers = questions.ask(request.tree, [base, command_line], mentioned | given, input)
+    request.write(source, base, answers, command_line)
+
+
+def menuconfig(request: Request) -> None:
+    """Edit `.config` in a menu."""
+    from kharness.config.make.menu import open_menu
+
+    command_line = request.command_line()
+    try:
+        base = starting_layer(request.tree, request.directory)
+        request.tree.resolve(base)
+    except ConfigError as error:
+        if command_line:
+            raise
+        open_menu(request.tree, request.directory, error)
+    else:
+        asked = request.tree.resolve(base, command_line).asked
+        open_menu(request.tree, request.directory, asked, unsaved=bool(command_line))
+
+
+def savedefconfig(request: Request) -> None:
+    """Write `defconfig`: only what differs from the defaults."""
+    resolved = request.tree.resolve(starting_layer(request.tree, request.directory), request.command_line())
+    path = request.directory / "defconfig"
+    write_file(path, resolved.minimal.encode())
+    print(f"{request.tree.shown(path)}: {counted(len(resolved.minimal.splitlines()), 'line')}")
+
+
+def list_defconfigs(request: Request) -> None:
+    """Every preset and its file."""
+    files = preset_files(request.tree.root)
+    width = max(len(path.name) for path in files)
+    for path in files:
+        print(f"{path.name:{width}}  {request.tree.shown(path)}")
+
+
+def listnewconfig(request: Request) -> None:
+    """Symbols that `.config` does not mention yet, with their defaults."""
+    _list_new(request, with_help=False)
+
+
+def helpnewconfig(request: Request) -> None:
+    """The same, with their help."""
+    _list_new(request, with_help=True)
+
+
+def allyesconfig(request: Request) -> None:
+    """Every bool on."""
+    from kharness.config.make.whole_configs import all_bools
+
+    request.write(
+        "every bool on", all_bools(request.tree, "y", Origin("allyesconfig")), request.command_line()
+    )
+
+
+def allnoconfig(request: Request) -> None:
+    """Every bool off."""
+    from kharness.config.make.whole_configs import all_bools
+
+    request.write(
+        "every bool off", all_bools(request.tree, "n", Origin("allnoconfig")), request.command_line()
+    )
+
+
+def alldefconfig(request: Request) -> None:
+    """Every symbol at its default."""
+    request.write("the defaults", [], request.command_line())
+
+
+def randconfig(request: Request) -> None:
+    """[SEED=]: random values, the same ones for the same seed."""
+    from random import Random, SystemRandom
+
+    from kharness.config.make.whole_configs import random_values
+
+    seed = request.variables.get("SEED") or str(SystemRandom().randrange(2**32))
+    layer = random_values(request.tree, Random(seed), Origin("randconfig", f"SEED={seed}"))
+    request.write(f"random values with SEED={seed}", layer, request.command_line())
+
+
+def mergeconfig(request: Request) -> None:
+    """FRAGMENTS="a b": put fragments on top of `.config`, in order."""
+    source, base = _start(request)
+    asked = request.needs("FRAGMENTS", 'make mergeconfig FRAGMENTS="first second"').split()
+    layers = [
+        base,
+        *(request.tree.read(asked_path("FRAGMENTS", name).absolute(), "fragment") for name in asked),
+    ]
+    overridden = [
+        pair for end in range(1, len(layers)) for pair in request.tree.overridden(layers[:end], layers[end])
+    ]
+    request.write(", ".join([source, *asked]), *layers, request.command_line())
+    for new, old in overridden:
+        print(
+            f"warning: {new.origin.where}: {new} overrides {old} ({origin_text(old.origin)})", file=sys.stderr
+        )
+
+
+def configwhy(request: Request) -> None:
+    """SYMBOL=X: a value, where it comes from and what it depends on."""
+    from kharness.config.provenance import why
+
+    name = request.needs("SYMBOL", "make configwhy SYMBOL=LEARNING_RATE")
+    base = starting_layer(request.tree, request.directory)
+    resolved = request.tree.resolve(base, request.command_line())
+    print("\n".join(why(request.tree, resolved, name)))
+
+
+def configdiff(request: Request) -> None:
+    """A= B=: the symbols in which two configurations or run directories differ."""
+    from kharness.config.provenance import differences
+
+    example = "make configdiff A=results/a/adam B=results/a/sgd"
+    a, b = request.needs("A", example), request.needs("B", example)
+    print("\n".join(differences(request.tree, a, b)) or "no difference")
+
+
+def _start(request: Request) -> tuple[str, Layer]:
+    """What `.config` asks for, in words and as a layer, less the symbols gone from the tree, each said."""
+    if not (request.directory / CONFIG).exists():
+        preset = find_preset(request.tree.root, DEFAULT)
+        return request.tree.shown(preset), starting_layer(request.tree, request.directory)
+    dropped: list[str] = []
+    base = request.tree.base(request.directory, dropped=dropped)
+    for name in dropped:
+        print(f"note: {name} is gone from the option tree and dropped")
+    return "as before", base
+
+
+def _list_new(request: Request, *, with_help: bool) -> None:
+    from kharness.config.make import questions
+
+    request.tree.resolve(starting_layer(request.tree, request.directory), request.command_line())
+    for option in questions.new_options(request.tree, questions.mentioned_symbols(request.directory)):
+        print(f"CONFIG_{option.name}={request.tree.current(option.name)}")
+        if with_help:
+            print(f"  {option.explanation}\n  {option.type_text}; default {option.default_text}\n")
+
+
+TARGETS: dict[str, Callable[[Request], None]] = {
+    "defconfig": defconfig,
+    "menuconfig": menuconfig,
+    "oldconfig": oldconfig,
+    "olddefconfig": olddefconfig,
+    "savedefconfig": savedefconfig,
+    "list-defconfigs": list_defconfigs,
+    "listnewconfig": listnewconfig,
+    "helpnewconfig": helpnewconfig,
+    "allyesconfig": allyesconfig,
+    "allnoconfig": allnoconfig,
+    "alldefconfig": alldefconfig,
+    "randconfig": randconfig,
+    "mergeconfig": mergeconfig,
+    "configwhy": configwhy,
+    "configdiff": configdiff,
+}

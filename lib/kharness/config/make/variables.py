@@ -1,0 +1,200 @@
+"""What was written on make's command line: TRACKER=both, CONFIG_SEED=3, O=dir.
+
+The Makefile exports the names of the variables on its command line as KHARNESS_MAKE_VARS, so that a variable
+of the same name that happens to be in the environment is not taken for one. The values never pass a shell.
+KHARNESS_GOALS has the targets of the call. What each target reads is in make_targets.py; a variable that none
+of a call's targets reads is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from kharness.config.assignment import Layer, Origin, show
+from kharness.config.errors import ConfigError
+from kharness.config.make.known_variables import (
+    EVERYWHERE,
+    SHORT,
+    TARGETS,
+    Reads,
+    readers,
+    reads_of,
+    target_of,
+    words_of,
+)
+from kharness.config.places import asked_path, check_path, check_place, lasting_place
+from kharness.config.refused import collect
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+    from kharness.config.tree import Tree
+
+ALIASES = {
+    "AXES": "MATRIX_AXES",
+    "BATCH": "BATCH_SIZE",
+    "EPOCHS": "NUM_EPOCHS",
+    "LR": "LEARNING_RATE",
+    "SEEDS": "SEED",
+    "STEPS": "MAX_STEPS",
+    "THREADS": "NUM_THREADS",
+}
+"""What people call symbols; a hint names the symbol."""
+
+_PATHS = {"DATA_DIR", "DEFCONFIG", "O", "RANGE_CONFIG", "RUN", "TARGET"}
+_PLACES = {"A", "B", "BASELINE", "CONFIG_REPORT_BASELINE"}
+_LASTING = {"BASELINE", "CONFIG_REPORT_BASELINE"}
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_SYMBOL = re.compile(r"^\s*(?:menu)?config\s+(\w+)", re.ASCII | re.MULTILINE)
+
+
+def given(
+    argv: Sequence[str], environ: Mapping[str, str], target: str = "", *, root: Path | None = None
+) -> dict[str, str]:
+    """The variables of this call by name: those that make names, then `NAME=value` arguments.
+
+    ConfigError for a variable that none of this call's targets reads (without make: `target`, or without one
+    any target), since what is asked is not passed over; and for a path that cannot be one.
+    """
+    names = environ.get("KHARNESS_MAKE_VARS", "").split()
+    variables = {name: environ[name] for name in names if name in environ}
+    for word in argv:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{word!r} is not NAME=value", hint="for example TRACKER=both or CONFIG_SEED=3")
+        variables[name] = value
+    goals = environ.get("KHARNESS_GOALS", "").split() or ([target] if target else [])
+    for name, value in variables.items():
+        _check_read(name, value, goals, root)
+        _check_paths(name, value)
+    for name in _LASTING & variables.keys():
+        variables[name] = lasting_place(variables[name])
+    return variables
+
+
+def check_call(environ: Mapping[str, str], root: Path) -> None:
+    """ConfigError for what is no target, what is no name of a variable, and a variable that nothing reads."""
+    goals = environ.get("KHARNESS_GOALS", "").split()
+    unknown = [goal for goal in goals if target_of(goal) not in TARGETS and not (root / goal).exists()]
+    for goal in sorted(unknown, key=lambda goal: "=" not in goal):
+        raise _no_target(goal)
+    written = _written_in(environ.get("MAKEFLAGS", ""))
+    hidden = [name for name in written if not _IDENTIFIER.fullmatch(name)]
+    for name in [*environ.get("KHARNESS_MAKE_VARS", "").split(), *hidden]:
+        value = written.get(name, environ.get(name, ""))
+        _check_read(name, value, goals, root)
+        _check_paths(name, value)
+
+
+def output_directory(variables: Mapping[str, str], root: Path) -> Path:
+    """Where `.config` lives: O=dir, else the root."""
+    chosen = variables.get("O")
+    return asked_path("O", chosen).absolute() if chosen else root
+
+
+def layer(tree: Tree, variables: Mapping[str, str]) -> Layer:
+    """The variables that set symbols, as assignments; ConfigError for all that cannot be taken."""
+    asked = sorted((name, value) for name, value in variables.items() if sets_symbol(name))
+    parts = (
+        partial(tree.assignments, SHORT.get(name, name), value, Origin("make variable", show(name, value)))
+        for name, value in asked
+    )
+    return collect(parts, tree.out_of_range)
+
+
+def sets_symbol(name: str) -> bool:
+    """Whether a variable is one of a symbol: CONFIG_SEED, TRACKER."""
+    return name.startswith("CONFIG_") or name in SHORT
+
+
+def _check_read(name: str, value: str, goals: Sequence[str], root: Path | None) -> None:
+    if not _IDENTIFIER.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is no name of a variable",
+            hint="names are letters, digits and _, as in CONFIG_SEED=3",
+        )
+    reads = reads_of(goals)
+    symbols = _symbols(root) if name not in EVERYWHERE else []
+    own = name in SHORT or any(name in one.names for one in reads)
+    if (own or name not in symbols) and any(one.variable(name) for one in reads):
+        return
+    calls = f"make {' '.join(goals)}" if goals else "any target"
+    raise ConfigError(
+        f"{show(name, value)} means nothing to {calls}", hint=_hint(name, value, reads, goals, symbols)
+    )
+
+
+def _hint(name: str, value: str, reads: Sequence[Reads], goals: Sequence[str], symbols: Sequence[str]) -> str:
+    """The right way to say it, the targets that it is for, the nearest name, or all that would be read."""
+    bare = name.upper().removeprefix("CONFIG_")
+    known = {symbol: f"CONFIG_{symbol}" for symbol in symbols if any(one.symbol(symbol) for one in reads)}
+    if bare == "SEEDS" and "MATRIX_AXES" in known:
+        return f'write CONFIG_MATRIX_AXES="… SEED={_as_axis(value)}"'
+    if ALIASES.get(bare) in known:
+        return f"write CONFIG_{show(ALIASES[bare], value)}"
+    if bare in known:
+        return f"write CONFIG_{show(bare, value)}"
+    elsewhere = readers(name)
+    if elsewhere and not name.startswith("CONFIG_"):
+        return f"{name}= is for make {', '.join(elsewhere)}"
+    if name.removeprefix("CONFIG_") in symbols and any(one.symbols == ("",) for one in reads):
+        return "leave it out: it has no effect here"
+    from difflib import get_close_matches
+
+    known |= {word: word for one in reads for word in one.words() if not word.endswith("…")}
+    near = get_close_matches(bare, known, n=1)
+    if near:
+        return f"did you mean {known[near[0]]}?"
+    return f"make {' '.join(goals)} reads {words_of(reads)}" if goals else "`make help` names the variables"
+
+
+def _as_axis(value: str) -> str:
+    """What is meant by SEEDS=5, SEEDS=1,2,3 or SEEDS=1..5, as an axis has it."""
+    if value.isdecimal():
+        return f"1..{value}"
+    return "|".join(value.replace(",", " ").split()) or "1..5"
+
+
+def _check_paths(name: str, value: str) -> None:
+    if name in _PATHS:
+        check_path(name, value)
+    elif name in _PLACES:
+        check_place(name, value)
+    elif name == "FRAGMENTS":
+        for word in value.split():
+            check_path(name, word)
+
+
+def _symbols(root: Path | None) -> list[str]:
+    """The symbols of the option tree, read without kconfiglib, which may not be installed yet."""
+    if root is None:
+        return []
+    files = [root / "Kconfig", *root.glob("*/Kconfig"), *root.glob("lib/**/Kconfig")]
+    texts = (path.read_text(encoding="utf-8") for path in files if path.is_file())
+    return list(dict.fromkeys(name for text in texts for name in _SYMBOL.findall(text)))
+
+
+def _written_in(makeflags: str) -> dict[str, str]:
+    """The variables in MAKEFLAGS as they were typed; make escapes blanks there and doubles `$`.
+
+    A name that holds a blank is in no other list that make gives of its variables.
+    """
+    words = re.findall(r"(?:\\.|[^ \\])+", makeflags.partition("-- ")[2], flags=re.DOTALL)
+    plain = (re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL).replace("$$", "$") for word in words)
+    found = (re.fullmatch(r"(.*?):*=(.*)", word, flags=re.DOTALL) for word in plain)
+    return {match[1]: match[2] for match in found if match}
+
+
+def _no_target(goal: str) -> ConfigError:
+    from difflib import get_close_matches
+
+    if "=" in goal:
+        return ConfigError(
+            f"{goal!r} is no variable", hint="write NAME=value, and quotes around the whole: 'NAME=a b'"
+        )
+    near = get_close_matches(goal, TARGETS, n=1)
+    return ConfigError(
+        f"there is no target {goal!r}", hint=f"did you mean {near[0]}?" if near else "`make help` lists them"
+    )

@@ -1,0 +1,1 @@
+"""The cores and GPUs that cells are placed on."""

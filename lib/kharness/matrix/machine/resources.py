@@ -1,0 +1,172 @@
+"""The machine, shared out among cells: cores for those that train on the CPU, GPUs for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
+from kharness.matrix.machine.cores import Core, usable_cores
+from kharness.matrix.machine.devices import Gpus, find_gpus
+from kharness.matrix.machine.gpu_places import GpuPlaces
+from kharness.matrix.machine.threads import wants_gpu
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import Launch, Occupant, Slot
+from monitoring.counts import counted
+
+
+def open_resources(
+    settings: Mapping[str, object], say: Callable[[str], None], *, root: Path = Path("/")
+) -> MachineResources:
+    """What MATRIX_JOBS, MATRIX_GPUS_PER_CELL and MAX_GPU_MEMORY_PERCENT make of this machine.
+
+    `say` tells the user a line. MatrixError for more GPUs a cell than there are.
+    """
+    jobs, per_cell = _int(settings, "MATRIX_JOBS", 1), _int(settings, "MATRIX_GPUS_PER_CELL", 1)
+    gpus = find_gpus(root)
+    for problem in gpus.problems:
+        say(f"note: {problem}")
+    _refuse_too_few(gpus, per_cell)
+    percent = _int(settings, "MAX_GPU_MEMORY_PERCENT", 90)
+    places = GpuPlaces(gpus, percent=percent, per_cell=per_cell, say=say) if gpus.gpus else None
+    vendors = {gpu.word: gpu.vendor for gpu in gpus.gpus}
+    return MachineResources(usable_cores(root), places, vendors, jobs=jobs, say=say)
+
+
+def refuse_too_few_gpus(settings: Mapping[str, object], *, root: Path = Path("/")) -> None:
+    """MatrixError for more GPUs a cell than there are, before anything is written or started."""
+    if (per_cell := _int(settings, "MATRIX_GPUS_PER_CELL", 1)) > 1:
+        with closing(find_gpus(root)) as gpus:
+            _refuse_too_few(gpus, per_cell)
+
+
+class MachineResources:
+    """Gives out slots; a slot is given back as the object that it is."""
+
+    def __init__(
+        self,
+        cores: Sequence[Core],
+        gpus: GpuPlaces | None,
+        vendors: Mapping[str, str],
+        *,
+        jobs: int,
+        say: Callable[[str], None],
+    ) -> None:
+        """`vendors` has the vendor of each GPU; `jobs` is 0 for as many as fit."""
+        self._cores = list(cores)
+        self._free = list(cores)
+        self._gpus = gpus
+        self._vendors = vendors
+        self._jobs = jobs
+        self._say = say
+        self._bound: list[tuple[Slot, Sequence[Core]]] = []
+        self._on_gpus: list[Slot] = []
+        self._said: set[str] = set()
+
+    def has_room(self, running: Sequence[Occupant]) -> bool:
+        """Whether there might be room for one more, whatever it needs."""
+        return not running or len(running) < self._most
+
+    def acquire(self, launch: Launch, running: Sequence[Occupant]) -> Slot | None:
+        """Room for one more; None if it does not fit beside the running ones now.
+
+        While none is running there is always room, except on GPUs that others fill: then a note says so.
+        """
+        if not self.has_room(running):
+            return None
+        if self._gpus is not None and wants_gpu(launch.asked):
+            return self._on_gpu(self._gpus, launch, running)
+        return self._on_cores(launch, running)
+
+    def release(self, slot: Slot) -> None:
+        """Its cell has ended."""
+        if any(slot is held for held in self._on_gpus):
+            assert self._gpus is not None
+            self._gpus.release(slot)
+            self._on_gpus = [held for held in self._on_gpus if held is not slot]
+        for held, cores in self._bound:
+            if held is slot:
+                self._free = [core for core in self._cores if core in self._free or core in cores]
+        self._bound = [(held, cores) for held, cores in self._bound if held is not slot]
+
+    @property
+    def _most(self) -> int:
+        """Cells at once. Also on a GPU each keeps a core busy."""
+        return self._jobs or max(len(self._cores), len(self._vendors))
+
+    def _on_cores(self, launch: Launch, running: Sequence[Occupant]) -> Slot | None:
+        asked, all_cores = _int(launch.asked, "NUM_THREADS", 0), len(self._cores)
+        planned = 0 if asked else launch.threads
+        if planned:
+            self._say_what_was_planned(planned)
+        if self._jobs > all_cores:
+            self._say_once(
+                f"note: JOBS={self._jobs} is more than the {_cores(all_cores)} here: cells share cores, "
+                "and their times tell little"
+            )
+            return Slot(threads=0 if asked else planned or 1)
+        if self._jobs == 1:
+            return Slot(threads=0 if asked else planned or all_cores, cores=())
+        if planned * self._jobs > all_cores:
+            return Slot(threads=planned)  # unbound, for they share cores
+        wanted = min(asked or planned or all_cores // (self._jobs or 1), all_cores)
+        if asked > all_cores:
+            self._say_once(f"note: NUM_THREADS={asked} is more than the {_cores(all_cores)} here")
+        if wanted > len(self._free):
+            if len(running) < self._jobs:
+                self._say_once(
+                    f"note: JOBS={self._jobs}, but {len(running)} at once fill the {_cores(all_cores)} here "
+                    f"(NUM_THREADS={wanted})"
+                )
+            return None
+        cores, self._free = self._free[:wanted], self._free[wanted:]
+        slot = Slot(
+            threads=planned or wanted, cores=sorted(processor for core in cores for processor in core)
+        )
+        self._bound.append((slot, cores))
+        return slot
+
+    def _on_gpu(self, gpus: GpuPlaces, launch: Launch, running: Sequence[Occupant]) -> Slot | None:
+        words = gpus.acquire(launch, running)
+        if words is None:
+            return None
+        share = max(1, len(self._cores) // max(self._jobs, len(self._vendors)))
+        threads = 0 if _int(launch.asked, "NUM_THREADS", 0) else launch.threads or share
+        slot = Slot(threads=threads, gpus=words, gpu_vendor=self._vendors[words[0]])
+        gpus.given(slot)
+        self._on_gpus.append(slot)
+        return slot
+
+    def _say_what_was_planned(self, threads: int) -> None:
+        """Where JOBS or the machine would now give another number, which would change the bits of results."""
+        jobs, cores = self._jobs, len(self._cores)
+        if threads == max(1, cores // (jobs or 1)):
+            return
+        count = "1 CPU thread" if threads == 1 else f"{threads} CPU threads"
+        line = f"note: cells keep the {count} that the matrix was planned with"
+        if threads * max(1, jobs) > cores:
+            line += f", and share the {_cores(cores)} here: their times tell little"
+        self._say_once(line)
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
+
+def _refuse_too_few(gpus: Gpus, per_cell: int) -> None:
+    if gpus.gpus and per_cell > len(gpus.gpus):
+        raise MatrixError(
+            f"MATRIX_GPUS_PER_CELL={per_cell}, but only {len(gpus.gpus)} can be seen",
+            hint="give a smaller MATRIX_GPUS_PER_CELL, or a longer CUDA_VISIBLE_DEVICES",
+        )
+
+
+def _int(values: Mapping[str, object], name: str, default: int) -> int:
+    value = values.get(name, default)
+    assert isinstance(value, int)
+    return value
+
+
+def _cores(number: int) -> str:
+    return counted(number, "core")

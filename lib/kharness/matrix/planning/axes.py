@@ -1,0 +1,166 @@
+"""The text of MATRIX_AXES: `OPTIMIZER=sgd|adamw SEED=1|2 augment=@a.config|@b.config`.
+
+Axes are separated by blanks, values by `|`. A value with blanks or bars stands in single quotes. An axis
+whose values begin with `@` is a fragment axis: its name is free, and its values are files of assignments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.runs.errors import MatrixError
+
+EXAMPLE = "for example MATRIX_AXES='OPTIMIZER=sgd|adamw SEED=1|2'"
+
+# What people vary most, under the names they say, in any case; each stands for a symbol.
+NAMED_AXES = {
+    **dict.fromkeys(("model", "models"), "MODEL"),
+    **dict.fromkeys(("optimizer", "optimizers", "optimiser", "optimisers"), "OPTIMIZER"),
+    "pruning": "PRUNING",
+    **dict.fromkeys(("sparsity", "sparsities"), "PRUNING_SPARSITY"),
+    **dict.fromkeys(("seed", "seeds"), "SEED"),
+    **dict.fromkeys(("tracker", "trackers"), "TRACKER"),
+}
+
+_WORD = re.compile(r"(?:[^\s']|'[^']*')+")
+_VALUE = re.compile(r"(?:[^|']|'[^']*')*")
+_GROUP = re.compile(r"(?:[^;']|'[^']*')*")
+_SYMBOL = re.compile(r"[A-Za-z0-9_]+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One symbol and the values it takes, or one name and the fragments it stands for."""
+
+    symbol: str
+    """Without CONFIG_; also an alias such as OPTIMIZER, or TRACKER."""
+    values: Sequence[str]
+    """Of a fragment axis, what its files are called without folder and last suffix."""
+    files: Sequence[str] = ()
+    """Of a fragment axis, the path of each value as given; else empty."""
+
+    def __str__(self) -> str:
+        texts = [f"@{_quoted(path)}" for path in self.files] or [_quoted(value) for value in self.values]
+        return f"{self.symbol}={'|'.join(texts)}"
+
+
+def parse_axes(text: str, *, source: str = "MATRIX_AXES") -> list[Axis]:
+    """The axes in their order; MatrixError for what cannot be read, and for a symbol or value given twice."""
+    axes = [_axis(word, source) for word in split_words(text, source)]
+    if not axes:
+        raise MatrixError(f"{source} is empty", hint=EXAMPLE)
+    symbols = [axis.symbol for axis in axes]
+    for symbol in symbols:
+        if symbols.count(symbol) > 1:
+            raise MatrixError(f"{source}: {symbol} is an axis twice", hint="list all its values once")
+    return axes
+
+
+def split_groups(text: str, source: str) -> list[str]:
+    """The texts between semicolons; none for an empty text. MatrixError for a group without words."""
+    _refuse_open_quote(text, source)
+    if not text.strip():
+        return []
+    groups = []
+    position = 0
+    while position <= len(text):
+        match = _GROUP.match(text, position)
+        assert match is not None
+        groups.append(match[0].strip())
+        position = match.end() + 1
+    if groups[-1] == "":
+        groups.pop()  # a semicolon behind the last one
+    if not all(groups):
+        raise MatrixError(f"{source}: nothing stands between two semicolons", hint="leave one of them out")
+    return groups
+
+
+def split_words(text: str, source: str) -> list[str]:
+    """What blanks separate, quotes kept; MatrixError for a quote that is not closed."""
+    _refuse_open_quote(text, source)
+    return _WORD.findall(text)
+
+
+def split_values(text: str) -> Iterator[str]:
+    """What bars separate, quotes kept."""
+    position = 0
+    while position <= len(text):
+        match = _VALUE.match(text, position)
+        assert match is not None
+        yield match[0]
+        position = match.end() + 1
+
+
+def unquoted(value: str) -> str:
+    return value.replace("'", "")
+
+
+def axis_symbol(name: str) -> str:
+    """The symbol that a name in an axis, a rule or a filter means: `optimiser` is OPTIMIZER."""
+    name = name.removeprefix("CONFIG_")
+    return NAMED_AXES.get(name.lower(), name)
+
+
+def is_symbol(name: str) -> bool:
+    """Whether a name could be one of a symbol."""
+    return _SYMBOL.fullmatch(name) is not None
+
+
+def refuse_repeated(axis: Axis, source: str) -> None:
+    """MatrixError for an axis that has a value twice."""
+    seen = set()
+    for value in axis.values:
+        if value in seen:
+            hint = "list it once"
+            if axis.files:
+                hint = "rename one of the files: a value is called as its file, without folder and suffix"
+            raise MatrixError(f"{source}: {axis.symbol} has the value {value} twice", hint=hint)
+        seen.add(value)
+
+
+def _axis(word: str, source: str) -> Axis:
+    name, equals, rest = word.partition("=")
+    symbol = axis_symbol(name)
+    if not equals or not is_symbol(symbol):
+        raise MatrixError(f"{source}: {word} is not SYMBOL=value|value", hint=EXAMPLE)
+    values = list(split_values(rest))
+    if not all(values):
+        raise MatrixError(
+            f"{source}: {word} has an empty value",
+            hint="write '' where you mean an empty value",
+        )
+    of_fragments = [value.startswith("@") for value in values]
+    axis = Axis(symbol, [unquoted(value) for value in values])
+    if any(of_fragments):
+        if not all(of_fragments):
+            raise MatrixError(
+                f"{source}: {word} mixes fragments and plain values",
+                hint="begin every value with @, or put those that are no files in single quotes",
+            )
+        files = [unquoted(value[1:]) for value in values]
+        axis = Axis(symbol, [_stem(path, word, source) for path in files], files)
+    refuse_repeated(axis, source)
+    return axis
+
+
+def _stem(path: str, word: str, source: str) -> str:
+    stem = Path(path).stem
+    if not stem:
+        raise MatrixError(
+            f"{source}: {word} names no file", hint="write @ and a path: augment=@strong.config"
+        )
+    return stem
+
+
+def _refuse_open_quote(text: str, source: str) -> None:
+    if text.count("'") % 2:
+        raise MatrixError(
+            f"{source}: a quote is not closed", hint="a value with blanks or bars stands in two: X='a b'|c"
+        )
+
+
+def _quoted(value: str) -> str:
+    return value if value and not re.search(r"[\s|;]|^@", value) else f"'{value}'"

@@ -1,0 +1,170 @@
+"""The values of axes against the option tree: `all` and `1..5` written out, each value as assignments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from kharness.config.assignment import Assignment, Layer, Origin
+from kharness.config.dotconfig import read_text
+from kharness.config.errors import ConfigError
+from kharness.config.places import asked_path
+from kharness.config.tree import Tree
+from kharness.matrix.planning.axes import Axis, refuse_repeated
+from kharness.runs.errors import MatrixError
+
+# What a cell cannot decide: these shape the matrix around it.
+NO_AXIS = {
+    "MATRIX_AXES": "it says what the axes are",
+    "RESULTS_DIR": "it says where the matrix lies",
+    "TRACKER_RUN_NAME": "a matrix names its runs after their cells",
+}
+# So do all symbols that begin like this: the settings of the matrix.
+SETTINGS = ("LAUNCHER", "MATRIX_", "MAX_GPU_", "REPORT_", "SWEEP_")
+
+ALL = "all"
+LONGEST_RANGE = 10_000
+# So many refused values are listed in an error; who reads the twentieth knows the pattern.
+MOST_LISTED = 20
+_RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A file of assignments as it was when the matrix was planned."""
+
+    value: str
+    """What the axis calls it."""
+    file: str
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        return sha256(self.text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class SettledAxis:
+    """An axis whose every value is known to the tree."""
+
+    axis: Axis
+    layers: Mapping[str, Layer]
+    """What each value sets."""
+    fragments: Sequence[Fragment] = ()
+
+    @property
+    def symbol(self) -> str:
+        return self.axis.symbol
+
+
+def is_setting(symbol: str) -> bool:
+    """Whether a symbol shapes the matrix and so is the same for all its cells."""
+    return symbol in NO_AXIS or symbol.startswith(SETTINGS)
+
+
+def settle(tree: Tree, axes: Sequence[Axis], *, source: str = "MATRIX_AXES") -> list[SettledAxis]:
+    """The axes with every value written out; MatrixError lists every value that no cell could take."""
+    settled: list[SettledAxis] = []
+    bad: list[ConfigError] = []
+    for axis in axes:
+        if is_setting(axis.symbol):
+            bad.append(ConfigError(_no_axis(axis.symbol), hint="vary what cells are trained with"))
+            continue
+        try:
+            found = _fragments(tree, axis) if axis.files else _symbol_values(tree, axis, source, bad)
+        except ConfigError as error:
+            bad.append(error)
+        else:
+            settled.append(found)
+    if bad:
+        layers = [layer for axis in settled for layer in axis.layers.values()]
+        bad += [error for layer in layers for error in tree.out_of_range(layer)]
+        raise _refused(bad, source)
+    return settled
+
+
+def written_out(tree: Tree, symbol: str, value: str) -> list[str]:
+    """The values that one text means: every member of a choice for `all`, every number for `1..5`."""
+    members = tree.aliases.get(symbol, {})
+    if value == ALL and members and ALL not in members:
+        return list(members)
+    match = _RANGE.fullmatch(value)
+    if not match or not _is_int(tree, symbol):
+        return [value]
+    first, last = int(match[1]), int(match[2])
+    if last < first:
+        raise ConfigError(f"{symbol}={value} is empty", hint=f"write {symbol}={last}..{first}")
+    if last - first >= LONGEST_RANGE:
+        raise ConfigError(
+            f"{symbol}={value} is {last - first + 1} values", hint=f"at most {LONGEST_RANGE} are taken"
+        )
+    return [str(number) for number in range(first, last + 1)]
+
+
+def _symbol_values(tree: Tree, axis: Axis, source: str, bad: list[ConfigError]) -> SettledAxis:
+    values = [value for given in axis.values for value in written_out(tree, axis.symbol, given)]
+    written = replace(axis, values=values)
+    refuse_repeated(written, source)
+    shown = str(axis)
+    layers: dict[str, Layer] = {}
+    for value in values:
+        try:
+            tree.assignments(axis.symbol, value, Origin("matrix axis", f"{axis.symbol}={value}"))
+            layers[value] = tree.assignments(axis.symbol, value, Origin("matrix axis", shown))
+        except ConfigError as error:
+            bad.append(error)
+    return SettledAxis(written, layers)
+
+
+def _fragments(tree: Tree, axis: Axis) -> SettledAxis:
+    symbol = tree.kconf.syms.get(axis.symbol)
+    if (symbol and symbol.nodes) or axis.symbol == "TRACKER":
+        raise ConfigError(
+            f"{axis.symbol} is a symbol and takes no fragments",
+            hint=f"give the axis a name of its own, as in augment=@{axis.files[0]}",
+        )
+    fragments = list(_read(tree, axis))
+    layers: dict[str, Layer] = {}
+    for fragment in fragments:
+        layers[fragment.value] = layer = tree.parse(fragment.text, fragment.file, "fragment")
+        for assignment in layer:
+            _refuse_setting(assignment)
+    return SettledAxis(axis, layers, fragments)
+
+
+def _read(tree: Tree, axis: Axis) -> Iterator[Fragment]:
+    for value, file in zip(axis.values, axis.files, strict=True):
+        path = tree.root / asked_path(axis.symbol, file)
+        shown = tree.shown(path)
+        yield Fragment(value, shown, read_text(path, shown))
+
+
+def _refuse_setting(assignment: Assignment) -> None:
+    if is_setting(assignment.symbol):
+        raise ConfigError(f"{assignment.origin.where}: {_no_axis(assignment.symbol)}")
+
+
+def _no_axis(symbol: str) -> str:
+    reason = NO_AXIS.get(symbol, "it is the same for all cells of a matrix")
+    return f"{symbol} cannot be an axis: {reason}"
+
+
+def _is_int(tree: Tree, symbol: str) -> bool:
+    known = tree.kconf.syms.get(symbol)
+    if not known or not known.nodes:
+        return False
+    spec = tree.value_types.get(symbol)
+    return tree.type_of(known) == "int" or (spec is not None and spec.item == "int" and not spec.is_list)
+
+
+def _refused(bad: Sequence[ConfigError], source: str) -> MatrixError:
+    """One error for all."""
+    if len(bad) == 1:
+        return MatrixError(f"{source}: {bad[0]}", hint=bad[0].hint or f"mend {source}")
+    lines = [str(error) + (f" ({error.hint})" if error.hint else "") for error in bad[:MOST_LISTED]]
+    more = [f"… and {len(bad) - MOST_LISTED} more"] if len(bad) > MOST_LISTED else []
+    return MatrixError(
+        "\n  ".join([f"{len(bad)} values of {source} are refused", *lines, *more]), hint=f"mend {source}"
+    )

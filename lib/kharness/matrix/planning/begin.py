@@ -1,0 +1,108 @@
+"""Run directories in the making: nobody meets half of one, and what was cut off is known as that.
+
+A directory is made in PARENT/.planning_NAME/NAME, moved to PARENT/NAME when all of it is there, and then the
+`latest` link points at it. So a planner that is killed leaves `.planning_NAME`, whatever it was at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kharness.runs.errors import MatrixError
+from kharness.runs.latest import shown
+from kharness.runs.lock import RunnerLock, holder
+from kharness.runs.rundir import create_exclusively, link_latest
+from monitoring.journal.atomic_file import sync_folder
+
+MAKING = ".planning_"
+
+# What plans a directory again, by the beginning of its name.
+_PLANNED_BY = {"test_matrix_": "make test_matrix", "sweep_": "make sweep RANGE_CONFIG=file"}
+
+
+class Planning:
+    """A directory of a name that nobody else has; gone without a trace if it is not published."""
+
+    def __init__(self, place: Path, workshop: Path) -> None:
+        self.place = place
+        """Where it will be."""
+        self.directory = workshop / place.name
+        """Where it is written, by whoever uses this; not there yet."""
+        self._workshop = workshop
+        self._lock = RunnerLock(workshop)
+
+    @classmethod
+    def begin(cls, parent: Path, name: str) -> Planning | None:
+        """None if the name is taken, or being made by somebody else; MatrixError if no folder can be made."""
+        workshop = create_exclusively(parent, f"{MAKING}{name}")
+        if workshop is None:
+            return None
+        if os.path.lexists(parent / name):
+            workshop.rmdir()
+            return None
+        return cls(parent / name, workshop)
+
+    def __enter__(self) -> Self:
+        self._lock.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._lock.__exit__(kind, error, traceback)
+        shutil.rmtree(self._workshop, ignore_errors=True)
+
+    def publish(self, *, newest: bool = True) -> None:
+        """Give it its name at once and for good; the `newest` is what `latest` means from now on."""
+        os.rename(self.directory, self.place)
+        sync_folder(self.place.parent)
+        if newest:
+            link_latest(self.place)
+
+
+def refuse_unplanned(latest: Path) -> None:
+    """MatrixError if what was begun after `latest` is still being planned, or was cut off at that.
+
+    Who means the newest must not get an older one without a word.
+    """
+    unplanned = what_is_unplanned(latest)
+    if unplanned is not None:
+        raise unplanned
+
+
+def what_is_unplanned(latest: Path) -> MatrixError | None:
+    """The error of `refuse_unplanned`, for who only looks."""
+    workshop = _newest(latest)
+    if workshop is None:
+        return None
+    place = workshop.parent / workshop.name.removeprefix(MAKING)
+    before = f"RUN={shown(latest.resolve())}" if latest.exists() else ""
+    if (planner := holder(workshop)) is not None:
+        what, hint = f"is being planned by {planner}", "wait until it runs"
+    elif place.exists():
+        what, hint = "was planned, and cut off before it began", f"name it: RUN={shown(place)}"
+    else:
+        what = "was cut off while it was being planned; nothing of it has run"
+        prefix = next((known for known in _PLANNED_BY if place.name.startswith(known)), "")
+        hint = f"plan it again: {_PLANNED_BY.get(prefix, 'make train')}"
+    return MatrixError(
+        f"{shown(place)} {what}", hint=f"{hint}; or name the one before it: {before}" if before else hint
+    )
+
+
+def _newest(latest: Path) -> Path | None:
+    """The youngest directory in the making that was begun after the link was set."""
+    since = 0
+    with contextlib.suppress(FileNotFoundError):
+        since = latest.lstat().st_mtime_ns
+    begun: dict[Path, int] = {}
+    for workshop in latest.parent.glob(f"{MAKING}*"):
+        with contextlib.suppress(FileNotFoundError):  # published while we looked
+            begun[workshop] = workshop.stat().st_mtime_ns
+    newest = max(begun, key=lambda one: begun[one], default=None)
+    return newest if newest is not None and begun[newest] > since else None

@@ -1,0 +1,218 @@
+"""Cells: the combinations of the axes' values, each resolved by Kconfig before the first one starts."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from kharness.config.assignment import Assignment, Layer, Origin, Resolved
+from kharness.config.errors import ConfigError
+from kharness.config.tree import Tree
+from kharness.matrix.planning.axis_values import MOST_LISTED, NO_AXIS, SettledAxis
+from kharness.matrix.planning.cell_names import cell_name
+from kharness.matrix.planning.filter import Filter, choose
+from kharness.runs.errors import MatrixError
+
+MOST_CELLS = 100_000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the matrix."""
+
+    name: str
+    values: Mapping[str, str]
+    """Axis symbol to value, as the axis spells it; one that the cell does not have is absent."""
+    model: str
+    resolved: Resolved | None = None
+    """None for a cell of a plan that was read from its file."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A combination that the option tree does not allow."""
+
+    name: str
+    values: Mapping[str, str]
+    reason: str
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One choice of a value for each axis, before the tree has seen it."""
+
+    name: str
+    values: Mapping[str, str]
+    layer: Layer
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is the same for all cells."""
+
+    base: Layer
+    fixed: Layer = ()
+    """What a range file sets for all trials of a sweep."""
+    command_line: Layer = ()
+    matrix: str = ""
+    """Ends the names of the runs in the trackers."""
+
+
+def combinations(axes: Sequence[SettledAxis], named: Sequence[str]) -> list[Combination]:
+    """Every combination, the last axis varying fastest; `named` are the symbols that the names hold."""
+    count = math.prod(len(axis.axis.values) for axis in axes)
+    if count > MOST_CELLS:
+        raise MatrixError(f"the axes have {count} combinations", hint=f"at most {MOST_CELLS} can be planned")
+    found = []
+    for chosen in itertools.product(*(axis.axis.values for axis in axes)):
+        values = {axis.symbol: value for axis, value in zip(axes, chosen, strict=True)}
+        layer = [a for axis in axes for a in axis.layers[values[axis.symbol]]]
+        found.append(Combination(cell_name(values, named), values, layer))
+    return found
+
+
+def without(found: Sequence[Combination], rules: Sequence[Filter]) -> tuple[list[Combination], list[str]]:
+    """The combinations that no rule leaves out, and the names of those that one does.
+
+    MatrixError for a rule that fits nothing: it is a mistake more often than not.
+    """
+    for rule in rules:
+        if not any(rule.matches(one.name, one.values) for one in found):
+            known = ", ".join(found[0].values)
+            raise MatrixError(
+                f"MATRIX_EXCLUDE: {rule.text} matches no cell",
+                hint=f"remove it; the axes are {known}, and a cell is called {found[0].name}",
+            )
+    kept = [one for one in found if not any(rule.matches(one.name, one.values) for rule in rules)]
+    names = {one.name for one in kept}
+    return kept, [one.name for one in found if one.name not in names]
+
+
+def resolve(
+    tree: Tree,
+    around: Around,
+    wanted: Sequence[Combination],
+    *,
+    symbols: Sequence[str],
+    chosen: Filter,
+    skip_refused: bool = False,
+    source: str = "MATRIX_AXES",
+) -> tuple[list[Cell], list[Refused]]:
+    """A cell for each chosen combination that the tree takes, its values completed to all `symbols`.
+
+    MatrixError lists every other one with its reason, unless those are to be skipped.
+    """
+    cells: list[Cell] = []
+    refused: list[Refused] = []
+    hint = ""
+    for one in wanted:
+        try:
+            cells.append(resolve_one(tree, around, one, symbols=symbols))
+        except ConfigError as error:
+            if not chosen.matches(one.name, one.values):
+                continue
+            refused.append(Refused(one.name, one.values, str(error)))
+            hint = hint or error.hint
+            if isinstance(error, MistakeError):
+                skip_refused = False
+    if refused and (not skip_refused or not cells):
+        refuse(refused, len(wanted), hint or f"mend {source}")
+    _refuse_twins(cells)
+    return choose(chosen, cells), refused
+
+
+def resolve_one(tree: Tree, around: Around, one: Combination, *, symbols: Sequence[str]) -> Cell:
+    """The cell of one combination; ConfigError says why the tree refuses it."""
+    _refuse_command_line(tree, around.command_line, one.layer)
+    name = _run_name(f"{one.name}_{around.matrix}")
+    resolved = tree.resolve(around.base, around.fixed, around.command_line, one.layer, name)
+    model = str(resolved.values["MODEL"])
+    if not (tree.root / model / "train.py").is_file():
+        raise ConfigError(f"MODEL={model}: there is no {model}/train.py")
+    return Cell(one.name, _completed(tree, one.values, resolved, symbols), model, resolved)
+
+
+def refuse(refused: Sequence[Refused], count: int, hint: str) -> NoReturn:
+    """MatrixError that lists refused combinations, of so many."""
+    lines = [f"{one.name}: {one.reason}" for one in refused[:MOST_LISTED]]
+    if len(refused) > MOST_LISTED:
+        lines.append(f"and {len(refused) - MOST_LISTED} more")
+    raise MatrixError("\n  ".join([f"{len(refused)} of {count} cells are refused", *lines]), hint=hint)
+
+
+def set_aside(tree: Tree, cells: Sequence[Cell]) -> list[tuple[Assignment, int]]:
+    """What was asked for all cells and does not apply in some, with the number of those."""
+    count: dict[Assignment, int] = {}
+    for cell in cells:
+        for assignment in cell.resolved.set_aside if cell.resolved else ():
+            if not tree.kconf.syms[assignment.symbol].choice:
+                count[assignment] = count.get(assignment, 0) + 1
+    return list(count.items())
+
+
+class MistakeError(ConfigError):
+    """A call that contradicts itself: no property of a cell, so no reason to skip one."""
+
+
+def _completed(
+    tree: Tree, values: Mapping[str, str], resolved: Resolved, symbols: Sequence[str]
+) -> dict[str, str]:
+    """The values of a cell with those axes added that only other cells vary, in the order of the symbols."""
+    complete = {}
+    for symbol in symbols:
+        if symbol in values:
+            complete[symbol] = values[symbol]
+        elif symbol == "TRACKER":
+            on = [name for name in tree.trackers() if resolved.values.get(f"ENABLE_{name.upper()}")]
+            complete[symbol] = ",".join(on) or "none"
+        elif symbol in resolved.values:
+            complete[symbol] = tree.current(symbol)
+    return complete
+
+
+def _run_name(name: str) -> Layer:
+    return [Assignment("TRACKER_RUN_NAME", name, Origin("matrix axis", "the name of the cell"))]
+
+
+def _refuse_command_line(tree: Tree, command_line: Layer, layer: Layer) -> None:
+    """A value given for this call that an axis would silently replace."""
+    if not command_line:
+        return
+    for new, old in tree.overridden([command_line], layer):
+        what = "fragment" if new.origin.kind == "fragment" else "axis"
+        raise MistakeError(
+            f"{old.origin.where} contradicts the {what} {new.origin.where}", hint="leave one of them out"
+        )
+    for assignment in command_line:
+        if assignment.symbol == "TRACKER_RUN_NAME":
+            reason = NO_AXIS[assignment.symbol]
+            raise MistakeError(f"{assignment.origin.where} has no effect: {reason}", hint="leave it out")
+
+
+def _refuse_twins(cells: Sequence[Cell]) -> None:
+    """Two cells with the same values would only look like a comparison."""
+    seen: dict[str, Cell] = {}
+    names: set[str] = set()
+    for cell in cells:
+        twin = seen.setdefault(identity(cell), cell)
+        if twin is not cell:
+            raise MatrixError(
+                f"cells {twin.name} and {cell.name} have the same configuration",
+                hint="give the axis values that differ, or leave one of them out",
+            )
+        # A file system may not tell upper from lower case.
+        if cell.name.lower() in names:
+            raise MatrixError(
+                f"two cells would be called {cell.name}",
+                hint="give the axis values or fragments that differ by more than upper and lower case",
+            )
+        names.add(cell.name.lower())
+
+
+def identity(cell: Cell) -> str:
+    """The same text for cells that would train the same."""
+    assert cell.resolved is not None
+    return repr({**cell.resolved.values, "TRACKER_RUN_NAME": ""})

@@ -1,0 +1,148 @@
+"""The runs in a directory: a matrix, one cell of it, or a single training."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.config.generate import CONFIG_PY
+from kharness.matrix.planning.filter import Filter, choose, parse_filter
+from kharness.matrix.planning.matrix_json import MATRIX_JSON, read_plan
+from kharness.matrix.planning.plan import ConfigValues, load
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import OUTPUT_LOG, Launch
+from kharness.runs.status import STATUS_JSON
+from monitoring.counts import counted
+from monitoring.journal.run_json import RUN_JSON
+
+# So many cells a hint names.
+MOST_NAMED = 4
+# From 0 to 1 (difflib): names below it have little in common.
+LEAST_ALIKE = 0.4
+
+
+@dataclass(frozen=True)
+class Member:
+    """One run with the axis values that a filter goes by."""
+
+    name: str
+    values: Mapping[str, str]
+    launch: Launch
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a directory holds."""
+
+    directory: Path
+    """Of the matrix, or of the run if it belongs to none."""
+    members: Sequence[Member]
+    chosen: Filter
+    is_matrix: bool
+    kind: str
+    """`matrix`, `sweep` or `run`."""
+    settings: Mapping[str, object]
+    quarantine: Mapping[str, str]
+    order: Sequence[str] = ()
+    """The names of a matrix's cells as they are to run; empty for the order of the members."""
+
+    @property
+    def meant(self) -> list[Member]:
+        """Those that the filter means."""
+        return [member for member in self.members if self.chosen.matches(member.name, member.values)]
+
+    @property
+    def launches(self) -> list[Launch]:
+        """Of those that the filter means."""
+        return [member.launch for member in self.meant]
+
+
+def find(directory: Path, root: Path, chosen: str = "") -> Found:
+    """The matrix or run in `directory`; a cell of a matrix is that matrix with a filter for the cell.
+
+    A run beside the cells, such as the reproduction of one, is a run of its own. MatrixError for a directory
+    that holds none, or whose planning was cut short, and for a filter that means no cell.
+    """
+    parent = directory.parent
+    if (directory / MATRIX_JSON).is_file():
+        return _matrix(directory, root, parse_filter(chosen))
+    holds_run = any((directory / name).is_file() for name in (STATUS_JSON, OUTPUT_LOG, RUN_JSON))
+    if (parent / MATRIX_JSON).is_file() and not (holds_run and _is_no_cell(directory)):
+        return _matrix(parent, root, parse_filter(f"{chosen} {directory.name}"))
+    if holds_run:
+        return _single(directory, root)
+    if any(directory.glob(f"*/{STATUS_JSON}")):
+        raise MatrixError(
+            f"{directory} holds cells without a plan: it was interrupted while it was being planned",
+            hint="nothing of it has run; plan it again: make test_matrix",
+        )
+    raise MatrixError(
+        f"{directory} holds neither a matrix ({MATRIX_JSON}) nor a run ({STATUS_JSON})",
+        hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
+    )
+
+
+def member_named(found: Found, name: str) -> Member:
+    """The run of that name, or the only one that it is a part of; MatrixError names those that come near.
+
+    Of `adam` and `adamw` the word `adam` means the first.
+    """
+    members = {member.name: member for member in found.members}
+    if name in members:
+        return members[name]
+    held = [known for known in members if name and name.lower() in known.lower()]
+    whole = [known for known in held if _has_words(known, name)]
+    for fitting in (held, whole):
+        if len(fitting) == 1:
+            return members[fitting[0]]
+    if held:
+        shown = [*whole, *(known for known in held if known not in whole)]
+        raise MatrixError(
+            f"CELL={name} is in {counted(len(held), 'name')}", hint=f"say which: {_some(shown)}"
+        )
+    raise MatrixError(
+        f"CELL={name} is in none of {counted(len(members), 'name')}",
+        hint=f"perhaps {_some(_near(name, list(members)))}",
+    )
+
+
+def _near(name: str, known: Sequence[str]) -> Sequence[str]:
+    """Those with most of the words first, then the most alike; all if none is."""
+    words = [word for word in re.split(r"[^a-z0-9.]+", name.lower()) if word]
+    alike = {one: difflib.SequenceMatcher(None, one, name).ratio() for one in known}
+    common = {one: sum(_has_words(one, word) for word in words) for one in known}
+    near = [one for one in known if common[one] or alike[one] > LEAST_ALIKE]
+    return sorted(near, key=lambda one: (-common[one], -alike[one])) or known
+
+
+def _has_words(name: str, words: str) -> bool:
+    """Whether they stand in the name as they are: `adam` does not in `adamw_seed-1`."""
+    return re.search(rf"(?<![a-z0-9.]){re.escape(words.lower())}(?![a-z0-9.])", name.lower()) is not None
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more
+
+
+def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
+    plan = load(directory, root)
+    members = [
+        Member(cell.name, cell.values, launch) for cell, launch in zip(plan.cells, plan.launches, strict=True)
+    ]
+    choose(chosen, members)
+    return Found(directory, members, chosen, True, plan.kind, plan.settings, plan.quarantine, plan.order)
+
+
+def _is_no_cell(directory: Path) -> bool:
+    return all(cell.name != directory.name for cell in read_plan(directory.parent).cells)
+
+
+def _single(directory: Path, root: Path) -> Found:
+    values = ConfigValues(directory / CONFIG_PY)
+    model = str(values["MODEL"]) if (directory / CONFIG_PY).is_file() else ""
+    launch = Launch(directory.name, directory, root, model, values)
+    return Found(directory, [Member(directory.name, {}, launch)], Filter(), False, "run", {}, {})

@@ -1,0 +1,249 @@
+"""The plan of a matrix, as a value and as its file matrix.json. docs/run-directory.md lists the fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from platform import python_version
+from typing import Any, Literal
+
+from kharness.config.assignment import Assignment, Layer, Origin
+from kharness.config.values import Value
+from kharness.matrix.machine.threads import Machine
+from kharness.matrix.planning.axes import Axis
+from kharness.matrix.planning.axis_values import Fragment
+from kharness.matrix.planning.cells import Cell, Refused
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import Launch
+from monitoring.host.environment import git_state
+from monitoring.journal.atomic_file import sync_folder, write_atomically
+from monitoring.journal.encoding.json_shape import NUMBER, check_shape
+
+MATRIX_JSON = "matrix.json"
+FORMAT = 2
+PACKAGES = ("kharness", "torch", "numpy", "kconfiglib")
+
+_SHAPE = {
+    "format?": int,
+    "kind?": str,
+    "created": NUMBER,
+    "model": str,
+    "axes": [{"symbol": str, "values": [str], "fragments?": [{"value": str, "file": str, "text": str}]}],
+    "filter?": str,
+    "ranges?": {"*": str},
+    "layers?": {"*": [{"symbol": str, "value": str, "kind": str, "where": str}]},
+    "settings?": dict,
+    "cells": [{"name": str, "values": {"*": str}, "model": str}],
+    "excluded?": [str],
+    "refused?": [{"name": str, "values": {"*": str}, "reason": str}],
+    "quarantine?": [{"cell": str, "reason": str}],
+}
+
+Kind = Literal["matrix", "sweep"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A matrix whose directories exist."""
+
+    directory: Path
+    axes: Sequence[Axis]
+    cells: Sequence[Cell]
+    launches: Sequence[Launch]
+    """In the order of the cells."""
+    kind: Kind = "matrix"
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    """MATRIX_JOBS and its like; empty for a plan of format 1."""
+    refused: Sequence[Refused] = ()
+    excluded: Sequence[str] = ()
+    fragments: Mapping[str, Sequence[Fragment]] = field(default_factory=dict)
+    """By axis."""
+    quarantine: Mapping[str, str] = field(default_factory=dict)
+    """Reason by cell."""
+    chosen: str = ""
+    """The FILTER of the call that planned it."""
+    ranges: Mapping[str, str] = field(default_factory=dict)
+    """Of a sweep, what each symbol may take, as it was written."""
+    layers: Mapping[str, Layer] = field(default_factory=dict)
+    """Of a sweep, what its trials have in common: a trial chosen later is made from these."""
+    machine: Machine | None = None
+    """That it was planned on; None for a plan of an earlier version."""
+    threads: Mapping[str, int] = field(default_factory=dict)
+    """CPU threads by cell; without an entry where an earlier version planned it."""
+    order: Sequence[str] = ()
+    """The names of the cells as they are to run; empty for the order of the cells."""
+    notes: Sequence[str] = ()
+    """What was asked for all cells and does not apply to some; not kept in the file."""
+    seeds: Mapping[str, object] = field(default_factory=dict)
+    """What was planned first, for verdicts that count looks; empty for a sweep."""
+    created: float = 0.0
+    """UTC epoch seconds."""
+
+    def note_lines(self) -> list[str]:
+        """What was asked for and will not be so."""
+        notes = [*self.notes, *(f"{one.name} is left out: {one.reason}" for one in self.refused)]
+        return [f"note: {note}" for note in notes]
+
+
+def write_plan(plan: Plan, root: Path, *, into: Path) -> None:
+    """Write a new plan; it is on disk on return. The directory `into` will have the plan's name."""
+    versions = {"python": python_version(), **{name: _version(name) for name in PACKAGES}}
+    _write(into, {**planned_content(plan), "git": git_state(root), "versions": versions})
+
+
+def add_cell(directory: Path, cell: Cell, launch: Launch) -> None:
+    """Put one more cell into the plan of a search that goes on; its directory must exist."""
+    content = _read(directory)
+    content["cells"].append(_cell_json(cell, launch))
+    content["model"] = ", ".join(dict.fromkeys(known["model"] for known in content["cells"]))
+    for axis in content["axes"]:
+        value = cell.values.get(axis["symbol"])
+        if value is not None and value not in axis["values"]:
+            axis["values"].append(value)
+    _write(directory, content)
+
+
+def add_refused(directory: Path, refused: Sequence[Refused]) -> None:
+    """Note combinations that the tree refused while a search went on."""
+    content = _read(directory)
+    content["refused"] += map(_refused_json, refused)
+    _write(directory, content)
+
+
+def read_plan(directory: Path) -> Plan:
+    """The plan of a directory, without launches; MatrixError if there is none that can be read."""
+    content = _read(directory)
+    path = directory / MATRIX_JSON
+    if content.get("format", 1) not in (1, FORMAT):
+        raise MatrixError(
+            f"{path} has format {content['format']}, which this checkout does not know",
+            hint="use the checkout that the matrix was started with",
+        )
+    try:
+        check_shape(content, _SHAPE)
+        return _as_plan(directory, content)
+    except ValueError as error:
+        raise _broken(path, str(error)) from error
+
+
+def planned_content(plan: Plan) -> dict[str, Any]:
+    """What matrix.json says of a matrix itself, without the code that ran it."""
+    settings = dict(plan.settings)
+    return {
+        "format": FORMAT,
+        "kind": plan.kind,
+        "created": plan.created,
+        "model": ", ".join(dict.fromkeys(cell.model for cell in plan.cells))
+        or str(settings.get("MODEL", "")),
+        "axes": [_axis_json(axis, plan) for axis in plan.axes],
+        "include": settings.get("MATRIX_INCLUDE", ""),
+        "exclude": settings.get("MATRIX_EXCLUDE", ""),
+        "filter": plan.chosen,
+        "ranges": dict(plan.ranges),
+        "layers": {name: [_assignment_json(a) for a in layer] for name, layer in plan.layers.items()},
+        "settings": settings,
+        "seeds": dict(plan.seeds),
+        "cells": [_cell_json(cell, launch) for cell, launch in zip(plan.cells, plan.launches, strict=True)],
+        "machine": asdict(plan.machine) if plan.machine else None,
+        "order": list(plan.order),
+        "excluded": list(plan.excluded),
+        "refused": [_refused_json(one) for one in plan.refused],
+        "quarantine": [{"cell": name, "reason": reason} for name, reason in plan.quarantine.items()],
+    }
+
+
+def _axis_json(axis: Axis, plan: Plan) -> dict[str, Any]:
+    content: dict[str, Any] = {"symbol": axis.symbol, "values": list(axis.values)}
+    if fragments := plan.fragments.get(axis.symbol):
+        content["fragments"] = [
+            {"value": one.value, "file": one.file, "sha256": one.sha256, "text": one.text}
+            for one in fragments
+        ]
+    return content
+
+
+def _cell_json(cell: Cell, launch: Launch) -> dict[str, Any]:
+    return {
+        "name": cell.name,
+        "values": dict(cell.values),
+        "model": cell.model,
+        "command": launch.command_line,
+        "threads": launch.threads or None,
+    }
+
+
+def _refused_json(one: Refused) -> dict[str, Any]:
+    return {"name": one.name, "values": dict(one.values), "reason": one.reason}
+
+
+def _assignment_json(a: Assignment) -> dict[str, str]:
+    return {"symbol": a.symbol, "value": a.value, "kind": a.origin.kind, "where": a.origin.where}
+
+
+def _assignment(content: Mapping[str, str]) -> Assignment:
+    return Assignment(content["symbol"], content["value"], Origin(content["kind"], content["where"]))
+
+
+def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
+    cells = [Cell(cell["name"], dict(cell["values"]), cell["model"]) for cell in content["cells"]]
+    for cell in cells:
+        if Path(cell.name).name != cell.name or cell.name in ("", ".."):
+            raise ValueError(f"{cell.name!r} is no name of a cell")
+    return Plan(
+        directory=directory,
+        axes=[Axis(axis["symbol"], list(axis["values"])) for axis in content["axes"]],
+        cells=cells,
+        launches=(),
+        kind=content.get("kind", "matrix"),
+        settings=dict(content.get("settings", {})),
+        refused=[Refused(one["name"], one["values"], one["reason"]) for one in content.get("refused", [])],
+        excluded=list(content.get("excluded", [])),
+        fragments={
+            axis["symbol"]: [Fragment(f["value"], f["file"], f["text"]) for f in axis["fragments"]]
+            for axis in content["axes"]
+            if "fragments" in axis
+        },
+        quarantine={entry["cell"]: entry["reason"] for entry in content.get("quarantine", [])},
+        chosen=content.get("filter", ""),
+        ranges=dict(content.get("ranges", {})),
+        layers={name: [_assignment(a) for a in layer] for name, layer in content.get("layers", {}).items()},
+        seeds=dict(content.get("seeds", {})),
+        machine=Machine(**content["machine"]) if content.get("machine") else None,
+        threads={cell["name"]: int(cell["threads"]) for cell in content["cells"] if cell.get("threads")},
+        order=[str(name) for name in content.get("order", [])],
+        created=float(content["created"]),
+    )
+
+
+def _read(directory: Path) -> dict[str, Any]:
+    path = directory / MATRIX_JSON
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise MatrixError(
+            f"{directory} holds no {MATRIX_JSON}", hint="name the directory of a matrix: results/latest"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise _broken(path, str(error)) from error
+    if not isinstance(content, dict):
+        raise _broken(path, "it is no JSON object")
+    return content
+
+
+def _write(directory: Path, content: Mapping[str, Any]) -> None:
+    write_atomically(directory / MATRIX_JSON, (json.dumps(content, indent=2) + "\n").encode())
+    sync_folder(directory)
+
+
+def _broken(path: Path, what: str) -> MatrixError:
+    return MatrixError(f"{path} is not the plan of a matrix: {what}", hint="name another directory")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,62 @@
+"""What cells need of this machine, asked of their model before the first one starts: MODEL/needs.py."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import Launch
+from monitoring.counts import counted
+
+NEEDS = "needs.py"
+
+
+def refuse_unmet(launches: Sequence[Launch]) -> None:
+    """MatrixError that lists what is missing for which cells; a model without a needs.py asks for nothing."""
+    models = {(launch.root, launch.model) for launch in launches}
+    refused: dict[str, Mapping[str, str]] = {}
+    for root, model in sorted(models):
+        script = root / model / NEEDS
+        if script.is_file():
+            asked = {one.name: dict(one.asked) for one in launches if (one.root, one.model) == (root, model)}
+            refused |= _ask(script, asked)
+    if refused:
+        raise _error(refused, len(launches))
+
+
+def _ask(script: Path, asked: Mapping[str, Mapping[str, object]]) -> dict[str, Mapping[str, str]]:
+    """Of the refused cells error and hint, by name."""
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        cwd=script.parent.parent,
+        check=False,
+    )
+    try:
+        answered: dict[str, Mapping[str, str]] = json.loads(done.stdout)
+    except ValueError:
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise MatrixError(
+            f"{script} gives no answer: {last}", hint=f"run it by hand: python {script}"
+        ) from None
+    return answered
+
+
+def _error(refused: Mapping[str, Mapping[str, str]], total: int) -> MatrixError:
+    cells: dict[tuple[str, str], int] = {}
+    for one in refused.values():
+        reason = one["error"], one["hint"]
+        cells[reason] = cells.get(reason, 0) + 1
+    (first, hint), *others = cells
+    if not others:
+        which = "" if len(refused) == total else f" ({len(refused)} of {counted(total, 'cell')})"
+        return MatrixError(f"{first}{which}", hint=hint)
+    lines = [f"{error} ({cells[error, hint]}; {hint})" for error, hint in cells]
+    message = "\n  ".join([f"{len(refused)} of {counted(total, 'cell')} could not begin", *lines])
+    return MatrixError(message, hint="change what they are trained with, or bring what is missing")

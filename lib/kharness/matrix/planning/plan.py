@@ -1,0 +1,194 @@
+"""A matrix that has its directories: written whole before the first cell starts, and read back from there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+from kharness.config.assignment import Layer
+from kharness.config.generate import CONFIG_PY, read_values, write_config, write_new_config
+from kharness.config.presets import starting_layer
+from kharness.config.tree import CONFIG, Tree
+from kharness.config.values import Value
+from kharness.matrix.machine.threads import Machine, planning_machine, threads_of
+from kharness.matrix.planning.begin import Planning
+from kharness.matrix.planning.cells import Cell
+from kharness.matrix.planning.draft import Draft, draft, read_settings
+from kharness.matrix.planning.filter import Filter
+from kharness.matrix.planning.matrix_json import Kind, Plan, read_plan, write_plan
+from kharness.matrix.planning.order import run_order
+from kharness.matrix.planning.seeds_planned import seeds_planned
+from kharness.runs.launch import Launch
+from kharness.runs.rundir import numbered, results_directory, stamp, sync_filesystem
+from kharness.runs.status import STATUS_JSON, RunStatus, status_text
+
+__all__ = ["Kind", "Plan", "load", "prepare", "write"]
+
+PREFIX: Mapping[Kind, str] = {"matrix": "test_matrix_", "sweep": "sweep_"}
+
+Check = Callable[[Plan], None]
+"""Raises for a plan that could not be run, or not be judged as asked."""
+
+
+def unchecked(plan: Plan) -> None:
+    """A plan that is right if it can be made."""
+
+
+def prepare(
+    tree: Tree, output: Path, command_line: Layer, *, chosen: Filter | None = None, check: Check = unchecked
+) -> Plan:
+    """Check the whole matrix, then write it; MatrixError or ConfigError before anything is written.
+
+    `output` is where `.config` lives; if it has none, the default preset becomes it. Only the `chosen` cells
+    are planned. `check` raises for a plan that could not be run or judged.
+    """
+    base = starting_layer(tree, output)
+
+    def planned(directory: Path, matrix: str) -> tuple[Draft, Plan]:
+        drafted = draft(tree, base, command_line, matrix=matrix, chosen=chosen)
+        return drafted, as_plan(drafted, directory, tree.root)
+
+    results = results_of(tree, base, command_line, output=output)
+    return write_new(tree, output, results, "matrix", planned, check)
+
+
+def results_of(tree: Tree, base: Layer, *above: Layer, output: Path) -> Path:
+    """The folder of run directories that a configuration and what lies above it name."""
+    return results_directory(str(read_settings(tree, base, *above)["RESULTS_DIR"]), output)
+
+
+def write_new(
+    tree: Tree,
+    output: Path,
+    results: Path,
+    kind: Kind,
+    planned: Callable[[Path, str], tuple[Draft, Plan]],
+    check: Check,
+) -> Plan:
+    """Plan for a directory that is nobody else's, and write it whole; nothing at all if a check fails.
+
+    `planned` gets that directory and what the names of the runs end in.
+    """
+    attempt, started = 1, stamp()
+    while True:
+        name = numbered(f"{PREFIX[kind]}{started}", attempt)
+        if not (results / name).exists():
+            drafted, plan = planned(results / name, name.removeprefix(PREFIX[kind]))
+            check(plan)
+            if (planning := Planning.begin(results, name)) is not None:
+                break
+        attempt += 1
+    with planning:
+        write(plan, tree.root, into=planning.directory)
+        if not (output / CONFIG).exists():
+            write_config(drafted.configured, output, root=tree.root)
+        planning.publish()
+    return plan
+
+
+def as_plan(
+    drafted: Draft,
+    directory: Path,
+    root: Path,
+    *,
+    kind: Kind = "matrix",
+    ranges: Mapping[str, str] | None = None,
+    layers: Mapping[str, Layer] | None = None,
+) -> Plan:
+    """A draft in its directory, not written yet."""
+    seeds = seeds_planned(drafted.cells, drafted.settings, directory.parent) if kind == "matrix" else None
+    machine = planning_machine(cell.resolved.values for cell in drafted.cells if cell.resolved)
+    launches = [launch_of(cell, directory, root) for cell in drafted.cells]
+    launches = [with_threads(launch, drafted.settings, machine) for launch in launches]
+    return Plan(
+        directory=directory,
+        axes=drafted.axes,
+        cells=drafted.cells,
+        launches=launches,
+        kind=kind,
+        machine=machine,
+        threads={launch.name: launch.threads for launch in launches},
+        settings=drafted.settings,
+        refused=drafted.refused,
+        excluded=drafted.excluded,
+        fragments=drafted.fragments,
+        quarantine=drafted.quarantine,
+        chosen=drafted.chosen,
+        ranges=ranges or {},
+        layers=layers or {},
+        # A sweep is ranked by quality alone, and a search chooses its next trial by the earlier ones.
+        order=run_order(drafted.cells, drafted.settings) if kind == "matrix" else (),
+        notes=[*drafted.notes, *([seeds.note] if seeds and seeds.note else [])],
+        seeds=seeds.content() if seeds else {},
+        created=time.time(),
+    )
+
+
+def launch_of(cell: Cell, directory: Path, root: Path) -> Launch:
+    """How a cell of the matrix in `directory` is started."""
+    run = directory / cell.name
+    asked = cell.resolved.values if cell.resolved else ConfigValues(run / CONFIG_PY)
+    return Launch(cell.name, run, root, cell.model, asked)
+
+
+def with_threads(launch: Launch, settings: Mapping[str, Value], machine: Machine) -> Launch:
+    """With the CPU threads that a plan of these settings gives it."""
+    jobs = settings.get("MATRIX_JOBS", 1)
+    assert isinstance(jobs, int)
+    return replace(launch, threads=threads_of(launch.asked, jobs, machine))
+
+
+def write(plan: Plan, root: Path, *, into: Path) -> None:
+    """Write the directories of all cells, then the plan: where there is a plan, all of it is there.
+
+    Into a new directory, which will have the plan's name.
+    """
+    into.mkdir()
+    for cell in plan.cells:
+        write_cell(cell, into / cell.name, root=root)
+    sync_filesystem(into)
+    write_plan(plan, root, into=into)
+
+
+def write_cell(cell: Cell, directory: Path, *, root: Path) -> None:
+    """Make the run directory of a cell, its configuration and its status; not flushed to the disk."""
+    assert cell.resolved is not None
+    write_new_config(cell.resolved, directory, root=root)
+    (directory / STATUS_JSON).write_text(status_text(RunStatus("pending")))
+
+
+def load(directory: Path, root: Path) -> Plan:
+    """The plan that stands in a directory; MatrixError if there is none, or none that can be read.
+
+    `root` is the checkout that its cells run in. Needs no option tree; what a cell asks for is read from its
+    own config.py when somebody looks at it.
+    """
+    plan = read_plan(directory)
+    launches = [
+        replace(launch_of(cell, directory, root), threads=plan.threads.get(cell.name, 0))
+        for cell in plan.cells
+    ]
+    return replace(plan, launches=launches)
+
+
+class ConfigValues(Mapping[str, object]):
+    """The values in a config.py, read at the first look: a matrix of a thousand cells opens at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @cached_property
+    def _values(self) -> Mapping[str, Value]:
+        return read_values(self._path)
+
+    def __getitem__(self, name: str) -> object:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)

@@ -1,0 +1,107 @@
+"""Which seeds a question was first planned with: a report that knows counts who looks at it again.
+
+Seeds are added by planning a longer matrix, whose first seeds are those of an earlier one. So each plan
+notes what it asks, and a later plan in the same folder of results that asks it of the same seeds takes over
+how many were planned at first. Fresh seeds alone are a new experiment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.config.values import Value
+from kharness.matrix.planning.axis_values import is_setting
+from kharness.matrix.planning.cells import Cell
+
+SEED = "SEED"
+MATRIX_JSON = "matrix.json"
+
+# What changes nothing about the numbers that a training comes to.
+_BESIDE = frozenset({SEED, "DATA_DIR", "GPU_MONITOR"})
+_BESIDE_PREFIXES = ("CHECKPOINT_", "ENABLE_", "LOG_", "TRACKER", "TRACKIO_", "WANDB_")
+
+
+@dataclass(frozen=True)
+class SeedsPlanned:
+    """As matrix.json has it under `seeds`."""
+
+    first: tuple[str, ...]
+    """That the question was first planned with."""
+    planned: int = 0
+    """MATRIX_SEEDS_PLANNED of that first plan; 0 where nothing was fixed."""
+    earlier: tuple[str, ...] = ()
+    """The matrices in which the question was looked at before, the oldest first."""
+    variants: tuple[str, ...] = ()
+    """A hash of the configuration of each variant, without its seed."""
+    note: str = ""
+    """What was asked for and comes too late; not kept in the file."""
+
+    def content(self) -> dict[str, object]:
+        """For matrix.json."""
+        return {
+            "first": list(self.first),
+            "planned": self.planned,
+            "earlier": list(self.earlier),
+            "variants": list(self.variants),
+        }
+
+
+def seeds_planned(cells: Sequence[Cell], settings: Mapping[str, Value], results: Path) -> SeedsPlanned:
+    """Of a matrix that is being planned in a folder of results."""
+    seeds = tuple(dict.fromkeys(_seed(cell) for cell in cells))
+    asked = settings.get("MATRIX_SEEDS_PLANNED", 0)
+    fixed = asked if isinstance(asked, int) else 0
+    variants = tuple(dict.fromkeys(_variant(cell) for cell in cells))
+    before = [(name, found) for name, found in _earlier(results) if _asks_again(found, seeds, variants)]
+    if not before:
+        return SeedsPlanned(seeds, fixed, variants=variants)
+    name, first = before[0]
+    note = ""
+    if fixed and first.planned != fixed:
+        had = f"with {first.planned}" if first.planned else "without it"
+        note = f"MATRIX_SEEDS_PLANNED={fixed} comes too late: {name} asked the same {had}, and that counts"
+    return SeedsPlanned(first.first, first.planned, tuple(name for name, _ in before), variants, note)
+
+
+def _asks_again(found: SeedsPlanned, seeds: Sequence[str], variants: Sequence[str]) -> bool:
+    """Whether at least one comparison is the same, and of runs that are the same."""
+    return len({*found.variants} & {*variants}) > 1 and bool({*found.first} & {*seeds})
+
+
+def _earlier(results: Path) -> Iterator[tuple[str, SeedsPlanned]]:
+    """The plans in a folder that say what they ask, the oldest first."""
+    found = []
+    for path in results.glob(f"*/{MATRIX_JSON}"):
+        if path.parent.is_symlink():
+            continue  # `latest` is one of the others
+        try:
+            content = json.loads(path.read_bytes())
+            seeds = content["seeds"]
+            planned = SeedsPlanned(
+                tuple(map(str, seeds["first"])),
+                int(seeds["planned"]),
+                variants=tuple(map(str, seeds["variants"])),
+            )
+            found.append((float(content["created"]), path.parent.name, planned))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue  # damaged, or of a version that noted nothing
+    for _, name, planned in sorted(found, key=lambda one: one[:2]):
+        yield name, planned
+
+
+def _seed(cell: Cell) -> str:
+    return str(cell.resolved.values.get(SEED)) if cell.resolved else str(cell.values.get(SEED))
+
+
+def _variant(cell: Cell) -> str:
+    values = cell.resolved.values if cell.resolved else dict(cell.values)
+    lines = sorted(f"{name}={value}" for name, value in values.items() if _matters(name))
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _matters(name: str) -> bool:
+    return name not in _BESIDE and not name.startswith(_BESIDE_PREFIXES) and not is_setting(name)

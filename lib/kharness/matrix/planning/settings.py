@@ -1,0 +1,43 @@
+"""The settings of a matrix that exists already, with what the command line changes for this call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kharness.config.errors import ConfigError
+from kharness.config.make.variables import layer, sets_symbol
+from kharness.config.tree import Tree
+
+# What may differ from call to call: how cells run and are judged, not what they train.
+CHANGEABLE = frozenset(
+    {
+        *("MATRIX_GPUS_PER_CELL", "MATRIX_JOBS", "MATRIX_KEEP_GOING", "MATRIX_RETRIES", "MATRIX_TIMEOUT"),
+        *("MATRIX_ZYGOTE", "MAX_GPU_MEMORY_PERCENT"),
+    }
+)
+CHANGEABLE_PREFIXES = ("LAUNCHER", "REPORT_")
+
+
+def with_command_line(
+    settings: Mapping[str, object], variables: Mapping[str, str], root: Path
+) -> dict[str, object]:
+    """The settings with JOBS=4 and its like on top; ConfigError for what would change the cells."""
+    changed = dict(settings)
+    asked_of_it = {name: value for name, value in variables.items() if name != "CONFIG_RESULTS_DIR"}
+    if not any(map(sets_symbol, asked_of_it)):
+        return changed
+    tree = Tree.load(root)
+    asked = layer(tree, asked_of_it)
+    for assignment in asked:
+        if assignment.symbol not in CHANGEABLE and not assignment.symbol.startswith(CHANGEABLE_PREFIXES):
+            raise ConfigError(
+                f"{assignment.origin.where} cannot change a matrix that has begun",
+                hint="its cells keep the configuration that they were planned with; leave it out",
+            )
+    values = tree.resolve([], asked).values
+    names = {assignment.symbol for assignment in asked}
+    if any(name.startswith("LAUNCHER_") for name in names):
+        names.add("LAUNCHER")
+    changed.update({name: values[name] for name in names})
+    return changed

@@ -1,0 +1,1 @@
+"""Train a past run again, and compare the two bit for bit."""

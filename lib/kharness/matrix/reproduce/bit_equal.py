@@ -1,0 +1,109 @@
+"""Two journals of the same training, compared bit for bit."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from monitoring.journal.lineage import Lineage, counting
+from monitoring.journal.records import ENVELOPE, MEASURING, Record, read_records
+
+# What no two runs have in common: times, speeds, memory, power, and where files lie.
+_OF_THE_MACHINE = re.compile(
+    r"(_seconds|_per_sec|_mb|_gb|_watts|_joules|_celsius|_utilization|_path)$|^sec_per_|_mem_|^mfu"
+)
+
+# What a start record says about the machine, by its field and the name of a part of it.
+_MACHINE = (
+    ("device", None),
+    ("cpu_threads", None),
+    ("hardware", "cpu"),
+    ("hardware", "gpus"),
+    *(("versions", package) for package in ("python", "torch", "torchvision", "numpy", "triton")),
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came of it."""
+
+    equal: int
+    """Records that are equal, up to the first that is not."""
+    difference: str
+    """The first difference in one line; empty if there is none."""
+    on_request: int = 0
+    """Checkpoints that the first run made because it was stopped, and the second did not."""
+
+
+def machine_differences(run: Path, other: Path) -> list[str]:
+    """In what the machines and packages of two runs differ, such as `torch: 2.13.0, now 2.14.0`."""
+    (*_, after) = Lineage.read(other / "metrics.jsonl").starts
+    found: dict[str, None] = {}
+    for before in Lineage.read(run / "metrics.jsonl").starts:
+        for field, part in _MACHINE:
+            values = [_part(start.get(field), part) for start in (before, after)]
+            if values[0] != values[1]:
+                found[f"{part or field}: {_text(values[0])}, now {_text(values[1])}"] = None
+    return list(found)
+
+
+def compare(run: Path, other: Path) -> Comparison:
+    """Every value of `run` that counts with that of `other`; what `other` has beyond those is not looked at.
+
+    Records are matched by event, step and split. Times, speeds, memory and paths are no results.
+    """
+    before, after = (Lineage.read(directory / "metrics.jsonl") for directory in (run, other))
+    data = [lineage.starts[-1].get("data_sha256") for lineage in (before, after)]
+    if data[0] != data[1]:
+        return Comparison(
+            0, f"the data: SHA-256 {_text(data[0])} in {run.name}, {_text(data[1])} in {other.name}"
+        )
+    found = {_key(record): record for record in _results(other)}
+    equal = on_request = 0
+    for record in _results(run):
+        match = found.get(_key(record))
+        if match is None and record["event"] == "checkpoint" and record.get("reason"):
+            on_request += 1
+            continue
+        if record["event"] == "end" and record.get("status") == "interrupted":
+            continue
+        if match is None:
+            return Comparison(equal, f"{_named(record)} is missing in {other.name}", on_request)
+        for field, value in record.items():
+            if _is_result(field) and json.dumps(value) != json.dumps(match.get(field)):
+                values = f"{_text(value)} in {run.name}, {_text(match.get(field))} in {other.name}"
+                return Comparison(equal, f"{_named(record)}: {field}: {values}", on_request)
+        equal += 1
+    return Comparison(equal, "", on_request)
+
+
+def _results(run: Path) -> Iterable[Record]:
+    records = counting(record for record, _ in read_records(run / "metrics.jsonl"))
+    return [record for record in records if record.get("event") in MEASURING]
+
+
+def _is_result(field: str) -> bool:
+    return field not in ENVELOPE and not _OF_THE_MACHINE.search(field)
+
+
+def _key(record: Record) -> tuple[object, object, object]:
+    return record["event"], record.get("global_step"), record.get("split")
+
+
+def _named(record: Record) -> str:
+    step, split = record.get("global_step"), record.get("split")
+    of = f" of step {step}" if step is not None else ""
+    return f"the {record['event']} record{of}{f' ({split})' if split else ''}"
+
+
+def _part(value: object, part: str | None) -> object:
+    if part is None or not isinstance(value, Mapping):
+        return value
+    return value.get(part)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value) if not isinstance(value, str) else value

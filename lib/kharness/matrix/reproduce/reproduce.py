@@ -1,0 +1,127 @@
+"""A past run once more: the same options, seed and code, in a new directory beside it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.config.assignment import Assignment, Layer, Origin
+from kharness.config.errors import ConfigError
+from kharness.config.generate import write_new_config
+from kharness.config.places import asked_path
+from kharness.config.tree import CONFIG, Tree
+from kharness.matrix.planning.begin import Planning
+from kharness.matrix.reproduce.revision import Code, GitState
+from kharness.runs.causes import EXPANDED, other_values
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import Launch
+from kharness.runs.rundir import numbered
+from kharness.runs.status import RunStatus, write_status
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.lineage import Lineage
+from monitoring.journal.records import Record
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A run as its journal describes it."""
+
+    directory: Path
+    lineage: Lineage
+
+    @classmethod
+    def read(cls, directory: Path) -> PastRun:
+        """MatrixError if the directory holds no run that has begun."""
+        lineage = Lineage.read(directory / JOURNAL)
+        if not lineage.starts:
+            raise MatrixError(
+                f"{directory} is not a run that has begun: its journal has no start record",
+                hint="name a run directory, such as results/latest or one of a matrix's cells",
+            )
+        return cls(directory, lineage)
+
+    @property
+    def start(self) -> Record:
+        return self.lineage.starts[-1]
+
+    @property
+    def config(self) -> Mapping[str, object]:
+        config = self.start.get("config")
+        return config if isinstance(config, Mapping) else {}
+
+    @property
+    def has_config(self) -> bool:
+        return (self.directory / CONFIG).is_file()
+
+    @property
+    def git(self) -> list[GitState | None]:
+        """Of each attempt that counts."""
+        states = [start.get("git") for start in self.lineage.starts]
+        return [state if isinstance(state, Mapping) else None for state in states]
+
+    @property
+    def threads(self) -> int:
+        """CPU threads of a tensor operation, 0 if that is not recorded."""
+        threads = self.start.get("cpu_threads")
+        return threads if isinstance(threads, int) else 0
+
+
+def prepare_again(past: PastRun, code: Code, *, root: Path, trackers: str, anyway: bool = False) -> Launch:
+    """Make RUN_reproduced (or RUN_reproduced_2 …) beside a run with its configuration, ready to be launched.
+
+    The configuration is that of its `.config`, or where that is gone of its start record. `trackers` is what
+    TRACKER= takes. MatrixError if the run's `.config` is not what the run recorded, or
+    with `anyway` only if the code does not know one of its values.
+    """
+    tree = Tree.load(code.root)
+    if past.has_config:
+        base = tree.base(past.directory, dropped=[] if anyway else None)
+    else:
+        base = _recorded(past.config, tree)
+    values = tree.resolve(base).values
+    changed = other_values(
+        past.config, {name: value for name, value in values.items() if name in past.config or not anyway}
+    )
+    if changed:
+        raise MatrixError(
+            f"{past.directory}/.config is not what the run was made with: {changed}",
+            hint="put those values back, or move the file away: the start record holds them too",
+        )
+    attempt = 1
+    name = f"{past.directory.name}_reproduced"
+    while (planning := Planning.begin(past.directory.parent, numbered(name, attempt))) is None:
+        attempt += 1
+    directory = planning.place
+    origin = Origin("make reproduce", f"the reproduction of {past.directory.name}")
+    own = [
+        *tree.assignments("TRACKER", trackers, origin),
+        *tree.assignments("TRACKER_RUN_NAME", directory.name, origin),
+    ]
+    data = asked_path("DATA_DIR", str(values.get("DATA_DIR", "")))
+    if code.root != root and "DATA_DIR" in values and not data.is_absolute():
+        own += tree.assignments("DATA_DIR", str(root / data), origin)
+    with planning:
+        resolved = tree.resolve(base, own)
+        write_new_config(resolved, planning.directory, root=code.root)
+        write_status(planning.directory, RunStatus("pending"))
+        planning.publish(newest=False)
+    asked = {name: value for name, value in resolved.values.items() if name not in EXPANDED}
+    return Launch(directory.name, directory, code.root, str(values["MODEL"]), asked)
+
+
+def _recorded(config: Mapping[str, object], tree: Tree) -> Layer:
+    """The assignments that give the values of a start record."""
+    layer: list[Assignment] = []
+    for name, value in config.items():
+        with contextlib.suppress(ConfigError):  # one that only follows others; the caller compares all values
+            layer += tree.assignments(name, _as_text(value), Origin("start record", "the start record"))
+    return tree.resolve(yielding=layer).asked
+
+
+def _as_text(value: object) -> str:
+    """As `.config` has it."""
+    if isinstance(value, bool):
+        return "y" if value else "n"
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

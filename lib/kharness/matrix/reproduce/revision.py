@@ -1,0 +1,91 @@
+"""The code that a run ran with: the checkout that is here, or its revision in a worktree of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.runs.errors import MatrixError
+from monitoring.host.environment import git_state
+
+GitState = Mapping[str, object]
+"""As a start record has it: revision, whether files differ from it, SHA-256 of the difference."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """Where a program can be run with the code that was asked for."""
+
+    root: Path
+    description: str
+
+
+@contextmanager
+def code_of(recorded: Sequence[GitState | None], root: Path, *, anyway: bool = False) -> Iterator[Code]:
+    """The code of a run of which each attempt recorded its git state; a worktree is removed in the end.
+
+    What is here is used if it is the same to the last bit. Otherwise a recorded revision without differences
+    is checked out beside. MatrixError, which names what cannot be had, unless `anyway` takes what is here.
+    """
+    here = git_state(root)
+    if recorded and all(state is not None and state == here for state in recorded):
+        yield Code(root, f"code: {_shown(here)}, as it is here")
+        return
+    missing = _missing(recorded, root)
+    if not missing:
+        state = recorded[0]
+        assert state is not None
+        with _worktree(str(state["revision"]), root) as folder:
+            yield Code(folder, f"code: {_shown(state)}, in a worktree of its own")
+    elif anyway:
+        yield Code(root, f"code: {_shown(here)}, as it is here; {missing}")
+    else:
+        raise MatrixError(
+            f"the code cannot be had: {missing}",
+            hint="ANYWAY=y trains with the code that is here, and compares all the same",
+        )
+
+
+def _missing(recorded: Sequence[GitState | None], root: Path) -> str:
+    """Why no worktree can have the code; empty if one can."""
+    known = [state for state in recorded if state is not None]
+    if not known or len(known) < len(recorded):
+        return "the run was made outside a git checkout, so nobody knows its revision"
+    if any(state != known[0] for state in known):
+        return f"its attempts ran with different code: {', then '.join(_shown(state) for state in known)}"
+    if known[0]["dirty"]:
+        return f"the run's code was {_shown(known[0])}, and those changes are not kept anywhere"
+    if _git(root, "cat-file", "-e", f"{known[0]['revision']}^{{commit}}").returncode:
+        return f"the run's revision {known[0]['revision']} is not in this repository (git fetch may bring it)"
+    return ""
+
+
+@contextmanager
+def _worktree(revision: str, root: Path) -> Iterator[Path]:
+    """The project's folder in a new worktree of a revision."""
+    inside = _git(root, "rev-parse", "--show-prefix").stdout.strip()
+    with tempfile.TemporaryDirectory(prefix="kharness-") as parent:
+        folder = Path(parent) / revision[:12]
+        try:
+            added = _git(root, "worktree", "add", "--detach", "--quiet", str(folder), revision)
+            if added.returncode:
+                raise MatrixError(f"git worktree add: {added.stderr.strip()}", hint="mend what git names")
+            yield folder / inside
+        finally:
+            _git(root, "worktree", "remove", "--force", str(folder))
+            _git(root, "worktree", "prune")
+
+
+def _shown(state: GitState | None) -> str:
+    if state is None:
+        return "of no git revision"
+    changes = f" with changes of SHA-256 {str(state['diff_sha256'])[:12]}…" if state["dirty"] else ""
+    return f"revision {str(state['revision'])[:12]}{changes}"
+
+
+def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=False)

@@ -1,0 +1,1 @@
+"""Cells run to their end, and the table that shows them."""

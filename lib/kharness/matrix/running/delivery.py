@@ -1,0 +1,116 @@
+"""The wait at the end: until the trackers hold what the runs recorded, but not for ever."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from kharness.matrix.running.signals import Signals
+from monitoring.agent.delivery import read_progress
+from monitoring.agent.follow import is_followed, undelivered
+from monitoring.counts import counted
+from monitoring.errors import MonitoringError
+from monitoring.journal.alerts import ALERTS
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import Record, last_record, read_records
+from monitoring.journal.run_json import RUN_JSON, read_run_json
+
+# An agent that has this many seconds after its trainer's end not taken its lock will not come.
+AGENT_GRACE = 3.0
+PATIENCE = 60.0
+
+
+def wait_for_delivery(
+    directories: Sequence[Path],
+    signals: Signals,
+    say: Callable[[str], None],
+    *,
+    patience: float = PATIENCE,
+) -> dict[Path, dict[str, int]]:
+    """Wait for the agents of the runs, at most `patience` seconds or until a signal asks to stop.
+
+    Returns the runs of which a follower still lacks records, with how many; says once that it waits.
+    """
+    begun = time.monotonic()
+    stops = len(signals.stops)
+    waiting = followed = [directory for directory in directories if _is_run(directory, say)]
+    said = False
+    while waiting:
+        elapsed = time.monotonic() - begun
+        waiting = [
+            directory
+            for directory in waiting
+            if is_followed(directory) or (elapsed < AGENT_GRACE and undelivered(directory))
+        ]
+        if not waiting or elapsed > patience or len(signals.stops) > stops:
+            break
+        if not said and elapsed > 1:
+            said = True
+            say(f"waiting up to {patience:.0f} s for the trackers to take the last points")
+        signals.wait(0.1)
+    return {directory: lacking for directory in followed if (lacking := undelivered(directory))}
+
+
+def _is_run(directory: Path, say: Callable[[str], None]) -> bool:
+    """Whether a trainer ever opened a journal here; a broken run.json is said and passed over."""
+    if not (directory / RUN_JSON).exists():
+        return False
+    try:
+        read_run_json(directory)
+    except MonitoringError as error:
+        say(f"warning: {error}")
+        return False
+    return True
+
+
+def delivery_lines(
+    directories: Sequence[Path], lacking: Mapping[Path, Mapping[str, int]], root: Path
+) -> list[str]:
+    """What to report of these runs after the wait, whose followers may lack records."""
+    if not lacking:
+        names = sorted({name for directory in directories for name in read_progress(directory)})
+        return [f"{', '.join(names)}: all points delivered"] if names else []
+    lines = []
+    for directory, followers in lacking.items():
+        shown = directory.relative_to(root) if directory.is_relative_to(root) else directory
+        counts = ", ".join(f"{name} lacks {counted(count, 'record')}" for name, count in followers.items())
+        lines.append(f"warning: {shown}: {counts}; later: make sync RUN={shown}")
+    return lines
+
+
+def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]:
+    """What the agents found worth telling, each thing once, with the number of runs it is told of.
+
+    In the order in which it was found first. Only from `since` on (UTC epoch seconds): not what was found
+    of attempts before that.
+    """
+    found: dict[tuple[str, str], float] = {}
+    runs: Counter[tuple[str, str]] = Counter()
+    for directory in directories:
+        told = set()
+        complete = (last_record(directory / JOURNAL) or {}).get("status") == "complete"
+        # that something is over again is for those who read the file
+        for record in _alerts(directory):
+            time = _time_of(record)
+            # that an attempt died is over, too, once a later one was complete
+            over = record.get("state") == "resolved" or (complete and record.get("rule") == "trainer")
+            if time >= since and not over:
+                alert = str(record["severity"]), str(record["message"])
+                found[alert] = min(time, found.get(alert, time))
+                told.add(alert)
+        runs.update(told)
+    return [
+        f"{severity}: {message} ({runs[severity, message]} of {counted(len(directories), 'run')})"
+        for severity, message in sorted(found, key=lambda alert: found[alert])
+    ]
+
+
+def _alerts(directory: Path) -> list[Record]:
+    return [record for record, _ in read_records(directory / ALERTS)]
+
+
+def _time_of(record: Record) -> float:
+    time = record.get("time")
+    return float(time) if isinstance(time, (int, float)) else 0.0

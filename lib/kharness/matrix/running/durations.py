@@ -1,0 +1,202 @@
+"""How long a training will take, judged by earlier complete ones of the same model.
+
+    history = read_history(results)
+    estimate = history.expected(values)
+
+Read are the first and the last record of each journal and its status.json: whole journals would take longer
+than some trainings.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import os
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.matrix.planning.axis_values import is_setting
+from kharness.runs.status import STATUS_JSON
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import Record, last_record, parse
+
+# What does not change how long a step takes, or is counted apart.
+_BESIDE = frozenset({"CHECKPOINT_KEEP", "DATA_DIR", "GPU_MONITOR", "MAX_STEPS", "NUM_EPOCHS", "SEED"})
+_BESIDE_PREFIXES = ("ENABLE_", "TRACKER_", "TRACKIO_", "WANDB_")
+
+# The newest journals are read, and of each model the newest configurations are kept.
+MOST_JOURNALS = 2000
+MOST_CONFIGURATIONS = 200
+
+
+@dataclass(frozen=True)
+class PastRun:
+    """A complete training of one attempt."""
+
+    start: Mapping[str, object]
+    """Its start record."""
+    config: Mapping[str, object]
+    steps: int
+    seconds_per_step: float
+    """Evaluations and checkpoints included."""
+    seconds_around: float
+    """From launch to exit, less the training loop; 0 where nobody measured that."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one training is expected to take."""
+
+    seconds: float
+    """From launch to exit: the median over the runs."""
+    runs: int
+    """How many it is judged by."""
+    different: Sequence[str]
+    """The symbols in which those differ from it, as far as they might matter."""
+
+
+class History:
+    """The earlier runs, by what they trained."""
+
+    def __init__(self, runs: Sequence[PastRun]) -> None:
+        """`runs` are the newest first."""
+        self._models: dict[object, dict[frozenset[str], list[PastRun]]] = {}
+        self._nearest_to: dict[frozenset[str], list[PastRun]] = {}
+        for run in runs:
+            model = self._models.setdefault(run.config.get("MODEL"), {})
+            key = _essence(run.config)
+            if key in model or len(model) < MOST_CONFIGURATIONS:
+                model.setdefault(key, []).append(run)
+
+    def expected(self, values: Mapping[str, object]) -> Estimate | None:
+        """The estimate for a configuration; None if no run of its model tells."""
+        nearest = self._nearest(values)
+        seconds = [
+            run.seconds_around + steps * run.seconds_per_step
+            for run in nearest
+            if (steps := _planned_steps(values, run)) is not None
+        ]
+        if not seconds:
+            return None
+        return Estimate(statistics.median(seconds), len(seconds), _different(values, nearest[0].config))
+
+    def _nearest(self, values: Mapping[str, object]) -> list[PastRun]:
+        """The runs of the configuration that differs in the fewest symbols."""
+        key = _essence(values)
+        if key not in self._nearest_to:
+            model = self._models.get(values.get("MODEL"), {})
+            nearest = min(model, key=lambda other: len(other ^ key), default=None)
+            self._nearest_to[key] = model[nearest] if nearest is not None else []
+        return self._nearest_to[key]
+
+
+def read_history(results: Path) -> History:
+    """The complete runs of a folder of run directories, and of the matrices in it."""
+    journals = heapq.nlargest(MOST_JOURNALS, _journals(results))
+    runs = (_past_run(path) for _, path in journals)
+    return History([run for run in runs if run is not None])
+
+
+def _journals(results: Path) -> Iterator[tuple[float, Path]]:
+    """Every journal with the time of its last record."""
+    for run in _folders(results):
+        yield from _journal(run)
+        for cell in _folders(run):
+            yield from _journal(cell)
+
+
+def _folders(parent: Path) -> list[Path]:
+    try:
+        with os.scandir(parent) as entries:
+            return [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []  # not there, or taken away while we looked
+
+
+def _journal(run: Path) -> Iterator[tuple[float, Path]]:
+    path = run / JOURNAL
+    try:
+        yield path.stat().st_mtime, path
+    except OSError:
+        return
+
+
+def _past_run(journal: Path) -> PastRun | None:
+    try:
+        with journal.open("rb") as file:
+            start = parse(file.readline())
+        end = last_record(journal)
+    except OSError:
+        return None
+    if start is None or end is None or end.get("status") != "complete" or end.get("attempt") != 1:
+        return None  # the time of a resumed one is in pieces
+    config = start.get("config")
+    steps, seconds = end.get("steps_done"), end.get("training_seconds")
+    if not isinstance(config, dict) or not isinstance(steps, int) or not isinstance(seconds, (int, float)):
+        return None
+    if steps <= 0 or seconds <= 0:
+        return None
+    around = _seconds_around(journal.parent, end, seconds)
+    return PastRun(start, config, steps, seconds / steps, around)
+
+
+def _seconds_around(run: Path, end: Record, training: float) -> float:
+    try:
+        (attempt,) = json.loads((run / STATUS_JSON).read_bytes())["attempts"]
+        return max(0.0, float(attempt["ended"]) - float(attempt["started"]) - training)
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0
+
+
+def _planned_steps(values: Mapping[str, object], past: PastRun) -> int | None:
+    """How many steps a configuration trains for, as far as an earlier run lets one know."""
+    limits = []
+    most = values.get("MAX_STEPS")
+    if isinstance(most, int) and most > 0:
+        limits.append(most)
+    epochs, per_epoch = values.get("NUM_EPOCHS"), _steps_per_epoch(values, past)
+    if isinstance(epochs, int) and per_epoch is not None:
+        limits.append(epochs * per_epoch)
+    if limits:
+        return min(limits)
+    same = all(values.get(name) == past.config.get(name) for name in ("MAX_STEPS", "NUM_EPOCHS"))
+    return past.steps if same else None
+
+
+def _steps_per_epoch(values: Mapping[str, object], past: PastRun) -> int | None:
+    if values.get("DATASET") != past.config.get("DATASET"):
+        return None
+    batch, known, dataset = (
+        values.get("BATCH_SIZE"),
+        past.start.get("steps_per_epoch"),
+        past.start.get("dataset"),
+    )
+    if batch == past.config.get("BATCH_SIZE") and isinstance(known, int):
+        return known
+    samples = dataset.get("train") if isinstance(dataset, Mapping) else None
+    if isinstance(samples, int) and isinstance(batch, int) and batch > 0:
+        return math.ceil(samples / batch)
+    return None
+
+
+def _matters(name: str) -> bool:
+    return name not in _BESIDE and not name.startswith(_BESIDE_PREFIXES) and not is_setting(name)
+
+
+def _essence(values: Mapping[str, object]) -> frozenset[str]:
+    """What might decide how long a step takes, fit to be compared."""
+    return frozenset(f"{name}={value!r}" for name, value in values.items() if _matters(name))
+
+
+def _different(values: Mapping[str, object], others: Mapping[str, object]) -> list[str]:
+    """Of a choice its alias speaks, so its members are not listed."""
+    names = [name for name in {**values, **others} if _matters(name) and not _is_member(name, values, others)]
+    return [name for name in names if values.get(name) != others.get(name)]
+
+
+def _is_member(name: str, *configurations: Mapping[str, object]) -> bool:
+    prefix = name.rpartition("_")[0]
+    return any(isinstance(config.get(name), bool) and prefix in config for config in configurations)

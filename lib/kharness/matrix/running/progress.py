@@ -1,0 +1,179 @@
+"""What the user sees while runs train: a table that is drawn anew on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from kharness.matrix.running.estimate import time_left
+from kharness.matrix.running.execute import ActiveRun, Outcome
+from kharness.matrix.running.table import Row, Screen, Totals, duration, open_screen
+from kharness.runs.launch import OUTPUT_LOG, Launch, Slot
+from monitoring.counts import counted
+
+# Seconds between two drawings of the table, and between two plain lines about runs that take long.
+DRAW_EVERY = 0.25
+PLAIN_EVERY = 60.0
+# So many runs are named in a plain line.
+PLAIN_RUNS = 3
+
+
+class Progress:
+    """Totals, the running ones with step, loss and pace, and the time left once something is measured."""
+
+    def __init__(
+        self, stream: TextIO, num_runs: int | None, *, expected: Mapping[str, float] | None = None
+    ) -> None:
+        """`num_runs` is None where it is not known; `expected` has seconds by name, from earlier runs."""
+        self._screen: Screen = open_screen(stream)
+        self._num_runs = num_runs
+        self._expected = dict(expected or {})
+        self._seconds: list[float] = []
+        self._num_done = 0
+        self._num_bad = 0
+        self._numbers: dict[str, int] = {}
+        """By name, in the order of their first start."""
+        self._next = 0.0
+        self._next_plain = time.monotonic() + PLAIN_EVERY
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        self._screen.say(line)
+
+    def started(self, run: ActiveRun) -> None:
+        name = run.launch.name
+        number = self._numbers.setdefault(name, len(self._numbers) + 1)
+        if not self._screen.live:  # there it stands in the table
+            again = f", attempt {run.number}" if run.number > 1 else ""
+            self.say(f"[{number}/{self._total}] {name}{again}: {run.launch.command_line}")
+
+    def ended(self, run: ActiveRun, outcome: Outcome, *, again: bool = False) -> None:
+        """How the run ended; for one that failed, also where to look and the end of its output."""
+        if outcome.status == "complete":
+            self._seconds.append(outcome.seconds)
+            loss = "" if run.tail.train_loss is None else f", last train_loss {run.tail.train_loss:.4f}"
+            steps = f"{counted(run.tail.step or 0, 'step')} in {duration(outcome.seconds)}"
+            self._say_end(run.launch, f"complete: {steps}{loss}", done=True)
+            return
+        log = f"{run.launch.shown_directory}/{OUTPUT_LOG}"
+        self._num_bad += not again
+        what = f"{outcome.status}: {outcome.attempt.reason} ({duration(outcome.seconds)}); see {log}"
+        self._say_end(run.launch, what, done=not again)
+        if outcome.status != "interrupted":
+            for line in run.output_tail():
+                self.say(f"  | {line}")
+        if again:
+            alone = ", alone" if outcome.attempt.cause == "out_of_memory" else ""
+            self.say(f"  {run.launch.name} is tried again{alone}")
+
+    def not_started(self, launch: Launch, outcome: Outcome) -> None:
+        self._num_bad += 1
+        self._say_end(launch, f"{outcome.status}: {outcome.attempt.reason}", done=True)
+
+    def update(self, running: Sequence[ActiveRun], num_waiting: int | None) -> None:
+        """Look at the journals and draw, if it is time to."""
+        now = time.monotonic()
+        if now < (self._next if self._screen.live else self._next_plain):
+            return
+        self._next, self._next_plain = now + DRAW_EVERY, now + PLAIN_EVERY
+        for run in running:
+            run.tail.update()
+        totals = self._totals(running, num_waiting)
+        if self._screen.live:
+            self._screen.draw([_row(run) for run in running], totals)
+        else:
+            self.say(_plain_line(running, totals))
+
+    def close(self) -> None:
+        self._screen.close()
+
+    @property
+    def _total(self) -> str:
+        return "?" if self._num_runs is None else str(self._num_runs)
+
+    def _say_end(self, launch: Launch, what: str, *, done: bool) -> None:
+        self._num_done += done
+        number = f"[{self._num_done}/{self._total}] " if self._screen.live else "  "
+        self.say(f"{number}{launch.name}: {what}")
+
+    def _totals(self, running: Sequence[ActiveRun], num_waiting: int | None) -> Totals:
+        return Totals(
+            done=self._num_done,
+            total=self._num_runs,
+            bad=self._num_bad,
+            running=len(running),
+            waiting=num_waiting,
+            seconds_left=self._seconds_left(running, num_waiting),
+        )
+
+    def _seconds_left(self, running: Sequence[ActiveRun], num_waiting: int | None) -> float | None:
+        """From the pace of the running ones, and how long runs took in this matrix or in earlier ones."""
+        if num_waiting is None:
+            return None
+        left = [self._run_seconds_left(run) for run in running]
+        lengths = self._seconds or [
+            run.seconds + seconds for run, seconds in zip(running, left, strict=True) if seconds is not None
+        ]
+        waiting: list[float | None] = [
+            seconds for name, seconds in self._expected.items() if name not in self._numbers
+        ]
+        waiting += [None] * (num_waiting - len(waiting))
+        typical = sum(lengths) / len(lengths) if lengths else None
+        return time_left(left, waiting[:num_waiting], jobs=max(1, len(running)), typical=typical)
+
+    def _run_seconds_left(self, run: ActiveRun) -> float | None:
+        if run.tail.seconds_left is not None or run.launch.name not in self._expected:
+            return run.tail.seconds_left
+        return max(0.0, self._expected[run.launch.name] - run.seconds)
+
+
+def _row(run: ActiveRun) -> Row:
+    tail = run.tail
+    return Row(
+        name=run.launch.name,
+        state=_state(run),
+        step=tail.step,
+        num_steps=tail.num_steps,
+        loss=tail.train_loss,
+        steps_per_second=tail.steps_per_second,
+        seconds_left=tail.seconds_left,
+        place=_place(run.slot),
+    )
+
+
+def _state(run: ActiveRun) -> str:
+    """Of a run that takes no steps now; empty for one that does."""
+    if run.stop_asked is not None:
+        return "stopping"
+    if run.tail.end:
+        return "ending"
+    if run.tail.step is None:
+        return "preparing" if run.tail.start else "starting"
+    return ""
+
+
+def _place(slot: Slot) -> str:
+    """`gpu 0,1` or `cpu 0-3`; empty where the run has the whole machine."""
+    if slot.gpus:
+        return "gpu " + ",".join(gpu if gpu.isdigit() else gpu.removeprefix("GPU-")[:8] for gpu in slot.gpus)
+    if not slot.cores:
+        return f"{slot.threads} threads" if slot.threads else ""
+    cores = sorted(slot.cores)
+    whole = len(cores) > 1 and cores[-1] - cores[0] == len(cores) - 1
+    return "cpu " + (f"{cores[0]}-{cores[-1]}" if whole else ",".join(map(str, cores)))
+
+
+def _plain_line(running: Sequence[ActiveRun], totals: Totals) -> str:
+    parts = [str(totals), *(_plain_run(run) for run in running[:PLAIN_RUNS])]
+    if len(running) > PLAIN_RUNS:
+        parts.append(f"and {len(running) - PLAIN_RUNS} more")
+    return "  ".join(parts)
+
+
+def _plain_run(run: ActiveRun) -> str:
+    tail, state = run.tail, _state(run)
+    if tail.step is None:
+        return f"{run.launch.name} {state}"
+    loss = "" if tail.train_loss is None else f" loss {tail.train_loss:.4f}"
+    return f"{run.launch.name} step {tail.step}/{tail.num_steps or '?'}{loss}"

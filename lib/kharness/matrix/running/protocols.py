@@ -1,0 +1,74 @@
+"""What the runner is told from outside: what to run next, where it fits, which runs to give up."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from kharness.matrix.running.execute import ActiveRun, Outcome
+from kharness.runs.launch import Launch, Slot
+
+
+class Source(Protocol):
+    """Hands out launches, one at a time, when there is room for one."""
+
+    def next(self) -> Launch | None:
+        """The next one; None while there is nothing to hand out."""
+
+    def waiting(self) -> int | None:
+        """How many are still to be handed out; None if that is not known."""
+
+    def done(self) -> bool:
+        """Whether nothing will be handed out any more."""
+
+    def ended(self, launch: Launch, outcome: Outcome) -> None:
+        """Called once for each, after its last attempt."""
+
+
+class Queue:
+    """Launches that are all known from the start, in their order."""
+
+    def __init__(self, launches: Sequence[Launch]) -> None:
+        self._launches = deque(launches)
+
+    def next(self) -> Launch | None:
+        return self._launches.popleft() if self._launches else None
+
+    def waiting(self) -> int | None:
+        return len(self._launches)
+
+    def done(self) -> bool:
+        return not self._launches
+
+    def ended(self, launch: Launch, outcome: Outcome) -> None:
+        pass
+
+
+class Resources(Protocol):
+    """The machine, shared out."""
+
+    def has_room(self, running: Sequence[ActiveRun]) -> bool:
+        """Whether there might be room for one more; asked before the next one is chosen."""
+
+    def acquire(self, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
+        """Room for one more; None if it does not fit beside the running ones now."""
+
+    def release(self, slot: Slot) -> None:
+        """Its run has ended."""
+
+
+class Watcher(Protocol):
+    """Looks at the running ones and may give some up."""
+
+    def look(self, running: Sequence[ActiveRun]) -> Mapping[str, str]:
+        """The names of those to stop early, each with the reason; their tails are fresh."""
+
+
+def longest_first(launches: Sequence[Launch], seconds: Callable[[Launch], float | None]) -> list[Launch]:
+    """In the order that ends soonest when several run at once; what nobody has timed comes first.
+
+    Those of equal length keep their order.
+    """
+    known = {launch.name: seconds(launch) for launch in launches}
+    return sorted(launches, key=lambda launch: -(known[launch.name] or float("inf")))

@@ -1,0 +1,300 @@
+"""Runs the cells of a matrix, or a single training, and survives whatever becomes of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
+from kharness.matrix.running.progress import DRAW_EVERY, Progress
+from kharness.matrix.running.protocols import Resources, Source, Watcher
+from kharness.matrix.running.signals import Signals
+from kharness.matrix.running.table import duration
+from kharness.runs.causes import RETRYABLE, Stop
+from kharness.runs.launch import OUTPUT_LOG, Launch, Launcher, Slot
+from kharness.runs.status import STATUS_JSON
+from monitoring.host.machine_work import MachineWork
+
+# Seconds that a training has to save, when the runner asks it to stop, before it is killed.
+STOP_GRACE = 30.0
+# Seconds between two looks of the watcher.
+WATCH_EVERY = 1.0
+# A cell that ran out of memory gets another chance alone, when the others are done.
+ALONE = frozenset({"out_of_memory"})
+
+BY_HAND = Stop("stopped")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long, how often, and whether at all."""
+
+    timeout: float = 0.0
+    """Seconds of one attempt; 0 for none."""
+    retries: int = 0
+    """Further attempts after a cause that a retry can mend."""
+    keep_going: bool = True
+    """Start others after one has failed."""
+    excused: frozenset[str] = frozenset()
+    """Names whose failure is expected, so that it stops nothing."""
+
+    @classmethod
+    def read(cls, settings: Mapping[str, object], excused: Sequence[str] = ()) -> Limits:
+        """From MATRIX_TIMEOUT, MATRIX_RETRIES and MATRIX_KEEP_GOING."""
+        timeout, retries = settings.get("MATRIX_TIMEOUT", 0), settings.get("MATRIX_RETRIES", 1)
+        assert isinstance(timeout, int)
+        assert isinstance(retries, int)
+        keep_going = bool(settings.get("MATRIX_KEEP_GOING", True))
+        return cls(timeout=timeout, retries=retries, keep_going=keep_going, excused=frozenset(excused))
+
+
+def run_all(
+    source: Source,
+    launcher: Launcher,
+    resources: Resources,
+    signals: Signals,
+    progress: Progress,
+    *,
+    limits: Limits = Limits(),
+    watcher: Watcher | None = None,
+) -> dict[str, Outcome]:
+    """Run what the source hands out, as many at once as there is room for; a failure takes no other along.
+
+    The first request to stop is passed on to the running ones and nothing more is started; the second
+    kills them. Returns the last outcome of each that was started, by name.
+    """
+    return _Matrix(source, launcher, resources, signals, progress, limits, watcher).run()
+
+
+class _Matrix:
+    """The state of `run_all`."""
+
+    def __init__(
+        self,
+        source: Source,
+        launcher: Launcher,
+        resources: Resources,
+        signals: Signals,
+        progress: Progress,
+        limits: Limits,
+        watcher: Watcher | None,
+    ) -> None:
+        self.source = source
+        self.launcher = launcher
+        self.resources = resources
+        self.signals = signals
+        self.progress = progress
+        self.limits = limits
+        self.watcher = watcher
+        self.machine = MachineWork(os.getpid())
+        self.running: list[ActiveRun] = []
+        self.outcomes: dict[str, Outcome] = {}
+        self.stopping = False
+        """Whether a failure has ended the starting of others."""
+        self._held: Launch | None = None
+        self._retries: deque[Launch] = deque()
+        self._alone: deque[Launch] = deque()
+        self._alone_runs: Launch | None = None
+        self._tried: dict[str, int] = {}
+        self._unwritten: list[ActiveRun] = []
+        """Ended ones whose status.json a full disk did not take."""
+        self._next_watch = 0.0
+
+    def run(self) -> dict[str, Outcome]:
+        stopper = Stopper(self.signals, self.progress.say)
+        while True:
+            waits = self._start()
+            if not self.running and not waits:
+                break
+            stopper.pass_on(self.running)
+            self._enforce_timeout()
+            self._give_up()
+            self.machine.look()
+            self.progress.update(self.running, self._num_waiting())
+            self.signals.wait(DRAW_EVERY, self.launcher.filenos())
+            for run in self.running[:]:
+                outcome = run.poll()
+                if outcome is not None:
+                    self._ended(run, outcome)
+            self._unwritten = [run for run in self._unwritten if not run.write_end()]
+        for launch in (*self._retries, *self._alone):
+            self.source.ended(launch, self.outcomes[launch.name])
+        self.progress.close()
+        return self.outcomes
+
+    def _start(self) -> bool:
+        """Start runs until there is no room, or nothing to start; returns whether one waits for room."""
+        while not self.signals.stops and not self.stopping and (self._held or self._alone_runs is None):
+            if not self.resources.has_room(self.running):
+                return not self.source.done()
+            self._held = launch = self._held or self._next()
+            if launch is None:
+                return False
+            slot = self.resources.acquire(launch, self.running)
+            if slot is None:
+                return True
+            self._held = None
+            try:
+                run = ActiveRun(launch, self.launcher, slot, self.machine)
+            except NotStarted as error:
+                self.resources.release(slot)
+                self._alone_runs = None
+                self.progress.not_started(launch, error.outcome)
+                self._settle(launch, error.outcome)
+                continue
+            self.running.append(run)
+            self._tried[launch.name] = self._tried.get(launch.name, 0) + 1
+            self.progress.started(run)
+        return False
+
+    def _next(self) -> Launch | None:
+        if self._retries:
+            return self._retries.popleft()
+        launch = self.source.next()
+        if launch is None and self._alone and not self.running:
+            launch = self._alone_runs = self._alone.popleft()
+        return launch
+
+    def _ended(self, run: ActiveRun, outcome: Outcome) -> None:
+        self.running.remove(run)
+        self.resources.release(run.slot)
+        if not run.write_end():
+            self._unwritten.append(run)
+            self.progress.say(f"warning: {run.launch.directory}/{STATUS_JSON} cannot be written; trying on")
+        self._alone_runs = None
+        name = run.launch.name
+        again = self._may_retry(name, outcome)
+        self.progress.ended(run, outcome, again=again)
+        if not again:
+            self._settle(run.launch, outcome)
+            return
+        # It goes on from its last checkpoint, unless it was to begin anew and never did.
+        launch = replace(run.launch, arguments=()) if run.tail.start else run.launch
+        (self._alone if outcome.attempt.cause in ALONE else self._retries).append(launch)
+        self.outcomes[name] = outcome
+
+    def _may_retry(self, name: str, outcome: Outcome) -> bool:
+        return (
+            outcome.status != "complete"
+            and outcome.attempt.cause in RETRYABLE
+            and self._tried[name] <= self.limits.retries
+            and not self.signals.stops
+            and not self.stopping
+        )
+
+    def _settle(self, launch: Launch, outcome: Outcome) -> None:
+        self.outcomes[launch.name] = outcome
+        self.source.ended(launch, outcome)
+        bad = outcome.status != "complete" and outcome.attempt.cause != "stopped_early"
+        if bad and not self.limits.keep_going and launch.name not in self.limits.excused:
+            if not self.stopping and not self.signals.stops:
+                self.progress.say(f"KEEP_GOING=n: {launch.name} is not complete, so no other is started")
+            self.stopping = True
+
+    def _enforce_timeout(self) -> None:
+        """Ask those whose time is over to save and stop; kill what does not do it."""
+        for run in self.running:
+            if self.limits.timeout and run.stop_asked is None and run.seconds > self.limits.timeout:
+                limit = duration(self.limits.timeout)
+                self.progress.say(f"{run.launch.name}: over the limit of {limit}, asked to save and stop")
+                run.stop(Stop("timeout", f"over the limit of {limit}"))
+            # Whoever asked by Ctrl-C decides themselves when it has taken long enough.
+            by_hand = run.stop_asked == BY_HAND
+            if run.seconds_since_stop > STOP_GRACE and not by_hand and not run.kill_asked:
+                run.kill()
+
+    def _give_up(self) -> None:
+        """Stop the runs that the watcher finds losing."""
+        now = time.monotonic()
+        if self.watcher is None or now < self._next_watch:
+            return
+        self._next_watch = now + WATCH_EVERY
+        for run in self.running:
+            run.tail.update()
+        reasons = self.watcher.look(self.running)
+        for run in self.running:
+            reason = reasons.get(run.launch.name)
+            if reason is not None and run.stop_asked is None:
+                self.progress.say(f"{run.launch.name}: stopped early: {reason}")
+                run.stop(Stop("stopped_early", reason))
+
+    def _num_waiting(self) -> int | None:
+        waiting = self.source.waiting()
+        if waiting is None:
+            return None
+        return waiting + len(self._retries) + len(self._alone) + (self._held is not None)
+
+
+def run_one(
+    launch: Launch, launcher: Launcher, signals: Signals, output: BinaryIO, say: Callable[[str], None]
+) -> Outcome:
+    """Run one launch and pass what it prints on to `output`, while it prints it."""
+    with Copier(launch.directory / OUTPUT_LOG, output) as copier:
+        machine = MachineWork(os.getpid())
+        run = ActiveRun(launch, launcher, Slot(), machine)
+        stopper = Stopper(signals, say)
+        while True:
+            stopper.pass_on([run])
+            machine.look()
+            outcome = run.poll()
+            copier.copy()
+            if outcome is not None:
+                return outcome
+            signals.wait(0.1, launcher.filenos())
+
+
+class Stopper:
+    """Passes requests to stop on to the runs: the first politely, the second at once."""
+
+    def __init__(self, signals: Signals, say: Callable[[str], None]) -> None:
+        self._signals = signals
+        self._say = say
+        self._passed_on = 0
+
+    def pass_on(self, running: Sequence[ActiveRun]) -> None:
+        asked = min(2, len(self._signals.stops))
+        if asked == self._passed_on or not running:
+            return
+        self._passed_on = asked
+        if asked == 2:
+            self._say("killing what runs")
+            for run in running:
+                run.stop_asked = run.stop_asked or BY_HAND
+                run.kill()
+            return
+        name = signal.Signals(self._signals.stops[0]).name
+        self._say(f"{name}: stopping after the current step, with everything saved; once more kills at once")
+        for run in running:
+            if run.stop_asked is None:
+                run.stop(BY_HAND)
+
+
+class Copier:
+    """Copies what is appended to a file, from now on or from its start."""
+
+    def __init__(self, path: Path, output: BinaryIO, *, from_start: bool = False) -> None:
+        self._path = path
+        self._output = output
+        self._from_start = from_start
+
+    def __enter__(self) -> Copier:
+        self._path.touch()
+        self._file = self._path.open("rb")
+        if not self._from_start:
+            self._file.seek(0, os.SEEK_END)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def copy(self) -> None:
+        new = self._file.read()
+        if new:
+            self._output.write(new)
+            self._output.flush()

@@ -1,0 +1,127 @@
+"""Early stopping of losing cells: asynchronous successive halving (Li et al. 2020), by Optuna.
+
+After MATRIX_HALVING_MIN_EPOCHS validations, and again after each FACTOR times as many, a cell goes on only if
+it is among the best 1/FACTOR of those that came so far. Cells compete with cells of their model and dataset,
+whichever seed they have; those that were complete, or stopped, before the runner started compete too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kharness.matrix.running.execute import ActiveRun
+from kharness.matrix.sweep.search import load_optuna
+from kharness.matrix.sweep.validation import Objective, Validation, read_objective
+from kharness.runs.launch import Launch
+from monitoring.counts import counted
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+
+# Losses of different models, or on different data, cannot be compared.
+_COMPARABLE = ("MODEL", "DATASET")
+_RUNG = "completed_rung_"  # how Optuna's pruner notes what a trial had at a rung
+
+
+@dataclass
+class Competitor:
+    """One cell and how much of its journal has been judged."""
+
+    validation: Validation
+    trial: Trial
+    judged: int = 0
+
+
+class Halving:
+    """A watcher that stops what loses."""
+
+    def __init__(
+        self, objective: Objective, *, factor: int, min_epochs: int, launches: Sequence[Launch]
+    ) -> None:
+        """`launches` are all cells of the matrix: what earlier runners left of them counts as well."""
+        self._objective = objective
+        self._factor = factor
+        self._min_epochs = min_epochs
+        self._studies: dict[tuple[object, ...], Study] = {}
+        self._competitors: dict[str, Competitor] = {}
+        for launch in launches:
+            if launch.directory.is_dir():
+                self._judge(self._competitor(launch))
+
+    def look(self, running: Sequence[ActiveRun]) -> Mapping[str, str]:
+        """The running cells that lose, with the reason."""
+        losing: dict[str, str] = {}
+        for run in running:
+            reason = self._judge(self._competitor(run.launch))
+            if reason and not _is_over(run):
+                losing[run.launch.name] = reason
+        return losing
+
+    def _competitor(self, launch: Launch) -> Competitor:
+        known = self._competitors.get(launch.name)
+        if known is None:
+            validation = Validation(launch.directory, self._objective.metric)
+            known = Competitor(validation, self._study(launch).ask())
+            self._competitors[launch.name] = known
+        return known
+
+    def _study(self, launch: Launch) -> Study:
+        group = tuple(launch.asked.get(name) for name in _COMPARABLE)
+        if group not in self._studies:
+            optuna = load_optuna("early stopping")
+            optuna.logging.set_verbosity(optuna.logging.WARNING)
+            self._studies[group] = optuna.create_study(
+                direction="minimize" if self._objective.minimize else "maximize",
+                pruner=optuna.pruners.SuccessiveHalvingPruner(
+                    min_resource=self._min_epochs, reduction_factor=self._factor
+                ),
+            )
+        return self._studies[group]
+
+    def _judge(self, competitor: Competitor) -> str:
+        """Take the new validations of a cell; the reason to stop it, empty while there is none."""
+        competitor.validation.update()
+        values = competitor.validation.values
+        reason = ""
+        for epoch in range(competitor.judged + 1, len(values) + 1):
+            value = values[epoch - 1]
+            competitor.trial.report(value, epoch)
+            # Asked after each, for the pruner looks at the newest value only.
+            reason = self._words(competitor.trial, value, epoch) if competitor.trial.should_prune() else ""
+        competitor.judged = max(competitor.judged, len(values))
+        return reason
+
+    def _words(self, trial: Trial, value: float, epoch: int) -> str:
+        metric = self._objective.metric
+        if math.isnan(value):
+            return f"validation {epoch}: {metric} is not finite"
+        trials = trial.study.get_trials(deepcopy=False)
+        rung = sum(name.startswith(_RUNG) for name in trials[trial.number].system_attrs)
+        others = sum(f"{_RUNG}{rung - 1}" in other.system_attrs for other in trials)
+        return (
+            f"rung {rung} (validation {epoch}): {metric} {value:.4g} is not among the best 1/{self._factor} "
+            f"of the {counted(others, 'cell')} that came so far"
+        )
+
+
+def open_watcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> Halving | None:
+    """What stops losing cells of a matrix, if its settings ask for that; `launches` are all its cells.
+
+    MatrixError for a SWEEP_METRIC that nothing may go by, and without Optuna.
+    """
+    if not settings.get("MATRIX_EARLY_STOPPING"):
+        return None
+    factor, epochs = settings["MATRIX_HALVING_FACTOR"], settings["MATRIX_HALVING_MIN_EPOCHS"]
+    assert isinstance(factor, int)
+    assert isinstance(epochs, int)
+    load_optuna("early stopping")  # which must not be found missing once cells run
+    return Halving(read_objective(settings), factor=factor, min_epochs=epochs, launches=launches)
+
+
+def _is_over(run: ActiveRun) -> bool:
+    """Whether a training has made its last step: stopping it would save nothing."""
+    planned = run.tail.num_steps
+    return planned is not None and run.tail.step is not None and run.tail.step >= planned

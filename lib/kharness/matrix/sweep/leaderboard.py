@@ -1,0 +1,371 @@
+"""The leaderboard of a sweep: its configurations, the best first, by what their last validation said."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shlex
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+
+from kharness.config.foreign_text import in_markdown, list_item, on_one_line
+from kharness.config.writing import Writing
+from kharness.matrix.planning.axis_values import is_setting
+from kharness.matrix.planning.matrix_json import read_plan
+from kharness.matrix.sweep.rank_errors import CONFIDENCE, Measured, Ranges, rank_ranges
+from kharness.matrix.sweep.trials import Trial, read_trial
+from kharness.matrix.sweep.validation import Objective, read_objective
+from kharness.runs.journal_tail import JournalTail
+from kharness.runs.latest import shown
+from monitoring.counts import counted
+from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.budget import COUNTS, Spent, counted_unit, spent
+
+REPLICATE = "SEED"
+# How many rows a terminal shows; the files hold all.
+SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration: the trials that differ by the seed alone."""
+
+    values: Mapping[str, str]
+    trials: Sequence[Trial]
+    budget: tuple[int, ...] = ()
+    """Of its complete trials, in the leaderboard's unit; several where they differ, empty where unknown."""
+    num_validation: int | None = None
+    """Samples of the validation set, as far as its trials say and agree."""
+
+    @property
+    def complete(self) -> Sequence[Trial]:
+        return [trial for trial in self.trials if trial.value is not None]
+
+    @property
+    def mean(self) -> float:
+        """Of the complete trials; there is one."""
+        return statistics.fmean(trial.value for trial in self.complete if trial.value is not None)
+
+    @property
+    def deviation(self) -> float | None:
+        """Sample standard deviation; None of a single trial."""
+        values = [trial.value for trial in self.complete if trial.value is not None]
+        return statistics.stdev(values) if len(values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """A sweep in order."""
+
+    title: str
+    objective: Objective
+    symbols: Sequence[str]
+    common: Mapping[str, str]
+    """What the sweep set for all its trials, trackers aside."""
+    rows: Sequence[Row]
+    """The best first; equal ones in the order of their planning."""
+    incomplete: Sequence[Trial]
+    """Trials that are in no row's mean."""
+    refused: Sequence[tuple[str, str]]
+    """Name and reason of what the option tree refused."""
+    num_trials: int
+    budget_unit: str = "steps"
+    """One of monitoring.journal.budget.COUNTS."""
+
+    @cached_property
+    def ranges(self) -> Ranges | None:
+        """The ranks that each row may truly have; None where nobody knows."""
+        accuracy = self.objective.metric.endswith("accuracy")
+        rows = [
+            Measured(
+                [trial.value for trial in row.complete if trial.value is not None],
+                row.budget if len(row.budget) == 1 else (),
+                row.num_validation if accuracy else None,
+            )
+            for row in self.rows
+        ]
+        return rank_ranges(rows, minimize=self.objective.minimize)
+
+    @property
+    def budgets_differ(self) -> bool:
+        return len({row.budget for row in self.rows} | {()}) > 2 or any(len(r.budget) > 1 for r in self.rows)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a rank does not say."""
+        if len(self.rows) < 2:
+            return []
+        known = [count for row in self.rows for count in row.budget]
+        found = []
+        if self.budgets_differ:
+            found.append(
+                f"budgets differ ({self.budget_unit} {min(known):,} to {max(known):,}): "
+                "a rank above one that had less shows nothing"
+            )
+        elif known and all(row.budget for row in self.rows):
+            found.append(f"equal {self.budget_unit}: {known[0]:,}")
+        if not all(row.budget for row in self.rows):
+            found.append(
+                f"the number of {self.budget_unit} is not known of all: ranks may be of unequal budgets"
+            )
+        if self.ranges is None:
+            found.append(
+                "which ranks cannot be told apart is unknown: "
+                "of a single seed only an accuracy has a known error"
+            )
+            return found
+        last = self.ranges.ranges[0][1]
+        which = f"may truly have any of the ranks 1 to {last}" if last > 1 else "is shown to be the best"
+        confidence = f"{CONFIDENCE * 100:g} %, {self.ranges.method}"
+        return [*found, f"the first {which} ({confidence})"]
+
+    def best_of(self, row: Row) -> float:
+        """The best of all validations of a configuration, which is not what it is ranked by."""
+        return self.objective.best([value for trial in row.complete for value in trial.validations])
+
+    @property
+    def warning(self) -> str:
+        """What to know before one believes the first row; empty where nothing was chosen."""
+        if len(self.rows) < 2:
+            return ""
+        return (
+            f"the first of {counted(len(self.rows), 'configuration')} was chosen by the same validation set "
+            "that it is shown with, so its value is better than what to expect; train it again with seeds "
+            "that the sweep has not seen, and compare it on the test set"
+        )
+
+    @property
+    def next_command(self) -> str:
+        """What trains the first row again with other seeds."""
+        values = {**self.common, **self.rows[0].values, "MATRIX_AXES": "SEED=101..105"}
+        return shlex.join(
+            ["make", "test_matrix", *(f"CONFIG_{name}={value}" for name, value in values.items())]
+        )
+
+
+def read_leaderboard(directory: Path) -> Leaderboard:
+    """The leaderboard of a sweep as its runs stand; MatrixError if the directory holds no plan."""
+    plan = read_plan(directory)
+    objective = read_objective(plan.settings)
+    trials = [read_trial(directory, cell, objective) for cell in plan.cells]
+    groups: dict[tuple[tuple[str, str], ...], list[Trial]] = {}
+    for trial in trials:
+        key = tuple((name, value) for name, value in trial.values.items() if name != REPLICATE)
+        groups.setdefault(key, []).append(trial)
+    counts = {trial.name: _counted(directory / trial.name) for trial in trials if trial.value is not None}
+    known = [u for u in COUNTS if counts and all(getattr(c, u) is not None for c, _ in counts.values())]
+    asked = str(plan.settings.get("REPORT_BUDGET_UNIT", "auto"))
+    unit = counted_unit("auto" if asked == "time" else asked, known)
+    rows = [_row(dict(key), group, unit, counts) for key, group in groups.items()]
+    ranked = [row for row in rows if row.complete]
+    ranked.sort(key=lambda row: row.mean if objective.minimize else -row.mean)
+    return Leaderboard(
+        title=directory.name,
+        objective=objective,
+        symbols=[name for name in plan.ranges if name != REPLICATE],
+        common={
+            assignment.symbol: assignment.value
+            for layer in ("fixed", "command_line")
+            for assignment in plan.layers.get(layer, ())
+            if assignment.symbol not in (REPLICATE, *plan.ranges)
+            and not is_setting(assignment.symbol)
+            and not assignment.symbol.startswith("ENABLE_")
+        },
+        rows=ranked,
+        incomplete=[trial for trial in trials if trial.value is None],
+        refused=[(one.name, one.reason) for one in plan.refused],
+        num_trials=len(trials),
+        budget_unit=unit,
+    )
+
+
+def _row(
+    values: Mapping[str, str],
+    trials: Sequence[Trial],
+    unit: str,
+    counts: Mapping[str, tuple[Spent, int | None]],
+) -> Row:
+    found = [counts[trial.name] for trial in trials if trial.name in counts]
+    spent_by = [getattr(count, unit) for count, _ in found]
+    sizes = {size for _, size in found}
+    return Row(
+        values,
+        trials,
+        budget=() if None in spent_by else tuple(sorted(set(spent_by))),
+        num_validation=sizes.pop() if len(sizes) == 1 else None,
+    )
+
+
+def _counted(run: Path) -> tuple[Spent, int | None]:
+    """What a trial was given, and the samples that validate it, by its journal."""
+    tail = JournalTail.of_end(run)
+    dataset = tail.start.get("dataset")
+    size = dataset.get("validation") if isinstance(dataset, Mapping) else None
+    return spent(tail.start, tail.end, last_step=tail.step), size if isinstance(size, int) else None
+
+
+def write_leaderboard(board: Leaderboard, directory: Path) -> None:
+    """Write leaderboard.json, .csv and .md into the sweep's directory; NotWritten names what cannot be."""
+    writing = Writing()
+    for name, as_text in (
+        ("leaderboard.json", as_json),
+        ("leaderboard.csv", as_csv),
+        ("leaderboard.md", as_markdown),
+    ):
+        writing.write(partial(_written, directory / name, as_text(board)))
+    writing.check(again=f"make continue RUN={shown(directory)}")
+
+
+def _written(path: Path, text: str) -> list[Path]:
+    write_atomically(path, text.encode())
+    return [path]
+
+
+def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
+    """Say the leaderboard, then write it; an exit code: 3 if nothing could be ranked."""
+    board = read_leaderboard(directory.resolve())
+    lines = ["", f"{board.title}: {board.objective.words}, {counted(len(board.rows), 'configuration')}", ""]
+    lines += _plain_table(_cells(board, board.rows[:SHOWN]))
+    if len(board.rows) > SHOWN:
+        lines.append(f"and {len(board.rows) - SHOWN} more, in leaderboard.md")
+    lines.append("")
+    for title, entries in _left_out(board):
+        lines += [title, *(f"  {on_one_line(entry)}" for entry in entries)]
+    lines += [f"note: {note}" for note in board.notes]
+    if board.warning:
+        lines += [f"warning: {board.warning}:", f"  {board.next_command}"]
+    if not board.rows:
+        lines.append(f"no trial is complete and has {board.objective.metric}: there is no best one")
+    say("\n".join(lines))
+    write_leaderboard(board, directory)
+    say(f"leaderboard: {directory / 'leaderboard.md'}")
+    return 0 if board.rows else 3
+
+
+def as_json(board: Leaderboard) -> str:
+    content = {
+        "format": 1,
+        "metric": board.objective.metric,
+        "direction": "minimize" if board.objective.minimize else "maximize",
+        "budget_unit": board.budget_unit,
+        "notes": list(board.notes),
+        "confidence": CONFIDENCE,
+        "rows": [
+            {
+                "rank": rank,
+                "rank_range": list(board.ranges.ranges[rank - 1]) if board.ranges else None,
+                "budget": list(row.budget),
+                "values": dict(row.values),
+                "mean": row.mean,
+                "standard_deviation": row.deviation,
+                "best_validation": board.best_of(row),
+                "complete": len(row.complete),
+                "trials": [trial.name for trial in row.trials],
+            }
+            for rank, row in enumerate(board.rows, 1)
+        ],
+        "incomplete": [
+            {"name": one.name, "values": dict(one.values), "state": one.state, "reason": one.reason}
+            for one in board.incomplete
+        ],
+        "refused": [{"name": name, "reason": reason} for name, reason in board.refused],
+        "warning": board.warning or None,
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def as_csv(board: Leaderboard) -> str:
+    """A row a configuration; numbers in full."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    metric = board.objective.metric
+    writer.writerow(
+        ["rank", *board.symbols, metric, "std", f"best_{metric}", "complete", "planned", "trials"]
+    )
+    for rank, row in enumerate(board.rows, 1):
+        numbers = [row.mean, "" if row.deviation is None else row.deviation, board.best_of(row)]
+        values = [row.values.get(symbol, "") for symbol in board.symbols]
+        names = " ".join(trial.name for trial in row.trials)
+        writer.writerow([rank, *values, *numbers, len(row.complete), len(row.trials), names])
+    return file.getvalue()
+
+
+def as_markdown(board: Leaderboard) -> str:
+    header, *body = _cells(board, board.rows)
+    table = ["| " + " | ".join(map(in_markdown, cells)) + " |" for cells in (header, *body)]
+    table.insert(1, "| " + " | ".join("---" for _ in header) + " |")
+    lines = [
+        f"# Leaderboard of {in_markdown(board.title)}",
+        "",
+        f"Ranked by {in_markdown(board.objective.words)}, after the last step.",
+        "",
+    ]
+    lines += [*table, "", *(f"- {note}" for note in board.notes), ""]
+    for title, entries in _left_out(board):
+        lines += [f"{title}:", "", *(list_item(in_markdown(entry)) for entry in entries), ""]
+    if board.warning:
+        warning = f"**{board.warning[0].upper()}{board.warning[1:]}:**"
+        lines += [warning, "", "```", board.next_command, "```"]
+    if not board.rows:
+        lines.append(f"No trial is complete and has {board.objective.metric}.")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(board: Leaderboard, rows: Sequence[Row]) -> list[list[str]]:
+    """The table as texts, its header first."""
+    metric = board.objective.metric
+    several = any(len(row.trials) > 1 for row in board.rows)
+    header = ["rank", *(["95 %"] if board.ranges else []), *board.symbols]
+    header += [
+        *([board.budget_unit] if board.budgets_differ else []),
+        metric,
+        f"best {metric}",
+        "n" if several else "trial",
+    ]
+    table = [header]
+    for rank, row in enumerate(rows, 1):
+        deviation = "" if row.deviation is None else f" ± {row.deviation:.3g}"
+        runs = f"{len(row.complete)}/{len(row.trials)}" if several else row.trials[0].name
+        values = [_short(row.values.get(symbol, "")) for symbol in board.symbols]
+        numbers = [f"{row.mean:.6g}{deviation}", f"{board.best_of(row):.6g}"]
+        first = [str(rank)]
+        if board.ranges:
+            low, high = board.ranges.ranges[rank - 1]
+            first.append(f"{low}" if low == high else f"{low} to {high}")
+        if board.budgets_differ:
+            values.append(" to ".join(f"{count:,}" for count in row.budget[:1] + row.budget[1:][-1:]) or "-")
+        table.append([*first, *values, *numbers, runs])
+    return table
+
+
+def _short(value: str) -> str:
+    """A value as people read it; the files in JSON and CSV hold it whole."""
+    try:
+        return value if len(value) <= 10 else f"{float(value):.6g}"
+    except ValueError:
+        return value
+
+
+def _plain_table(table: Sequence[Sequence[str]]) -> list[str]:
+    table = [[on_one_line(cell) for cell in row] for row in table]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in table
+    ]
+
+
+def _left_out(board: Leaderboard) -> list[tuple[str, list[str]]]:
+    """What is in no row, under a title each."""
+    found = []
+    if board.incomplete:
+        title = f"not complete, in no row: {len(board.incomplete)} of {counted(board.num_trials, 'trial')}"
+        found.append((title, [f"{trial.name}: {trial.reason}" for trial in board.incomplete]))
+    if board.refused:
+        title = f"refused by the option tree: {len(board.refused)}"
+        found.append((title, [f"{name}: {reason}" for name, reason in board.refused]))
+    return found

@@ -1,0 +1,152 @@
+"""The next trial of a sweep: drawn at random, or proposed by Optuna from what the earlier ones came to.
+
+A proposal is a function of the trials, the seed of the search and the number of the trial: Optuna keeps
+nothing between two of them, so a search that was killed goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from kharness.matrix.sweep.ranges import Between, Listed, Range
+from kharness.matrix.sweep.trials import Trial
+from kharness.matrix.sweep.validation import Objective
+from kharness.runs.errors import MatrixError
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.distributions import BaseDistribution
+    from optuna.samplers import BaseSampler
+
+# So often a proposal may be one that was made before, or refused, until the space counts as exhausted; of
+# the first half of them the search proposes, the others are drawn at random.
+PATIENCE = 100
+
+Propose = Callable[[int], dict[str, str]]
+"""From the number of an attempt to the value of each symbol."""
+
+
+def random_values(ranges: Sequence[Range], *, seed: int, number: int) -> Propose:
+    """Trial `number` of a random search; every attempt draws anew."""
+
+    def propose(attempt: int) -> dict[str, str]:
+        sampler = load_optuna().samplers.RandomSampler(seed=_seed(seed, number, attempt))
+        return _ask(_study(sampler), ranges)
+
+    return propose
+
+
+def tpe_values(
+    ranges: Sequence[Range], trials: Sequence[Trial], objective: Objective, *, seed: int, number: int
+) -> Propose:
+    """Trial `number` of a TPE search that knows `trials`."""
+
+    def propose(attempt: int) -> dict[str, str]:
+        if attempt >= PATIENCE // 2:
+            return random_values(ranges, seed=seed, number=number)(attempt)
+        # Trials that still run count as if they came to nothing, so that several at once explore.
+        sampler = load_optuna().samplers.TPESampler(seed=_seed(seed, number, attempt), constant_liar=True)
+        study = _study(sampler, "minimize" if objective.minimize else "maximize")
+        study.add_trials([_frozen(trial, ranges) for trial in trials])
+        return _ask(study, ranges)
+
+    return propose
+
+
+def unseen(propose: Propose, seen: set[tuple[str, ...]]) -> Iterator[dict[str, str]]:
+    """Proposals that are none of those seen, which grows by them; ends when the patience does."""
+    for attempt in range(PATIENCE):
+        values = propose(attempt)
+        key = tuple(values.values())
+        if key not in seen:
+            seen.add(key)
+            yield values
+
+
+def size(ranges: Sequence[Range]) -> float:
+    """How many different trials there can be."""
+    return math.prod(_count(one) for one in ranges)
+
+
+def _count(one: Range) -> float:
+    if isinstance(one, Listed):
+        return len(one.values)
+    return float(one.high - one.low + 1) if one.whole else math.inf
+
+
+def _ask(study: Study, ranges: Sequence[Range]) -> dict[str, str]:
+    params = study.ask({one.symbol: _distribution(one) for one in ranges}).params
+    return {one.symbol: _text(one, params[one.symbol]) for one in ranges}
+
+
+def _distribution(one: Range) -> BaseDistribution:
+    distributions = load_optuna().distributions
+    if isinstance(one, Between):
+        kind = distributions.IntDistribution if one.whole else distributions.FloatDistribution
+        number = int if one.whole else float
+        found: BaseDistribution = kind(number(one.low), number(one.high), log=one.log)
+    elif one.in_order:
+        found = distributions.IntDistribution(0, len(one.values) - 1)
+    else:
+        found = distributions.CategoricalDistribution(list(one.values))
+    return found
+
+
+def _text(one: Range, value: Any) -> str:
+    """The Kconfig text of a value, which comes to exactly that value again."""
+    if isinstance(one, Listed):
+        return one.values[value] if one.in_order else str(value)
+    return repr(value)
+
+
+def _value(one: Range, text: str) -> Any:
+    if isinstance(one, Listed):
+        return one.values.index(text) if one.in_order else text
+    return int(text) if one.whole else float(text)
+
+
+def _frozen(trial: Trial, ranges: Sequence[Range]) -> Any:
+    """A trial in Optuna's words."""
+    optuna = load_optuna()
+    state = {
+        "complete": optuna.trial.TrialState.COMPLETE,
+        "stopped_early": optuna.trial.TrialState.PRUNED,
+        "open": optuna.trial.TrialState.RUNNING,
+        # Without a value of its own it counts as worse than every complete one.
+        "failed": optuna.trial.TrialState.PRUNED,
+    }[trial.state]
+    finite = {n: value for n, value in enumerate(trial.validations, 1) if math.isfinite(value)}
+    return optuna.trial.create_trial(
+        state=state,
+        value=trial.value,
+        params={one.symbol: _value(one, trial.values[one.symbol]) for one in ranges},
+        distributions={one.symbol: _distribution(one) for one in ranges},
+        intermediate_values=finite if trial.state == "stopped_early" else None,
+    )
+
+
+def _study(sampler: BaseSampler, direction: str = "minimize") -> Study:
+    optuna = load_optuna()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study: Study = optuna.create_study(sampler=sampler, direction=direction)
+    return study
+
+
+def _seed(seed: int, number: int, attempt: int) -> int:
+    """A seed of its own for every proposal, the same one whenever that is made again."""
+    digest = sha256(f"{seed} {number} {attempt}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+def load_optuna(what: str = "searching") -> Any:
+    """Optuna; MatrixError that says what needs it if it is not installed."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise MatrixError(
+            f"{what} needs optuna, which is not installed", hint="pip install 'kharness[sweep]'"
+        ) from error
+    return optuna

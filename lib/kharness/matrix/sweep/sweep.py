@@ -1,0 +1,277 @@
+"""A sweep: a matrix whose cells are the trials of a grid or of a search over ranges.
+
+A grid, and a random search, are planned whole and run like any matrix. A TPE search plans its next trial when
+there is room for one, from the run directories of the earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from kharness.config.assignment import Layer, Origin
+from kharness.config.errors import ConfigError
+from kharness.config.presets import starting_layer
+from kharness.config.tree import Tree
+from kharness.config.values import Value
+from kharness.matrix.planning.axes import Axis
+from kharness.matrix.planning.axis_values import SettledAxis
+from kharness.matrix.planning.cell_names import varying
+from kharness.matrix.planning.cells import (
+    Around,
+    Cell,
+    Combination,
+    MistakeError,
+    Refused,
+    combinations,
+    refuse,
+    resolve,
+    resolve_one,
+)
+from kharness.matrix.planning.draft import Draft, notes, quarantine_entries, read_settings
+from kharness.matrix.planning.filter import Filter
+from kharness.matrix.planning.matrix_json import Plan, add_cell, add_refused
+from kharness.matrix.planning.plan import (
+    Check,
+    as_plan,
+    launch_of,
+    results_of,
+    unchecked,
+    with_threads,
+    write_cell,
+    write_new,
+)
+from kharness.matrix.planning.quarantine import idle, quarantined
+from kharness.matrix.running.execute import Outcome
+from kharness.matrix.running.protocols import Queue, Source
+from kharness.matrix.sweep.ranges import Range, RangeFile, parse_range, read_ranges, whole_grid
+from kharness.matrix.sweep.search import load_optuna, random_values, size, tpe_values, unseen
+from kharness.matrix.sweep.trials import Trial, read_trial
+from kharness.matrix.sweep.validation import read_objective
+from kharness.runs.errors import MatrixError
+from kharness.runs.launch import Launch
+from kharness.runs.rundir import sync_filesystem
+
+RANGE_FILE = "the range file"
+
+
+def prepare_sweep(
+    tree: Tree, output: Path, range_file: Path, command_line: Layer, *, check: Check = unchecked
+) -> Plan:
+    """Check and write a sweep; MatrixError or ConfigError before anything is written.
+
+    Of a TPE search only what all trials have in common is written. `output` is where `.config` lives; `check`
+    raises for a plan that could not be run.
+    """
+    base = starting_layer(tree, output)
+    asked = read_ranges(tree, range_file)
+    ranges = {one.symbol: one.text for one in asked.ranges}
+    layers = {"base": base, "fixed": asked.fixed, "command_line": command_line}
+
+    def planned(directory: Path, sweep: str) -> tuple[Draft, Plan]:
+        drafted = draft_sweep(tree, Around(base, asked.fixed, command_line, sweep), asked)
+        return drafted, as_plan(drafted, directory, tree.root, kind="sweep", ranges=ranges, layers=layers)
+
+    results = results_of(tree, base, asked.fixed, command_line, output=output)
+    return write_new(tree, output, results, "sweep", planned, check)
+
+
+def num_trials(plan: Plan) -> int:
+    """How many trials a sweep has in all; a TPE search may end before, where its space is exhausted."""
+    if plan.settings.get("SWEEP_METHOD") == "tpe":
+        return _whole(plan.settings["SWEEP_TRIALS"])
+    return len(plan.cells)
+
+
+def source_for(plan: Plan, root: Path, unfinished: Sequence[Launch]) -> Source:
+    """What a sweep has still to run: its unfinished cells, and of a TPE search the trials it will choose.
+
+    The caller holds the RunnerLock of its directory.
+    """
+    if plan.settings.get("SWEEP_METHOD") == "tpe":
+        return TpeSource(plan, Tree.load(root), unfinished)
+    return Queue(unfinished)
+
+
+def draft_sweep(tree: Tree, around: Around, asked: RangeFile) -> Draft:
+    """The trials of a grid or a random search; of a TPE search none yet, but the tree has taken one."""
+    settings = read_settings(tree, around.base, around.fixed, around.command_line)
+    read_objective(settings)
+    method = str(settings["SWEEP_METHOD"])
+    symbols = [one.symbol for one in asked.ranges]
+    if method == "grid":
+        skip = bool(settings["MATRIX_SKIP_REFUSED"])
+        found = _grid(tree, asked)
+        cells, refused = resolve(
+            tree, around, found, symbols=symbols, chosen=Filter(), skip_refused=skip, source=RANGE_FILE
+        )
+    else:
+        load_optuna()  # which must not be found missing once cells run
+        _refuse_seed(asked)
+        count = 1 if method == "tpe" else _whole(settings["SWEEP_TRIALS"])
+        cells, refused = _draw(tree, around, asked.ranges, count, seed=_whole(settings["SWEEP_SEED"]))
+        if method == "tpe":
+            cells, refused = [], []
+    entries = quarantine_entries(tree.root, str(settings["MATRIX_QUARANTINE"]))
+    names = [cell.name for cell in cells]
+    return Draft(
+        tree.resolve(around.base),
+        settings,
+        axes=[Axis(symbol, list(dict.fromkeys(cell.values[symbol] for cell in cells))) for symbol in symbols],
+        cells=cells,
+        refused=refused,
+        quarantine=quarantined(entries, names),
+        # The trials of a search have no names yet.
+        notes=[*notes(tree, cells), *(idle(entries, names) if names else ())],
+    )
+
+
+class TpeSource:
+    """Chooses a trial when there is room for one, by what the earlier ones came to."""
+
+    def __init__(self, plan: Plan, tree: Tree, unfinished: Sequence[Launch]) -> None:
+        self._plan = plan
+        self._tree = tree
+        self._unfinished = deque(unfinished)
+        self._objective = read_objective(plan.settings)
+        self._ranges = [parse_range(tree, name, text, "matrix.json") for name, text in plan.ranges.items()]
+        self._cells = {cell.name: cell for cell in plan.cells}
+        self._trials = {cell.name: self._read(cell) for cell in plan.cells}
+        # A trial that ended for good is known; one that is to be run again is open, whatever it says.
+        for launch in unfinished:
+            self._trials[launch.name] = self._open(self._cells[launch.name])
+        known = [*(cell.values for cell in plan.cells), *(other.values for other in plan.refused)]
+        self._seen = {tuple(values[one.symbol] for one in self._ranges) for values in known}
+        self._exhausted = False
+        stamp = plan.directory.name.removeprefix("sweep_")
+        self._around = Around(matrix=stamp, **{name: plan.layers[name] for name in plan.layers})
+
+    def next(self) -> Launch | None:
+        if self._unfinished:
+            return self._unfinished.popleft()
+        return None if self.done() else self._choose()
+
+    def waiting(self) -> int | None:
+        left = 0 if self._exhausted else self._most - len(self._trials)
+        return len(self._unfinished) + max(0, left)
+
+    def done(self) -> bool:
+        return not self._unfinished and (self._exhausted or len(self._trials) >= self._most)
+
+    def ended(self, launch: Launch, outcome: Outcome) -> None:
+        self._trials[launch.name] = self._read(self._cells[launch.name])
+
+    @property
+    def _most(self) -> int:
+        return _whole(self._plan.settings["SWEEP_TRIALS"])
+
+    def _choose(self) -> Launch | None:
+        """Plan one more trial; None if the space has no more that the tree takes."""
+        number = len(self._trials) + 1
+        seed = _whole(self._plan.settings["SWEEP_SEED"])
+        known = list(self._trials.values())
+        propose = tpe_values(self._ranges, known, self._objective, seed=seed, number=number)
+        cell, refused = _take(
+            self._tree, self._around, self._ranges, self._name(number), unseen(propose, self._seen)
+        )
+        if refused:
+            add_refused(self._plan.directory, refused)
+        if cell is not None:
+            return self._begin(cell)
+        self._exhausted = True
+        return None
+
+    def _begin(self, cell: Cell) -> Launch:
+        launch = launch_of(cell, self._plan.directory, self._tree.root)
+        if self._plan.machine is not None:
+            launch = with_threads(launch, self._plan.settings, self._plan.machine)
+        write_cell(cell, launch.directory, root=launch.root)
+        sync_filesystem(self._plan.directory)
+        add_cell(self._plan.directory, cell, launch)
+        self._cells[cell.name] = cell
+        self._trials[cell.name] = self._open(cell)
+        return launch
+
+    def _name(self, number: int) -> str:
+        """A runner that died between making a directory and planning it has left the name to nobody."""
+        while (self._plan.directory / trial_name(number)).exists():
+            number += 1
+        return trial_name(number)
+
+    def _read(self, cell: Cell) -> Trial:
+        return read_trial(self._plan.directory, cell, self._objective)
+
+    def _open(self, cell: Cell) -> Trial:
+        return Trial(cell.name, cell.values, "open", "", ())
+
+
+def trial_name(number: int) -> str:
+    return f"trial-{number:04}"
+
+
+def _grid(tree: Tree, asked: RangeFile) -> list[Combination]:
+    """Every combination of values, named like the cells of a matrix."""
+    listed = [whole_grid(one) for one in asked.ranges]
+    axes = [
+        SettledAxis(
+            Axis(one.symbol, one.values),
+            {value: _assign(tree, one, value) for value in one.values},
+        )
+        for one in listed
+    ]
+    return combinations(axes, varying([axis.axis for axis in axes]))
+
+
+def _draw(
+    tree: Tree, around: Around, ranges: Sequence[Range], count: int, *, seed: int
+) -> tuple[list[Cell], list[Refused]]:
+    """So many different random trials, fewer if the space has no more; MatrixError if it has none."""
+    seen: set[tuple[str, ...]] = set()
+    cells: list[Cell] = []
+    refused: list[Refused] = []
+    for number in range(1, count + 1):
+        if len(seen) >= size(ranges):
+            break
+        proposals = unseen(random_values(ranges, seed=seed, number=number), seen)
+        cell, others = _take(tree, around, ranges, trial_name(number), proposals)
+        refused += others
+        if cell is None:
+            break
+        cells.append(cell)
+    if not cells:
+        refuse(refused, len(refused), f"mend {RANGE_FILE}")
+    return cells, refused
+
+
+def _take(
+    tree: Tree, around: Around, ranges: Sequence[Range], name: str, proposals: Iterable[dict[str, str]]
+) -> tuple[Cell | None, list[Refused]]:
+    """The first of the proposals that the tree takes, and those that it refused before."""
+    refused: list[Refused] = []
+    for values in proposals:
+        layer = [a for one in ranges for a in _assign(tree, one, values[one.symbol])]
+        try:
+            return resolve_one(tree, around, Combination(name, values, layer), symbols=list(values)), refused
+        except MistakeError:
+            raise
+        except ConfigError as error:
+            refused.append(Refused(name, values, str(error)))
+    return None, refused
+
+
+def _assign(tree: Tree, one: Range, value: str) -> Layer:
+    return tree.assignments(one.symbol, value, Origin("range file", f"CONFIG_{one.symbol}={one.text}"))
+
+
+def _refuse_seed(asked: RangeFile) -> None:
+    if any(one.symbol == "SEED" for one in asked.ranges):
+        raise MatrixError(
+            "SEED cannot be searched: it is no way to train better",
+            hint="give it one value, and train the best trials again with other seeds: make test_matrix",
+        )
+
+
+def _whole(value: Value) -> int:
+    assert isinstance(value, int)
+    return value

@@ -1,0 +1,66 @@
+"""The trials of a sweep, as their run directories tell them: nothing else holds what a search knows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kharness.matrix.planning.cells import Cell
+from kharness.matrix.sweep.validation import Objective, read_validation
+from kharness.runs.errors import MatrixError
+from kharness.runs.lost_status import known_status
+from kharness.runs.status import RunStatus
+
+State = Literal["complete", "stopped_early", "open", "failed"]
+"""`open`: it may still become complete; `failed`: it has ended without a value to go by."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One cell of a sweep and what came of it."""
+
+    name: str
+    values: Mapping[str, str]
+    state: State
+    reason: str
+    """Why it is not complete; empty for a complete one."""
+    validations: Sequence[float]
+    """The metric of every validation, in order."""
+
+    @property
+    def value(self) -> float | None:
+        """What the trial is judged by: its last validation; None unless it is complete."""
+        return self.validations[-1] if self.state == "complete" else None
+
+
+def read_trial(matrix: Path, cell: Cell, objective: Objective) -> Trial:
+    """A trial from its status.json and its journal."""
+    run = matrix / cell.name
+    state, reason = _state(_status(run))
+    validations = read_validation(run, objective.metric)
+    if state == "complete" and (not validations or not math.isfinite(validations[-1])):
+        state = "failed"
+        reason = f"its last {objective.metric} is not finite" if validations else f"no {objective.metric}"
+    return Trial(cell.name, cell.values, state, reason, validations)
+
+
+def _status(run: Path) -> RunStatus:
+    try:
+        return known_status(run, {})
+    except MatrixError:
+        return RunStatus("pending")
+
+
+def _state(status: RunStatus) -> tuple[State, str]:
+    last = status.last
+    reason = (last.reason if last else None) or status.status
+    if status.status == "complete":
+        return "complete", ""
+    if last is not None and last.cause == "stopped_early":
+        return "stopped_early", reason
+    if status.status in ("pending", "running", "interrupted"):
+        return "open", reason
+    return "failed", reason

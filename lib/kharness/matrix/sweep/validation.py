@@ -1,0 +1,103 @@
+"""What the validations of a run said so far: the only thing that searches and early stopping go by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.runs.errors import MatrixError
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.lineage import superseded
+from monitoring.journal.records import Record, read_records
+
+_SMALL = ("loss", "perplexity")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A metric of the validation set, and which way is better."""
+
+    metric: str
+
+    @property
+    def minimize(self) -> bool:
+        return self.metric.endswith(_SMALL)
+
+    def best(self, values: Sequence[float]) -> float:
+        return min(values) if self.minimize else max(values)
+
+    @property
+    def words(self) -> str:
+        return f"{self.metric} ({'smaller' if self.minimize else 'larger'} is better)"
+
+
+def read_objective(settings: Mapping[str, object]) -> Objective:
+    """SWEEP_METRIC; MatrixError for one that is not of the validation set."""
+    metric = str(settings.get("SWEEP_METRIC", "val_loss"))
+    if metric.startswith(("test", "train")) or not metric:
+        of = (
+            "the test set chooses nothing"
+            if metric.startswith("test")
+            else "it is none of the validation set"
+        )
+        raise MatrixError(f"SWEEP_METRIC={metric}: {of}", hint="give val_loss, val_accuracy or the like")
+    return Objective(metric)
+
+
+class Validation:
+    """One metric of a journal that may still be written; each `update` reads only what is new.
+
+    An evaluation has it, or the record of an epoch where a training writes no evaluations. What a later
+    attempt does again replaces what the first one did.
+    """
+
+    def __init__(self, run: Path, metric: str) -> None:
+        self._path = run / JOURNAL
+        self._metric = metric
+        self._offset = 0
+        self._evaluations: dict[int, tuple[int, float]] = {}
+        self._epochs: dict[int, tuple[int, float]] = {}
+
+    def update(self) -> None:
+        for record, offset in read_records(self._path, self._offset):
+            self._offset = offset
+            self._take(record)
+
+    @property
+    def values(self) -> list[float]:
+        """In the order of the steps; NaN where the journal says that it was not finite."""
+        points = self._evaluations or self._epochs
+        return [points[step][1] for step in sorted(points)]
+
+    def _take(self, record: Record) -> None:
+        event, step, seq = record.get("event"), record.get("global_step"), record.get("seq")
+        if event == "start":
+            self._forget(*superseded(record))
+            return
+        of_validation = event == "epoch" or (event == "eval" and record.get("split") != "test")
+        if not of_validation or not isinstance(step, int) or not isinstance(seq, int):
+            return
+        value = record.get(self._metric)
+        if value is None and self._metric in _names(record.get("nonfinite")):
+            value = math.nan
+        if isinstance(value, (int, float)):
+            points = self._evaluations if event == "eval" else self._epochs
+            points[step] = (seq, float(value))
+
+    def _forget(self, first: int, last: int) -> None:
+        for points in (self._evaluations, self._epochs):
+            for step in [step for step, (seq, _) in points.items() if first <= seq <= last]:
+                del points[step]
+
+
+def read_validation(run: Path, metric: str) -> list[float]:
+    """The metric of a finished run, one value a validation."""
+    validation = Validation(run, metric)
+    validation.update()
+    return validation.values
+
+
+def _names(nonfinite: object) -> Sequence[str]:
+    return nonfinite if isinstance(nonfinite, list) else ()

@@ -1,0 +1,224 @@
+"""Run directories as one Collection: variants, their runs, and mean and deviation over the seeds.
+
+A variant is what remains of a cell's axis values when the seed is taken away. Only complete runs count
+in a mean; every other one stays in it with its status and reason.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from kharness.report.errors import ReportError
+from kharness.report.excused import known_failures
+from kharness.report.gpu.history import GpuHistory, read_gpu_history
+from kharness.report.metrics import METRICS, Metric
+from kharness.report.runs import RunData, load_run
+from kharness.report.settings import ReportSettings, read_settings
+from monitoring.journal.encoding.json_shape import check_shape
+from monitoring.telemetry.load_balance import RankBalance, rank_balance
+
+REPLICATE_AXIS = "SEED"
+JOURNAL = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """Over the complete runs of a variant that have the number; `std` needs two of them."""
+
+    n: int
+    mean: float | None
+    std: float | None
+    """Sample standard deviation (n - 1)."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One planned run and what came of it."""
+
+    name: str
+    values: Mapping[str, str]
+    """Axis symbol to value, as the axis spells it."""
+    run: RunData
+    known_failure: str = ""
+    """Why it is in quarantine; empty if it is not."""
+
+    @cached_property
+    def _numbers(self) -> dict[str, float | None]:
+        """What has been read; a median over all steps is not taken twice."""
+        return {}
+
+    def number(self, metric: Metric) -> float | None:
+        if metric.name not in self._numbers:
+            self._numbers[metric.name] = metric.read(self.run)
+        return self._numbers[metric.name]
+
+    @cached_property
+    def gpus(self) -> GpuHistory:
+        """What its GPU samples say; empty without samples."""
+        return read_gpu_history(self.run.directory)
+
+    @cached_property
+    def ranks(self) -> tuple[RankBalance | None, str]:
+        """How evenly its ranks are loaded; None, and why that cannot be told."""
+        return rank_balance(self.run.directory)
+
+    @property
+    def seed(self) -> str | None:
+        """What runs of different variants are paired by: of the axis, else of the training itself."""
+        config = self.run.start.get("config")
+        configured = config.get(REPLICATE_AXIS) if isinstance(config, Mapping) else None
+        value = self.values.get(REPLICATE_AXIS, self.run.start.get("seed", configured))
+        return None if value is None else str(value)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Cells that differ by the seed alone."""
+
+    values: Mapping[str, str]
+    label: str
+    cells: Sequence[Cell]
+
+    @property
+    def complete(self) -> Sequence[Cell]:
+        return [cell for cell in self.cells if cell.run.complete]
+
+    def statistic(self, metric: Metric) -> Statistic:
+        numbers = [number for cell in self.complete if (number := cell.number(metric)) is not None]
+        return Statistic(
+            n=len(numbers),
+            mean=statistics.fmean(numbers) if numbers else None,
+            std=statistics.stdev(numbers) if len(numbers) > 1 else None,
+        )
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A matrix, or a single run: its plan, its cells and the variants that they are runs of."""
+
+    directory: Path
+    title: str
+    axes: Mapping[str, Sequence[str]]
+    plan: Mapping[str, object]
+    """matrix.json; empty for a single run."""
+    cells: Sequence[Cell]
+    variants: Sequence[Variant]
+    settings: ReportSettings = field(default_factory=ReportSettings)
+
+    @property
+    def incomplete(self) -> Sequence[Cell]:
+        return [cell for cell in self.cells if not cell.run.complete]
+
+    @property
+    def variant_axes(self) -> Sequence[str]:
+        return [symbol for symbol in self.axes if symbol != REPLICATE_AXIS]
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        """Those that at least one run has."""
+        return [m for m in METRICS if any(cell.number(m) is not None for cell in self.cells)]
+
+
+def read_collection(directory: Path, given: Mapping[str, str] | None = None) -> Collection:
+    """Read a matrix directory or a single run's; ReportError if it is neither.
+
+    `given` are make variables that change how it is judged (`BASELINE`, `CONFIG_REPORT_METRIC`).
+    """
+    directory = directory.resolve()
+    if not directory.is_dir():
+        raise ReportError(f"{directory} does not exist", hint="name a run or a matrix: RUN=results/latest")
+    plan = _read_plan(directory)
+    if plan is None:
+        return _single(directory, read_settings(directory, {}, given or {}))
+    return collection_of_plan(directory, plan, given or {})
+
+
+def collection_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[str, str]) -> Collection:
+    """Of a matrix from what its matrix.json holds, or will hold: cells without a directory are missing."""
+    settings = read_settings(directory, plan, given)
+    axes = {axis["symbol"]: list(axis["values"]) for axis in plan["axes"]}
+    known = known_failures(plan)
+    cells = [
+        Cell(
+            name,
+            dict(cell["values"]),
+            load_run(directory / name, most_other_work=settings.other_work_limit),
+            known.get(name, ""),
+        )
+        for cell in plan["cells"]
+        for name in [cell["name"]]
+    ]
+    variants = _variants(cells, axes, str(plan["model"]))
+    return Collection(directory, directory.name, axes, dict(plan), cells, variants, settings)
+
+
+_PLAN = {
+    "model": str,
+    "axes": [{"symbol": str, "values": [str]}],
+    "cells": [{"name": str, "values": {"*": str}}],
+    "settings?": dict,
+}
+
+
+def _read_plan(directory: Path) -> dict[str, Any] | None:
+    path = directory / "matrix.json"
+    try:
+        plan: dict[str, Any] = json.loads(path.read_bytes())
+        check_shape(plan, _PLAN)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise ReportError(
+            f"{path} is not the plan of a matrix: {error}", hint="name the directory of one cell instead"
+        ) from error
+    return plan
+
+
+def _single(directory: Path, settings: ReportSettings) -> Collection:
+    if not (directory / JOURNAL).is_file() and not (directory / "status.json").is_file():
+        raise ReportError(
+            f"{directory} holds neither a matrix (matrix.json) nor a run ({JOURNAL})",
+            hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
+        )
+    cell = Cell(directory.name, {}, load_run(directory, most_other_work=settings.other_work_limit))
+    variants = [Variant({}, directory.name, [cell])]
+    return Collection(directory, directory.name, {}, {}, [cell], variants, settings)
+
+
+def _variants(cells: Sequence[Cell], axes: Mapping[str, Sequence[str]], model: str) -> list[Variant]:
+    """In the order of the plan."""
+    groups: dict[tuple[tuple[str, str], ...], list[Cell]] = {}
+    for cell in cells:
+        key = tuple((s, v) for s, v in cell.values.items() if s != REPLICATE_AXIS)
+        groups.setdefault(key, []).append(cell)
+    varying = [symbol for symbol, values in axes.items() if len(values) > 1 and symbol != REPLICATE_AXIS]
+    return [
+        Variant(dict(key), variant_label(dict(key), varying) or model, group) for key, group in groups.items()
+    ]
+
+
+def variant_label(values: Mapping[str, str], varying: Sequence[str]) -> str:
+    """What a legend says: names speak for themselves, numbers and y/n need their symbol.
+
+    An axis that a variant does not have, such as the sparsity of an unpruned one, is not named.
+    """
+    parts = []
+    for symbol in varying:
+        if symbol not in values:
+            continue
+        value = values[symbol]
+        named = value[:1].isalpha() and value not in ("y", "n")
+        parts.append(value if named else f"{symbol.lower()}={value}")
+    return ", ".join(parts)
+
+
+def why_incomplete(cell: Cell) -> str:
+    """Status and reason, in the words of whoever noticed."""
+    status = cell.run.shown_status
+    return f"{status} ({cell.run.reason})" if cell.run.reason else status

@@ -1,0 +1,124 @@
+"""The comparison as a table: one row a variant, the runs it rests on, mean and deviation of each metric."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kharness.config.foreign_text import in_markdown, on_one_line
+from kharness.report.collection import Cell, Variant, why_incomplete
+from kharness.report.metrics import Metric
+from kharness.report.summary import Summary
+
+ABSENT = "-"
+
+EXPLANATION = (
+    "Mean ± sample standard deviation over seeds; n is the number of complete runs out of those planned, and "
+    "a number that rests on fewer says so. One run has no deviation. Means alone name no winner: see *Who is "
+    "better?*"
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells of text; the first `text_columns` are words, the others numbers."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text_columns: int
+
+    def plain(self) -> str:
+        """Columns lined up with spaces, for a terminal."""
+        header, *rows = [[on_one_line(text) for text in row] for row in (self.header, *self.rows)]
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        lines = []
+        for row in (header, ["-" * width for width in widths], *rows):
+            parts = [
+                text.ljust(width) if i < self.text_columns else text.rjust(width)
+                for i, (text, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("  ".join(parts).rstrip())
+        return "\n".join(lines)
+
+    def markdown(self) -> str:
+        """A table of GitHub-flavoured Markdown; every cell is shown letter for letter."""
+        rule = [":---" if i < self.text_columns else "---:" for i in range(len(self.header))]
+        header, *rows = [[in_markdown(text) for text in row] for row in (self.header, *self.rows)]
+        return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
+
+
+def comparison(summary: Summary) -> Table:
+    """Variants in the order of the plan; of the metrics those that a run has."""
+    axes = summary.variant_axes
+    metrics = [metric for metric in summary.metrics if metric.in_table]
+    rows = [
+        [
+            *([variant.values.get(axis, ABSENT) for axis in axes] or [variant.label]),
+            f"{len(variant.complete)}/{len(variant.cells)}",
+            *(statistic_words(variant, metric) for metric in metrics),
+        ]
+        for variant in summary.variants
+    ]
+    header = [*(axes or ["run" if not summary.plan else "model"]), "n", *(metric.label for metric in metrics)]
+    return Table(header, rows, text_columns=len(axes) or 1)
+
+
+def each_run(summary: Summary) -> Table:
+    """Every planned run with its status, how far it came, and its own numbers."""
+    metrics = [metric for metric in summary.metrics if metric.in_table]
+    rows = [
+        [
+            cell.name,
+            cell.run.shown_status,
+            _steps(cell),
+            *(_number(cell.number(metric), metric) for metric in metrics),
+        ]
+        for cell in summary.cells
+    ]
+    return Table(["run", "status", "steps", *(metric.label for metric in metrics)], rows, text_columns=2)
+
+
+def incomplete_lines(summary: Summary) -> list[str]:
+    """One line for each run that no mean contains, known failures apart (`quarantined_lines`)."""
+    return [f"{cell.name}: {why_incomplete(cell)}" for cell in unexpected(summary)]
+
+
+def unexpected(summary: Summary) -> Sequence[Cell]:
+    """Runs that are not complete and not in quarantine."""
+    return [cell for cell in summary.incomplete if not cell.known_failure]
+
+
+def quarantined_lines(summary: Summary) -> list[str]:
+    """One line for each known failure of the plan, whatever became of it."""
+    return [
+        f"{cell.name}: {why_incomplete(cell)}; known: {cell.known_failure}"
+        for cell in summary.cells
+        if cell.known_failure
+    ]
+
+
+def unstable_words(cell: Cell) -> str:
+    """Why a run that is complete is not to be relied on."""
+    causes = [attempt.reason or attempt.cause or "failed" for attempt in cell.run.failed_attempts]
+    return f"{cell.name}: unstable, complete only in a later attempt ({'; '.join(causes)})"
+
+
+def statistic_words(variant: Variant, metric: Metric) -> str:
+    """`98.50 ± 0.28`, with the number of runs where it is not that of all complete ones."""
+    found = variant.statistic(metric)
+    if found.mean is None:
+        return ABSENT
+    text = _number(found.mean, metric)
+    if found.std is not None:
+        text += f" ± {_number(found.std, metric)}"
+    return text if found.n == len(variant.complete) else f"{text} (n={found.n})"
+
+
+def _number(number: float | None, metric: Metric) -> str:
+    return ABSENT if number is None else f"{number * metric.scale:.{metric.digits}f}"
+
+
+def _steps(cell: Cell) -> str:
+    if cell.run.last_step is None:
+        return ABSENT
+    return f"{cell.run.last_step}/{cell.run.num_steps or '?'}"

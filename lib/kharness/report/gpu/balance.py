@@ -1,0 +1,109 @@
+"""How evenly a run used its GPUs, in words: what could be computed, what not, and what it does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kharness.report.gpu.history import GpuHistory
+from monitoring.telemetry.load_balance import PHASES, RankBalance
+
+# Over which values of the GPUs a balance is told.
+BALANCED = ("memory", "utilization", "power")
+
+# Ranks that wait for less than this of their time count as evenly loaded, as a CV below 5 % does.
+EVEN = 0.05
+
+# A GPU whose mean is so far from that of all is named: of many GPUs the CV hardly shows a single one.
+FAR = 0.2
+MAX_FAR = 3
+
+DECEIVING = "equal memory or utilization does not show it, as waiting in a collective counts as busy"
+
+
+def balance_line(history: GpuHistory) -> str:
+    """`Balance: memory CV = 0.3% (Excellent), ...`; what no two GPUs report is not known."""
+    parts = [f"{quantity} {balance_words(history, quantity)}" for quantity in BALANCED]
+    return "Balance: " + ", ".join(parts)
+
+
+def balance_words(history: GpuHistory, quantity: str) -> str:
+    cv, quality = history.balance(quantity)
+    if cv is not None:
+        return f"CV = {cv:.1f}% ({quality})"
+    return f"CV unknown ({_why_no_cv(history, quantity)})"
+
+
+def _why_no_cv(history: GpuHistory, quantity: str) -> str:
+    means = history.means(quantity)
+    if len(history.gpus) < 2:
+        return "one GPU"
+    if not means:
+        return "no GPU reports it"
+    return "it is 0 on all" if len(means) > 1 else "one GPU reports it"
+
+
+def far_line(history: GpuHistory) -> str:
+    """`Far from the mean: power of GPU 5 (-37%)`; empty where no GPU is."""
+    found = []
+    for quantity in BALANCED:
+        mean = history.mean(quantity)
+        if not mean:
+            continue
+        shares = {
+            gpu.label: gpu.spreads[quantity].mean / mean - 1
+            for gpu in history.gpus
+            if quantity in gpu.spreads
+        }
+        far = sorted(
+            (name for name in shares if abs(shares[name]) >= FAR), key=lambda name: -abs(shares[name])
+        )
+        if far:
+            more = f" and {len(far) - MAX_FAR} more" if len(far) > MAX_FAR else ""
+            named = ", ".join(f"{name} ({100 * shares[name]:+.0f}%)" for name in far[:MAX_FAR])
+            found.append(f"{quantity} of {named}{more}")
+    return f"Far from the mean: {'; '.join(found)}" if found else ""
+
+
+def rank_lines(history: GpuHistory, ranks: RankBalance | None, why_not: str) -> list[str]:
+    """What each rank's own work says, or why nothing is known of it."""
+    if ranks is None:
+        if len(history.gpus) < 2:
+            return [f"Ranks: not computed ({why_not})"]
+        return [
+            f"Ranks: not computed ({why_not}); so whether one waits for another is not known: {DECEIVING}"
+        ]
+    slowest = ranks.slowest
+    lines = [
+        f"Ranks: wasted share = {100 * ranks.wasted_share:.1f}% (1 - mean/max of the ranks' own work, "
+        f"{ranks.num_steps} step records); {verdict(history, ranks)}"
+    ]
+    for rank in ranks.ranks:
+        phases = ", ".join(f"{PHASES[name]} {1000 * value:.2f}" for name, value in rank.phases.items())
+        mark = "  <- slowest" if rank is slowest and ranks.wasted_share >= EVEN else ""
+        lines.append(
+            f"  {rank.name}: {1000 * rank.seconds:.2f} ms a step ({phases}), "
+            f"best/mine {rank.best_over_mine:.2f}{mark}"
+        )
+    return [*lines, *(f"  {PHASES[phase]} left out: {why}" for phase, why in ranks.left_out.items())]
+
+
+def verdict(history: GpuHistory, ranks: RankBalance) -> str:
+    """Whether the ranks are balanced, said by their own work, and where GPU samples say otherwise."""
+    slowest = ranks.slowest
+    if ranks.wasted_share < EVEN:
+        return "evenly loaded"
+    others = "the other rank waits" if len(ranks.ranks) == 2 else "the others wait"
+    if ranks.lasting_share < ranks.wasted_share / 2:
+        text = "not balanced: the ranks take turns at being slow"
+    else:
+        text = f"not balanced: {others} for {slowest.name}, best/mine {slowest.best_over_mine:.2f}"
+    deceiving = [quantity for quantity in BALANCED if history.balance(quantity)[1] in ("Excellent", "Good")]
+    return f"{text}, although {_joined(deceiving)} {_agree(deceiving)} even" if deceiving else text
+
+
+def _agree(words: Sequence[str]) -> str:
+    return "looks" if len(words) == 1 else "look"
+
+
+def _joined(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 2 else words)

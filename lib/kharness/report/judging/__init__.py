@@ -1,0 +1,1 @@
+"""Statistics, and what they allow to say."""

@@ -1,0 +1,157 @@
+"""What each variant is compared with: another variant of the matrix, or a run or matrix somewhere else."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kharness.config.places import asked_path, split_place
+from kharness.report.collection import REPLICATE_AXIS, Collection, Variant, read_collection
+from kharness.report.errors import ReportError
+
+# These make a workload; results of different workloads are never compared.
+WORKLOAD_AXES = ("MODEL", "DATASET")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Which variant meets which."""
+
+    words: str
+    """What serves as baseline, for the head of a table; empty if nothing is compared."""
+    pairs: Sequence[tuple[Variant, Variant]]
+    """A variant and its baseline, in the order of the plan."""
+    notes: Sequence[str]
+    """Variants that have no baseline."""
+
+
+def baseline_of(summary: Collection) -> Baseline:
+    """By REPORT_BASELINE: `SYMBOL=value …`, a variant's label, a directory, or empty for the first variant.
+
+    Values that are given replace those of each variant, so `OPTIMIZER=sgd` compares every variant with sgd at
+    the same batch size. ReportError for what is none of these.
+    """
+    asked = summary.settings.baseline
+    if not asked:
+        values = (
+            {
+                symbol: value
+                for symbol, value in summary.variants[0].values.items()
+                if symbol not in WORKLOAD_AXES
+            }
+            if summary.variants
+            else {}
+        )
+        return _within(summary, values, summary.variants[0].label if summary.variants else "")
+    labelled = [variant for variant in summary.variants if variant.label == asked]
+    if labelled:
+        return _within(summary, labelled[0].values, asked)
+    directory, given = split_place(asked)
+    if directory is None:
+        return _within(summary, _values(summary, given, f"BASELINE={asked}"), asked)
+    return _elsewhere(summary, select(read_collection(directory), given, f"BASELINE={asked}"), asked)
+
+
+def open_place(text: str, given: Mapping[str, str] | None = None) -> Collection:
+    """A run, a matrix, or `dir:SYMBOL=value …` for those variants of it; ReportError if there is none."""
+    place, assignments = split_place(text)
+    if place is None:
+        return read_collection(asked_path("A or B", text), given)  # which says what is wrong with it
+    return select(read_collection(place, given), assignments, text)
+
+
+def select(summary: Collection, given: str, asked: str) -> Collection:
+    """Only the variants that have the given axis values, as if there were no such axes.
+
+    ReportError if there is none.
+    """
+    values = _values(summary, given, asked) if given else {}
+    chosen = [variant for variant in summary.variants if _has(variant, values)]
+    if not chosen:
+        raise ReportError(f"{asked}: no variant has these values", hint=_variants_hint(summary))
+    cells = [cell for variant in chosen for cell in variant.cells]
+    rest = [
+        replace(variant, values={s: value for s, value in variant.values.items() if s not in values})
+        for variant in chosen
+    ]
+    return replace(summary, variants=rest, cells=cells)
+
+
+def matching(variant: Variant, candidates: Sequence[Variant]) -> Variant | None:
+    """The only candidate, else the one with the same value on every axis that both have."""
+    if len(candidates) == 1:
+        return candidates[0]
+    found = [
+        candidate
+        for candidate in candidates
+        if all(candidate.values.get(symbol, value) == value for symbol, value in variant.values.items())
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _within(summary: Collection, values: Mapping[str, str], words: str) -> Baseline:
+    pairs, notes = [], []
+    candidates = [v for v in summary.variants if _has(v, values)]
+    for variant in summary.variants:
+        if variant in candidates:
+            continue
+        # an axis that a candidate lacks (the sparsity of no pruning) cannot tell it from the variant
+        rest = {symbol: value for symbol, value in variant.values.items() if symbol not in values}
+        found = [c for c in candidates if all(c.values.get(s, value) == value for s, value in rest.items())]
+        if len(found) == 1:
+            pairs.append((variant, found[0]))
+        else:
+            count = "several baselines" if found else "no baseline"
+            notes.append(f"{variant.label} has {count} with {_words(values)}")
+    several = len({baseline.label for _, baseline in pairs}) > 1  # one on every workload
+    words = _words(values) if several else words
+    return Baseline(words if pairs else "", pairs, notes)
+
+
+def _elsewhere(summary: Collection, other: Collection, asked: str) -> Baseline:
+    """Every variant against its namesake of another directory."""
+    pairs, notes = [], []
+    for variant in summary.variants:
+        baseline = matching(variant, other.variants)
+        if baseline is None:
+            notes.append(f"{variant.label} has no baseline: {other.title} lacks its values")
+        else:
+            pairs.append((variant, replace(baseline, label=_label_of(baseline, other))))
+    return Baseline(asked, pairs, notes)
+
+
+def _label_of(variant: Variant, other: Collection) -> str:
+    return variant.label if variant.label == other.title else f"{variant.label} of {other.title}"
+
+
+def _values(summary: Collection, given: str, asked: str) -> Mapping[str, str]:
+    """The assignments of a baseline, each an axis of the matrix with one of its values."""
+    axes = {symbol: values for symbol, values in summary.axes.items() if symbol != REPLICATE_AXIS}
+    found = {}
+    try:
+        words = shlex.split(given)
+    except ValueError:
+        words = [given]
+    for word in words:
+        name, equals, value = word.partition("=")
+        symbol = name.upper().removeprefix("CONFIG_")
+        if not equals or value not in axes.get(symbol, ()):
+            raise ReportError(f"{asked} is no variant, run or matrix", hint=_variants_hint(summary))
+        found[symbol] = value
+    return found
+
+
+def _variants_hint(summary: Collection) -> str:
+    axes = [
+        f"{symbol}={'|'.join(values)}" for symbol, values in summary.axes.items() if symbol != REPLICATE_AXIS
+    ]
+    return f"choose of {' '.join(axes)}" if axes else "name the directory of a run or a matrix"
+
+
+def _has(variant: Variant, values: Mapping[str, str]) -> bool:
+    return all(variant.values.get(symbol) == value for symbol, value in values.items())
+
+
+def _words(values: Mapping[str, str]) -> str:
+    return " ".join(f"{symbol}={value}" for symbol, value in values.items())

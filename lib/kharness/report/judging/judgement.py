@@ -1,0 +1,393 @@
+"""One variant against another in one metric: what is shown, what is not, and what would be needed.
+
+Variants are compared with the baseline seed by seed, all in one table where they share it. `better`, `worse`
+and `the same` follow from intervals that hold at once for all comparisons, and at every look that the plan
+allows; they need equal budgets and every planned run. Everything else is said in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from kharness.report.collection import Variant
+from kharness.report.judging.blocks import contrasts
+from kharness.report.judging.budgets import Budget, budget_of, mismatch, same_work, trained_longer, unit_of
+from kharness.report.judging.evidence import (
+    Evidence,
+    Spending,
+    of_contrast,
+    of_groups,
+    provisional,
+    with_test_set,
+)
+from kharness.report.judging.looks import FEWEST, MOST_SEEDS
+from kharness.report.judging.pairing import Pairing, failed, failures, pair_up
+from kharness.report.judging.statistics import Difference, Interval, holm, paired, welch
+from kharness.report.metrics import COSTS, Metric
+from kharness.report.settings import ReportSettings
+
+
+class Verdict(StrEnum):
+    """Of a variant, compared with its baseline."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "the same"
+    """Within REPORT_EQUIVALENCE_MARGIN."""
+    NOT_SHOWN = "no difference shown"
+    TOO_FEW = "too few seeds"
+    NOT_YET = "not yet"
+    """Seeds that were planned are still to come."""
+    NOT_COMPARABLE = "not comparable"
+    UNDECIDED = "undecided"
+    """There is one number, or there are numbers without spread: no statistics are possible."""
+
+
+SHOWN = (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)
+"""Verdicts that were earned at a level."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A variant against its baseline. Differences are variant minus baseline, in the metric's unit."""
+
+    variant: str
+    baseline: str
+    metric: Metric
+    verdict: Verdict
+    reason: str
+    """Why it is none of SHOWN; empty for those."""
+    method: str
+    """Whose error it is judged by: `blocked`, `baseline_apart`, `each_apart`, `paired`, `welch` where no seed
+    is common to both, `test_set`; empty without statistics."""
+    seeds: tuple[str, ...]
+    """That are compared, common to both."""
+    left_out: tuple[str, ...]
+    """Runs without a partner of the same seed, by name."""
+    counts: tuple[int, int]
+    """Numbers used of the variant and of the baseline."""
+    difference: float | None
+    interval: Interval | None
+    """All intervals of one table hold at once with their level, which is higher than the report's confidence
+    where later looks keep a share of the error; of TOO_FEW and NOT_YET it holds for this one look only."""
+    effect: float | None
+    p: float | None
+    """Of this comparison alone."""
+    p_holm: float | None
+    """That after Holm's correction."""
+    p_adjusted: float | None
+    """What the verdict rests on: with all comparisons and looks taken into account; None if none is due."""
+    more_seeds: int | None
+    """For NOT_SHOWN: as many more, up to a look, would show one of this size in 80 % of all cases."""
+    more_seeds_range: tuple[int, int | None] | None
+    """The same at the ends of the 80 % interval of the spread; None for over MOST_SEEDS in all."""
+    smallest: float | None
+    """The least true difference that these seeds show in 80 % of all cases."""
+    degrees: float | None
+    """Of freedom of that error."""
+    planned_seeds: int
+    """Of the first look."""
+    next_look: int | None
+    """The number of seeds at which the next verdict is due; None if this is the last one."""
+    budgets: tuple[Budget, Budget]
+    failures: tuple[str, ...]
+    """Planned runs that no number comes from, with the reason."""
+    failed: tuple[int, int]
+    """Those of them that ended badly, of the variant and of the baseline; known failures do not count."""
+    budget_unit: str = "steps"
+    """What the budgets are compared in."""
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A comparison as it stands without statistics."""
+
+    comparison: Comparison
+    pairing: Pairing
+    due: bool = False
+    """Whether it has reached a look, and can be judged."""
+    waiting: bool = False
+    """Whether it will be: it counts among the comparisons that hold at once."""
+
+    @property
+    def table(self) -> tuple[str, tuple[str, ...]]:
+        """Comparisons with this in common have the baseline's runs in common."""
+        return self.comparison.baseline, self.comparison.seeds
+
+    def numbers(self) -> tuple[list[float], list[float]]:
+        return [n for _, n in self.pairing.ours], [n for _, n in self.pairing.theirs]
+
+
+def judge(
+    pairs: Sequence[tuple[Variant, Variant]], metric: Metric, settings: ReportSettings
+) -> Sequence[Comparison]:
+    """Compare each variant with its baseline, corrected for the number of comparisons that can be made."""
+    prepared = [_prepare(variant, baseline, metric, settings) for variant, baseline in pairs]
+    family = sum(one.due or one.waiting for one in prepared)
+    found: dict[int, Comparison] = {}
+    for members in _tables([one if one.due else None for one in prepared]):
+        together = [prepared[i] for i in members]
+        evidence = _evidence(together, family, settings)
+        for i, one, seen in zip(members, together, evidence, strict=True):
+            found[i] = _with_equal_time(_decide(one, seen, settings), one.pairing, settings)
+    results = [found.get(i, one.comparison) for i, one in enumerate(prepared)]
+    return _with_holm(results)
+
+
+def _prepare(variant: Variant, baseline: Variant, metric: Metric, settings: ReportSettings) -> _Prepared:
+    """Which runs are compared, and whether they can be."""
+    pairing = pair_up(variant, baseline, metric, settings)
+    ours, theirs = pairing.runs
+    later = pairing.looks.later(pairing.look or min(pairing.counts))
+    budgets = budget_of(ours), budget_of(theirs)
+    comparison = Comparison(
+        variant=variant.label,
+        baseline=baseline.label,
+        metric=metric,
+        verdict=Verdict.UNDECIDED,
+        reason="",
+        method="",
+        seeds=pairing.seeds,
+        left_out=pairing.left_out,
+        counts=pairing.counts,
+        difference=None,
+        interval=None,
+        effect=None,
+        p=None,
+        p_holm=None,
+        p_adjusted=None,
+        more_seeds=None,
+        more_seeds_range=None,
+        smallest=None,
+        degrees=None,
+        planned_seeds=pairing.looks.first,
+        next_look=later[0] if later else None,
+        budgets=budgets,
+        failures=tuple(failures(variant, metric) + failures(baseline, metric)),
+        failed=(failed(variant), failed(baseline)),
+        budget_unit=unit_of(*budgets, settings.budget_unit),
+    )
+    return _ready(_Prepared(comparison, pairing), settings)
+
+
+def _ready(prepared: _Prepared, settings: ReportSettings) -> _Prepared:
+    """Decided as far as that takes no statistics."""
+    comparison, pairing = prepared.comparison, prepared.pairing
+    first, second = prepared.numbers()
+    for side, values in ((pairing.variant, first), (pairing.baseline, second)):
+        if not values:
+            return _without_numbers(prepared, side)
+    if not pairing.seeds and pairing.waiting:
+        comparison = replace(comparison, verdict=Verdict.NOT_YET, reason=pairing.waiting)
+        return _collapsed(replace(prepared, comparison=comparison, waiting=True))
+    found = paired(first, second) if pairing.paired else welch(first, second)
+    comparison = replace(comparison, difference=found.mean)
+    unlike = mismatch(*comparison.budgets, comparison.budget_unit)
+    if unlike:
+        return _with(prepared, comparison, Verdict.NOT_COMPARABLE, unlike)
+    if pairing.collapsed:
+        return _collapsed(replace(prepared, comparison=comparison))
+    if min(comparison.counts) < 2:
+        return _single(prepared, comparison)
+    return _due(replace(prepared, comparison=comparison), found, settings)
+
+
+def _due(prepared: _Prepared, found: Difference, settings: ReportSettings) -> _Prepared:
+    """Judged if a look is reached; else what there is, without a verdict."""
+    comparison, pairing = prepared.comparison, prepared.pairing
+    least = min(comparison.counts)
+    if pairing.look is not None and least >= FEWEST:
+        return replace(prepared, due=True)
+    seen = provisional(found, settings.confidence, "paired" if pairing.paired else "welch")
+    comparison = _told(comparison, seen)
+    if pairing.waiting or (pairing.looks.fixed and least < pairing.looks.first):
+        reason = pairing.waiting or f"{least} of {pairing.looks.first} planned seeds"
+        return replace(_with(prepared, comparison, Verdict.NOT_YET, reason), waiting=True)
+    return _with(prepared, comparison, Verdict.TOO_FEW, f"{least}, verdicts begin at {_begin(pairing)}")
+
+
+def _begin(pairing: Pairing) -> int:
+    return max(FEWEST, pairing.looks.first)
+
+
+def _single(prepared: _Prepared, comparison: Comparison) -> _Prepared:
+    pairing = prepared.pairing
+    if pairing.waiting:
+        return replace(_with(prepared, comparison, Verdict.NOT_YET, pairing.waiting), waiting=True)
+    what = "one common seed" if pairing.paired else "a single run on one side"
+    reason = f"{what}: chance cannot be told from a difference"
+    return _with(prepared, comparison, Verdict.UNDECIDED, reason)
+
+
+def _without_numbers(prepared: _Prepared, side: Variant) -> _Prepared:
+    comparison, pairing = prepared.comparison, prepared.pairing
+    if pairing.collapsed and not side.complete:
+        return _collapsed(prepared)
+    if pairing.waiting:
+        return replace(_with(prepared, comparison, Verdict.NOT_YET, pairing.waiting), waiting=True)
+    reason = f"no complete run of {side.label} has {comparison.metric.title}"
+    return _with(prepared, comparison, Verdict.UNDECIDED, reason)
+
+
+def _collapsed(prepared: _Prepared) -> _Prepared:
+    """A run without a result is the worst result: what is left of the others says nothing by itself."""
+    if not prepared.pairing.collapsed:
+        return prepared
+    changed = replace(prepared, waiting=False)
+    return _with(changed, prepared.comparison, Verdict.NOT_COMPARABLE, prepared.pairing.collapsed)
+
+
+def _with(prepared: _Prepared, comparison: Comparison, verdict: Verdict, reason: str) -> _Prepared:
+    return replace(prepared, comparison=replace(comparison, verdict=verdict, reason=reason))
+
+
+def _tables(prepared: Sequence[_Prepared | None]) -> Sequence[Sequence[int]]:
+    """Those that are compared with the same runs of the baseline together, by their place."""
+    found: dict[tuple[object, ...], list[int]] = {}
+    for i, one in enumerate(prepared):
+        if one is not None:
+            key = one.table if one.pairing.paired else (i,)
+            found.setdefault(key, []).append(i)
+    return [*found.values()]
+
+
+def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettings) -> Sequence[Evidence]:
+    """Of the comparisons of one table; tables share the error by how many comparisons they hold."""
+    first, number = together[0], len(together)
+    looks, look = first.pairing.looks, first.pairing.look
+    assert look is not None
+    shares = {at: looks.share(at) for at in [look, *looks.later(look)]}
+    spending = Spending(1 - settings.confidence, number / family, look, shares)
+    if not first.pairing.paired:
+        return [_with_images(of_groups(*first.numbers(), spending), first, 1, spending)]
+    table = [first.numbers()[1], *(one.numbers()[0] for one in together)]
+    return [
+        _with_images(of_contrast(contrast, number, spending), one, number, spending)
+        for contrast, one in zip(contrasts(table), together, strict=True)
+    ]
+
+
+def _with_images(seen: Evidence, prepared: _Prepared, comparisons: int, spending: Spending) -> Evidence:
+    difference, images = prepared.comparison.difference, _images(prepared)
+    if images is None or difference is None:
+        return seen
+    return with_test_set(seen, difference, images, comparisons, spending)
+
+
+def _images(prepared: _Prepared) -> int | None:
+    """In the set that an accuracy was measured on, as the start records have it; None for other metrics."""
+    split, _, what = prepared.comparison.metric.name.removeprefix("best_").partition("_")
+    name = {"test": "test", "val": "validation"}.get(split)
+    if what != "accuracy" or name is None:
+        return None
+    sizes = []
+    for cell, _ in [*prepared.pairing.ours, *prepared.pairing.theirs]:
+        dataset = cell.run.start.get("dataset")
+        size = dataset.get(name) if isinstance(dataset, Mapping) else None
+        if not isinstance(size, int) or size <= 0:
+            return None
+        sizes.append(size)
+    return min(sizes)
+
+
+def _told(comparison: Comparison, seen: Evidence) -> Comparison:
+    return replace(
+        comparison,
+        method=seen.method,
+        interval=seen.interval,
+        effect=seen.effect,
+        p=seen.p,
+        p_adjusted=seen.p_adjusted,
+        smallest=seen.smallest,
+        degrees=seen.degrees,
+    )
+
+
+def _decide(prepared: _Prepared, seen: Evidence, settings: ReportSettings) -> Comparison:
+    comparison = _told(prepared.comparison, seen)
+    if seen.interval is None:
+        return _without_spread(comparison)
+    low, high = seen.interval.low, seen.interval.high
+    if settings.margin and -settings.margin < low and high < settings.margin:
+        return replace(comparison, verdict=Verdict.SAME)
+    if seen.interval.excludes_zero:
+        better = (low > 0) == comparison.metric.higher_is_better
+        return replace(comparison, verdict=Verdict.BETTER if better else Verdict.WORSE)
+    more, limits = _more(seen, comparison)
+    return replace(
+        comparison,
+        verdict=Verdict.NOT_SHOWN,
+        reason=_more_words(seen, comparison, more, limits),
+        more_seeds=more,
+        more_seeds_range=limits,
+    )
+
+
+def _without_spread(comparison: Comparison) -> Comparison:
+    """Why no test was possible."""
+    if comparison.seeds and not comparison.difference:
+        reason = f"all {comparison.counts[0]} pairs are exactly equal"
+        return replace(comparison, verdict=Verdict.NOT_SHOWN, method="", reason=reason)
+    what = "every pair differs by the same amount" if comparison.seeds else "no side varies between its runs"
+    return replace(comparison, method="", reason=f"{what}, so the spread of chance is unknown")
+
+
+def _more(seen: Evidence, comparison: Comparison) -> tuple[int | None, tuple[int, int | None] | None]:
+    """Seeds to be added, at the spread found and at the ends of its interval."""
+    have = min(comparison.counts)
+    if seen.needed is None or not seen.exceeds_chance:
+        return None, None
+    needed, fewest, most = seen.needed
+    if needed is None or fewest is None:
+        return None, None
+    return needed - have, (fewest - have, None if most is None else most - have)
+
+
+def _more_words(
+    seen: Evidence,
+    comparison: Comparison,
+    more: int | None,
+    limits: tuple[int, int | None] | None,
+) -> str:
+    have = min(comparison.counts)
+    if comparison.next_look is None:
+        return f"all {comparison.planned_seeds} planned seeds are there"
+    if not seen.exceeds_chance:
+        return "it is within chance"
+    if more is None or limits is None:
+        return f"more than {MOST_SEEDS - have:,} more seeds for one of this size"
+    low, high = limits
+    upper = f"over {MOST_SEEDS - have:,}" if high is None else str(high)
+    between = "" if low == high else f" ({low} to {upper})"
+    return f"{more}{between} more seeds for one of this size"
+
+
+def _with_equal_time(decided: Comparison, pairing: Pairing, settings: ReportSettings) -> Comparison:
+    """Time is a budget too: a better result in more of it shows nothing; in less, all the more."""
+    if decided.verdict not in (Verdict.BETTER, Verdict.WORSE) or decided.metric.name in COSTS:
+        return decided
+    if decided.budget_unit != "time" and not same_work(*decided.budgets):
+        return decided  # another size of batches takes another time for the same budget, which is said
+    ahead, behind = pairing.runs if decided.verdict is Verdict.BETTER else reversed(pairing.runs)
+    longer = trained_longer(
+        ahead,
+        behind,
+        in_pairs=bool(decided.seeds),
+        tolerance=settings.time_tolerance,
+        level=settings.confidence,
+    )
+    if not longer:
+        return decided
+    who = "it" if decided.verdict is Verdict.BETTER else "the baseline"
+    reason = f"{decided.verdict}, but {who} had more time: {longer}"
+    return replace(decided, verdict=Verdict.NOT_COMPARABLE, reason=reason)
+
+
+def _with_holm(comparisons: Sequence[Comparison]) -> Sequence[Comparison]:
+    tested = {i: one.p for i, one in enumerate(comparisons) if one.p is not None}
+    results = list(comparisons)
+    for i, p_holm in zip(tested, holm([*tested.values()]), strict=True):
+        results[i] = replace(results[i], p_holm=p_holm)
+    return results

@@ -1,0 +1,185 @@
+"""Which runs a comparison is made of: the seeds that both sides planned, and what became of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kharness.report.collection import Cell, Variant, why_incomplete
+from kharness.report.judging.looks import Looks
+from kharness.report.metrics import Metric
+from kharness.report.runs import WALL_TIMES, RunData
+from kharness.report.settings import ReportSettings
+
+# Causes of status.json that are nobody's fault but the training's, and what people call them.
+_ENDS = {"non_finite": "diverged", "out_of_memory": "ran out of memory", "timeout": "timed out"}
+
+# Statuses of runs that neither completed nor wait, run or were stopped on request.
+_BAD_ENDS = ("failed", "killed", "missing", "timeout", "unfinished", "unreadable")
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """A variant and its baseline, seed by seed."""
+
+    variant: Variant
+    baseline: Variant
+    looks: Looks
+    planned: tuple[str, ...]
+    """Seeds of both sides, in the order in which looks take them."""
+    seeds: tuple[str, ...]
+    """That the comparison uses, complete on both sides; empty where the sides share none."""
+    look: int | None
+    """How many seeds the look has that is reached; None before the first."""
+    ours: Sequence[tuple[Cell, float]]
+    """What is compared of the variant: run and number; pairs stand at the same place."""
+    theirs: Sequence[tuple[Cell, float]]
+    left_out: tuple[str, ...]
+    """Runs with a number that no seed of the other side meets, by name."""
+    collapsed: str
+    """`diverged in 1 of 5 seeds`, of either side; empty if no planned seed ended so."""
+    waiting: str
+    """`4 of 5 planned seeds`, while seeds of the first look are still to come; empty otherwise."""
+
+    @property
+    def paired(self) -> bool:
+        return bool(self.seeds)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return len(self.ours), len(self.theirs)
+
+    @property
+    def runs(self) -> tuple[Sequence[RunData], Sequence[RunData]]:
+        return [cell.run for cell, _ in self.ours], [cell.run for cell, _ in self.theirs]
+
+
+def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: ReportSettings) -> Pairing:
+    """What there is to compare: the seeds of the last look that is complete, else all that there are."""
+    first, second = _numbers(variant, metric), _numbers(baseline, metric)
+    planned = _planned(variant, baseline, settings.first_seeds, metric)
+    looks = _looks(planned, variant, baseline, settings)
+    by_seed, by_seed_of_baseline = _by_seed(first), _by_seed(second)
+    seeds = tuple(seed for seed in planned if seed in by_seed and seed in by_seed_of_baseline)
+    look = _complete_look(looks, planned, set(seeds))
+    if look is not None:
+        seeds = planned[:look]
+    used: tuple[Sequence[tuple[Cell, float]], Sequence[tuple[Cell, float]]]
+    if seeds:
+        used = [by_seed[seed] for seed in seeds], [by_seed_of_baseline[seed] for seed in seeds]
+    elif planned:
+        used = first, second  # of which no seed is complete on both sides
+    else:
+        used, look = (first, second), looks.reached(min(len(first), len(second)))
+    met = set(by_seed) & set(by_seed_of_baseline)
+    alone = [cell.name for cell, _ in [*first, *second] if met and cell.seed not in met]
+    least = looks.reached(len(planned)) if planned else None
+    return Pairing(
+        variant=variant,
+        baseline=baseline,
+        looks=looks,
+        planned=planned,
+        seeds=seeds,
+        look=look,
+        ours=used[0],
+        theirs=used[1],
+        left_out=tuple(alone),
+        collapsed=_collapsed(variant, baseline, planned, metric),
+        waiting="" if look is not None or least is None else f"{len(seeds)} of {looks.first} planned seeds",
+    )
+
+
+def failed(variant: Variant) -> int:
+    """Runs that ended badly; known failures do not count."""
+    return sum(cell.run.status in _BAD_ENDS and not cell.known_failure for cell in variant.cells)
+
+
+def failures(variant: Variant, metric: Metric) -> list[str]:
+    """Planned runs that no number comes from, with the reason."""
+    lines = []
+    for cell in variant.cells:
+        if not cell.run.complete:
+            lines.append(f"{cell.name}: {why_incomplete(cell)}")
+        elif cell.number(metric) is None:
+            beside = " that counts: other work was on the machine" if cell.run.crowded else ""
+            lines.append(f"{cell.name}: complete without {metric.title}{beside}")
+    return lines
+
+
+def own_end(cell: Cell, metric: Metric) -> str:
+    """How a run ended by its own fault without the number; empty if it has it, or may still get it."""
+    run = cell.run
+    if run.complete:
+        if cell.number(metric) is not None:
+            return ""
+        if run.crowded and metric.name in WALL_TIMES:
+            return ""  # other work was on the machine, which is not the training's fault
+        return "diverged" if run.nonfinite_records else f"had no {metric.title}"
+    if run.stopped_early:
+        return "was stopped early"
+    if run.cause in _ENDS:
+        return _ENDS[run.cause]
+    if run.status == "timeout":
+        return "timed out"
+    if run.status == "failed":
+        return "diverged" if run.nonfinite_records else "failed"
+    return ""
+
+
+def _planned(
+    variant: Variant, baseline: Variant, first_seeds: Sequence[str], metric: Metric
+) -> tuple[str, ...]:
+    """Seeds of both sides; those that the question was first planned with come first.
+
+    A seed on which both ended by themselves is a tie, and left out.
+    """
+    theirs = {cell.seed: bool(own_end(cell, metric)) for cell in baseline.cells}
+    common = dict.fromkeys(
+        cell.seed
+        for cell in variant.cells
+        if cell.seed is not None and cell.seed in theirs
+        if not (theirs[cell.seed] and own_end(cell, metric))
+    )
+    return tuple(dict.fromkeys([*(seed for seed in first_seeds if seed in common), *common]))
+
+
+def _looks(planned: Sequence[str], variant: Variant, baseline: Variant, settings: ReportSettings) -> Looks:
+    if settings.seeds_planned:
+        return Looks(settings.seeds_planned, fixed=True)
+    if not planned:
+        return Looks(min(len(variant.cells), len(baseline.cells)))
+    first = sum(seed in settings.first_seeds for seed in planned)
+    return Looks(first or len(planned))
+
+
+def _complete_look(looks: Looks, planned: Sequence[str], complete: set[str]) -> int | None:
+    """The largest look whose seeds are all there; the seeds of a look are the first so many of the plan."""
+    seeds = next((i for i, seed in enumerate(planned) if seed not in complete), len(planned))
+    return looks.reached(seeds)
+
+
+def _collapsed(variant: Variant, baseline: Variant, planned: Sequence[str], metric: Metric) -> str:
+    """Of the seeds that both planned, or of all runs where they share none."""
+    found = []
+    for side in (variant, baseline):
+        cells = [cell for cell in side.cells if not planned or cell.seed in planned]
+        ends = Counter(end for cell in cells if (end := own_end(cell, metric)))
+        unit = "seeds" if planned else "runs"
+        who = "" if side is variant else f"{side.label} "
+        found += [f"{who}{end} in {count} of {len(cells)} {unit}" for end, count in ends.items()]
+    return ", ".join(found)
+
+
+def _numbers(variant: Variant, metric: Metric) -> list[tuple[Cell, float]]:
+    found = [(cell, cell.number(metric)) for cell in variant.complete]
+    return [(cell, number) for cell, number in found if number is not None]
+
+
+def _by_seed(numbers: Sequence[tuple[Cell, float]]) -> Mapping[str, tuple[Cell, float]]:
+    """Of several runs of one seed the first; a run whose seed is not known has no partner."""
+    found: dict[str, tuple[Cell, float]] = {}
+    for cell, number in numbers:
+        if cell.seed is not None:
+            found.setdefault(cell.seed, (cell, number))
+    return found

@@ -1,0 +1,231 @@
+"""Conclusions in words: a sentence or two for a page, one line for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kharness.report.judging.budgets import budget_words, equal_words, mismatch, same_work
+from kharness.report.judging.conclusions import Conclusions
+from kharness.report.judging.judgement import SHOWN, Comparison, Verdict
+from kharness.report.judging.looks import FEWEST, FIRST_SHARE
+from kharness.report.judging.statistics import POWER, Interval
+from kharness.report.metrics import Metric
+from monitoring.counts import counted
+
+# A terminal shows this many comparisons; files hold all.
+MOST_LINES = 20
+
+
+def comparison_lines(conclusions: Conclusions) -> list[str]:
+    """For a terminal: what is compared with what, then a line a comparison."""
+    comparisons = conclusions.comparisons
+    if not comparisons and not conclusions.notes:
+        return []
+    metric = conclusions.metric
+    budgets = [equal_words(*one.budgets, one.budget_unit) for one in comparisons if _is_equal(one)]
+    lines = [f"budget: {' | '.join(dict.fromkeys(budgets))}"] if budgets else []
+    if comparisons:
+        levels = levels_words(comparisons, conclusions.settings.confidence)
+        lines.append(f"{metric.title} compared with {conclusions.baseline} ({levels}):")
+    width = max((len(comparison.variant) for comparison in comparisons[:MOST_LINES]), default=0)
+    lines += [f"  {comparison_line(comparison, width)}" for comparison in comparisons[:MOST_LINES]]
+    if len(comparisons) > MOST_LINES:
+        lines.append(f"  … and {len(comparisons) - MOST_LINES} more in summary.md")
+    lines += [f"  {line}" for line in _smallest_lines(comparisons)]
+    lines += [f"  {note}" for note in conclusions.notes[:MOST_LINES]]
+    return [*lines, conclusions.metric_note] if conclusions.metric_note else lines
+
+
+def _is_equal(comparison: Comparison) -> bool:
+    return not mismatch(*comparison.budgets, comparison.budget_unit)
+
+
+def comparison_line(comparison: Comparison, width: int = 0) -> str:
+    """`adam   +0.31 (+0.05 to +0.57) points  better, p 0.008`."""
+    parts = [comparison.variant.ljust(width)]
+    if comparison.difference is not None:
+        parts.append(difference_words(comparison))
+    parts.append(verdict_words(comparison))
+    missing = len(comparison.failures)
+    if missing:
+        parts.append(f"[{counted(missing, 'run')} not counted]")
+    return "  ".join(parts)
+
+
+def comparison_sentence(comparison: Comparison) -> str:
+    """Everything that a reader needs to judge the verdict, in the order of its importance."""
+    ours, theirs, metric = comparison.variant, comparison.baseline, comparison.metric
+    if comparison.verdict in (Verdict.BETTER, Verdict.WORSE):
+        text = f"**{ours}** is {comparison.verdict} than {theirs} in {metric.title}"
+    elif comparison.verdict is Verdict.SAME:
+        text = f"**{ours}** is the same as {theirs} in {metric.title}, within the margin"
+    else:
+        text = f"**{ours}** and {theirs}: {comparison.verdict} in {metric.title}"
+        text += f" ({comparison.reason})" if comparison.reason else ""
+    sentences = [text, *_evidence(comparison), _budget_sentence(comparison)]
+    if comparison.left_out:
+        sentences.append(f"Without a partner of the same seed, left out: {', '.join(comparison.left_out)}")
+    if comparison.failures:
+        sentences.append(f"Not counted: {'; '.join(comparison.failures)}")
+    return ". ".join(sentence for sentence in sentences if sentence) + "."
+
+
+def difference_words(comparison: Comparison) -> str:
+    """`+0.31 (+0.05 to +0.57) points`; the interval only where there is one."""
+    unit = unit_words(comparison.metric)
+    text = signed(comparison.difference or 0.0, comparison.metric)
+    if comparison.interval is not None:
+        text += f" ({interval_words(comparison.interval, comparison.metric)})"
+    return f"{text} {unit}" if unit else text
+
+
+def interval_words(interval: Interval, metric: Metric) -> str:
+    return f"{signed(interval.low, metric)} to {signed(interval.high, metric)}"
+
+
+def signed(number: float, metric: Metric) -> str:
+    """A difference in the metric's shown unit; one that rounds to nothing has no sign."""
+    text = f"{number * metric.scale:+.{metric.digits}f}"
+    return text if float(text) else text[1:]
+
+
+def smallest_words(number: float, metric: Metric) -> str:
+    """`1.20 points`."""
+    return f"{number * metric.scale:.{metric.digits}f} {unit_words(metric)}".rstrip()
+
+
+def method_words(comparison: Comparison) -> str:
+    """Whose error the difference is judged by, and why."""
+    seeds = f"over {comparison.counts[0]} seeds"
+    freedom = f"{comparison.degrees:.3g} degrees of freedom" if comparison.degrees else ""
+    ours, theirs = comparison.counts
+    return {
+        "blocked": f"error pooled over all variants, which vary alike, {seeds} as blocks ({freedom})",
+        "baseline_apart": f"{comparison.baseline} varies more than the others, so that its error is taken "
+        f"apart, {seeds} as blocks ({freedom})",
+        "each_apart": "the variants do not vary alike, so that each has an error of its own, "
+        f"{seeds} as blocks ({freedom})",
+        "paired": f"paired t test {seeds}",
+        "welch": f"no seed is common to both: Welch's t test of {ours} against {theirs} runs",
+        "test_set": f"equal {seeds}: judged by the error of the test set alone",
+    }.get(comparison.method, "")
+
+
+def explanation(conclusions: Conclusions) -> str:
+    """What the verdicts mean, said once above them."""
+    percent = f"{conclusions.settings.confidence * 100:g} %"
+    margin = conclusions.settings.margin
+    same = (
+        f"*The same* means that the whole interval is within {smallest_words(margin, conclusions.metric)}. "
+        if margin
+        else ""
+    )
+    return (
+        f"Compared with {conclusions.baseline} in {conclusions.metric.title}, run by run of the same seed. "
+        f"With {percent} none of the verdicts *better*, *worse* and *the same* is wrong, however often "
+        f"seeds are added and looked at: {_looks_words(conclusions)}. *Better* and *worse* are written only "
+        "where the interval leaves out zero, no planned run collapsed, both sides had the same "
+        f"budget{_unit_words(conclusions)}, and the better one did not train "
+        f"{_share(conclusions.settings.time_tolerance)} longer. {same}"
+        "*No difference shown* does not mean equal: it says what these seeds would have shown in "
+        f"{POWER * 100:g} % of all cases, and how many more would show a difference of the size found."
+    )
+
+
+def _looks_words(conclusions: Conclusions) -> str:
+    planned = conclusions.settings.seeds_planned
+    if planned:
+        return f"they are given at {planned} seeds, as MATRIX_SEEDS_PLANNED has it, and at no other number"
+    return (
+        f"they are given at the planned number of seeds ({FEWEST} at least), which spends "
+        f"{FIRST_SHARE * 100:g} % of the error, and at its doublings, which share the rest"
+    )
+
+
+def levels_words(comparisons: Sequence[Comparison], confidence: float) -> str:
+    """`95.5 % intervals, 95 % over all looks`: of those that hold at once, and what that comes to."""
+    percent = f"{confidence * 100:g} %"
+    judged = (one.interval for one in comparisons if one.p_adjusted is not None)
+    levels = sorted({round(interval.level, 12) for interval in judged if interval})
+    if not levels:
+        return f"{percent} intervals"
+    shown = " and ".join(f"{level * 100:.5g} %" for level in levels)
+    rest = "" if levels == [round(confidence, 12)] else f", {percent} over all looks"
+    return f"{shown} intervals{rest}"
+
+
+def _smallest_lines(comparisons: Sequence[Comparison]) -> list[str]:
+    """What the matrix could have shown, where something was not shown."""
+    smallest = [one.smallest for one in comparisons if one.verdict is Verdict.NOT_SHOWN and one.smallest]
+    if not smallest:
+        return []
+    metric = comparisons[0].metric
+    low, high = (smallest_words(found, metric) for found in (min(smallest), max(smallest)))
+    size = high if low == high else f"{low.partition(' ')[0]} to {high}"
+    return [f"these seeds show {size} or more ({POWER * 100:g} % power)"]
+
+
+def _unit_words(conclusions: Conclusions) -> str:
+    """` of samples`: what the budgets of the comparisons are compared in."""
+    units = dict.fromkeys(one.budget_unit for one in conclusions.comparisons)
+    return f" of {' or '.join(units)}" if units else ""
+
+
+def _share(tolerance: float) -> str:
+    """`more than 10 %`."""
+    return f"more than {tolerance * 100:g} %" if tolerance else "any"
+
+
+def _evidence(comparison: Comparison) -> list[str]:
+    if comparison.difference is None:
+        return []
+    sentences = [f"Difference {difference_words(comparison)}"]
+    if comparison.p is None:
+        return sentences
+    sentences[0] += f", {method_words(comparison)}, p {p_words(comparison.p)}"
+    if comparison.p_adjusted is None:
+        sentences[0] += " for whoever looks only once"
+    else:
+        sentences[0] += f", with all comparisons and looks {p_words(comparison.p_adjusted)}"
+    if comparison.effect is not None:
+        sentences[0] += f", effect size {comparison.effect:.2f}"
+    if comparison.smallest is not None:
+        sentences.append(
+            f"In {POWER * 100:g} % of all cases these seeds show a difference of "
+            f"{smallest_words(comparison.smallest, comparison.metric)} or more"
+        )
+    if comparison.next_look is not None and comparison.p_adjusted is not None:
+        sentences.append(f"The next look is at {comparison.next_look} seeds")
+    return sentences
+
+
+def _budget_sentence(comparison: Comparison) -> str:
+    ours, theirs = comparison.budgets
+    if not ours.steps or not theirs.steps:
+        return ""
+    times = [f"{b.seconds:.1f} s" for b in comparison.budgets if b.seconds is not None]
+    took = f"; training took {' against '.join(times)}" if len(times) == 2 else ""
+    if same_work(ours, theirs):
+        return f"Both had {budget_words(ours, with_time=False)}{took}"
+    if not mismatch(ours, theirs, comparison.budget_unit):
+        return f"{equal_words(ours, theirs, comparison.budget_unit).capitalize()}{took}"
+    return f"Budgets: {budget_words(ours)} against {budget_words(theirs)}"
+
+
+def verdict_words(comparison: Comparison) -> str:
+    """The verdict with its reason, or with the p that it rests on."""
+    if comparison.verdict is Verdict.SAME and comparison.interval is not None:
+        return f"{comparison.verdict}, {comparison.interval.level * 100:.4g} %"
+    if comparison.verdict in SHOWN and comparison.p_adjusted is not None:
+        return f"{comparison.verdict}, p {p_words(comparison.p_adjusted)}"
+    return f"{comparison.verdict}: {comparison.reason}" if comparison.reason else str(comparison.verdict)
+
+
+def unit_words(metric: Metric) -> str:
+    """Of a difference."""
+    return "points" if metric.shown_unit == "%" else metric.shown_unit
+
+
+def p_words(p: float) -> str:
+    """Two digits, which is more than few seeds know."""
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"

@@ -1,0 +1,1 @@
+"""The summary's files: JSON, CSV, Markdown, HTML, JUnit."""

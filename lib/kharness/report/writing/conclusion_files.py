@@ -1,0 +1,218 @@
+"""Conclusions as the summary's files hold them: JSON, columns of the CSV, sections of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kharness.config.foreign_text import in_markdown, list_item
+from kharness.report.judging.budgets import Budget
+from kharness.report.judging.conclusions import Conclusions
+from kharness.report.judging.judgement import Comparison
+from kharness.report.judging.pareto import Front
+from kharness.report.judging.profiles import R_MAX, Profile, WorkloadTimes, finite
+from kharness.report.judging.sentences import comparison_sentence, explanation
+from kharness.report.writing.conclusion_tables import (
+    costs_table,
+    profiles_table,
+    times_table,
+    unmeasured_costs,
+    verdicts_table,
+)
+from kharness.report.writing.escaping import with_texts
+
+_COLUMNS = (
+    *("compared_with", "verdict", "difference", "difference_low", "difference_high"),
+    *("effect_size", "p", "p_holm", "more_seeds", "target_step", "target_seconds", "fronts"),
+    *("p_adjusted", "level", "method", "smallest_difference"),
+)
+
+
+def conclusions_json(conclusions: Conclusions) -> dict[str, object]:
+    """Differences are variant minus baseline, in the metric's unit; a time that was never reached is null."""
+    return {
+        "confidence": conclusions.settings.confidence,
+        "equivalence_margin": conclusions.settings.margin or None,
+        "seeds_planned": conclusions.settings.seeds_planned or None,
+        "decisive_metric": conclusions.metric.name,
+        "decisive_metric_note": conclusions.metric_note or None,
+        "baseline": conclusions.baseline or None,
+        "comparisons": [_comparison_json(comparison) for comparison in conclusions.comparisons],
+        "not_compared": list(conclusions.notes),
+        "time_to_target": [_times_json(times) for times in conclusions.times],
+        "performance_profiles": [_profile_json(profile) for profile in conclusions.profiles],
+        "pareto": [_front_json(front) for front in conclusions.fronts],
+    }
+
+
+def conclusion_columns() -> Sequence[str]:
+    return _COLUMNS
+
+
+def conclusion_values(conclusions: Conclusions, variant: str) -> Sequence[object]:
+    """Of one variant, in the order of the columns; the baseline has no comparison."""
+    row: list[object] = [None] * 9
+    added: list[object] = [None] * 4
+    for comparison in conclusions.comparisons:
+        if comparison.variant == variant:
+            low, high = _bounds(comparison)
+            row = [comparison.baseline, str(comparison.verdict), comparison.difference, low, high]
+            row += [comparison.effect, comparison.p, comparison.p_holm, comparison.more_seeds]
+            level = comparison.interval.level if comparison.interval else None
+            added = [comparison.p_adjusted, level, comparison.method or None, comparison.smallest]
+    times = [of for workload in conclusions.times for of in workload.variants if of.variant == variant]
+    row += [finite(times[0].median_step), finite(times[0].median_seconds)] if times else [None, None]
+    fronts = " ".join(front.cost for front in conclusions.fronts if variant in front.members)
+    return [*row, fronts or None, *added]
+
+
+def conclusions_markdown(conclusions: Conclusions) -> Sequence[str]:
+    """Who is better, how soon each gets to the target, and what it costs."""
+    parts = []
+    if conclusions.comparisons or conclusions.notes:
+        parts.append("## Who is better?")
+        if conclusions.comparisons:
+            words = explanation(with_texts(conclusions, in_markdown))
+            parts += [words, verdicts_table(conclusions).markdown()]
+        if conclusions.metric_note:
+            parts.append(f"Note: {in_markdown(conclusions.metric_note)}.")
+        lines = [comparison_sentence(with_texts(one, in_markdown)) for one in conclusions.comparisons]
+        lines += [f"{in_markdown(note)}." for note in conclusions.notes]
+        parts.append("\n".join(map(list_item, lines)))
+    if any(len(times.variants) > 1 for times in conclusions.times):
+        parts.append("## Time to target")
+        for times in conclusions.times:
+            parts += [_times_caption(times), times_table(times).markdown()]
+    if conclusions.profiles:
+        parts += [_profiles_caption(conclusions), profiles_table(conclusions).markdown()]
+    return [*parts, *_costs_markdown(conclusions)]
+
+
+def _times_caption(times: WorkloadTimes) -> str:
+    target, chosen_by = in_markdown(str(times.target)), in_markdown(times.target.chosen_by)
+    return (
+        f"{in_markdown(times.workload)}: the first validation with {target} (target: {chosen_by}); "
+        "medians over seeds. A run that ended without it, diverged, or ran out of memory or time counts as "
+        "infinite; one that was stopped or killed from outside does not count."
+    )
+
+
+def _profiles_caption(conclusions: Conclusions) -> str:
+    count = len(conclusions.times)
+    meaning = (
+        "with one workload it says no more than the ratio"
+        if count == 1
+        else f"over {count} workloads, 1 for the fastest on each"
+    )
+    return (
+        f"Score: the area under the performance profile up to {R_MAX:g} times the fastest, as AlgoPerf has "
+        f"it; {meaning}."
+    )
+
+
+def _costs_markdown(conclusions: Conclusions) -> Sequence[str]:
+    workloads = list(dict.fromkeys(front.workload for front in conclusions.fronts))
+    parts: list[str] = []
+    for workload in workloads:
+        fronts = [front for front in conclusions.fronts if front.workload == workload]
+        variants = len(fronts[0].points) + len(fronts[0].unmeasured)
+        if variants < 2 or not any(front.points for front in fronts):
+            continue
+        parts += [f"{in_markdown(workload)}:"] if len(workloads) > 1 else []
+        parts.append(costs_table(fronts).markdown())
+        missing = unmeasured_costs(fronts)
+        if missing:
+            parts.append(f"Not measured: {', '.join(missing)}.")
+    if not parts:
+        return []
+    meaning = (
+        "On a front (Pareto) is what no other variant beats in quality and that cost together. Means decide "
+        "here, whatever their spread."
+    )
+    return ["## Quality and cost", *parts, meaning]
+
+
+def _comparison_json(comparison: Comparison) -> dict[str, object]:
+    low, high = _bounds(comparison)
+    return {
+        "variant": comparison.variant,
+        "baseline": comparison.baseline,
+        "metric": comparison.metric.name,
+        "verdict": str(comparison.verdict),
+        "reason": comparison.reason or None,
+        "method": comparison.method or None,
+        "seeds": list(comparison.seeds),
+        "left_out": list(comparison.left_out),
+        "num_values": list(comparison.counts),
+        "difference": comparison.difference,
+        "low": low,
+        "high": high,
+        "level": comparison.interval.level if comparison.interval else None,
+        "effect_size": comparison.effect,
+        "p": comparison.p,
+        "p_holm": comparison.p_holm,
+        "p_adjusted": comparison.p_adjusted,
+        "degrees_of_freedom": comparison.degrees,
+        "smallest_difference": comparison.smallest,
+        "more_seeds": comparison.more_seeds,
+        "more_seeds_range": _seeds_range(comparison),
+        "planned_seeds": comparison.planned_seeds,
+        "next_look": comparison.next_look,
+        "budget_unit": comparison.budget_unit,
+        "budgets": [_budget_json(budget) for budget in comparison.budgets],
+        "failures": list(comparison.failures),
+    }
+
+
+def _seeds_range(comparison: Comparison) -> list[int | None] | None:
+    return None if comparison.more_seeds_range is None else list(comparison.more_seeds_range)
+
+
+def _budget_json(budget: Budget) -> dict[str, object]:
+    return {
+        "steps": list(budget.steps),
+        "samples": list(budget.samples),
+        "tokens": list(budget.tokens),
+        "training_seconds": budget.seconds,
+    }
+
+
+def _times_json(times: WorkloadTimes) -> dict[str, object]:
+    return {
+        "workload": times.workload,
+        "target": str(times.target),
+        "chosen_by": times.target.chosen_by,
+        "variants": [
+            {
+                "variant": variant.variant,
+                "median_step": finite(variant.median_step),
+                "median_seconds": finite(variant.median_seconds),
+                "runs": [
+                    {"run": run.run, "reached": run.reached, "step": run.step, "seconds": run.seconds}
+                    for run in variant.runs
+                ],
+            }
+            for variant in times.variants
+        ],
+    }
+
+
+def _profile_json(profile: Profile) -> dict[str, object]:
+    """The profile itself follows from the ratios."""
+    ratios = {workload: finite(ratio) for workload, ratio in profile.ratios.items()}
+    return {"variant": profile.variant, "score": profile.score, "ratios": ratios}
+
+
+def _front_json(front: Front) -> dict[str, object]:
+    return {
+        "workload": front.workload,
+        "quality": front.quality,
+        "cost": front.cost,
+        "members": list(front.members),
+        "dominated": dict(front.dominated),
+        "unmeasured": list(front.unmeasured),
+    }
+
+
+def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
+    interval = comparison.interval
+    return (interval.low, interval.high) if interval else (None, None)

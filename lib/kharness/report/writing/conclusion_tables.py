@@ -1,0 +1,99 @@
+"""Conclusions as tables: verdicts, times to the target, profiles, and quality beside what it costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kharness.report.comparison_table import ABSENT, Table
+from kharness.report.judging.conclusions import Conclusions
+from kharness.report.judging.pareto import Front
+from kharness.report.judging.profiles import WorkloadTimes
+from kharness.report.judging.sentences import interval_words, p_words, signed, unit_words
+from kharness.report.metrics import Metric, metric_named
+
+
+def verdicts_table(conclusions: Conclusions) -> Table:
+    """Each comparison as a row of numbers, as papers show them; differences are variant minus baseline."""
+    metric = conclusions.metric
+    rows = []
+    for one in conclusions.comparisons:
+        counts = str(one.counts[0]) if one.seeds else f"{one.counts[0]} + {one.counts[1]}"
+        rows.append(
+            [
+                one.variant,
+                one.verdict.value,
+                ABSENT if one.difference is None else signed(one.difference, metric),
+                ABSENT if one.interval is None else interval_words(one.interval, metric),
+                ABSENT if one.p_adjusted is None else p_words(one.p_adjusted),
+                ABSENT if one.effect is None else f"{one.effect:.2f}",
+                counts,
+            ]
+        )
+    unit = unit_words(metric)
+    difference = f"difference{f' ({unit})' if unit else ''}"
+    header = ["variant", "verdict", difference, "interval", "p (all looks)", "effect size", "seeds"]
+    return Table(header, rows, text_columns=2)
+
+
+def times_table(times: WorkloadTimes) -> Table:
+    """When each variant's median run reached the target."""
+    rows = []
+    for variant in times.variants:
+        over = [run for run in variant.runs if run.reached is not None]
+        reached = sum(bool(run.reached) for run in over)
+        row = [variant.variant, f"{reached}/{len(over)}", _time(variant.median_step, 0)]
+        rows.append([*row, _time(variant.median_seconds, 1)])
+    return Table(["variant", "reached", "median step", "median training (s)"], rows, text_columns=1)
+
+
+def profiles_table(conclusions: Conclusions) -> Table:
+    """Each variant's score, and its time over that of the fastest on every workload."""
+    workloads = [times.workload for times in conclusions.times]
+    rows = [
+        [
+            profile.variant,
+            f"{profile.score:.3f}",
+            *(_time(profile.ratios.get(workload, math.inf), 2) for workload in workloads),
+        ]
+        for profile in conclusions.profiles
+    ]
+    header = ["variant", "score", *(f"time / fastest, {workload}" for workload in workloads)]
+    return Table(header, rows, text_columns=1)
+
+
+def costs_table(fronts: Sequence[Front]) -> Table:
+    """Of one workload: mean quality, every measured cost, and on which fronts a variant is."""
+    quality = metric_named(fronts[0].quality)
+    measured = [front for front in fronts if front.points]
+    variants = [*fronts[0].points, *fronts[0].unmeasured]
+    costs = [metric_named(front.cost) for front in measured]
+    rows = []
+    for variant in variants:
+        known = [front.points.get(variant) for front in measured]
+        qualities = [point[0] for point in known if point]
+        row = [variant, f"{qualities[0] * quality.scale:.{quality.digits}f}" if qualities else ABSENT]
+        for point, cost in zip(known, costs, strict=True):
+            row.append(f"{point[1] * cost.scale:.{cost.digits}f}" if point else ABSENT)
+        on = [
+            _cost_words(cost) for front, cost in zip(measured, costs, strict=True) if variant in front.members
+        ]
+        rows.append([*row, ", ".join(on) or ABSENT])
+    header = ["variant", quality.label, *(cost.label for cost in costs), "on the front of"]
+    return Table(header, rows, text_columns=1)
+
+
+def unmeasured_costs(fronts: Sequence[Front]) -> Sequence[str]:
+    """Kinds of cost that no variant has."""
+    return [_cost_words(metric_named(front.cost)) for front in fronts if not front.points]
+
+
+def _cost_words(cost: Metric) -> str:
+    return "time" if cost.name == "training_seconds" else cost.title
+
+
+def _time(time: float | None, digits: int) -> str:
+    """A dash for unknown, `never` for infinite."""
+    if time is None:
+        return ABSENT
+    return f"{time:,.{digits}f}" if math.isfinite(time) else "never"

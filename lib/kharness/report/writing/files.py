@@ -1,0 +1,228 @@
+"""summary.json, summary.csv and summary.md: the same numbers for programs, spreadsheets and people.
+
+All three follow from the run directories alone: the same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from kharness.config.foreign_text import in_markdown, list_item
+from kharness.report.collection import REPLICATE_AXIS, Cell, Variant
+from kharness.report.comparison_table import (
+    EXPLANATION,
+    comparison,
+    each_run,
+    incomplete_lines,
+    quarantined_lines,
+    unexpected,
+    unstable_words,
+)
+from kharness.report.graphs import shows_numbers
+from kharness.report.metrics import METRICS
+from kharness.report.summary import Summary
+from kharness.report.writing.conclusion_files import (
+    conclusion_columns,
+    conclusion_values,
+    conclusions_json,
+    conclusions_markdown,
+)
+from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
+from kharness.report.writing.gpu_tables import gpus_json, gpus_table, said_of_gpus
+from kharness.report.writing.other_work import other_work_json, other_work_lines
+from monitoring.counts import counted
+from monitoring.journal.atomic_file import write_atomically
+
+
+def write_summary(summary: Summary) -> list[Path]:
+    """Write the three files into the summary's directory; returns their paths."""
+    return [write_text(summary, name, text) for name, text in summary_texts(summary).items()]
+
+
+def summary_texts(summary: Summary) -> dict[str, str]:
+    """What stands in the three files, by name."""
+    return {
+        "summary.json": json.dumps(as_json(summary), indent=2, allow_nan=False) + "\n",
+        "summary.csv": as_csv(summary),
+        "summary.md": as_markdown(summary),
+    }
+
+
+def write_text(summary: Summary, name: str, text: str) -> Path:
+    """Write one file into the summary's directory; returns its path."""
+    path = summary.directory / name
+    write_atomically(path, text.encode())
+    return path
+
+
+def as_json(summary: Summary) -> dict[str, object]:
+    """Unrounded numbers in the unit named beside them; null is what was not measured."""
+    statuses = [cell.run.status for cell in summary.cells]
+    return {
+        "name": summary.title,
+        "model": summary.plan.get("model"),
+        "git": summary.plan.get("git"),
+        "versions": summary.plan.get("versions"),
+        "axes": [{"symbol": symbol, "values": values} for symbol, values in summary.axes.items()],
+        "replicate_axis": REPLICATE_AXIS if REPLICATE_AXIS in summary.axes else None,
+        "num_runs": {status: statuses.count(status) for status in sorted(set(statuses))},
+        "metrics": {metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in METRICS},
+        "variants": [_variant_json(variant, summary) for variant in summary.variants],
+        "other_work": other_work_json(summary),
+        **conclusions_json(summary.conclusions),
+        "runs": [_run_json(cell) for cell in summary.cells],
+    }
+
+
+def as_csv(summary: Summary) -> str:
+    """One row a variant: axes, what became of its runs, every metric, then what is concluded.
+
+    Of a metric n, mean, deviation and the interval of the mean.
+    """
+    axes, conclusions = summary.variant_axes, summary.conclusions
+    header = ["variant", *axes, "num_planned", "num_complete"]
+    header += ["num_unstable", "num_stopped_early", "num_known_failures"]
+    header += [f"{m.name}_{part}" for m in METRICS for part in ("n", "mean", "std", "low", "high")]
+    header += conclusion_columns()
+    rows: list[Sequence[object]] = [header]
+    for variant in summary.variants:
+        row: list[object] = [variant.label, *(variant.values.get(axis) for axis in axes)]
+        runs = [cell.run for cell in variant.cells]
+        row += [len(runs), len(variant.complete)]
+        row += [sum(run.unstable for run in runs), sum(run.stopped_early for run in runs)]
+        row.append(sum(bool(cell.known_failure) and not cell.run.complete for cell in variant.cells))
+        for metric in METRICS:
+            found, interval = variant.statistic(metric), conclusions.intervals[variant.label][metric.name]
+            row += [found.n, found.mean, found.std]
+            row += [interval.low, interval.high] if interval else [None, None]
+        rows.append([*row, *conclusion_values(conclusions, variant.label)])
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def as_markdown(summary: Summary) -> str:
+    """A page that reads on its own and shows the graphs that lie beside it."""
+    parts = [
+        f"# {in_markdown(summary.title)}",
+        *_facts(summary),
+        "## Comparison",
+        comparison(summary).markdown(),
+        EXPLANATION,
+        *_other_work(summary),
+        *conclusions_markdown(summary.conclusions),
+    ]
+    incomplete = _incomplete(summary)
+    if incomplete:
+        parts.append(f"## Not complete: {len(incomplete)} of {len(summary.cells)}")
+        parts.append("\n".join(list_item(f"{in_markdown(line)}; {_log(cell)}") for line, cell in incomplete))
+    known = quarantined_lines(summary)
+    if known:
+        parts.append(f"## Known failures (quarantine): {len(known)}")
+        parts.append("\n".join(list_item(in_markdown(line)) for line in known))
+    parts += ["## Runs", each_run(summary).markdown()]
+    remarks = _remarks(summary)
+    if remarks:
+        parts.append("\n".join(list_item(in_markdown(remark)) for remark in remarks))
+    gpus = gpus_table(summary)
+    if gpus is not None:
+        parts += ["## GPUs", gpus.markdown(), GPU_EXPLANATION]
+        said = said_of_gpus(summary)
+        if said:
+            parts.append("\n".join(list_item(in_markdown(line)) for line in said))
+    graphs = [path for path in sorted((summary.directory / "graphs").glob("*.png")) if shows_numbers(path)]
+    if graphs:
+        parts.append("## Graphs")
+        parts += [f"![{path.stem.replace('_', ' ')}](graphs/{path.name})" for path in graphs]
+        parts.append("The numbers in each graph are in the CSV file of the same name.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(summary: Summary) -> list[str]:
+    """What was compared, and on which code."""
+    lines = [f"axis {symbol}: {', '.join(values)}" for symbol, values in summary.axes.items()]
+    git, versions = summary.plan.get("git"), summary.plan.get("versions")
+    if summary.plan:
+        lines.append(f"model {summary.plan.get('model')}")
+    if isinstance(git, Mapping) and git.get("revision"):
+        changed = f" with uncommitted changes {git['diff_sha256'][:12]}" if git.get("diff_sha256") else ""
+        lines.append(f"revision {git['revision']}{changed}")
+    if isinstance(versions, Mapping):
+        lines.append(", ".join(f"{name} {version}" for name, version in versions.items() if version))
+    return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
+
+
+def _other_work(summary: Summary) -> list[str]:
+    lines = other_work_lines(summary)
+    return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
+
+
+def _incomplete(summary: Summary) -> list[tuple[str, Cell]]:
+    return list(zip(incomplete_lines(summary), unexpected(summary), strict=True))
+
+
+def _remarks(summary: Summary) -> list[str]:
+    """What a table of numbers hides."""
+    remarks = []
+    for cell in summary.cells:
+        run = cell.run
+        if run.unstable:
+            remarks.append(unstable_words(cell))
+        if run.nonfinite_records:
+            records = counted(run.nonfinite_records, "record")
+            remarks.append(f"{cell.name}: {records} with a value that is not finite")
+    return remarks
+
+
+def _log(cell: Cell) -> str:
+    log = cell.run.directory / "output.log"
+    if not log.exists():
+        return "no output"
+    link = f"{quote(cell.name)}/output.log" if cell.values else "output.log"
+    return f"[output]({link})"
+
+
+def _variant_json(variant: Variant, summary: Summary) -> dict[str, object]:
+    intervals = summary.conclusions.intervals[variant.label]
+    return {
+        "label": variant.label,
+        "values": variant.values,
+        "num_planned": len(variant.cells),
+        "num_complete": len(variant.complete),
+        "metrics": {
+            metric.name: {
+                "n": found.n,
+                "mean": found.mean,
+                "std": found.std,
+                "low": interval.low if interval else None,
+                "high": interval.high if interval else None,
+            }
+            for metric in METRICS
+            for found, interval in [(variant.statistic(metric), intervals[metric.name])]
+        },
+        "runs": [cell.name for cell in variant.cells],
+    }
+
+
+def _run_json(cell: Cell) -> dict[str, object]:
+    run = cell.run
+    return {
+        "name": cell.name,
+        "values": cell.values,
+        "status": run.status,
+        "reason": run.reason or None,
+        "cause": run.cause,
+        "attempts": run.attempts,
+        "unstable": run.unstable,
+        "known_failure": cell.known_failure or None,
+        "last_step": run.last_step,
+        "num_steps": run.num_steps,
+        "nonfinite_records": run.nonfinite_records,
+        "metrics": {metric.name: cell.number(metric) for metric in METRICS},
+        "gpus": gpus_json(cell),
+    }

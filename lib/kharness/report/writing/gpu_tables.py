@@ -1,0 +1,223 @@
+"""The GPUs of a run, and of all runs, as tables and lines for a terminal, a page and programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from kharness.report.collection import Cell
+from kharness.report.comparison_table import ABSENT, Table
+from kharness.report.gpu.balance import BALANCED, balance_line, far_line, rank_lines
+from kharness.report.gpu.history import QUANTITIES, Gpu, GpuHistory
+from kharness.report.summary import Summary
+from monitoring.counts import counted
+
+EXPLANATION = (
+    "Means over all samples of a run; MB are MiB as in nvidia-smi. CV is the standard deviation over the "
+    "mean of the GPUs' means, in percent: below 5 Excellent, below 10 Good, below 20 Fair, else Poor. It "
+    "does not show whether a GPU waits for another one, which counts as busy; the wasted share of the ranks' "
+    "own work does, where their step records have it."
+)
+
+
+def with_load(summary: Summary) -> Sequence[Cell]:
+    """The runs whose load is known, by GPU samples or by the work of several ranks."""
+    return [cell for cell in summary.cells if cell.gpus or cell.ranks[0]]
+
+
+def breakdown_lines(cell: Cell) -> list[str]:
+    """The per-GPU table of a run, its totals, its balance and what else must be said."""
+    history = cell.gpus
+    title, table = "no GPU samples", []
+    if history:
+        title, table = f"Per-GPU Breakdown ({_length(history)})", per_gpu(history).plain().splitlines()
+    return [f"{cell.name} - {title}:", *(f"    {line}" for line in [*table, *_said_of_run(cell)])]
+
+
+def per_gpu(history: GpuHistory) -> Table:
+    """One row a GPU: mean and deviation of its memory, then the rest."""
+    rows = [
+        [
+            gpu.label,
+            gpu.name or ABSENT,
+            gpu.state,
+            _memory(gpu),
+            _of_gpu(gpu, "memory", "peak", 1),
+            _share(gpu),
+            _of_gpu(gpu, "utilization", "mean", 1),
+            _of_gpu(gpu, "temperature", "peak", 0),
+            _of_gpu(gpu, "power", "mean", 1),
+            _number(gpu.energy_joules, 0),
+        ]
+        for gpu in history.gpus
+    ]
+    header = ["GPU", "name", "state", "memory (MB)", "peak (MB)", "of total (%)", "utilization (%)"]
+    return Table([*header, "highest (°C)", "power (W)", "energy (J)"], rows, text_columns=3)
+
+
+def runs_table(summary: Summary) -> Table:
+    """One row a run: totals over its GPUs, and how evenly it used them."""
+    rows = []
+    for cell in with_load(summary):
+        history, (ranks, _) = cell.gpus, cell.ranks
+        row = [cell.name, str(len(history.gpus) or ABSENT), _number(history.peak_memory_mb, 0)]
+        row += [_number(history.mean("utilization"), 1), _number(history.peak("temperature"), 0)]
+        row += [_number(_sum(history.means("power")), 1), _number(history.energy_joules, 0)]
+        row += [_cv(history, quantity) for quantity in BALANCED]
+        rows.append([*row, f"{100 * ranks.wasted_share:.1f}" if ranks else ABSENT])
+    header = ["run", "GPUs", "peak memory (MB)", "utilization (%)", "highest (°C)", "power (W)", "energy (J)"]
+    header += [f"{quantity} CV (%)" for quantity in BALANCED]
+    return Table([*header, "wasted (%)"], rows, text_columns=1)
+
+
+def gpus_table(summary: Summary) -> Table | None:
+    """Of a matrix a row a run, of a single run a row a GPU; None where nothing is known."""
+    cells = with_load(summary)
+    if not cells:
+        return None
+    return runs_table(summary) if summary.plan or not cells[0].gpus else per_gpu(cells[0].gpus)
+
+
+def said_of_gpus(summary: Summary) -> list[str]:
+    """What must be said beside that table: balance, ranks and remarks of each run."""
+    cells = with_load(summary)
+    if not summary.plan:
+        return [line.strip() for cell in cells for line in _said_of_run(cell)]
+    lines = []
+    for cell in cells:
+        said = rank_lines(cell.gpus, *cell.ranks)[:1] if cell.ranks[0] is not None else []
+        far = far_line(cell.gpus)
+        lines += [f"{cell.name}: {line}" for line in (*said, far, *remarks(cell.gpus)) if line]
+    unknown = Counter(cell.ranks[1] for cell in cells if cell.ranks[0] is None)
+    return lines + [
+        f"wasted share not computed for {count} of {counted(len(cells), 'run')}: {why}"
+        for why, count in unknown.items()
+    ]
+
+
+def _said_of_run(cell: Cell) -> list[str]:
+    """Below the table of a single run."""
+    history = cell.gpus
+    said = [_totals(history), balance_line(history), far_line(history)] if history else []
+    return [*filter(None, said), *rank_lines(history, *cell.ranks), *remarks(history)]
+
+
+def remarks(history: GpuHistory) -> list[str]:
+    """What a table of means hides: GPUs that went away, and clocks held down by heat."""
+    found = []
+    for gpu in history.gpus:
+        if gpu.gone and not gpu.spreads:
+            found.append(f"{gpu.label} never answered; {gpu.state} at the end: {gpu.error}")
+            continue
+        if gpu.gone:
+            when = ", ".join(f"{seconds:,.1f} s" for seconds in gpu.gone)
+            now = "it came back" if gpu.state == "ok" else f"{gpu.state} at the end: {gpu.error}"
+            found.append(f"{gpu.label} did not answer from {when} on; {now}; its numbers are those before")
+        for reason, count in sorted(gpu.slowed.items()):
+            share = 100 * count / gpu.num_samples
+            found.append(f"{gpu.label} had its clocks held down ({reason}) in {share:.0f}% of the samples")
+        missing = [quantity for quantity in QUANTITIES if quantity not in gpu.spreads]
+        if missing:
+            found.append(f"{gpu.label} does not report {', '.join(missing)}")
+    return found
+
+
+def gpus_json(cell: Cell) -> dict[str, object] | None:
+    """Unrounded, for summary.json; null where nothing is known."""
+    history = cell.gpus
+    ranks, why_not = cell.ranks
+    if not history and ranks is None:
+        return None
+    return {
+        "num_samples": history.num_samples,
+        "seconds": history.seconds,
+        "peak_memory_mb": history.peak_memory_mb,
+        "energy_joules": history.energy_joules,
+        "energy_source": history.energy_source,
+        "cost": history.cost,
+        "load_balance": {
+            quantity: dict(zip(("cv", "quality"), history.balance(quantity), strict=True))
+            for quantity in BALANCED
+        },
+        "ranks": None
+        if ranks is None
+        else {
+            "num_steps": ranks.num_steps,
+            "wasted_share": ranks.wasted_share,
+            "lasting_share": ranks.lasting_share,
+            "slowest": ranks.slowest.name,
+            "seconds": {rank.name: dict(rank.phases) for rank in ranks.ranks},
+            "best_over_mine": {rank.name: rank.best_over_mine for rank in ranks.ranks},
+            "left_out": dict(ranks.left_out),
+        },
+        "ranks_not_computed": why_not or None,
+        "gpus": [
+            {
+                "index": gpu.index,
+                "uuid": gpu.uuid,
+                "name": gpu.name,
+                "host": gpu.host or None,
+                "state": gpu.state,
+                "memory_total_mb": gpu.total_mb,
+                "energy_joules": gpu.energy_joules,
+                **{
+                    quantity: {"n": spread.n, "mean": spread.mean, "std": spread.std, "peak": spread.peak}
+                    for quantity, spread in gpu.spreads.items()
+                },
+            }
+            for gpu in history.gpus
+        ],
+    }
+
+
+def _length(history: GpuHistory) -> str:
+    return f"{history.num_samples:,} samples over {history.seconds:,.1f} s"
+
+
+def _totals(history: GpuHistory) -> str:
+    """The sums of the GPUs' means, and what only the whole run has."""
+    memory, power = history.means("memory"), history.means("power")
+    parts = [f"{sum(memory):,.1f} MB{_of_some(history, memory)}" if memory else "memory unknown"]
+    if history.peak_memory_mb is not None:
+        parts.append(f"peak {history.peak_memory_mb:,.1f} MB")
+    if power:
+        parts.append(f"{sum(power):,.1f} W{_of_some(history, power)}")
+    if history.energy_joules is not None:
+        parts.append(f"{history.energy_joules:,.0f} J ({history.energy_source})")
+    if history.cost is not None:
+        parts.append(f"cost {history.cost:,.4f}")
+    return "Total: " + ", ".join(parts)
+
+
+def _of_some(history: GpuHistory, means: Sequence[float]) -> str:
+    """What must stand behind a sum that lacks a GPU."""
+    return "" if len(means) == len(history.gpus) else f" of {len(means)} GPUs"
+
+
+def _memory(gpu: Gpu) -> str:
+    spread = gpu.spreads.get("memory")
+    return ABSENT if spread is None else f"{spread.mean:,.1f} (±{spread.std:.1f})"
+
+
+def _share(gpu: Gpu) -> str:
+    """Of the GPU's memory, at its peak."""
+    spread = gpu.spreads.get("memory")
+    return ABSENT if spread is None or not gpu.total_mb else f"{100 * spread.peak / gpu.total_mb:.1f}"
+
+
+def _of_gpu(gpu: Gpu, quantity: str, what: str, digits: int) -> str:
+    spread = gpu.spreads.get(quantity)
+    return ABSENT if spread is None else _number(getattr(spread, what), digits)
+
+
+def _cv(history: GpuHistory, quantity: str) -> str:
+    cv, quality = history.balance(quantity)
+    return ABSENT if cv is None else f"{cv:.1f} {quality}"
+
+
+def _sum(values: Sequence[float]) -> float | None:
+    return sum(values) if values else None
+
+
+def _number(value: float | None, digits: int) -> str:
+    return ABSENT if value is None else f"{value:,.{digits}f}"

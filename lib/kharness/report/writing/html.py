@@ -1,0 +1,217 @@
+"""report.html: the whole report as one file, which needs no network and no other file.
+
+The page itself is page/report.html.jinja, with its style and script beside it. Everything that comes from a
+run (names, reasons, output) is escaped by the template engine.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kharness.report.collection import Cell
+from kharness.report.comparison_table import EXPLANATION, Table, comparison, each_run
+from kharness.report.excused import refused
+from kharness.report.graphs import shows_numbers
+from kharness.report.graphs._canvas import DPI
+from kharness.report.judging.conclusions import Conclusions
+from kharness.report.judging.sentences import comparison_sentence, explanation
+from kharness.report.summary import Summary
+from kharness.report.writing.conclusion_tables import (
+    costs_table,
+    profiles_table,
+    times_table,
+    unmeasured_costs,
+    verdicts_table,
+)
+from kharness.report.writing.escaping import with_texts
+from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
+from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
+from kharness.report.writing.other_work import other_work_lines
+from kharness.runs.output_tail import output_tail
+from monitoring.journal.atomic_file import write_atomically
+
+# A thousand failed runs have mostly one cause; the page stays small enough to mail.
+MAX_TAILS = 100
+# Of the private use area of Unicode: no text has it.
+_STAR = "\ue000"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A graph, as it goes into the page."""
+
+    title: str
+    data: str
+    """base64 of the PNG."""
+    width: int
+    """In CSS pixels: 96 an inch, however finely it was drawn."""
+    height: int
+
+
+@dataclass(frozen=True)
+class Incomplete:
+    """A run that no mean contains."""
+
+    name: str
+    status: str
+    reason: str
+    attempts: int
+    known_failure: str
+    """Why the quarantine file expects it to fail; empty if it does not."""
+    tail: str
+    """The end of its output, empty if it has none or too many runs failed."""
+
+
+def write_html(summary: Summary) -> Path:
+    """Write report.html into the summary's directory; returns its path."""
+    path = summary.directory / "report.html"
+    write_atomically(path, as_html(summary).encode())
+    return path
+
+
+def as_html(summary: Summary) -> str:
+    """The page; its graphs are those in the summary's directory (draw_all)."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parents[1] / "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["emphasised"] = _emphasised
+    comparisons = summary.conclusions.comparisons
+    return environment.get_template("report.html.jinja").render(
+        title=summary.title,
+        facts=_facts(summary),
+        counts=Counter(cell.run.shown_status for cell in summary.cells),
+        conclusions=summary.conclusions,
+        judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
+        verdicts=verdicts_table(summary.conclusions),
+        sentences=[comparison_sentence(with_texts(one, _without_emphasis)) for one in comparisons],
+        num_verdicts=Counter(one.verdict.value for one in comparisons),
+        prices=_prices(summary.conclusions),
+        comparison=comparison(summary) if summary.plan else None,
+        explanation=" ".join(
+            [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in other_work_lines(summary))]
+        ),
+        gpus=gpus_table(summary),
+        gpu_explanation=GPU_EXPLANATION,
+        said_of_gpus=said_of_gpus(summary),
+        pictures=_pictures(summary.directory / "graphs"),
+        incomplete=_incomplete(summary),
+        num_runs=len(summary.cells),
+        refused=refused(summary.plan),
+        runs=_runs_with_commands(summary),
+    )
+
+
+def _emphasised(text: str) -> str:
+    """Escaped, with what conclusions write as **bold** and *emphasis* for a page in Markdown."""
+    from markupsafe import Markup, escape
+
+    strong = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", str(escape(text)))
+    return Markup(re.sub(r"\*([^*]+)\*", r"<em>\1</em>", strong).replace(_STAR, "*"))
+
+
+def _without_emphasis(text: str) -> str:
+    """With a stand-in for each star, which is none of ours."""
+    return text.replace("*", _STAR)
+
+
+def _prices(conclusions: Conclusions) -> Mapping[str, Table]:
+    """How soon and at what price, by title."""
+    tables = {
+        f"Time to target on {times.workload}: {times.target}, {times.target.chosen_by}": times_table(times)
+        for times in conclusions.times
+    }
+    if any(len(profile.ratios) > 1 for profile in conclusions.profiles):
+        tables["Performance profile over all workloads"] = profiles_table(conclusions)
+    for workload in dict.fromkeys(front.workload for front in conclusions.fronts):
+        fronts = [front for front in conclusions.fronts if front.workload == workload]
+        missing = ", ".join(unmeasured_costs(fronts))
+        title = f"Quality and its price on {workload}"
+        tables[f"{title}; not measured: {missing}" if missing else title] = costs_table(fronts)
+    return tables
+
+
+def _facts(summary: Summary) -> Mapping[str, str]:
+    """What ran, when, and on which code."""
+    plan = summary.plan
+    facts = {"model": str(plan["model"])} if plan.get("model") else {}
+    facts |= {f"axis {symbol}": ", ".join(values) for symbol, values in summary.axes.items()}
+    created, git, versions = plan.get("created"), plan.get("git"), plan.get("versions")
+    if isinstance(created, (int, float)):
+        facts["begun"] = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    if isinstance(git, Mapping) and git.get("revision"):
+        changed = f", with uncommitted changes {git['diff_sha256'][:12]}" if git.get("diff_sha256") else ""
+        facts["revision"] = f"{git['revision']}{changed}"
+    if isinstance(versions, Mapping):
+        facts["versions"] = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    return facts
+
+
+def _pictures(folder: Path) -> list[Picture]:
+    """Those with something to show."""
+    return [_picture(path) for path in sorted(folder.glob("*.png")) if shows_numbers(path)]
+
+
+def _picture(path: Path) -> Picture:
+    content = path.read_bytes()
+    # PNG: signature (8 bytes), then the header chunk: length, IHDR, width and height in pixels.
+    width, height = (int.from_bytes(content[start : start + 4]) for start in (16, 20))
+    return Picture(
+        title=path.stem.replace("_", " "),
+        data=base64.b64encode(content).decode(),
+        width=round(width * 96 / DPI),
+        height=round(height * 96 / DPI),
+    )
+
+
+def _incomplete(summary: Summary) -> list[Incomplete]:
+    return [
+        Incomplete(
+            name=cell.name,
+            status=cell.run.shown_status,
+            reason=cell.run.reason,
+            attempts=cell.run.attempts,
+            known_failure=cell.known_failure,
+            tail=output_tail(cell.run.directory) if number < MAX_TAILS else "",
+        )
+        for number, cell in enumerate(summary.incomplete)
+    ]
+
+
+def _runs_with_commands(summary: Summary) -> Table:
+    """Every run as in the other reports, and how to start it again."""
+    runs = each_run(summary)
+    commands = _commands(summary)
+    rows = [
+        [*row, commands.get(cell.name, "") or _recorded_command(cell)]
+        for row, cell in zip(runs.rows, summary.cells, strict=True)
+    ]
+    return Table([*runs.header, "command"], rows, runs.text_columns)
+
+
+def _commands(summary: Summary) -> Mapping[str, str]:
+    cells = summary.plan.get("cells")
+    if not isinstance(cells, Sequence):
+        return {}
+    return {cell["name"]: str(cell.get("command") or "") for cell in cells}
+
+
+def _recorded_command(cell: Cell) -> str:
+    """Of a run without a matrix: as its run.json has it."""
+    try:
+        return str(json.loads((cell.run.directory / "run.json").read_bytes())["attempts"][-1]["command"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return ""

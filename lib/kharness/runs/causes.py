@@ -1,0 +1,192 @@
+"""Why a run is not complete: one word a kind, told apart by everything that the run left behind.
+
+disk_full, out_of_memory, non_finite, timeout, signal, device (the driver reported an error), other_values
+(it ran with other values than asked), refused (the user can mend it), error, stopped (on request),
+stopped_early (it was losing), runner_died.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kharness.runs.journal_tail import JournalTail
+from kharness.runs.launch import Exit
+from kharness.runs.status import Status
+
+# What may go well when it is tried again as it is; everything else would only fail again.
+RETRYABLE = frozenset({"device", "out_of_memory", "runner_died", "signal"})
+# What the same values end in every time: `make continue` leaves it, `make test-rerun` tries it again.
+DETERMINISTIC = frozenset({"non_finite", "other_values"})
+
+# A training exits with this after it was asked to stop and has saved everything (EX_TEMPFAIL of sysexits.h).
+STOPPED_ON_REQUEST = 75
+# Other exit codes of a training: EX_DATAERR, EX_OSERR and EX_IOERR of sysexits.h, and the user's mistake.
+EXIT_CAUSES = {2: "refused", 65: "non_finite", 71: "out_of_memory", 74: "disk_full"}
+
+# A training that had no chance to say it, in the words of torch, CUDA, ROCm and the C library; first match.
+_TOLD: Sequence[tuple[str, re.Pattern[str]]] = [
+    (
+        "out_of_memory",
+        re.compile(
+            r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory|\bMemoryError\b|bad_alloc"
+            r"|DefaultCPUAllocator: (can't|not enough)|CU(BLAS|DNN)_STATUS_ALLOC_FAILED"
+            r"|Cannot allocate memory"
+        ),
+    ),
+    ("disk_full", re.compile(r"No space left on device|Disk quota exceeded")),
+    (
+        "device",
+        re.compile(r"\b(CUDA|HIP|NCCL|cuDNN|CUBLAS|CUDNN|RCCL|MIOpen)[ _](error|STATUS)|AcceleratorError"),
+    ),
+    ("non_finite", re.compile(r"\bNonFiniteError\b")),
+]
+
+_TRACEBACK = "Traceback (most recent call last)"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*: .")
+
+# Filled in when a run starts, so what the trainer records differs from the template that was asked for.
+EXPANDED = frozenset({"TRACKER_PROJECT", "TRACKER_RUN_NAME"})
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A request of the runner's to stop a run."""
+
+    cause: str
+    """`stopped`, `timeout` or `stopped_early`."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    status: Status
+    cause: str | None
+    reason: str | None
+
+
+def judge(
+    ended: Exit,
+    tail: JournalTail,
+    asked: Mapping[str, object],
+    *,
+    stop: Stop | None = None,
+    output: Sequence[str] = (),
+) -> Verdict:
+    """Of a process that has ended: from its exit, its journal, what its launcher knows and its last words.
+
+    Exit code 0 is not enough: the journal must say that the training is complete and that it ran with the
+    values that were asked for.
+    """
+    if ended.exit_code == 0:
+        return _judge_success(tail, asked)
+    failed = tail.end.get("status") == "failed" or ended.exit_code in EXIT_CAUSES
+    if stop is not None and not failed:
+        return _judge_stopped(ended, tail, stop)
+    if ended.exit_code == STOPPED_ON_REQUEST:
+        return _judge_stopped(ended, tail, Stop("stopped"))
+    cause = ended.cause or _cause(ended, tail, output)
+    number = _signal(ended)
+    if number is not None:
+        return Verdict("killed", cause, ended.reason or f"signal {number} ({_signal_name(number)})")
+    error = tail.end.get("error") or _last_words(output)
+    how = "its end is unknown" if ended.exit_code is None else f"exit code {ended.exit_code}"
+    return Verdict("failed", cause, ended.reason or how + (f": {error}" if error else ""))
+
+
+def judge_unseen(tail: JournalTail, asked: Mapping[str, object]) -> Verdict:
+    """Of a process whose runner died and which is gone, too: from its journal alone."""
+    ended_as = tail.end.get("status")
+    if ended_as == "complete":
+        return _judge_success(tail, asked)
+    if ended_as == "interrupted":
+        return Verdict("interrupted", "stopped", f"stopped on request after step {tail.step or 0}")
+    if ended_as == "failed":
+        error = tail.end.get("error")
+        cause = _cause(Exit(None, None, 0.0), tail, ())
+        return Verdict("failed", cause, f"its runner died; the journal says {error or 'failed'}")
+    return Verdict("killed", "runner_died", f"its runner died after step {tail.step or 0}")
+
+
+def other_values(recorded: object, asked: Mapping[str, object]) -> str:
+    """The symbols in which the start record's configuration differs from what was asked; empty if none."""
+    if not isinstance(recorded, Mapping):
+        return "the start record holds no configuration"
+    names = [name for name in asked if name not in EXPANDED]
+    different = [
+        f"{name}={recorded[name]!r}, asked {asked[name]!r}" if name in recorded else f"{name} is not recorded"
+        for name in names
+        if name not in recorded or not _same(recorded[name], asked[name])
+    ]
+    more = f" and {len(different) - 3} more" if len(different) > 3 else ""
+    return "; ".join(different[:3]) + more
+
+
+def _judge_success(tail: JournalTail, asked: Mapping[str, object]) -> Verdict:
+    ended_as = tail.end.get("status")
+    if ended_as != "complete":
+        says = f"says {ended_as}" if tail.end else "is missing"
+        return Verdict("failed", "error", f"exit code 0, but the journal's end record {says}")
+    different = other_values(tail.start.get("config"), asked)
+    if different:
+        return Verdict("failed", "other_values", f"ran with other values than asked: {different}")
+    return Verdict("complete", None, None)
+
+
+def _judge_stopped(ended: Exit, tail: JournalTail, stop: Stop) -> Verdict:
+    step = tail.step or 0
+    if tail.end.get("status") == "interrupted":
+        how = f"stopped on request after step {step}"
+    elif ended.signal == signal.SIGKILL:
+        how = f"killed after step {step}, before it had stopped"
+    else:
+        how = f"stopped on request after step {step}, without an end record"
+    if stop.cause == "timeout":
+        return Verdict("timeout", "timeout", f"{stop.reason}; {how}")
+    status: Status = "killed" if ended.signal == signal.SIGKILL else "interrupted"
+    return Verdict(status, stop.cause, f"{stop.reason}; {how}" if stop.reason else how)
+
+
+def _cause(ended: Exit, tail: JournalTail, output: Sequence[str]) -> str:
+    if ended.exit_code in EXIT_CAUSES:
+        return EXIT_CAUSES[ended.exit_code]
+    recorded = tail.end.get("cause")
+    if isinstance(recorded, str):
+        return recorded
+    # The last line that tells one: what a process complains of first is often not what ended it.
+    for line in (str(tail.end.get("error") or ""), *reversed(output)):
+        for cause, pattern in _TOLD:
+            if pattern.search(line):
+                return cause
+    return "error" if _signal(ended) is None else "signal"
+
+
+def _last_words(output: Sequence[str]) -> str:
+    """What a process said of its end: its last `error:`, or else what its traceback ends in."""
+    for line in reversed(output):
+        if line.startswith("error: "):
+            return line.removeprefix("error: ")
+    begins = max((i for i, line in enumerate(output) if line.startswith(_TRACEBACK)), default=len(output))
+    return next((line for line in reversed(output[begins:]) if _RAISED.match(line)), "")
+
+
+def _signal(ended: Exit) -> int | None:
+    """Also one that a shell around the training reports as 128 + n."""
+    if ended.signal is not None or ended.exit_code is None:
+        return ended.signal
+    number = ended.exit_code - 128
+    return number if number in _SIGNALS else None
+
+
+_SIGNALS = frozenset(number.value for number in signal.Signals)
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in _SIGNALS else "unnamed"
+
+
+def _same(recorded: object, asked: object) -> bool:
+    # In JSON 1e3 comes back as 1000.0 and a tuple as a list; True and 1 are still two things.
+    return recorded == asked and isinstance(recorded, bool) == isinstance(asked, bool)

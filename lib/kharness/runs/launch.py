@@ -1,0 +1,148 @@
+"""What a launcher is given and what it gives back: the words that the runner and every launcher share."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+OUTPUT_LOG = "output.log"
+FROM_SCRATCH = "--from-scratch"
+"""The flag of every training for a new attempt that takes nothing over from the ones before it."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What is to run."""
+
+    name: str
+    directory: Path
+    """The run directory, with its `.config`; output goes to its output.log, appended."""
+    root: Path
+    """The checkout: where the command runs."""
+    model: str
+    asked: Mapping[str, object]
+    """The values that it must run with."""
+    arguments: Sequence[str] = ()
+    """Further flags of the training, such as --from-scratch."""
+    threads: int = 0
+    """CPU threads that the plan gives it; 0 if nothing plans it."""
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, *self.program]
+
+    @property
+    def program(self) -> list[str]:
+        """The command without the interpreter."""
+        return [f"{self.model}/train.py", "--run-dir", self.shown_directory, *self.arguments]
+
+    @property
+    def shown_directory(self) -> str:
+        return self._shown(self.directory)
+
+    @property
+    def command_line(self) -> str:
+        """To be run by hand in the checkout."""
+        return shlex.join([self._shown(Path(sys.executable)), *self.program])
+
+    def _shown(self, path: Path) -> str:
+        """As one types it in the checkout."""
+        return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The part of a machine that a run may use; an empty field leaves the choice to the run."""
+
+    threads: int = 0
+    """CPU threads for tensor operations; with cores and without this, one a core."""
+    cores: Sequence[int] = ()
+    """The cores that it is bound to."""
+    gpus: Sequence[str] = ()
+    """UUIDs, or indices where a device has none."""
+    gpu_vendor: str = "nvidia"
+
+    @property
+    def num_threads(self) -> int:
+        """CPU threads for tensor operations, 0 for the run's own choice."""
+        return self.threads or len(self.cores)
+
+    def environment(self) -> dict[str, str]:
+        """The variables that hold a run to its slot."""
+        variables = {}
+        if self.num_threads:
+            names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+            variables.update(dict.fromkeys(names, str(self.num_threads)))
+        if self.gpus and self.gpu_vendor == "amd":
+            # ROCm takes UUIDs; HIP counts among what that leaves.
+            variables["ROCR_VISIBLE_DEVICES"] = ",".join(self.gpus)
+            variables["HIP_VISIBLE_DEVICES"] = ",".join(str(place) for place in range(len(self.gpus)))
+        elif self.gpus:
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus)
+        return variables
+
+
+@dataclass(frozen=True)
+class Job:
+    """A launched run, as its launcher finds it again, also from another process."""
+
+    launcher: str
+    id: str
+    """The launcher's own name for it: here a process id, on a cluster a job id."""
+    host: str
+    pid: int | None
+    started: float
+    """UTC epoch seconds."""
+    process_started: float | None = None
+    """As the system counts it; with the pid it names one process of the host."""
+
+
+class Occupant(Protocol):
+    """A run that holds its slot as long as it runs."""
+
+    slot: Slot
+
+    @property
+    def job(self) -> Job: ...
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a job ended, as far as the launcher knows."""
+
+    exit_code: int | None
+    """None for a process that a signal ended, or of which nothing is known."""
+    signal: int | None
+    ended: float
+    """UTC epoch seconds."""
+    cause: str | None = None
+    """Where the launcher knows it better than an exit code tells: `out_of_memory`, `runner_died` …"""
+    reason: str | None = None
+
+
+class Launcher(Protocol):
+    """Starts runs somewhere and tells how they end. One thread calls it."""
+
+    name: str
+
+    def submit(self, launch: Launch, slot: Slot) -> Job:
+        """Start a run; MatrixError if it cannot be started."""
+
+    def poll(self, job: Job) -> Exit | None:
+        """How the job ended; None while it runs."""
+
+    def cancel(self, job: Job, *, kill: bool) -> None:
+        """Ask the training to save and stop (SIGTERM), or end it and all that it started at once."""
+
+    def alive(self, job: Job) -> bool:
+        """Whether a job that an earlier runner submitted still runs."""
+
+    def filenos(self) -> Sequence[int]:
+        """Descriptors that become readable when a job may have ended."""
+
+    def close(self) -> None:
+        """End what the launcher itself keeps running, jobs included."""

@@ -1,0 +1,154 @@
+"""One runner a directory: a lock that the kernel lets go when its holder is gone, and who that is."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import json
+import os
+import socket
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kharness.runs.errors import MatrixError
+from monitoring.host.process import process_started
+
+RUNNER_LOCK = ".runner.lock"
+
+TRIES = 5
+PAUSE = 0.02
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A runner at work."""
+
+    pid: int
+    host: str
+    started: float
+    """UTC epoch seconds."""
+    process_started: float | None = None
+    """As the system counts it; with the pid it names one process of the host."""
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether that process has ended, as far as it can be seen from here."""
+        if self.host != socket.gethostname():
+            return False
+        now = process_started(self.pid)
+        return now is None or (self.process_started is not None and now != self.process_started)
+
+    def __str__(self) -> str:
+        return f"pid {self.pid} on {self.host}"
+
+
+class RunnerLock:
+    """Held while a process runs what is in a directory; MatrixError if another one does."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def __enter__(self) -> Self:
+        path = self._directory / RUNNER_LOCK
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise _unusable(path, error) from error
+        try:
+            _lock(self._fd)
+        except OSError as error:
+            held_by = _read(self._fd)
+            os.close(self._fd)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise _unusable(path, error) from error
+            raise _held(self._directory, held_by) from error
+        _held_here.add(self._fd)
+        _watch_forks()
+        pid = os.getpid()
+        holder = Holder(pid, socket.gethostname(), time.time(), process_started(pid))
+        os.ftruncate(self._fd, 0)
+        with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
+            os.pwrite(self._fd, json.dumps(asdict(holder)).encode() + b"\n", 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        # The file stays: were it deleted, two could hold a lock on two files of one name.
+        os.ftruncate(self._fd, 0)
+        _held_here.discard(self._fd)
+        os.close(self._fd)
+
+
+# A child that this process forks must not hold on to them: only on Linux the kernel kills it with us.
+_held_here: set[int] = set()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_release_in_child)
+
+
+def _release_in_child() -> None:
+    for fd in _held_here:
+        os.close(fd)
+    _held_here.clear()
+
+
+def holder(directory: Path) -> Holder | None:
+    """Who runs what is in the directory now; None if nobody does."""
+    try:
+        fd = os.open(directory / RUNNER_LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        found = _read(fd)
+        return None if found is None or found.is_gone else found
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None
+
+
+def _lock(fd: int) -> None:
+    # `holder` takes it for a moment, too.
+    for _ in range(TRIES - 1):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(PAUSE)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _read(fd: int) -> Holder | None:
+    try:
+        return Holder(**json.loads(os.pread(fd, 4096, 0)))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _held(directory: Path, by: Holder | None) -> MatrixError:
+    if by is not None and by.is_gone:
+        return MatrixError(
+            f"{directory} is still locked, though its runner, pid {by.pid}, is gone",
+            hint="wait for the end of what that has started, then try again",
+        )
+    return MatrixError(
+        f"{directory} is being run by {by or 'another process'}",
+        hint="`make status` shows how far it is; stop it first, or wait for its end",
+    )
+
+
+def _unusable(path: Path, error: OSError) -> MatrixError:
+    return MatrixError(
+        f"{path} cannot be locked: {(error.strerror or str(error)).lower()}",
+        hint="set RESULTS_DIR to a folder on a file system with locks that you can write to",
+    )

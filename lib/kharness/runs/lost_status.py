@@ -1,0 +1,45 @@
+"""A status.json that a loss of power or a full disk took, made again from the journal of a complete run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kharness.runs.causes import judge_unseen
+from kharness.runs.errors import MatrixError
+from kharness.runs.journal_tail import JournalTail
+from kharness.runs.status import Attempt, RunStatus, read_status
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import MEASURING, last_record
+
+
+def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:
+    """status.json, or, where it is lost or torn, that of a run whose journal is complete.
+
+    MatrixError where neither tells. `asked` has the values that the run was to be trained with.
+    """
+    try:
+        return read_status(directory)
+    except MatrixError:
+        found = status_of_complete(directory, asked)
+        if found is None:
+            raise
+        return found
+
+
+def status_of_complete(directory: Path, asked: Mapping[str, object]) -> RunStatus | None:
+    """The status of a run whose journal says that nothing is left to be trained; None for any other."""
+    last = last_record(directory / JOURNAL) or {}
+    if last.get("event") in MEASURING and last.get("status") != "complete":
+        return None
+    tail = JournalTail.of_end(directory)
+    if not tail.start or tail.end.get("status") != "complete":
+        return None
+    verdict = judge_unseen(tail, asked)
+    begun, ended = (_number(record.get("time")) for record in (tail.start, tail.end))
+    attempt = Attempt(begun or 0.0, None, ended=ended, cause=verdict.cause, reason=verdict.reason)
+    return RunStatus(verdict.status, [attempt])
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None

@@ -1,0 +1,74 @@
+"""Where runs live: names nobody else has, and the link to the newest."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kharness.config.places import asked_path
+from kharness.runs.errors import MatrixError
+from monitoring.host import libc
+from monitoring.journal.atomic_file import name_beside
+
+LATEST = "latest"
+
+
+def results_directory(configured: str, output: Path) -> Path:
+    """RESULTS_DIR; a relative one starts at the output directory."""
+    return output / asked_path("RESULTS_DIR", configured)
+
+
+def stamp(now: datetime | None = None) -> str:
+    """UTC time as 20260131T235959Z."""
+    return f"{now or datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+
+
+def create_exclusively(parent: Path, name: str) -> Path | None:
+    """Make parent/name; None if that is taken, so that two starters never share a directory."""
+    directory = parent / name
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        directory.mkdir()
+    except FileExistsError:
+        if directory.parent.is_dir():
+            return None
+        raise MatrixError(f"{parent} is not a directory", hint="set RESULTS_DIR to a folder") from None
+    except OSError as error:
+        raise MatrixError(
+            f"{directory} cannot be made: {(error.strerror or str(error)).lower()}",
+            hint="set RESULTS_DIR to a folder that you can write to",
+        ) from error
+    return directory
+
+
+def numbered(name: str, attempt: int) -> str:
+    """name, name_2, name_3 …"""
+    return name if attempt == 1 else f"{name}_{attempt}"
+
+
+def sync_filesystem(folder: Path) -> None:
+    """Return when everything written on the folder's file system so far survives a loss of power.
+
+    One call for thousands of files: flushing each takes longer than writing them all.
+    """
+    if sys.platform == "linux":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            if libc.sync_filesystem(descriptor):
+                return
+        finally:
+            os.close(descriptor)
+    os.sync()
+
+
+def link_latest(directory: Path) -> bool:
+    """Point the `latest` beside a directory at it, in one step; False where something else has that name."""
+    link = directory.parent / LATEST
+    if link.exists() and not link.is_symlink():
+        return False
+    temporary = name_beside(link)
+    temporary.symlink_to(directory.name)
+    os.replace(temporary, link)
+    return True

@@ -1,0 +1,116 @@
+"""status.json: what became of a run, every attempt of it; written by whoever started the process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from kharness.runs.errors import MatrixError
+from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.encoding.json_shape import (
+    NUMBER,
+    NUMBER_OR_NULL,
+    OBJECT_OR_NULL,
+    TEXT_OR_NULL,
+    WHOLE_OR_NULL,
+    check_shape,
+)
+
+STATUS_JSON = "status.json"
+
+Status = Literal["pending", "running", "complete", "failed", "timeout", "killed", "interrupted"]
+"""`interrupted`: stopped on request with everything saved; `killed`: ended by a signal."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One process. Times are UTC epoch seconds; what is not known (yet) is None."""
+
+    started: float
+    pid: int | None
+    ended: float | None = None
+    exit_code: int | None = None
+    """None for a process that a signal ended."""
+    signal: int | None = None
+    reason: str | None = None
+    """Why it is not complete."""
+    cause: str | None = None
+    """The kind of that reason, as in kharness.runs.causes."""
+    job: Mapping[str, Any] | None = None
+    """As its launcher finds it again; None until it is launched."""
+    slot: Mapping[str, Any] | None = None
+    """The part of the machine that it was given."""
+    arguments: Sequence[str] = ()
+    """Further flags of the training, such as --from-scratch."""
+    other_work: float | None = None
+    """The share of the processors, from 0 to 1, that others than the runner and its runs kept busy."""
+    journal_offset: int = 0
+    """Where in metrics.jsonl its records begin, in bytes."""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    status: Status
+    attempts: Sequence[Attempt] = ()
+    """The oldest first."""
+
+    @property
+    def last(self) -> Attempt | None:
+        return self.attempts[-1] if self.attempts else None
+
+
+def write_status(directory: Path, status: RunStatus, *, durable: bool = True) -> None:
+    """Replace DIRECTORY/status.json; a `durable` one survives a loss of power."""
+    write_atomically(directory / STATUS_JSON, status_text(status).encode(), durable=durable)
+
+
+def status_text(status: RunStatus) -> str:
+    """What stands in status.json."""
+    return json.dumps(asdict(status), indent=2) + "\n"
+
+
+_SHAPE = {
+    "status": str,
+    "attempts": [
+        {
+            "started": NUMBER,
+            "pid": WHOLE_OR_NULL,
+            "ended?": NUMBER_OR_NULL,
+            "exit_code?": WHOLE_OR_NULL,
+            "signal?": WHOLE_OR_NULL,
+            "reason?": TEXT_OR_NULL,
+            "cause?": TEXT_OR_NULL,
+            "job?": OBJECT_OR_NULL,
+            "slot?": OBJECT_OR_NULL,
+            "arguments?": [str],
+            "journal_offset?": int,
+        }
+    ],
+}
+
+
+def read_status(directory: Path) -> RunStatus:
+    """DIRECTORY/status.json; MatrixError if it is missing or not what write_status writes."""
+    path = directory / STATUS_JSON
+    try:
+        content = json.loads(path.read_bytes())
+        check_shape(content, _SHAPE)
+        if content["status"] not in get_args(Status):
+            raise ValueError(f"there is no status {content['status']!r}")
+        return RunStatus(content["status"], [_attempt(attempt) for attempt in content["attempts"]])
+    except (OSError, ValueError) as error:
+        raise MatrixError(
+            f"{path} cannot be read: {error}", hint="it is damaged, or not what a runner wrote"
+        ) from error
+
+
+def _attempt(content: Mapping[str, Any]) -> Attempt:
+    """What a later version added is passed over."""
+    known = {name: value for name, value in content.items() if name in _FIELDS}
+    return Attempt(**{**known, "arguments": tuple(known.get("arguments", ()))})
+
+
+_FIELDS = frozenset(field.name for field in fields(Attempt))

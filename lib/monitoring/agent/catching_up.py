@@ -1,0 +1,129 @@
+"""A follower that has fallen far behind catches up in a process of its own.
+
+    python -m monitoring.agent.catching_up '{"directory": …, "name": …, "options": …, "fd": …, "parent": …}'
+
+The followers of a run share one interpreter, in which one of them encodes at a time. A process takes the
+records of one follower as far as they have come, and ends; the agent, which has let go of the sink
+meanwhile, goes on from there. So a sink has one writer: the process dies with the agent that started it, and
+holds the agent's lock as long as it lives. It says over a pipe how far it is, in JSON lines.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from monitoring.agent.delivery import Delivery, Progress, read_progress
+from monitoring.follower import RunInfo
+from monitoring.journal.alerts import Alerts, Severity
+
+# Seconds between two looks whether the agent is still there.
+LOOK_EVERY = 0.2
+
+
+class Apart:
+    """Starts such processes for one run; each delivery has a thread that waits for its own."""
+
+    def __init__(self, locks: Collection[int], alerts: Alerts) -> None:
+        """`locks` are descriptors of what keeps other agents out."""
+        self._locks = locks
+        self._alerts = alerts
+
+    def __call__(
+        self,
+        run: RunInfo,
+        name: str,
+        options: Mapping[str, object],
+        moved: Callable[[Progress, int], None],
+    ) -> bool:
+        """Return when the follower has caught up; False if its process failed, or could not be started.
+
+        `moved` is told how far it is, and how many records it has delivered. The agent of one that failed
+        goes on itself, and meets the same.
+        """
+        read, write = os.pipe()
+        about = {"directory": str(run.directory), "name": name, "options": dict(options), "fd": write}
+        argument = orjson.dumps({**about, "parent": os.getpid()}).decode()
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "monitoring.agent.catching_up", argument],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[write, *self._locks],
+            )
+        except OSError:  # out of processes or memory
+            os.close(read)
+            return False
+        finally:
+            os.close(write)
+        with open(read, "rb") as lines, process:
+            for line in lines:
+                self._take(line, moved)
+        return process.returncode == 0
+
+    def _take(self, line: bytes, moved: Callable[[Progress, int], None]) -> None:
+        if not line.endswith(b"\n"):  # it was killed
+            return
+        told = orjson.loads(line)
+        if "alert" in told:
+            self._alerts.add(*told["alert"])
+        else:
+            moved(Progress(**told["progress"]), told["delivered"])
+
+
+class _Teller(Alerts):
+    """Alerts that the agent writes: alerts.jsonl has one writer."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def add(self, rule: str, severity: Severity, message: str, **fields: object) -> None:
+        self.tell({"alert": [rule, severity, message]})
+
+    def close(self) -> None: ...
+
+    def tell(self, what: Mapping[str, object]) -> None:
+        try:
+            os.write(self._fd, orjson.dumps(what, option=orjson.OPT_APPEND_NEWLINE))
+        except BrokenPipeError:  # the agent is gone
+            os._exit(1)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command: 0 when the follower has caught up, 1 when it failed."""
+    about: dict[str, Any] = orjson.loads((sys.argv[1:] if argv is None else argv)[0])
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=[about["parent"]], daemon=True).start()
+    run = RunInfo.read(Path(about["directory"]))
+    name, teller = about["name"], _Teller(about["fd"])
+    saved = read_progress(run.directory).get(name, Progress())
+    delivery = Delivery(run, name, about["options"], saved=saved, alerts=teller)
+    try:
+        delivery.bring_up_to_date(
+            lambda: teller.tell({"progress": asdict(delivery.progress), "delivered": delivery.delivered})
+        )
+    except Exception as error:  # noqa: BLE001 - a follower is called here; the failure becomes an alert
+        teller.add("follower", "warning", f"{name}: {type(error).__name__}: {error}; its process has ended")
+        return 1
+    return 0
+
+
+def _end_with(parent: int) -> None:
+    """End this process, as a SIGKILL would, when its parent is gone."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_EVERY)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

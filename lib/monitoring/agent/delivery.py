@@ -1,0 +1,417 @@
+"""The way of one run's records into one follower: every record once, in order, through any failure."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Protocol, cast
+
+import orjson
+
+from monitoring.agent.refusals import deliver_apart, reason_of
+from monitoring.errors import MonitoringError
+from monitoring.follower import (
+    Follower,
+    LiveFollower,
+    RunInfo,
+    follower_module,
+    follower_options,
+    is_live,
+    journals_of,
+)
+from monitoring.journal.alerts import Alerts
+from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.records import Record, as_number, last_record
+from monitoring.journal.tail import Tail
+
+FOLLOWERS_JSON = "followers.json"
+
+# Records handed to a follower at once.
+BATCH = 1000
+
+# Seconds between looks at the journal: while it grows, and when it has not for a while.
+POLL = 0.25
+LONGEST_POLL = 1.0
+STILL_AFTER = 10.0
+
+# Seconds between two flushes of a follower while records keep coming.
+FLUSH_EVERY = 1.0
+
+# A follower that lacks so many bytes of the journal, some 50,000 records, gets a process of its own. Below
+# that a process, which imports the tracker's packages again, saves nothing.
+BEHIND_BYTES = 16 * 2**20
+
+# Seconds before a follower that failed is opened again: doubled at each failure. Once no records come any
+# more it is given up after LAST_TRIES further failures, and `make sync` delivers the rest.
+FIRST_DELAY = 1.0
+LONGEST_DELAY = 60.0
+LAST_TRIES = 5
+LONGEST_LAST_DELAY = 8.0
+
+
+class CatchUp(Protocol):
+    """Brings a follower to the end of its journals in another process; False if that fails."""
+
+    def __call__(
+        self,
+        run: RunInfo,
+        name: str,
+        options: Mapping[str, object],
+        moved: Callable[[Progress, int], None],
+    ) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a follower is, as followers.json keeps it. Only a hint where to read: the sink itself knows."""
+
+    offset: int = 0
+    """Bytes of the journal whose records are durably in the sink."""
+    seq: int = 0
+    """The last of those records."""
+    gpu_seq: int = 0
+    """The last record of gpu_stats.jsonl that is durably in the sink, of a follower that takes those."""
+    ended: bool = False
+    """Whether the sink was closed behind the run's end record."""
+    error: str | None = None
+    """Why the follower does not take records now."""
+    held: int = 0
+    """What the sink itself says of `seq`, once closed: less, if the last records had nothing for it."""
+    gpu_held: int = 0
+    """The same of `gpu_seq`."""
+    refused: int = 0
+    """Records that the sink refused and that were put aside."""
+    refusal: str | None = None
+    """Which of them was the last, and why."""
+
+    def seq_of(self, journal: str) -> int:
+        return self.gpu_seq if journal == GPU_STATS else self.seq
+
+    def held_of(self, journal: str) -> int:
+        return self.gpu_held if journal == GPU_STATS else self.held
+
+
+def read_progress(directory: Path) -> dict[str, Progress]:
+    """What followers.json says, which is nothing if it is not there or not whole."""
+    try:
+        saved = orjson.loads((directory / FOLLOWERS_JSON).read_bytes())
+        return {name: Progress(**progress) for name, progress in saved.items()}
+    except (OSError, orjson.JSONDecodeError, AttributeError, TypeError):
+        return {}
+
+
+def write_progress(directory: Path, progress: Mapping[str, Progress]) -> None:
+    """Replace followers.json, keeping what it says of followers that are not in `progress`."""
+    merged = {**read_progress(directory), **progress}
+    data = orjson.dumps(
+        {name: asdict(merged[name]) for name in sorted(merged)},
+        option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE,
+    )
+    write_atomically(directory / FOLLOWERS_JSON, data, durable=False)
+
+
+class Delivery:
+    """Takes records from the journal of `run` to the follower `name`; one thread calls `follow`."""
+
+    def __init__(
+        self,
+        run: RunInfo,
+        name: str,
+        options: Mapping[str, object],
+        *,
+        saved: Progress,
+        alerts: Alerts,
+        last_tries: int = LAST_TRIES,
+        apart: CatchUp | None = None,
+    ) -> None:
+        """`apart` catches up in another process, if that is wanted."""
+        self.name = name
+        self.progress = saved
+        self.delivered = 0
+        """Records that this delivery has brought into the sink."""
+        self.last_moved = time.monotonic()
+        self.finished = False
+        """Whether the sink has everything and is closed."""
+        self.error: Exception | None = None
+        """Why `follow` gave up, or fails at present."""
+        self._run = run
+        self._options = options
+        self._live = is_live(name)
+        self._alerts = alerts
+        self._journal = run.directory / JOURNAL
+        self._tails = {name: Tail(run.directory / name) for name in journals_of(name)}
+        self._follower: Follower | None = None
+        self._lingering: LiveFollower | None = None
+        self._pending = 0  # records taken and not flushed
+        self._flushed_at = 0.0
+        self._last: Record = {}
+        self._refused: set[tuple[object, object]] = set()  # event and seq of what this delivery put aside
+        self._refusals: set[type[Exception]] = set()  # kinds of refusals that an alert has told
+        self._apart = None if self._live else apart
+        self._failures, self._failed_at = 0, 0.0
+        self._allowed = self._last_tries = last_tries
+
+    def follow(
+        self, *, attempt: int, ending: threading.Event, stop: threading.Event, sampled: threading.Event
+    ) -> None:
+        """Deliver until `attempt` has ended and everything is in the sink, until `stop`, or until given up.
+
+        `ending` says that no more records of the training will come, `sampled` that no more GPU samples will.
+        Never raises: what the follower raises becomes an alert.
+        """
+        while True:
+            last_pass = ending.is_set() or stop.is_set()
+            all_sampled = sampled.is_set() or GPU_STATS not in self._tails
+            try:
+                if self._is_far_behind():
+                    self._catch_up_apart()
+                more = self._advance(last_pass=last_pass)
+                if not more and all_sampled and (last_pass or self._has_ended(attempt)):
+                    self._close()
+                    return
+            except Exception as error:  # noqa: BLE001 - a follower is called here; the failure becomes an alert
+                if not self._retry_after(error, last_pass=last_pass or self._is_over(attempt), stop=stop):
+                    return
+                continue
+            self._note_success()
+            if not more:
+                growing = time.monotonic() - self.last_moved < STILL_AFTER
+                awaited = sampled if last_pass else ending
+                awaited.wait(POLL if growing else LONGEST_POLL)
+
+    def bring_up_to_date(self, report: Callable[[], None]) -> None:
+        """Deliver what there is, and what comes while it keeps coming; then let the sink go.
+
+        Calls `report` after each batch. Raises what the follower raises.
+        """
+        more = True
+        while more or not (self._has_ended(0) or time.monotonic() - self.last_moved > STILL_AFTER):
+            if not more:
+                time.sleep(POLL)
+            more = self._advance(last_pass=False)
+            report()
+        while self._advance(last_pass=True):
+            pass
+        follower, self._follower = self._follower, None
+        assert follower is not None
+        self._note_held(follower)
+        follower.close(None)
+        for tail in self._tails.values():
+            tail.close()
+        report()
+
+    def linger(self, stop: threading.Event) -> None:
+        """After `follow`: let a live follower show the end, and close it; its failure goes to agent.log."""
+        if self._lingering is None:
+            return
+        try:
+            try:
+                self._lingering.linger(stop)
+            finally:
+                self._lingering.close(self._status())
+        except Exception as error:  # noqa: BLE001 - a follower is called here; the run's files are complete
+            sys.excepthook(type(error), error, error.__traceback__)
+
+    def _is_far_behind(self) -> bool:
+        try:
+            size = self._journal.stat().st_size if self._apart is not None else 0
+        except FileNotFoundError:
+            return False
+        return size - self.progress.offset > BEHIND_BYTES
+
+    def _catch_up_apart(self) -> None:
+        """Let go of the sink until another process has caught up; one that fails is the only try."""
+        assert self._apart is not None
+        follower, self._follower = self._follower, None
+        for tail in self._tails.values():
+            tail.close()
+        if follower is not None:
+            follower.close(None)
+        before = self.delivered
+
+        def moved(progress: Progress, delivered: int) -> None:
+            if (progress.seq, progress.gpu_seq) != (self.progress.seq, self.progress.gpu_seq):
+                self.last_moved = time.monotonic()
+            self.progress, self.delivered = progress, before + delivered
+
+        options = {**self._options, **getattr(follower_module(self.name), "OPTIONS_APART", {})}
+        if not self._apart(self._run, self.name, options, moved):
+            self._apart = None
+
+    def _advance(self, *, last_pass: bool) -> bool:
+        """Bring what the journals have into the sink; True if there is more."""
+        if self._follower is None:
+            self._follower = self._open()
+        batch = self._take(whatever_size=last_pass)
+        if batch or self._live:
+            deliver_apart(self._follower.deliver, batch, self._put_aside)
+        if batch:
+            self._pending += len(batch)
+            self.last_moved = time.monotonic()
+        ended = self._last.get("event") == "end"
+        if self._pending and (last_pass or ended or time.monotonic() - self._flushed_at >= FLUSH_EVERY):
+            self._follower.flush()
+            self._flushed_at = time.monotonic()
+            self.delivered += self._pending
+            self._pending = 0
+        if not self._pending:
+            self.progress = self._where()
+        return any(tail.has_more for tail in self._tails.values())
+
+    def _take(self, *, whatever_size: bool) -> list[Record]:
+        """The next records of all journals by their times, those of each journal in its order.
+
+        Of a journal that has more, no record is overtaken by later ones of another.
+        """
+        for tail in self._tails.values():
+            tail.fill(BATCH, whatever_size=whatever_size)
+        until = min((_latest(tail) for tail in self._tails.values() if tail.has_more), default=float("inf"))
+        batch: list[Record] = []
+        while True:
+            first = [
+                (time, name)
+                for name, tail in self._tails.items()
+                if tail.waiting and (time := _time(tail.waiting[0])) <= until
+            ]
+            if not first:
+                return batch
+            _, name = min(first)
+            batch.append(self._tails[name].take())
+            if name == JOURNAL:
+                self._last = batch[-1]
+
+    def _open(self) -> Follower:
+        options = follower_options(self.name, self._options)
+        follower: Follower = follower_module(self.name).open_follower(self._run, options)
+        saved = self.progress
+        held = {name: follower.last_seq(name) for name in self._tails}
+        if any(held.values()) and held == {name: saved.held_of(name) for name in held}:
+            # As it was when it was closed: what came behind had nothing for it, or was refused. (A sink that
+            # holds nothing may be another one now.)
+            held = {name: max(seq, saved.seq_of(name)) for name, seq in held.items()}
+        for name, tail in self._tails.items():
+            if name == JOURNAL:
+                tail.seek(held[name], offset=saved.offset if saved.seq <= held[name] else 0)
+            else:
+                self._note_gone(tail.seek(held[name]))
+        self._pending = 0
+        self._last = last_record(self._journal) or {}  # stands if there is nothing left to read
+        return follower
+
+    def _where(self) -> Progress:
+        """How far the tails are."""
+        journal, gpu = self._tails[JOURNAL], self._tails.get(GPU_STATS)
+        gpu_seq = gpu.seq if gpu is not None else 0
+        return replace(
+            self.progress,
+            offset=journal.offset,
+            seq=journal.seq,
+            gpu_seq=gpu_seq,
+            ended=False,
+            error=None,
+            held=0,
+            gpu_held=0,
+        )
+
+    def _note_held(self, follower: Follower) -> None:
+        """How far the tails are, and what the sink says of that, before it is closed."""
+        held = {name: follower.last_seq(name) for name in self._tails}
+        self.progress = replace(self._where(), held=held[JOURNAL], gpu_held=held.get(GPU_STATS, 0))
+
+    def _put_aside(self, record: Record, error: Exception) -> None:
+        """Count a record that the sink refuses, and tell each kind of refusal once."""
+        which = record.get("event"), record.get("seq")
+        if which in self._refused:  # read again, because the sink holds nothing behind it yet
+            return
+        self._refused.add(which)
+        reason = reason_of(record, error)
+        self.progress = replace(self.progress, refused=self.progress.refused + 1, refusal=reason)
+        if type(error) not in self._refusals:
+            self._refusals.add(type(error))
+            self._alerts.add(
+                "follower",
+                "warning",
+                f"{self.name}: refuses {reason}; it is put aside, followers.json counts",
+            )
+
+    def _note_gone(self, records: int) -> None:
+        if records:
+            self._alerts.add(
+                "follower",
+                "warning",
+                f"{self.name}: {records} GPU samples were removed with old files before it took them",
+            )
+
+    def _has_ended(self, attempt: int) -> bool:
+        return self._last.get("event") == "end" and int(str(self._last["attempt"])) >= attempt
+
+    def _is_over(self, attempt: int) -> bool:
+        """Whether the run has ended and this follower would only have shown it running."""
+        last = last_record(self._journal) or {} if self._live else {}
+        return last.get("event") == "end" and int(str(last["attempt"])) >= attempt
+
+    def _close(self) -> None:
+        follower, self._follower = self._follower, None
+        assert follower is not None
+        status = self._status()
+        self._note_held(follower)
+        if self._live:
+            self._lingering = cast(LiveFollower, follower)
+        else:
+            follower.close(status)
+        self.progress = replace(self.progress, ended=status is not None)
+        for tail in self._tails.values():
+            tail.close()
+        self.finished = True
+
+    def _status(self) -> str | None:
+        return str(self._last.get("status")) if self._last.get("event") == "end" else None
+
+    def _retry_after(self, error: Exception, *, last_pass: bool, stop: threading.Event) -> bool:
+        """Note the failure, close the follower and wait before the next try; False when it is given up."""
+        message = f"{self.name}: {type(error).__name__}: {error}"
+        if self.error is None or str(error) != str(self.error):
+            self._alerts.add("follower", "warning", f"{message}; it is tried again")
+        self.error = error
+        self.progress = replace(self.progress, ended=False, error=message)
+        for tail in self._tails.values():
+            tail.close()
+        if self._follower is not None:
+            follower, self._follower = self._follower, None
+            try:
+                follower.close(None)
+            except Exception as closing:  # noqa: BLE001 - a follower is called here; it has failed already
+                self._alerts.add("follower", "warning", f"{self.name}: while closing: {closing}")
+        if last_pass:  # what the user has to mend does not mend itself meanwhile
+            self._last_tries -= self._allowed + 1 if isinstance(error, MonitoringError) else 1
+        if stop.is_set() or self._last_tries < 0:
+            rest = "" if self._live else ", `make sync` delivers the rest"
+            self._alerts.add("follower", "error", f"{message}; given up{rest}")
+            return False
+        longest = LONGEST_LAST_DELAY if last_pass or self._live else LONGEST_DELAY
+        delay = min(FIRST_DELAY * 2**self._failures, longest)
+        self._failures += 1
+        self._failed_at = time.monotonic()
+        stop.wait(delay)
+        return True
+
+    def _note_success(self) -> None:
+        if self.error is not None:
+            self._alerts.add("follower", "info", f"{self.name}: takes records again")
+            self.error, self._last_tries = None, self._allowed
+        if self._failures and time.monotonic() - self._failed_at > LONGEST_DELAY:
+            self._failures = 0
+
+
+def _time(record: Record) -> float:
+    return as_number(record.get("time")) or 0.0
+
+
+def _latest(tail: Tail) -> float:
+    """The latest time of what waits: a clock that was set back holds up no record behind it."""
+    return max(_time(record) for record in tail.waiting)

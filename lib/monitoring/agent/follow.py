@@ -1,0 +1,355 @@
+"""The agent: one process a run that brings its journal to every follower, however they or the trainer fare.
+
+    python -m monitoring.agent RUN_DIR
+
+A Run starts it and starts it again; it ends by itself when everything is delivered. Each follower has a
+thread of its own, so that one that hangs or fails delays no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import contextlib
+import fcntl
+import functools
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from monitoring.agent.catching_up import Apart
+from monitoring.agent.delivery import LAST_TRIES, Delivery, Progress, read_progress, write_progress
+from monitoring.agent.log import log_as_json
+from monitoring.agent.rule_watch import RuleWatch
+from monitoring.errors import MonitoringError, RunBusyError
+from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live, journals_of
+from monitoring.host.process import is_alive
+from monitoring.journal.alerts import Alerts
+from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.records import Record, last_record
+from monitoring.journal.rotating_journal import newest_record
+from monitoring.journal.run_json import read_run_json
+
+if TYPE_CHECKING:
+    from monitoring.agent.sampling import GpuSampling
+
+AGENT_LOCK = ".agent.lock"
+
+# Seconds between looks at the trainer and writes of followers.json.
+LOOK_EVERY = 0.5
+
+# Seconds that the agent waits, once no more records come, for a follower that neither delivers nor fails.
+HANGING_AFTER = 600.0
+
+# The agent gives way to the training when both want a core.
+NICENESS = 5
+
+
+def follow(directory: Path) -> bool:
+    """Follow a run until it has ended, or its trainer is gone, and all is delivered; True if all is.
+
+    Waits for another agent of the run to end first.
+    """
+    stop, ending = threading.Event(), threading.Event()
+    _set_signals(stop, ending)
+    with _only_agent(directory, wait=float("inf"), stop=stop):
+        run = read_run_json(directory)
+        trackers: dict[str, Any] = run["tracking"]["trackers"]
+        attempt = run["attempts"][-1]
+        with contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts:
+            sampling = _sampling(directory, run, alerts)
+            sampling.start()
+            deliveries = _deliveries(directory, trackers, alerts)
+            rules = RuleWatch(directory, run["config"], alerts)
+            threads = _start(
+                deliveries, attempt=attempt["attempt"], ending=ending, stop=stop, sampled=sampling.done
+            )
+            while any(thread.is_alive() for thread in threads) or not sampling.done.is_set():
+                _write_progress(directory, deliveries)
+                more = rules.look(time.time(), running=not ending.is_set())
+                if not ending.is_set() and not _is_running(attempt):
+                    ending.set()
+                    if (last_record(directory / JOURNAL) or {}).get("event") != "end":
+                        alerts.add("trainer", "error", "the training process is gone and wrote no end record")
+                if ending.is_set() or (not sampling.done.is_set() and _has_ended(directory, attempt)):
+                    sampling.end()
+                sampling.watch()
+                if _hanging(deliveries, ending):
+                    alerts.add(
+                        "follower", "error", "a follower hangs; given up, `make sync` delivers the rest"
+                    )
+                    break
+                _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
+            while rules.look(time.time(), running=False):
+                pass
+            _write_progress(directory, deliveries)
+    for delivery in deliveries:  # without the lock, so that the next attempt's agent begins at once
+        delivery.linger(stop)
+    return all(delivery.finished for delivery in deliveries)
+
+
+def catch_up(
+    directory: Path, trackers: Mapping[str, Mapping[str, object]] | None = None, *, wait: float = 0.0
+) -> list[Delivery]:
+    """Bring followers to the end of the journal, now: the CSV, and `trackers` or else those of the run.
+
+    Errors: RunBusyError if the run's agent is still at work after `wait` seconds, RunDirectoryError if
+    there is no run; a follower's own failure is in its Delivery's `error`.
+    """
+    run = read_run_json(directory)
+    asked = run["tracking"]["trackers"] if trackers is None else trackers
+    for name, options in asked.items():
+        follower_options(name, options)
+    chosen = {name: options for name, options in asked.items() if not is_live(name)}
+    stop, ending = threading.Event(), threading.Event()
+    ending.set()
+    with (
+        _only_agent(directory, wait=wait, stop=stop),
+        contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts,
+    ):
+        deliveries = _deliveries(directory, chosen, alerts, last_tries=1)  # the caller can try again
+        threads = _start(
+            deliveries, attempt=run["attempts"][-1]["attempt"], ending=ending, stop=stop, sampled=ending
+        )
+        try:
+            while any(thread.is_alive() for thread in threads) and not _hanging(deliveries, ending):
+                _join(threads, ending, LOOK_EVERY)
+        finally:
+            stop.set()
+            _write_progress(directory, deliveries)
+    return deliveries
+
+
+def newest_seqs(directory: Path) -> tuple[int, int]:
+    """The `seq` of the last record and of the last GPU sample of a run; 0 for none."""
+    return _last_seq(last_record(directory / JOURNAL)), _last_seq(newest_record(directory / GPU_STATS))
+
+
+def undelivered(directory: Path, newest: tuple[int, int] | None = None) -> dict[str, int]:
+    """How many records each follower of the run still lacks, by followers.json; empty if none lacks any.
+
+    Of those up to `newest`, if given, else of all.
+    """
+    last, last_gpu = newest or newest_seqs(directory)
+    progress = read_progress(directory)
+    trackers = read_run_json(directory)["tracking"]["trackers"]
+    names = [*ALWAYS, *(name for name in trackers if not is_live(name))]
+    lacking = {}
+    for name in names:
+        held = progress.get(name, Progress())
+        lacking[name] = max(0, last - held.seq)
+        if GPU_STATS in journals_of(name):
+            lacking[name] += max(0, last_gpu - held.gpu_seq)
+    return {name: count for name, count in lacking.items() if count > 0}
+
+
+def _last_seq(record: Record | None) -> int:
+    return int(str(record["seq"])) if record is not None else 0
+
+
+def is_followed(directory: Path) -> bool:
+    """Whether an agent is at work on the run."""
+    try:
+        fd = os.open(directory / AGENT_LOCK, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command: 0 when all is delivered, 3 when a follower was given up, 2 when there is no such run."""
+    parser = argparse.ArgumentParser(
+        prog="python -m monitoring.agent", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("directory", type=Path, metavar="RUN_DIR", help="a directory that a Run writes")
+    directory = parser.parse_args(argv).directory
+    with contextlib.suppress(OSError):  # not allowed here: the agent runs all the same
+        os.nice(NICENESS)
+    try:
+        run = read_run_json(directory)
+        log_as_json(run["run_id"], libraries=bool(run["tracking"]["trackers"]))
+        return 0 if follow(directory) else 3
+    except MonitoringError as error:
+        print(f"error: {error}", file=sys.stderr)
+        if error.hint:
+            print(f"hint: {error.hint}", file=sys.stderr)
+        return error.exit_code
+
+
+class _NoSampling:
+    """In place of GpuSampling where GPUs are not sampled, so that few agents import that."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.done.set()
+
+    def start(self) -> None: ...
+
+    def watch(self) -> None: ...
+
+    def end(self) -> None: ...
+
+
+def _sampling(directory: Path, run: Mapping[str, Any], alerts: Alerts) -> GpuSampling | _NoSampling:
+    if not run.get("gpu_monitor"):
+        return _NoSampling()
+    from monitoring.agent.sampling import GpuSampling
+
+    return GpuSampling(directory, run, alerts)
+
+
+def _deliveries(
+    directory: Path,
+    trackers: Mapping[str, Mapping[str, object]],
+    alerts: Alerts,
+    *,
+    last_tries: int = LAST_TRIES,
+) -> list[Delivery]:
+    followers = {**{name: {} for name in ALWAYS}, **trackers}
+    run, saved, apart = RunInfo.read(directory), read_progress(directory), Apart(_locks, alerts)
+    return [
+        Delivery(
+            run,
+            name,
+            options,
+            saved=saved.get(name, Progress()),
+            alerts=alerts,
+            last_tries=last_tries,
+            apart=apart,
+        )
+        for name, options in followers.items()
+    ]
+
+
+def _start(
+    deliveries: Sequence[Delivery],
+    *,
+    attempt: int,
+    ending: threading.Event,
+    stop: threading.Event,
+    sampled: threading.Event,
+) -> list[threading.Thread]:
+    """One daemon thread a follower: what hangs in a tracker's code must not keep the process."""
+    arguments = {"attempt": attempt, "ending": ending, "stop": stop, "sampled": sampled}
+    threads = [
+        threading.Thread(target=delivery.follow, kwargs=arguments, name=delivery.name, daemon=True)
+        for delivery in deliveries
+    ]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _join(threads: Sequence[threading.Thread], sampled: threading.Event, seconds: float) -> None:
+    """Wait until all have ended, and the sampling too, or so many seconds."""
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    sampled.wait(max(0.0, deadline - time.monotonic()))
+
+
+def _hanging(deliveries: Sequence[Delivery], ending: threading.Event) -> bool:
+    unfinished = [delivery.last_moved for delivery in deliveries if not delivery.finished]
+    return ending.is_set() and bool(unfinished) and time.monotonic() - max(unfinished) > HANGING_AFTER
+
+
+def _write_progress(directory: Path, deliveries: Sequence[Delivery]) -> None:
+    progress = {delivery.name: delivery.progress for delivery in deliveries}
+    if not progress.items() <= read_progress(directory).items():
+        # a full disk: it is only a hint, and the next look writes it again
+        with contextlib.suppress(OSError):
+            write_progress(directory, progress)
+
+
+def _has_ended(directory: Path, attempt: Mapping[str, Any]) -> bool:
+    """Whether the journal ends with the end of this attempt, or holds a later one."""
+    last = last_record(directory / JOURNAL) or {"attempt": 0}
+    ours: int = attempt["attempt"]
+    return int(str(last["attempt"])) > ours or (last["attempt"] == ours and last.get("event") == "end")
+
+
+def _is_running(attempt: Mapping[str, Any]) -> bool:
+    """Whether the process of this attempt still lives, as far as this host can tell."""
+    return attempt["host"] == platform.node() and is_alive(attempt)
+
+
+def _set_signals(stop: threading.Event, ending: threading.Event) -> None:
+    """Ctrl-C is for the trainer; SIGTERM ends the agent when it has delivered what there is."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def terminate(number: int, frame: object) -> None:
+        stop.set()
+        ending.set()
+
+    signal.signal(signal.SIGTERM, terminate)
+
+
+@contextlib.contextmanager
+def _only_agent(directory: Path, *, wait: float, stop: threading.Event) -> Iterator[None]:
+    """Hold the lock that makes this process the run's only agent."""
+    read_run_json(directory)
+    fd = os.open(directory / AGENT_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    _locks.add(fd)
+    _watch_forks()
+    try:
+        deadline = time.monotonic() + wait
+        while not _locked(fd):
+            if time.monotonic() >= deadline or stop.wait(LOOK_EVERY):
+                raise RunBusyError(
+                    f"{directory} is being followed by its agent",
+                    hint="wait until the training has ended and its agent has delivered the rest",
+                )
+        yield
+    finally:
+        _locks.discard(fd)
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+# Locks that a child which a tracker forks must let go of.
+_locks: set[int] = set()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_release_in_child)
+
+
+def _release_in_child() -> None:
+    for fd in _locks:
+        os.close(fd)
+    _locks.clear()
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with the exit code of `main`, as the interpreter does, but leave its modules whole.
+
+    To take them apart takes as long as all that an agent of a short run does besides.
+    """
+    if not code:  # else a tracker hangs, whose threads would keep it
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # a full disk
+            stream.flush()
+    os._exit(code)

@@ -1,0 +1,165 @@
+"""The run's agent as its trainer sees it: a process to start, and to start again when it is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Protocol
+
+from monitoring.host.process import process_started
+
+AGENT_LOG = "agent.log"
+
+# Names the process that forks agents for this one, if there is one (see agent_starter).
+STARTER = "MONITORING_AGENT_STARTER"
+
+# Seconds before an agent that died is started again: doubled each time, and back to the first for one
+# that lived a steady minute.
+FIRST_DELAY = 1.0
+LONGEST_DELAY = 60.0
+STEADY_SECONDS = 60.0
+
+# linux/socket.h: struct ucred is pid, uid, gid.
+UCRED = "iII"
+
+# Seconds that a run which ends waits for the starter's answer.
+LONGEST_ANSWER = 5.0
+
+
+class AgentProcess:
+    """`python -m monitoring.agent DIRECTORY`, in a session of its own.
+
+    So Ctrl-C and the end of the trainer pass it by. The first one is forked by the starter, where there is
+    one; whatever goes wrong with that, the next is a process of our own.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._starter = os.environ.get(STARTER)
+        self._process: _Process | None = None
+        self._delay = FIRST_DELAY
+        self._started = 0.0
+        self._not_before = 0.0
+
+    def start(self) -> None:
+        """Start the agent; OSError if the system does not let it."""
+        self._started = time.monotonic()
+        starter, self._starter = self._starter, None
+        if starter:
+            with contextlib.suppress(OSError):  # it is gone, or busy, or the environment is too large for it
+                self._process = _Forked(self._directory, starter)
+                return
+        self._process = _Spawned(self._directory)
+
+    def keep_alive(self, *, at_once: bool = False) -> None:
+        """Start the agent again if it is gone, after the delays above unless `at_once`; never raises."""
+        if self._process is not None and self._process.is_running(wait=LONGEST_ANSWER if at_once else 0.0):
+            return
+        now = time.monotonic()
+        if self._process is not None:
+            self._process = None
+            self._delay = FIRST_DELAY if now - self._started > STEADY_SECONDS else self._delay
+            self._not_before = now + self._delay
+            self._delay = min(2 * self._delay, LONGEST_DELAY)
+        if at_once or now >= self._not_before:
+            try:
+                self.start()
+            except OSError:  # out of processes, memory or disk: the next look tries again
+                self._not_before = now + self._delay
+
+
+def open_log(directory: Path) -> int:
+    """What the agent prints goes here."""
+    return os.open(directory / AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+
+class _Process(Protocol):
+    def is_running(self, *, wait: float) -> bool:
+        """Whether it lives, which may take `wait` seconds to be found out."""
+
+
+class _Spawned:
+    """A child of this process; started by posix_spawn: no thread, and no copy of the trainer's memory."""
+
+    def __init__(self, directory: Path) -> None:
+        log = open_log(directory)
+        try:
+            self._pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-P", "-m", "monitoring.agent", str(directory)],
+                os.environ,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, log, 1),
+                    (os.POSIX_SPAWN_DUP2, log, 2),
+                ],
+                setsid=True,
+                setsigmask=(),
+            )
+        finally:
+            os.close(log)
+
+    def is_running(self, *, wait: float) -> bool:
+        try:
+            return os.waitpid(self._pid, os.WNOHANG)[0] == 0
+        except ChildProcessError:  # somebody else has collected it
+            return False
+
+
+class _Forked:
+    """A child of the starter, which is asked for it and not waited for."""
+
+    def __init__(self, directory: Path, starter: str) -> None:
+        self._pid = 0
+        self._started: float | None = None
+        self._asked: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._asked.setblocking(False)
+            self._asked.connect(f"\0{starter}")
+            if peer_user(self._asked) != os.getuid():
+                raise PermissionError("another user has taken the name of the starter")
+            request = {
+                "directory": str(directory),
+                "cwd": os.getcwd(),
+                "environment": {name: value for name, value in os.environ.items() if name != STARTER},
+                "cores": sorted(os.sched_getaffinity(0)),
+            }
+            self._asked.send(json.dumps(request).encode())
+        except BaseException:
+            self._asked.close()
+            raise
+
+    def is_running(self, *, wait: float) -> bool:
+        if self._asked is not None:
+            answer = select.poll()  # select() refuses the thousandth open file of a process
+            answer.register(self._asked, select.POLLIN)
+            answered = bool(answer.poll(1000 * wait))
+            if not answered and not wait:
+                return True  # as far as is known
+            with self._asked as asked:
+                if answered:
+                    self._take_answer(asked)
+            self._asked = None
+        return self._started is not None and process_started(self._pid) == self._started
+
+    def _take_answer(self, asked: socket.socket) -> None:
+        """An empty one says that the starter has died or could not."""
+        with contextlib.suppress(OSError):
+            answer = asked.recv(4096)
+            if answer:
+                told = json.loads(answer)
+                self._pid, self._started = told["pid"], told["started"]
+
+
+def peer_user(connection: socket.socket) -> int:
+    """The user whose process is at the other end of a local socket."""
+    ucred = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(UCRED))
+    user: int = struct.unpack(UCRED, ucred)[1]
+    return user

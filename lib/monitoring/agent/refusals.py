@@ -1,0 +1,70 @@
+"""Records that a sink refuses: each is put aside alone, so that it keeps no other record from the sink.
+
+A follower that refuses a batch has taken nothing of it (see follower.Follower). The batch is then cut in
+halves until the records stand alone that are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from monitoring.errors import MonitoringError
+from monitoring.journal.records import Record, points
+
+# What a record's content raises. A sink that is down raises something else: an OSError, an error of its
+# database or of its network client, or one of ours, which says what the user can do.
+CONTENT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether an error of `deliver` is about what a record holds, not about the sink."""
+    return isinstance(error, CONTENT_ERRORS) and not isinstance(error, (OSError, MonitoringError))
+
+
+def deliver_apart(
+    deliver: Callable[[Sequence[Record]], None],
+    records: Sequence[Record],
+    put_aside: Callable[[Record, Exception], None],
+) -> None:
+    """Deliver the records that the sink takes, and put aside each that it refuses.
+
+    A sink that refuses every record with points is not judged by them: it may be broken itself (a library
+    of another version), and what was put aside would be lost to it. The refusal is then raised, and
+    nothing put aside. Any other error is raised as it comes.
+    """
+    refused: list[tuple[Record, Exception]] = []
+    taken = False
+    parts = [list(records)]
+    try:
+        while parts:
+            part = parts.pop()
+            try:
+                deliver(part)
+            except Exception as error:
+                if not is_refusal(error):
+                    raise
+                if len(part) > 1:
+                    middle = len(part) // 2
+                    parts += [part[middle:], part[:middle]]
+                else:
+                    refused.append((part[0], error))
+            else:
+                taken = taken or any(_has_points(record) for record in part)
+    finally:  # the sink holds what comes behind these, so that they are never asked for again
+        for record, reason in refused if taken else ():
+            put_aside(record, reason)
+    if refused and not taken:
+        raise refused[0][1]
+
+
+def reason_of(record: Record, error: Exception) -> str:
+    """Which record was refused and why, in words."""
+    place = f" at step {step}" if (step := record.get("global_step")) is not None else ""
+    return f"record {record.get('seq')} ({record.get('event')}{place}): {type(error).__name__}: {error}"
+
+
+def _has_points(record: Record) -> bool:
+    try:
+        return bool(points(record))
+    except CONTENT_ERRORS:  # a record of GPU samples that is none
+        return False

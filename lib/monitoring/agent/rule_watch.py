@@ -1,0 +1,137 @@
+"""Alert rules over a run's records: each alert fires once, is resolved once, and outlives the agent.
+
+The rules see every record of metrics.jsonl and gpu_stats.jsonl in order. What was told stands in
+alerts.jsonl with the `seq` of the record that showed it; an agent that is started again reads that and shows
+the rules all records again, without telling anything twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from monitoring.errors import FollowerOptionsError
+from monitoring.journal.alerts import ALERTS, Alerts
+from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.record_tail import RecordTail
+from monitoring.journal.records import Record, read_records
+from monitoring.rules import Finding, Rule, enabled_rules, number, open_rule
+
+# Records of each file that one look takes: a long journal must not keep the agent from its other work.
+RECORDS_A_LOOK = 5000
+
+
+@dataclass
+class _Subject:
+    """What a rule has told about one of its subjects."""
+
+    fires: bool = False
+    last_seq: int = 0
+    """Of the record that showed the last alert; those up to it have nothing new to say."""
+    contrary_since: float | None = None
+    """Since when, by the times of records, its records show the contrary of what was told."""
+
+
+class RuleWatch:
+    """Watches one run by the rules of its configuration; one thread calls it."""
+
+    def __init__(self, directory: Path, config: Mapping[str, object], alerts: Alerts) -> None:
+        self._alerts = alerts
+        self._rules: dict[str, Rule] = {}
+        for name in enabled_rules(config):
+            try:
+                self._rules[name] = open_rule(name, config)
+            except FollowerOptionsError as error:
+                alerts.add("rule", "error", str(error))
+        self._tails = {source: RecordTail(directory / source) for source in (JOURNAL, GPU_STATS)}
+        self._seen = dict.fromkeys(self._tails, 0)  # the seq of the last record of each
+        self._subjects = _told(directory / ALERTS)
+
+    def look(self, now: float, *, running: bool) -> bool:
+        """Take in new records and tell what they show; True if there are more.
+
+        `now` is in UTC epoch seconds; `running` says whether records can still come.
+        """
+        more = False
+        try:
+            for source, tail in self._tails.items():
+                taken = 0
+                for record in islice(tail.new(), RECORDS_A_LOOK):
+                    taken += 1
+                    self._take(record, source)
+                more = more or taken == RECORDS_A_LOOK
+        except OSError:  # a disk that does not answer now; the next look goes on where this one stopped
+            return False
+        if running and not more:
+            self._tick(now)
+        return more
+
+    def _take(self, record: Record, source: str) -> None:
+        time, seq = number(record, "time"), number(record, "seq")
+        if time is None or seq is None:
+            return
+        self._seen[source] = int(seq)
+        for name, rule in list(self._rules.items()):
+            try:
+                findings = rule.update(record)
+            except Exception as error:  # noqa: BLE001 - a rule is called here; its failure becomes an alert
+                self._give_up(name, error)
+                continue
+            for finding in findings:
+                if seq > self._subject(name, finding).last_seq:
+                    self._weigh(name, finding, time, source, record.get("global_step"))
+
+    def _tick(self, now: float) -> None:
+        for name, rule in list(self._rules.items()):
+            tick = getattr(rule, "tick", None)
+            if tick is None:
+                continue
+            try:
+                findings = tick(now)
+            except Exception as error:  # noqa: BLE001 - a rule is called here; its failure becomes an alert
+                self._give_up(name, error)
+                continue
+            for finding in findings:
+                self._weigh(name, finding, now, JOURNAL, None)
+
+    def _weigh(self, name: str, finding: Finding, time: float, source: str, step: object) -> None:
+        """Tell a finding that is new and has lasted."""
+        subject, rule = self._subject(name, finding), self._rules[name]
+        if finding.holds == subject.fires:
+            subject.contrary_since = None
+            return
+        if subject.contrary_since is None:
+            subject.contrary_since = time
+        if time - subject.contrary_since < rule.hold:
+            return
+        subject.fires, subject.last_seq, subject.contrary_since = finding.holds, self._seen[source], None
+        self._alerts.add(
+            name,
+            rule.severity if finding.holds else "info",
+            finding.message if finding.holds else f"no longer: {finding.message}",
+            state="firing" if finding.holds else "resolved",
+            subject=finding.subject or None,
+            value=finding.value,
+            global_step=step,
+            source=source,
+            source_seq=self._seen[source],
+        )
+
+    def _subject(self, name: str, finding: Finding) -> _Subject:
+        return self._subjects.setdefault((name, finding.subject), _Subject())
+
+    def _give_up(self, name: str, error: Exception) -> None:
+        del self._rules[name]
+        self._alerts.add("rule", "error", f"alert rule {name} failed: {type(error).__name__}: {error}")
+
+
+def _told(path: Path) -> dict[tuple[str, str], _Subject]:
+    """What alerts.jsonl says was told of each subject of each rule."""
+    told: dict[tuple[str, str], _Subject] = {}
+    for alert, _ in read_records(path):
+        if alert.get("state") in ("firing", "resolved"):
+            key = (str(alert.get("rule")), str(alert.get("subject") or ""))
+            told[key] = _Subject(alert["state"] == "firing", int(str(alert.get("source_seq") or 0)))
+    return told

@@ -1,0 +1,153 @@
+"""Forks agents from a process that has imported what they need, so that not every short run imports it.
+
+    python -P -m monitoring.agent.starter FD
+
+FD listens for sequenced packets; MONITORING_AGENT_STARTER tells its name to the runs. A trainer sends one
+JSON object {"directory", "cwd", "environment", "cores"} and is answered {"pid", "started"}, where `started`
+is the process's start as the system counts it. A trainer that gets no answer starts its agent itself. The
+process ends when its standard input does, so with whoever started it; the agents go on. Linux only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monitoring import rules
+from monitoring.agent.follow import leave
+from monitoring.agent.follow import main as follow_run
+from monitoring.agent.process import STARTER, open_log, peer_user
+from monitoring.follower import ALWAYS, follower_module
+from monitoring.host.process import process_started
+
+# Trainers that may wait to be answered; the next one starts its agent itself.
+BACKLOG = 128
+
+# Seconds that a trainer which has connected may take to ask.
+PATIENCE = 1.0
+
+# More than a socket takes at once.
+LARGEST_REQUEST = 1 << 20
+
+# Seconds that a process which is to end may take for it.
+LONGEST_END = 5.0
+
+
+class AgentStarter:
+    """One such process, for runs that have `environment` added to theirs; OSError if it cannot be started."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        """`environment` is that of the runs."""
+        # A name that is no file: nothing is left behind, whatever ends this process.
+        name = f"monitoring-agents-{os.getpid()}-{secrets.token_hex(8)}"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(f"\0{name}")
+            listener.listen(BACKLOG)
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "monitoring.agent.starter", str(listener.fileno())],
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
+            )
+        self.environment = {STARTER: name}
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        """End it when it has started what it was asked for."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(LONGEST_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def main(argv: Sequence[str]) -> int:
+    """Serve until standard input ends; in an agent, what that returns."""
+    preload()
+    request = serve(socket.socket(fileno=int(argv[0])))
+    if request is None:
+        return 0
+    become(request)
+    return follow_run([request["directory"]])
+
+
+def preload() -> None:
+    """Import what an agent without trackers does, and keep the collector from touching it."""
+    for name in ALWAYS:
+        follower_module(name)
+    for name in rules.rule_names():
+        importlib.import_module(f"monitoring.rules.{name}")
+    gc.collect()
+    gc.freeze()
+
+
+def serve(listener: socket.socket) -> dict[str, Any] | None:
+    """Fork an agent a request. Returns the request in each, and None in this process at the end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody has to collect the agents
+    while listener in select.select([listener, sys.stdin], [], [])[0]:
+        request = None
+        with contextlib.suppress(OSError, ValueError):  # it has died, or is no run of ours; or no room
+            request = _answer(listener)
+        if request is not None:
+            listener.close()
+            return request
+    return None
+
+
+def _answer(listener: socket.socket) -> dict[str, Any] | None:
+    """Fork an agent for the next trainer, in which this returns what was asked; None in this process."""
+    connection = listener.accept()[0]
+    with connection:
+        if peer_user(connection) != os.getuid():
+            return None
+        connection.settimeout(PATIENCE)
+        request: dict[str, Any] = json.loads(connection.recv(LARGEST_REQUEST))
+        pid = os.fork()
+        if pid == 0:
+            return request
+        connection.send(json.dumps({"pid": pid, "started": process_started(pid)}).encode())
+    return None
+
+
+def become(request: Mapping[str, Any]) -> None:
+    """Take on the session, output, environment, folder and cores of an agent that the trainer would start."""
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    log = open_log(Path(request["directory"]))
+    null = os.open(os.devnull, os.O_RDONLY)
+    for ours, standard in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(ours, standard)
+    os.close(log)
+    os.close(null)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    time.tzset()
+    with contextlib.suppress(OSError):  # a folder that is gone, cores that are: it runs all the same
+        os.chdir(request["cwd"])
+        os.sched_setaffinity(0, request["cores"])
+
+
+if __name__ == "__main__":
+    leave(main(sys.argv[1:]))

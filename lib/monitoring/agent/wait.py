@@ -1,0 +1,61 @@
+"""Waiting for the agent of a run, and saying meanwhile how far its followers are."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from monitoring.agent.delivery import read_progress
+from monitoring.agent.follow import is_followed, newest_seqs, undelivered
+from monitoring.counts import counted
+from monitoring.host.process import is_alive
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.records import last_record
+from monitoring.journal.run_json import read_run_json
+
+# Seconds between looks at the agent, and between two lines about it.
+LOOK_EVERY = 0.2
+SAY_EVERY = 5.0
+
+
+def wait_for_agent(directory: Path, say: Callable[[str], None], *, to_its_end: bool) -> bool:
+    """Return True once no agent is at work on the run.
+
+    Unless `to_its_end`, False as soon as a training that goes on has everything delivered that it had
+    recorded when this began: its agent sees to the rest. An agent that gets no further gives up by itself.
+    """
+    said, next_line, newest = "", 0.0, newest_seqs(directory)
+    while is_followed(directory):
+        lacking = undelivered(directory)
+        running = is_training(directory)
+        if running and not to_its_end and not undelivered(directory, newest):
+            return False
+        now = time.monotonic()
+        line = _story(directory, lacking, running=running)
+        if now >= next_line and line != said:
+            say(line)
+            said, next_line = line, now + SAY_EVERY
+        time.sleep(LOOK_EVERY)
+    return True
+
+
+def is_training(directory: Path) -> bool:
+    """Whether the newest attempt of a run goes on; one on another host does until its journal ends."""
+    attempt = read_run_json(directory)["attempts"][-1]
+    last = last_record(directory / JOURNAL) or {}
+    if last.get("event") == "end" and last.get("attempt") == attempt["attempt"]:
+        return False
+    return attempt["host"] != platform.node() or is_alive(attempt)
+
+
+def _story(directory: Path, lacking: dict[str, int], *, running: bool) -> str:
+    errors = {name: progress.error for name, progress in read_progress(directory).items() if progress.error}
+    parts = [
+        f"{name} lacks {counted(count, 'record')}" + (f" ({errors[name]})" if name in errors else "")
+        for name, count in lacking.items()
+    ]
+    if not parts:
+        parts = ["its training goes on" if running else "everything is delivered, trackers are being closed"]
+    return "waiting for its agent: " + ", ".join(parts)

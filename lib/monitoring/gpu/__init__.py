@@ -1,0 +1,1 @@
+"""GPU samples as values: no driver is asked here."""

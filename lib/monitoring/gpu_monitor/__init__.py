@@ -1,0 +1,25 @@
+"""Watch GPUs beside any training; `python -m monitoring.gpu_monitor` prints lines."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from monitoring.gpu_monitor.monitor import GpuIndex, GPUMonitor, TrainingMonitorCallback, sample_line
+
+__all__ = ["GPUMonitor", "GpuIndex", "TrainingMonitorCallback", "sample_line"]
+
+_MODULES = {
+    "GPUMonitor": "monitor",
+    "GpuIndex": "monitor",
+    "TrainingMonitorCallback": "monitor",
+    "sample_line": "monitor",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,0 +1,114 @@
+"""A GPU monitor's values for Prometheus, in the metrics that the exporter of runs has."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from monitoring.gpu.aggregates import aggregate
+from monitoring.gpu.sample import MIB
+from monitoring.gpu_monitor.history import GpuHistory
+from monitoring.journal.encoding.json_form import mark_nonfinite
+from monitoring.journal.records import Record
+from monitoring.journal.run_state import RankState, RunState
+from monitoring.trackers import require_package
+
+if TYPE_CHECKING:
+    from monitoring.exporters._metrics_server import MetricsServer
+
+# Fields of a line of training_metrics_*.jsonl -> fields of a step record.
+STEP_FIELDS = {
+    "loss": "train_loss",
+    "learning_rate": "lr",
+    "gradient_norm": "grad_norm",
+    "throughput_samples_per_sec": "samples_per_sec",
+    "step_duration_seconds": "sec_per_step",
+}
+
+
+class MonitorMetrics:
+    """Shows a monitor, and the training that calls it, as a run; a scrape reads it from its own thread."""
+
+    def __init__(self, name: str, history: GpuHistory, correlation_id: str) -> None:
+        self.name = name
+        self.host = platform.node()
+        self.run: dict[str, Any] = {"run_id": correlation_id, "tracking": {"project": "", "group": None}}
+        self._history = history
+        self._rank = RankState()
+        self._trains = False
+        self._seq = 0
+        self._lock = threading.RLock()
+        self._server: MetricsServer | None = None
+
+    @property
+    def state(self) -> RunState:
+        latest = self._history.latest
+        gpus: Record = {"aggregate_stats": aggregate(latest.gpus)} if latest is not None else {}
+        return RunState(ranks={0: self._rank}, gpus=gpus)
+
+    @property
+    def address(self) -> str | None:
+        return None if self._server is None else self._server.address
+
+    def is_running(self) -> bool:
+        """Whether a training is under way."""
+        return self._trains
+
+    def samples(self, now: float) -> list[dict[str, Any]]:
+        latest = self._history.latest
+        return [] if latest is None else [sample._asdict() for sample in latest.gpus]
+
+    def rank_of(self, gpu: dict[str, Any]) -> str:
+        """0 for a GPU that this process computes on."""
+        pids = {process.get("pid") for process in gpu.get("processes") or []}
+        return "0" if os.getpid() in pids else ""
+
+    def begin_training(self, now: float) -> None:
+        self._trains, self._rank = True, RankState()
+        self._update({"event": "start", "time": now})
+
+    def take_step(self, line: Record, now: float, num_steps: int) -> None:
+        """Take a line of the training; `num_steps` is how many steps have ended, whatever they are called."""
+        record: Record = {STEP_FIELDS[key]: line[key] for key in STEP_FIELDS}
+        allocated = line["memory_allocated_mb"]
+        if isinstance(allocated, float):
+            record["gpu_mem_allocated"] = allocated * MIB / 1e9
+        mark_nonfinite(record)
+        self._update({"event": "step", "time": now, "global_step": line["step"], **record})
+        # a loop may count from 0, or report every tenth step only
+        self._rank.most_steps = max(self._rank.most_steps, num_steps)
+        epoch = line["epoch"]
+        if isinstance(epoch, float):
+            self._rank.epochs_done = epoch
+
+    def end_training(self, now: float) -> None:
+        self._trains = False
+        self._update({"event": "end", "time": now})
+
+    def serve(self, host: str, port: int) -> None:
+        """Answer scrapes; PortTakenError if it cannot listen there, MissingPackage without the client."""
+        require_package("prometheus_client")
+        from monitoring.exporters._families import registry
+        from monitoring.exporters._metrics_server import MetricsServer
+
+        server = MetricsServer(host, port, directory=None)
+        try:
+            server.start(registry(lambda: [self], time.time))
+        except BaseException:
+            server.close()
+            raise
+        self._server = server
+
+    def close(self) -> None:
+        """Let the port go."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def _update(self, record: Record) -> None:
+        with self._lock:
+            self._seq += 1
+            self._rank.update({**record, "seq": self._seq, "attempt": 1})

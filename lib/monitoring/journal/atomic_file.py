@@ -1,0 +1,93 @@
+"""Files that a reader never meets half-written: written under another name beside, then renamed.
+
+That name is random, and the file is made, never opened: what somebody has put there (a link to another file,
+say) is neither followed nor overwritten.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from monitoring.host.process import process_started
+
+# Seconds after which a half-written file counts as left behind; its process may run on another host.
+LEFT_AFTER = 3600.0
+
+
+def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace `path` by `data` in one step; OSError, which names `path`, leaves the old file as it was.
+
+    A `durable` one is on disk on return, so that a loss of power leaves one of the two as well. Two processes
+    writing at once leave one of their contents, never a mixture. A link at `path` is replaced, not followed.
+    """
+    with replacing(path, durable=durable) as file:
+        file.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """A new file to write, which is `path` from the end of the block on; the same for larger contents.
+
+    If the block raises, `path` stays as it was.
+    """
+    temporary = name_beside(path)
+    try:
+        with create(temporary) as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        error.filename, error.filename2 = str(path), None
+        raise
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def name_beside(path: Path) -> Path:
+    """A new name, hidden and beside `path`, for what will replace it; nobody can have guessed it.
+
+    What killed processes left under such names is removed, when a process asks for the first time.
+    """
+    _remove_leftovers(path)
+    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
+
+
+def create(path: Path) -> BinaryIO:
+    """Make a file with the permissions of any new one; FileExistsError if the name is taken."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    return open(os.open(path, flags, 0o666), "wb")
+
+
+def sync_folder(folder: Path) -> None:
+    """Return when renames in the folder survive a loss of power."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@functools.lru_cache(maxsize=4096)
+def _remove_leftovers(path: Path) -> None:
+    """Once a process: those that it finds are of earlier ones."""
+    named = re.compile(rf"\.{re.escape(path.name)}\.(\d{{1,9}})\.(?:[0-9a-f]{{16}}\.)?tmp")
+    with contextlib.suppress(
+        OSError
+    ):  # the folder cannot be read, or not written: that is told by the writing
+        for other in path.parent.iterdir():
+            if (name := named.fullmatch(other.name)) and process_started(int(name[1])) is None:
+                age = time.time() - other.lstat().st_mtime
+                if age > LEFT_AFTER:
+                    other.unlink()

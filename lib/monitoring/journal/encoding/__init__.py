@@ -1,0 +1,1 @@
+"""Values of any kind as the strict JSON of a record."""

@@ -1,0 +1,279 @@
+"""The journal: one writer, one line a record, one write(2) a line."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import gc
+import os
+import sys
+import time
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+
+from monitoring.errors import RunBusyError, RunDirectoryError, unwritable
+from monitoring.journal.encoding.json_form import strict_line
+from monitoring.journal.line_file import Backlog, LineFile
+from monitoring.journal.records import JSON_LINE, Record, last_line, parse
+
+
+class Journal:
+    """Appends records to one file; after construction nothing that the disk does raises.
+
+    Opening cuts a torn last line and goes on with the file's `seq` and with its `attempt` plus one.
+    Errors: RunDirectoryError when the file cannot be written or is no journal, RunBusyError when another
+    process (or another Journal of this one) has it open. One call at a time appends (see turns); a forked
+    child cannot.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._backlog: _Waiting | None = None
+        self._closed = ""  # why append does nothing
+        self._complained = False
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise unwritable(path, error) from error
+        try:
+            _lock(fd, path)
+            self.seq, last_attempt = _continue(fd, path)
+        except BaseException:
+            os.close(fd)
+            raise
+        self.attempt = last_attempt + 1
+        self._file = LineFile(fd)
+        self._close_fd = weakref.finalize(self, os.close, fd)
+        _watch_forks()
+        _open_journals.add(self)
+
+    def append(self, record: Record, line: bytes | None = None) -> None:
+        """Write one record with the next `seq`; TypeError, writing nothing, if a value has no JSON form.
+
+        `line`, if given, is the record as it is to be written.
+        """
+        file = self._file
+        if file.is_doubtful:
+            self._recover()
+        record["seq"] = seq = self.seq + 1
+        if line is None:
+            line = orjson.dumps(record, None, JSON_LINE)
+            # a None is the caller's own; a null beyond those is a NaN or an infinity (or text with "null" in
+            # it); rfind takes two thirds of the time of `in` and `count`
+            if line.rfind(b"null") != -1 and line.count(b"null") != _nones(record):
+                line = strict_line(record)
+        if self._backlog is not None:
+            self._keep(line, seq)
+            self._write_backlog()
+            return
+        try:
+            if os.write(file.fd, line) != len(line):
+                file.is_doubtful = True
+                self._insist(line, seq)
+        except OSError:
+            self._insist(line, seq)
+        except BaseException:
+            file.is_doubtful = True  # a signal handler's, in the middle: the next record looks what is there
+            raise
+        self.seq = seq
+
+    def append_any(self, record: Record) -> None:
+        """The same of a record that may hold anything; what has no JSON form is null, and named."""
+        try:
+            self.append(record)
+        except (TypeError, RecursionError):
+            self.append(record, strict_line(record))
+
+    def has(self, record: Record) -> bool:
+        """Whether a record that may have been handed to `append` was written by it, or is kept."""
+        if self._file.is_doubtful:
+            self._recover()
+        return 0 < int(str(record["seq"])) <= self.seq
+
+    def sync(self) -> None:
+        """Return when what is in the file survives a loss of power."""
+        if not self._closed:
+            with contextlib.suppress(OSError):  # a file system without fsync; the data are with the kernel
+                os.fsync(self._file.fd)
+
+    def close(self) -> None:
+        """Write what is still in memory, if the disk takes it now, and make the file durable."""
+        if self._closed:
+            return
+        if self._backlog is not None:
+            self._write_backlog()
+        if self._backlog is not None:
+            lost = self._backlog.lines.count + self._backlog.lost
+            say(f"error: {self.path}: {lost} records could not be written: {self._backlog.reason}")
+        if self._file.is_doubtful:
+            self._recover()
+        self.sync()
+        self._release("it is closed")
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether records wait in memory for a disk that does not take them."""
+        return self._backlog is not None
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._closed)
+
+    def _release(self, why: str) -> None:
+        if not self._closed:
+            self._file, self._closed, self._backlog = LineFile(-1), why, None
+            self._close_fd()
+
+    def _recover(self) -> None:
+        """After an exception in the middle of a record: it is there as a line, or not at all."""
+        with contextlib.suppress(OSError):  # not now; every later record tries it first
+            line = self._file.repair()
+            if self._backlog is not None:
+                if line == self._backlog.lines.first():
+                    self._backlog.take()
+                return
+            last = parse(line)
+            seq = last.get("seq") if last is not None else None
+            if isinstance(seq, int):
+                self.seq = max(self.seq, seq)
+
+    def _insist(self, line: bytes, seq: int) -> None:
+        """Write a line that the disk has not taken as one, or keep it for later."""
+        if self._closed:
+            if not self._complained:
+                say(f"warning: {self.path}: a record was not written: {self._closed}")
+            self._complained = True
+            return
+        failure = self._file.write(line)
+        if failure is not None:
+            self._backlog = _Waiting(_reason(failure))
+            self._keep(line, seq)
+            say(
+                f"warning: {self.path}: {self._backlog.reason}; "
+                "records are kept in memory until it takes them again"
+            )
+
+    def _keep(self, line: bytes, seq: int) -> None:
+        assert self._backlog is not None
+        self.seq = seq  # first: an exception in between leaves a hole, never a number twice
+        self._backlog.add(line, seq)
+
+    def _write_backlog(self) -> None:
+        backlog = self._backlog
+        assert backlog is not None
+        while backlog.lines.count:
+            failure = self._file.write(backlog.lines.first())
+            if failure is not None:
+                backlog.reason = _reason(failure)
+                return
+            backlog.take()
+        self._backlog = None
+        self.append(
+            {"event": "gap", "time": time.time(), "seq": 0, "attempt": self.attempt, **backlog.story()}
+        )
+
+
+@dataclass
+class _Waiting:
+    """Records that wait for the disk; of those that are lost it is counted how many and which."""
+
+    reason: str
+    since: float = field(default_factory=time.monotonic)
+    lines: Backlog = field(default_factory=Backlog)
+    delayed: int = 0
+    lost: int = 0
+    first_lost_seq: int | None = None
+    last_lost_seq: int | None = None
+
+    def add(self, line: bytes, seq: int) -> None:
+        """`seq` is one above that of the line before."""
+        lost = self.lines.add(line)
+        if lost:
+            self.lost += lost
+            self.last_lost_seq = seq - self.lines.count
+            self.first_lost_seq = self.first_lost_seq or self.last_lost_seq - lost + 1
+
+    def take(self) -> None:
+        self.lines.drop_first()
+        self.delayed += 1
+
+    def story(self) -> Record:
+        """The fields of the gap record that ends this backlog."""
+        return {
+            "reason": self.reason,
+            "seconds": time.monotonic() - self.since,
+            "delayed": self.delayed,
+            "lost": self.lost,
+            "first_lost_seq": self.first_lost_seq,
+            "last_lost_seq": self.last_lost_seq,
+        }
+
+
+def _nones(record: Record) -> int:
+    return len([1 for value in record.values() if value is None])
+
+
+def _reason(failure: OSError) -> str:
+    return (failure.strerror or str(failure)).lower()
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        if not _takes_lock(fd):
+            # A Run that was dropped without an end, as in a notebook's cell that failed, is in reference
+            # cycles, and keeps its journal open until these are collected.
+            gc.collect()
+            if not _takes_lock(fd):
+                raise RunBusyError(
+                    f"{path} is being written by another process",
+                    hint="end that one first, or give this run a directory of its own",
+                )
+    except OSError:
+        return  # a file system without locks: the run directory is the user's to keep apart
+
+
+def _takes_lock(fd: int) -> bool:
+    """Lock the file; False if somebody else has it locked."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _continue(fd: int, path: Path) -> tuple[int, int]:
+    """Cut a torn last line; return `seq` and `attempt` of the last record, (0, 0) for an empty journal."""
+    line, end = last_line(fd)
+    record: Record | None = parse(line) if line else {"seq": 0, "attempt": 0}
+    seq, attempt = (record.get("seq"), record.get("attempt")) if record else (None, None)
+    if not isinstance(seq, int) or not isinstance(attempt, int):
+        raise RunDirectoryError(
+            f"{path}: the last line is not a journal record", hint="move the file away, or remove that line"
+        )
+    if end < os.fstat(fd).st_size:
+        os.ftruncate(fd, end)
+    return seq, attempt
+
+
+# Journals that a forked child must let go of: it shares their files and their lock with its parent.
+_open_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_release_in_child)
+
+
+def _release_in_child() -> None:
+    for journal in list(_open_journals):
+        journal._release("it belongs to the parent process")
+
+
+def say(message: str) -> None:
+    """Print a line on stderr, if it takes it."""
+    with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end a training
+        print(message, file=sys.stderr, flush=True)

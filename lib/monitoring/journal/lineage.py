@@ -1,0 +1,108 @@
+"""Which attempts of a run made what it is now, and which of its records still count.
+
+An attempt that resumes from a checkpoint, or begins anew, says so in its start record: `resumed_from` (null
+for one that began anew) and `supersedes`, the range of `seq` whose measurements it does again. The lineage
+of a run is its last attempt that began anew and those that resumed after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from monitoring.journal.records import MEASURING, Record, read_records
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What the journal says about the attempts that count."""
+
+    starts: Sequence[Record] = ()
+    """Start records, the one that began anew first; empty for a run without any."""
+    checkpoints: Mapping[str, int] = field(default_factory=dict)
+    """The `seq` of the record of each checkpoint that counts, by its file name."""
+    end: Record = field(default_factory=dict)
+    """The end record of the last attempt, empty if it has none."""
+    last_seq: int = 0
+    last_seq_of: Mapping[int, int] = field(default_factory=dict)
+    """The last `seq` of each attempt."""
+
+    @classmethod
+    def read(cls, journal: Path) -> Lineage:
+        """The lineage in a journal; an empty one where there is no journal."""
+        everything = [record for record, _ in read_records(journal)]
+        records = counting(everything)
+        attempts = [record for record in records if record.get("event") == "start"]
+        began = max((i for i, record in enumerate(attempts) if not record.get("resumed_from")), default=0)
+        last = attempts[-1].get("attempt") if attempts else None
+        last_seq_of = {_integer(record, "attempt"): _integer(record, "seq") for record in everything}
+        return cls(
+            starts=tuple(attempts[began:]),
+            checkpoints={
+                Path(str(record.get("checkpoint_path"))).name: _integer(record, "seq")
+                for record in records
+                if record.get("event") == "checkpoint"
+            },
+            end=next((r for r in records if r.get("event") == "end" and r.get("attempt") == last), {}),
+            last_seq=max(last_seq_of.values(), default=0),
+            last_seq_of=last_seq_of,
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left to be trained."""
+        return self.end.get("status") == "complete"
+
+    def has_attempt(self, attempt: int) -> bool:
+        return any(start.get("attempt") == attempt for start in self.starts)
+
+    def has_lost(self, attempt: int, seq: int) -> bool:
+        """Whether the journal of an attempt ends before `seq`, as after a crash of a full disk."""
+        return seq > self.last_seq_of.get(attempt, 0)
+
+    def has_superseded(self, attempt: int, seq: int) -> bool:
+        """Whether a later attempt went on from before the record `seq` of an attempt."""
+        later = (start for start in self.starts if _integer(start, "attempt") > attempt)
+        return any(seq >= first for start in later if (first := superseded(start)[0]))
+
+
+def counting(records: Iterable[Record]) -> list[Record]:
+    """The records without the measurements that a later attempt did again; start and gap records all stay."""
+    kept: list[Record] = []
+    for record in records:
+        if record.get("event") == "start":
+            first, last = superseded(record)
+            kept = [
+                old
+                for old in kept
+                if old.get("event") not in MEASURING or not first <= _integer(old, "seq") <= last
+            ]
+        kept.append(record)
+    return kept
+
+
+def superseding(journal: Path, resumed_step: int) -> dict[str, int] | None:
+    """What an attempt that goes on behind a step (0: begins anew) supersedes in a journal, if anything."""
+    records = [record for record, _ in read_records(journal)]
+    last = max((_integer(record, "seq") for record in records), default=0)
+    kept = [
+        _integer(record, "seq")
+        for record in counting(records)
+        if record.get("event") in MEASURING and 0 < _integer(record, "global_step") <= resumed_step
+    ]
+    first = max(kept, default=0) + 1
+    return {"first_seq": first, "last_seq": last} if first <= last else None
+
+
+def superseded(start: Record) -> tuple[int, int]:
+    """First and last `seq` of what a start record supersedes; (0, -1) if it is nothing."""
+    marked = start.get("supersedes")
+    if not isinstance(marked, Mapping):
+        return 0, -1
+    return int(marked["first_seq"]), int(marked["last_seq"])
+
+
+def _integer(record: Record, name: str) -> int:
+    value = record.get(name)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,66 @@
+"""The processes of one training: each rank writes a journal of its own, all in the run's one directory.
+
+Rank 0 registers the run, starts its agent and writes run.json; the others wait until it has, so that
+all have the same run id and the same number of the attempt.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from monitoring.errors import RunDirectoryError
+from monitoring.host.process import is_alive, own_age
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.run_json import RUN_JSON, read_run_json
+
+# Seconds that a rank waits for rank 0 to register the run, and between its looks.
+WAIT_FOR_RANK_0 = 120.0
+LOOK_EVERY = 0.02
+
+# How much earlier than this process, by the clocks of two hosts, rank 0 may have registered the same attempt.
+APART = 60.0
+
+
+def journal_name(rank: int) -> str:
+    """metrics.jsonl of rank 0, metrics.rank0001.jsonl and so on of the others."""
+    return JOURNAL if rank == 0 else f"metrics.rank{rank:04}.jsonl"
+
+
+def rank_journals(directory: Path) -> dict[int, Path]:
+    """The journals that there are, by rank."""
+    found = {0: directory / JOURNAL} if (directory / JOURNAL).exists() else {}
+    for path in directory.glob("metrics.rank*.jsonl"):
+        if match := re.fullmatch(r"metrics\.rank(\d+)\.jsonl", path.name):
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
+
+
+def registered_by_rank_0(directory: Path, rank: int, *, seconds: float = WAIT_FOR_RANK_0) -> dict[str, Any]:
+    """run.json as soon as rank 0 of this launch has written it.
+
+    RunDirectoryError if it has not after so many seconds, or if run.json is not what a Run writes.
+    """
+    deadline = time.monotonic() + seconds
+    begun = time.time() - own_age()
+    while True:
+        if (directory / RUN_JSON).exists():
+            run = read_run_json(directory)
+            if _is_of_this_launch(run["attempts"][-1], begun):
+                return run
+        if time.monotonic() >= deadline:
+            raise RunDirectoryError(
+                f"rank {rank}: rank 0 has not opened the run in {directory} for {seconds:.0f} s",
+                hint="open the run on every rank, in one directory that all see; rank 0 says what kept it",
+            )
+        time.sleep(LOOK_EVERY)
+
+
+def _is_of_this_launch(attempt: dict[str, Any], begun: float) -> bool:
+    """Whether an attempt is not one of an earlier launch, which run.json has until rank 0 registers anew."""
+    if attempt["host"] != platform.node():
+        return bool(attempt["started"] >= begun - APART)
+    return bool(attempt["started"] >= begun or is_alive(attempt))

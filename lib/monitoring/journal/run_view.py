@@ -1,0 +1,201 @@
+"""A run for somebody who watches it: the numbers of its last steps and when it will be done."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from monitoring.errors import MonitoringError
+from monitoring.gpu.sample import MIB
+from monitoring.host.process import is_alive
+from monitoring.journal.alerts import ALERTS
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.record_tail import RecordTail
+from monitoring.journal.records import Record, as_number, read_records
+from monitoring.journal.run_json import RUN_JSON, read_run_json
+from monitoring.journal.run_state import RankState, RunState
+from monitoring.journal.structured_log import timestamp
+
+# How much of a long journal is read: some thousand step records.
+LAST_BYTES = 2**20
+
+# Step records that are kept for the graphs; of more, every second one, then every fourth and so on.
+MOST_POINTS = 1000
+
+# Step records that the speed, and so the time left, is taken from.
+SPEED_RECORDS = 50
+
+# The fields of a step record that a point holds, in its order.
+POINT_FIELDS = ("train_loss", "lr", "grad_norm", "samples_per_sec", "gpu_mem_allocated", "gpu_mem_reserved")
+
+
+class Point(NamedTuple):
+    """One step record; None is not measured."""
+
+    time: float
+    step: int
+    loss: float | None
+    lr: float | None
+    grad_norm: float | None
+    samples_per_sec: float | None
+    allocated_gb: float | None = None
+    """1e9 bytes, as journals have it."""
+    reserved_gb: float | None = None
+
+
+class RunView:
+    """One run directory; `look` takes in what is new. It only reads."""
+
+    def __init__(self, directory: Path) -> None:
+        """RunDirectoryError if there is no run."""
+        self.directory = directory
+        self.state = RunState()
+        self.points: list[Point] = []
+        self.alert: str | None = None
+        """What the newest alert that counts says; None if none fires."""
+        self._every = 1  # of so many step records one is kept
+        self._num_steps = 0
+        self._firing: dict[tuple[str, str], str] = {}
+        self._end_status: str | None = None
+        self._run = read_run_json(directory)
+        self._journal = RecordTail(directory / JOURNAL, last_bytes=LAST_BYTES)
+        self._alerts = RecordTail(directory / ALERTS)
+        for record, _ in islice(read_records(directory / JOURNAL), 1):
+            self._take(record)  # the length of the training stands at the journal's beginning
+
+    @property
+    def name(self) -> str:
+        """The tracked name, without the time that trackers have behind that of a cell."""
+        tracked, cell = str(self._run["tracking"]["name"]), self.directory.name
+        return cell if tracked.startswith(f"{cell}_") else tracked
+
+    @property
+    def run_id(self) -> str:
+        return str(self._run["run_id"])
+
+    @property
+    def rank(self) -> RankState:
+        return self.state.ranks[0]
+
+    @property
+    def pid(self) -> int:
+        """The training process, on its host."""
+        return int(self._attempt["pid"])
+
+    @property
+    def status(self) -> str:
+        """`running`, how it ended, or `died` if it is gone without a word."""
+        if self._end_status is not None:
+            return self._end_status
+        if self._attempt["host"] != platform.node():
+            return f"running on {self._attempt['host']}, as far as its journal says"
+        return "running" if is_alive(self._attempt) else "died"
+
+    def look(self) -> None:
+        """Take in the new records."""
+        attempt = self.rank.attempt
+        for record in self._journal.new():
+            if int(str(record.get("seq") or 0)) > self.rank.last_seq:
+                self._take(record)
+        for alert in self._alerts.new():
+            self._take_alert(alert)
+        if self.rank.attempt != attempt:
+            self._run = read_run_json(self.directory)
+
+    def reset(self) -> None:
+        """Forget the points of the graphs."""
+        self.points.clear()
+        self._every = 1
+
+    def training_lines(self) -> list[Record]:
+        """The points as lines of training_metrics_*.jsonl; what a journal does not hold is null."""
+        per_epoch = self.rank.steps_per_epoch
+        return [
+            {
+                "timestamp": timestamp(point.time),
+                "step": point.step,
+                "epoch": point.step / per_epoch if per_epoch else None,
+                "loss": point.loss,
+                "learning_rate": point.lr,
+                "gradient_norm": point.grad_norm,
+                "throughput_samples_per_sec": point.samples_per_sec,
+                "memory_allocated_mb": _mib(point.allocated_gb),
+                "memory_reserved_mb": _mib(point.reserved_gb),
+                "correlation_id": self.run_id,
+            }
+            for point in self.points
+        ]
+
+    def seconds_left(self, now: float) -> float | None:
+        """By the speed of the last step records; None if nothing tells, or it does not run."""
+        planned, step = self.rank.planned_steps, self.rank.step
+        recent = self.points[-SPEED_RECORDS:]
+        if planned is None or step is None or len(recent) < 2 or not self.status.startswith("running"):
+            return None
+        steps, seconds = recent[-1].step - recent[0].step, recent[-1].time - recent[0].time
+        if steps <= 0 or seconds <= 0:
+            return None
+        # counted on from the last step, so that it goes down between records too
+        return max(0.0, (planned - step) * seconds / steps - max(0.0, now - recent[-1].time))
+
+    @property
+    def _attempt(self) -> Mapping[str, Any]:
+        attempts: list[Mapping[str, Any]] = self._run["attempts"]
+        return attempts[-1]
+
+    def _take(self, record: Record) -> None:
+        event = record.get("event")
+        self.rank.update(record)
+        if event == "start":
+            self._end_status = None
+            while self.points and self.points[-1].step > (self.rank.step or 0):
+                self.points.pop()
+        elif event == "end":
+            self._end_status = str(record.get("status"))
+        elif event == "step" and self.rank.step is not None:
+            self._num_steps += 1
+            if self._num_steps % self._every == 0:
+                values = [as_number(record.get(name)) for name in POINT_FIELDS]
+                self.points.append(Point(self.rank.last_time, self.rank.step, *values))
+            if len(self.points) > MOST_POINTS:
+                self.points = self.points[1::2]
+                self._every *= 2
+
+    def _take_alert(self, alert: Record) -> None:
+        key = (str(alert.get("rule")), str(alert.get("subject") or ""))
+        if alert.get("state") == "resolved":
+            self._firing.pop(key, None)
+        elif alert.get("severity") != "info":
+            self._firing.pop(key, None)
+            self._firing[key] = str(alert.get("message"))
+        self.alert = list(self._firing.values())[-1] if self._firing else None
+
+
+def journals(directory: Path) -> dict[Path, float]:
+    """The run in a directory, or the runs in it as of a matrix -> when each wrote its journal last."""
+    if (directory / RUN_JSON).exists():
+        return {directory: _modified(directory / JOURNAL)}
+    found = [*directory.glob(f"*/{RUN_JSON}"), *directory.glob(f"*/*/{RUN_JSON}")]
+    return {path.parent: _modified(path.parent / JOURNAL) for path in found}
+
+
+def open_run(directory: Path) -> RunView | None:
+    """The run of a run directory, None as long as it cannot be read."""
+    try:
+        return RunView(directory)
+    except MonitoringError:
+        return None
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _mib(gigabytes: float | None) -> float | None:
+    return None if gigabytes is None else gigabytes * 1e9 / MIB

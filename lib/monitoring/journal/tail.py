@@ -1,0 +1,170 @@
+"""Where one reader stands in a growing journal, which may be rotated under it."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+from monitoring.journal.records import Record, last_line, parse, records_in
+from monitoring.journal.rotating_journal import open_files
+
+# Below so many bytes a file is read from one end to the other instead of being searched by halves.
+FEW_BYTES = 65536
+
+
+class Tail:
+    """Reads the records behind a `seq` into `waiting`, from which the reader takes them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.waiting: deque[Record] = deque()
+        """Records that were read and not taken yet."""
+        self.seq = 0
+        """Of the last record that was taken."""
+        self.offset = 0
+        """Behind that record, in the file that it stands in."""
+        self.has_more = False
+        """Whether the last `fill` stopped before the end."""
+        self._offsets: deque[int] = deque()
+        self._file: BinaryIO | None = None
+        self._read_to = 0  # a place in the file
+        self._read_seq = 0
+        self._size = -1  # of the file when it was last read to its end
+
+    def seek(self, seq: int, *, offset: int = 0) -> int:
+        """Go behind the record `seq`; returns how many of those behind it are gone with removed files.
+
+        `offset`, if not 0, is a place in the newest file behind no other record than that or an earlier one.
+        """
+        self.close()
+        self.seq = self._read_seq = seq
+        self.offset = self._read_to = offset
+        return 0 if offset else self._find_file()
+
+    def fill(self, most: int, *, whatever_size: bool = False) -> None:
+        """Read until `most` records wait or there are no more.
+
+        A file that has the size that it was last read at is left alone, unless `whatever_size`.
+        """
+        self.has_more = False
+        while len(self.waiting) < most:
+            if self._file is None and not self._open():
+                return
+            more = self._read(most - len(self.waiting), whatever_size=whatever_size)
+            if not more and not self._follow_rotation():
+                return
+        self.has_more = True
+
+    def take(self) -> Record:
+        """The first record that waits."""
+        record = self.waiting.popleft()
+        self.seq, self.offset = int(str(record["seq"])), self._offsets.popleft()
+        return record
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file, self._size = None, -1
+        self.waiting.clear()
+        self._offsets.clear()
+
+    def _open(self) -> bool:
+        if not self._read_to:
+            self._find_file()
+        else:
+            self._file = self._path.open("rb") if self._path.exists() else None
+        return self._file is not None
+
+    def _read(self, most: int, *, whatever_size: bool) -> bool:
+        """Read up to `most` records of the file; False when its end is reached."""
+        assert self._file is not None
+        size = os.fstat(self._file.fileno()).st_size
+        if size == self._size and not whatever_size:
+            return False
+        count = 0
+        for record, offset in islice(records_in(self._file, self._read_to), most):
+            count += 1
+            self._read_to = offset
+            if _seq(record) > self._read_seq:
+                self._read_seq = _seq(record)
+                self.waiting.append(record)
+                self._offsets.append(offset)
+        self._size = -1 if count == most else size
+        return count == most
+
+    def _follow_rotation(self) -> bool:
+        """Go to the file that has the next record, if ours is the newest no more; False if there is none."""
+        assert self._file is not None
+        if _inode(self._path) == os.fstat(self._file.fileno()).st_ino:
+            return False
+        found = Tail(self._path)
+        found._read_seq = self._read_seq
+        found._find_file()
+        if found._file is None:
+            return False
+        self._file.close()
+        self._file, self._read_to, self._size = found._file, found._read_to, -1
+        return True
+
+    def _find_file(self) -> int:
+        """Open the file that has the next record at its place; returns how many before that are gone."""
+        wanted, gone = self._read_seq + 1, 0
+        opened = open_files(self._path)
+        for number, file in enumerate(opened):
+            place = None
+            if self._file is None and _may_hold(wanted, file):
+                place = first_place(file, lambda record: _seq(record) >= wanted)
+            if place is None:
+                file.close()
+                continue
+            self._file, self._read_to = file, place
+            if number == 0 and place == 0:
+                gone = next((_seq(record) for record, _ in records_in(file)), wanted) - wanted
+        return max(0, gone)
+
+
+def _may_hold(seq: int, file: BinaryIO) -> bool:
+    """Whether a file goes as far as `seq`; True if its last record cannot be read."""
+    line, end = last_line(file.fileno())
+    record = parse(line)
+    return end > 0 and (record is None or _seq(record) >= seq)
+
+
+def first_place(file: BinaryIO, is_reached: Callable[[Record], bool]) -> int | None:
+    """Where the first record begins from which on all others have reached something; None if none has.
+
+    Reads a few places of a long file only.
+    """
+    low, high = 0, os.fstat(file.fileno()).st_size
+    while high - low > FEW_BYTES:
+        middle = (low + high) // 2
+        file.seek(middle)
+        file.readline()
+        begins = file.tell()
+        record = next((record for record, _ in records_in(file, begins)), None)
+        if record is None or is_reached(record) or begins >= high:
+            high = middle
+        else:
+            low = begins
+    begins = low
+    for record, ends in records_in(file, low):
+        if is_reached(record):
+            return begins
+        begins = ends
+    return None
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
+
+
+def _seq(record: Record) -> int:
+    seq = record.get("seq")
+    return seq if isinstance(seq, int) else 0

@@ -1,0 +1,148 @@
+"""How evenly the ranks of a training are loaded, from the time that each spends on its own work.
+
+A rank that waits for another one in a collective keeps its GPU 100 % busy and its memory full, so neither
+shows who is slow. What shows it is the time of the phases without collectives, which step records may carry:
+the wait for data, forward and backward, and the optimiser. gpu_aggregates.py compares the
+GPUs' samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from monitoring.journal.lineage import counting
+from monitoring.journal.ranks import rank_journals
+from monitoring.journal.records import Record, read_records
+
+# Field of a step record (seconds a step, collectives left out) -> what it is called.
+PHASES = {
+    "data_seconds": "data wait",
+    "forward_backward_seconds": "forward and backward",
+    "optimizer_seconds": "optimiser",
+}
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """One rank's own work in a mean step, of the steps that all ranks have."""
+
+    rank: int
+    name: str
+    phases: Mapping[str, float]
+    """Seconds by the name of the field."""
+    seconds: float
+    """Of all phases together."""
+    best_over_mine: float
+    """The fastest rank's seconds by this one's: 1 for the fastest, 0.5 for one that takes twice as long."""
+
+
+@dataclass(frozen=True)
+class RankBalance:
+    """What could be computed, and what not."""
+
+    ranks: Sequence[RankTimes]
+    """By rank."""
+    num_steps: int
+    """Step records that all ranks have."""
+    wasted_share: float
+    """1 - mean / max of the ranks' own work in each step, where all wait for the slowest, over all."""
+    lasting_share: float
+    """The same of the ranks' means: less than `wasted_share` where ranks take turns at being slow."""
+    left_out: Mapping[str, str]
+    """Phase -> why it is in none of these."""
+
+    @property
+    def slowest(self) -> RankTimes:
+        return max(self.ranks, key=lambda rank: rank.seconds)
+
+
+def wasted_share(seconds: Sequence[float]) -> float:
+    """1 - mean / max: what part of the ranks' time goes by in waiting for the slowest; 0 if all are 0."""
+    longest = max(seconds)
+    return 1 - sum(seconds) / len(seconds) / longest if longest > 0 else 0.0
+
+
+def rank_balance(directory: Path) -> tuple[RankBalance | None, str]:
+    """The balance between a run's ranks; else None, and why it cannot be told."""
+    journals = rank_journals(directory)
+    if len(journals) < 2:
+        return None, "only one rank wrote a journal"
+    read = {rank: _read(rank, path) for rank, path in journals.items()}
+    left_out = {}
+    for phase in PHASES:
+        without = [rank for rank, (_, steps) in read.items() if not any(phase in it for it in steps.values())]
+        if without:
+            left_out[phase] = f"not recorded by {_ranks(without, len(read))}"
+    phases = [phase for phase in PHASES if phase not in left_out]
+    if not phases:
+        reasons = dict.fromkeys(left_out.values())
+        missing = {why: [phase for phase in left_out if left_out[phase] == why] for why in reasons}
+        return None, "; ".join(f"{', '.join(names)} {why}" for why, names in missing.items())
+    shared = sorted(
+        set.intersection(
+            *(
+                {number for number, step in steps.items() if all(phase in step for phase in phases)}
+                for _, steps in read.values()
+            )
+        )
+    )
+    if not shared:
+        return None, "the ranks have no step record in common"
+    return _balance(read, phases, shared, left_out), ""
+
+
+def _balance(
+    read: Mapping[int, tuple[str, Mapping[int, Mapping[str, float]]]],
+    phases: Sequence[str],
+    shared: Sequence[int],
+    left_out: Mapping[str, str],
+) -> RankBalance:
+    means = {
+        rank: {phase: sum(steps[number][phase] for number in shared) / len(shared) for phase in phases}
+        for rank, (_, steps) in read.items()
+    }
+    totals = {rank: sum(of_phase.values()) for rank, of_phase in means.items()}
+    best = min(totals.values())
+    each = [
+        [sum(steps[number][phase] for phase in phases) for _, steps in read.values()] for number in shared
+    ]
+    longest, used = sum(map(max, each)), sum(sum(own) / len(own) for own in each)
+    return RankBalance(
+        ranks=[
+            RankTimes(rank, name, means[rank], totals[rank], best / totals[rank] if totals[rank] > 0 else 1.0)
+            for rank, (name, _) in read.items()
+        ],
+        num_steps=len(shared),
+        wasted_share=1 - used / longest if longest > 0 else 0.0,
+        lasting_share=wasted_share(list(totals.values())),
+        left_out=left_out,
+    )
+
+
+def _read(rank: int, path: Path) -> tuple[str, dict[int, dict[str, float]]]:
+    """A rank's name, and the phases of each of its steps that counts."""
+    name, steps = f"rank {rank}", {}
+    for record in counting(record for record, _ in read_records(path)):
+        if record.get("event") == "start":
+            name = f"rank {rank}{_place(record)}"
+        step = record.get("global_step")
+        if record.get("event") == "step" and isinstance(step, int):
+            found = {phase: value for phase in PHASES if isinstance(value := record.get(phase), (int, float))}
+            if found:
+                steps[step] = found
+    return name, steps
+
+
+def _place(start: Record) -> str:
+    """Where the rank runs, as its start record has it: ` (host, cuda:1)`."""
+    hardware = start.get("hardware")
+    host = hardware.get("host") if isinstance(hardware, Mapping) else None
+    device = start.get("device")
+    words = [str(word).partition(" (")[0] for word in (host, device) if word]
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _ranks(ranks: Sequence[int], of: int) -> str:
+    return "any rank" if len(ranks) == of else "rank " + ", ".join(map(str, ranks))

@@ -1,0 +1,1 @@
+"""The dashboard in a terminal; `python -m monitoring.gpu_dashboard` opens it."""

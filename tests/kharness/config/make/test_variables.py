@@ -1,0 +1,144 @@
+"""Variables on make's command line reach the targets that read them, and others are refused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kharness.config.errors import ConfigError
+from kharness.config.make.known_variables import ENVIRONMENT, EVERYWHERE, SHORT, TARGETS
+from kharness.config.make.variables import check_call, given
+from kharness.config.tree import Tree
+
+
+def environment(goals: str, **variables: str) -> dict[str, str]:
+    """What make hands over."""
+    return {"KHARNESS_GOALS": goals, "KHARNESS_MAKE_VARS": " ".join(variables), **variables}
+
+
+def refused(root: Path, goals: str, **variables: str) -> str:
+    """What check_call says, empty where it takes everything."""
+    try:
+        check_call(environment(goals, **variables), root)
+    except ConfigError as error:
+        return f"{error}; {error.hint}"
+    return ""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_reads_its_variables_and_no_other(root: Path, target: str) -> None:
+    goal = target.replace("<name>", "default")
+    for name in (*TARGETS[target].names, *EVERYWHERE, "CUDA_VISIBLE_DEVICES", "WANDB_MODE"):
+        assert refused(root, goal, **{name: "1"}) == ""
+    nonsense = f"NOBODY=1 means nothing to make {goal}; "
+    assert refused(root, goal, NOBODY="1").startswith(nonsense)
+    for name in {name for reads in TARGETS.values() for name in reads.names} - {"TRACKER"}:
+        assert (refused(root, goal, **{name: "x"}) == "") == (name in TARGETS[target].names), name
+    reads_all = TARGETS[target].symbols == ("",)
+    assert (refused(root, goal, CONFIG_SEED="3") == "") == reads_all
+    assert "CONFIG_SEED=3" in refused(root, goal, CONFIG_SEED="3") or reads_all
+
+
+@pytest.mark.parametrize(
+    ("goals", "variable", "hint"),
+    [
+        ("test_matrix", "SEEDS=1..5", 'write CONFIG_MATRIX_AXES="… SEED=1..5"'),
+        ("test_matrix", "SEEDS=5", 'write CONFIG_MATRIX_AXES="… SEED=1..5"'),
+        ("test_matrix", "SEEDS=1,2,7", 'write CONFIG_MATRIX_AXES="… SEED=1|2|7"'),
+        ("test_matrix", "AXES=SEED=1|2", "write CONFIG_MATRIX_AXES=SEED=1|2"),
+        ("test_matrix", "EPOCHS=3", "write CONFIG_NUM_EPOCHS=3"),
+        ("train", "LR=0.1", "write CONFIG_LEARNING_RATE=0.1"),
+        ("train", "BATCH=32", "write CONFIG_BATCH_SIZE=32"),
+        ("train", "STEPS=20", "write CONFIG_MAX_STEPS=20"),
+        ("train", "SEEDS=7", "write CONFIG_SEED=7"),
+        ("train", "OPTIMIZER=adam", "write CONFIG_OPTIMIZER=adam"),
+        ("train", "seed=3", "write CONFIG_SEED=3"),
+        ("train", "LEARNING_RAET=1", "did you mean CONFIG_LEARNING_RATE?"),
+        ("train", "TRAKCER=both", "did you mean TRACKER?"),
+        ("trackio-view", "TRACKIO_PORT=7861", "write CONFIG_TRACKIO_PORT=7861"),
+        ("status", "RUNS=x", "did you mean RUN?"),
+        ("status", "run=x", "did you mean RUN?"),
+        ("status", "CHECKPOINT=1", "make status reads FILTER, RUN, CONFIG_RESULTS_DIR, O"),
+        ("status", "EPOCHS=3", "make status reads FILTER, RUN, CONFIG_RESULTS_DIR, O"),
+        ("status", "CONFIG_SEED=3", "make status reads FILTER, RUN, CONFIG_RESULTS_DIR, O"),
+        ("help", "V1=1", "make help reads O"),
+        ("test_matrix train", "DEFCONFIG=pruning", "DEFCONFIG= is for make defconfig"),
+        ("train", "JOBS=2", "JOBS= is for make"),
+        ("sweep", "CONFIG_MATRIX_AXES=SEED=1", "leave it out: it has no effect here"),
+    ],
+)
+def test_the_hint_says_what_was_probably_meant(root: Path, goals: str, variable: str, hint: str) -> None:
+    name, _, value = variable.partition("=")
+    said = refused(root, goals, **{name: value})
+    assert said.startswith(f"{variable} means nothing to make {goals}; {hint}")
+
+
+def test_what_a_hint_of_an_alias_names_is_a_symbol(root: Path) -> None:
+    from kharness.config.make.variables import ALIASES
+
+    tree = Tree.load(root)
+    assert [symbol for symbol in ALIASES.values() if not tree.symbol(symbol)] == []
+
+
+@pytest.mark.parametrize("name", ["1", "a:b", "a#b", "$(shell x)", "x y", "a'b", 'a"b', "ä"])
+def test_a_name_that_is_no_identifier_is_refused(root: Path, name: str) -> None:
+    quoted = name.replace("$", "$$").replace(" ", "\\ ")
+    with pytest.raises(ConfigError, match="is no name of a variable"):
+        check_call({"KHARNESS_GOALS": "help", "MAKEFLAGS": f"r -- O=a\\ b {quoted}=1"}, root)
+
+
+@pytest.mark.parametrize("goals", ["defconfig test_matrix", "defconfig", ""])
+def test_a_variable_counts_for_every_target_of_the_call(goals: str) -> None:
+    told = environment(goals, DEFCONFIG="pruning", O="out")
+    assert given(["CONFIG_SEED=3"], told) == {"DEFCONFIG": "pruning", "O": "out", "CONFIG_SEED": "3"}
+
+
+def test_without_make_the_script_stands_for_its_target(root: Path) -> None:
+    assert given(["RUN=x"], {}, "status") == {"RUN": "x"}
+    with pytest.raises(ConfigError, match="DEFCONFIG=x means nothing to make status"):
+        given(["DEFCONFIG=x"], {}, "status", root=root)
+
+
+def test_the_environment_is_not_the_command_line(root: Path) -> None:
+    check_call({"KHARNESS_GOALS": "train", "KHARNESS_MAKE_VARS": "", "SEEDS": "3", "CONFIG_X": "y"}, root)
+
+
+def test_what_a_help_comment_names_its_target_reads(root: Path) -> None:
+    text = (root / "Makefile").read_text()
+    comments: dict[str, str] = dict(re.findall(r"^([\w-]+):[^#\n]*##\s*(.*)$", text, flags=re.M))
+    named = [
+        (target, variable)
+        for target, comment in comments.items()
+        for variable in re.findall(r"(?<![:A-Z_])([A-Z_]+)=", comment)  # not B=dir:SYMBOL=value
+    ]
+    assert ("defconfig", "DEFCONFIG") in named
+    assert [one for one in named if not TARGETS[one[0]].variable(one[1])] == []
+
+
+def test_what_scripts_look_up_is_in_the_table(root: Path) -> None:
+    """Each variable that code reads is one of a target, and each of a target is read somewhere."""
+    read = re.compile(
+        r'(?:variables|given)(?:\.get\(|\[)"([A-Z_]+)"|needs\("([A-Z]+)"|name(?:: str )?=\s*"([A-Z]+)"'
+    )
+    files = [*root.glob("scripts/*.py"), *root.glob("lib/kharness/**/*.py")]
+    found = {"".join(names) for path in files for names in read.findall(path.read_text())} | {"ONLY"}
+    known = {name for reads in TARGETS.values() for name in reads.names}
+    assert known - found == set()
+    known |= {*SHORT, *EVERYWHERE}
+    assert {name for name in found - known if not name.startswith(("CONFIG_", *ENVIRONMENT))} == set()
+
+
+def test_make_hands_over_its_targets(root: Path, tmp_path: Path) -> None:
+    probe = tmp_path / "probe.mk"
+    recipe = "\n.PHONY: one two\none two:\n\t@printenv KHARNESS_GOALS\n"
+    probe.write_text((root / "Makefile").read_text() + recipe)
+    command = ["make", "-s", "-f", str(probe), "one", "two"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "one two\none two\n"
+    plain = subprocess.run(
+        ["make", "-f", str(probe), "-pn"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert re.search(r"^(override )?KHARNESS_GOALS := train$", plain.stdout, flags=re.M)

@@ -1,0 +1,41 @@
+"""What the runner knows of GPUs whose driver crashes; the GPUs are simulated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kharness.matrix.machine.devices import Gpu, Memory, find_gpus
+
+UUID = "GPU-51a10000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def driver(simulated_nvml: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """One simulated GPU, seen by every process that is started from here."""
+    for name, value in simulated_nvml.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    simulated_nvml.write("gpus 1", "gpu 0 memory_total 80000", "gpu 0 memory_used 1000")
+    return simulated_nvml
+
+
+def test_driver_that_crashes_later_leaves_the_memory_unknown(driver: Any) -> None:
+    gpus = find_gpus()
+    assert gpus.gpus == [Gpu(UUID, "GPU 0 (Simulated H100 80GB)", "nvidia")]
+    assert gpus.look() == {UUID: Memory(1000, 80000, {})}
+    driver.add("gpu 0 utilization crash")
+    while gpus.look() != {UUID: None}:  # the simulation looks at its file every 5 ms
+        pass
+    assert gpus.look() == {UUID: None}
+    died = "GPU sampling was killed by SIGSEGV in nvmlDeviceGetUtilizationRates"
+    assert gpus.problems == [died]
+    gpus.close()
+
+
+def test_driver_that_crashes_at_once_is_why_there_are_no_gpus(driver: Any) -> None:
+    driver.add("gpu 0 state crash")
+    gpus = find_gpus()
+    died = "GPU sampling was killed by SIGSEGV in nvmlDeviceGetHandleByIndex"
+    assert (gpus.gpus, gpus.problems) == ([], [died])

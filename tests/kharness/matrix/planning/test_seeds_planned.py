@@ -1,0 +1,84 @@
+"""What a plan notes of its seeds, so that a later one that adds seeds is known to look again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kharness.config.assignment import Origin
+from kharness.config.tree import Tree
+from kharness.matrix.planning.plan import Plan, load, prepare
+
+
+@pytest.fixture
+def tree(checkout: Any) -> Tree:
+    return Tree.load(checkout.root)
+
+
+def planned(tree: Tree, axes: str, **values: str) -> Plan:
+    layer: list[Any] = []
+    for name, value in {"MATRIX_AXES": axes, **values}.items():
+        layer += tree.assignments(name, value, Origin("make variable", f"{name}={value}"))
+    return prepare(tree, tree.root, layer)
+
+
+def noted(plan: Plan) -> tuple[list[str], int, list[str]]:
+    seeds: Any = json.loads((plan.directory / "matrix.json").read_text())["seeds"]
+    assert seeds == load(plan.directory, plan.launches[0].root).seeds
+    return seeds["first"], seeds["planned"], seeds["earlier"]
+
+
+TWO = "OPTIMIZER=sgd|adam"
+
+
+def test_the_first_plan_notes_its_own_seeds(tree: Tree) -> None:
+    plan = planned(tree, f"{TWO} SEED=3|1|2", MATRIX_SEEDS_PLANNED="3")
+    assert noted(plan) == (["3", "1", "2"], 3, [])
+    variants: Any = plan.seeds["variants"]
+    assert len(set(variants)) == 2
+
+
+def test_a_plan_that_adds_seeds_takes_over_how_many_were_planned_first(tree: Tree) -> None:
+    first = planned(tree, f"{TWO} SEED=1|2")
+    second = planned(tree, f"{TWO} SEED=1..6")
+    third = planned(tree, "OPTIMIZER=adam|sgd SEED=1..9", TRACKER="none", MATRIX_JOBS="2")
+    names = [first.directory.name, second.directory.name]
+    assert noted(second) == (["1", "2"], 0, names[:1])
+    assert noted(third) == (["1", "2"], 0, names)
+
+
+@pytest.mark.parametrize(
+    ("axes", "values"),
+    [
+        pytest.param(f"{TWO} SEED=3|4", {}, id="other seeds"),
+        pytest.param(f"{TWO} SEED=1..4", {"LEARNING_RATE": "0.5"}, id="other options"),
+        pytest.param("OPTIMIZER=sgd LEARNING_RATE=0.1|0.2 SEED=1..4", {}, id="other variants"),
+    ],
+)
+def test_another_question_begins_by_itself(tree: Tree, axes: str, values: dict[str, str]) -> None:
+    planned(tree, f"{TWO} SEED=1|2")
+    plan = planned(tree, axes, **values)
+    seeds = list(dict.fromkeys(cell.values["SEED"] for cell in plan.cells))
+    assert noted(plan) == (seeds, 0, [])
+
+
+def test_seeds_that_are_fixed_only_after_a_look_are_not(tree: Tree) -> None:
+    first = planned(tree, f"{TWO} SEED=1|2")
+    plan = planned(tree, f"{TWO} SEED=1..5", MATRIX_SEEDS_PLANNED="5")
+    assert noted(plan) == (["1", "2"], 0, [first.directory.name])
+    note = f"MATRIX_SEEDS_PLANNED=5 comes too late: {first.directory.name} asked the same without it"
+    assert plan.note_lines() == [f"note: {note}, and that counts"]
+
+
+def test_seeds_that_were_fixed_first_stay_so(tree: Tree) -> None:
+    planned(tree, f"{TWO} SEED=1|2", MATRIX_SEEDS_PLANNED="5")
+    assert noted(planned(tree, f"{TWO} SEED=1..5"))[:2] == (["1", "2"], 5)
+
+
+def test_a_damaged_plan_beside_it_is_no_obstacle(tree: Tree) -> None:
+    first = planned(tree, f"{TWO} SEED=1|2")
+    for content in ("", "[]", '{"seeds": {}}', '{"seeds": {"first": 1}, "created": "x"}'):
+        (first.directory / "matrix.json").write_text(content)
+        assert noted(planned(tree, f"{TWO} SEED=1..3"))[0] in (["1", "2"], ["1", "2", "3"])

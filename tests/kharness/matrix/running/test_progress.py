@@ -1,0 +1,192 @@
+"""The live view: a table on a real terminal, plain lines off it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pexpect
+import pyte
+import pytest
+
+from kharness.matrix.running.table import duration
+
+HANGING = ("CONFIG_BEHAVIOUR=hang", "CONFIG_NUM_STEPS=120")
+AXES = "CONFIG_MATRIX_AXES=SEED=1|2|3|4|5|6|7|8|9|10|11|12"
+
+# So few characters are read at once that a test that looks at half a drawing fails on a quiet machine too.
+CHARACTERS = 7
+
+
+class Terminal:
+    """A process on a pty, and what its window shows."""
+
+    def __init__(self, child: Any, columns: int, rows: int) -> None:
+        self.child = child
+        self._screen = pyte.HistoryScreen(columns, rows, history=1000)
+        self._stream = pyte.Stream(self._screen)
+        self.raw = ""
+
+    def read_until(self, condition: Callable[[list[str]], bool]) -> list[str]:
+        """The lines of the window once a condition holds; one without the last line meets half a drawing."""
+        while not condition(self.lines):
+            self._read()
+        return self.lines
+
+    def drawn_again(self, condition: Callable[[list[str]], bool]) -> list[str]:
+        """The same once the next drawing has begun, which clears the window from the table on."""
+        length = len(self.raw)
+        while "\x1b[J" not in self.raw[length:]:
+            self._read()
+        return self.read_until(condition)
+
+    def resize(self, columns: int, rows: int) -> None:
+        self.child.setwinsize(rows, columns)
+        self._screen.resize(rows, columns)
+
+    def read_to_end(self) -> list[str]:
+        while True:
+            try:
+                self._read()
+            except pexpect.EOF:
+                self.child.wait()
+                return self.lines
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self._screen.display if line.strip()]
+
+    @property
+    def scrolled(self) -> list[str]:
+        """The lines that have left the window at its top."""
+        return [
+            "".join(c.data for _, c in sorted(line.items())).rstrip() for line in self._screen.history.top
+        ]
+
+    def _read(self) -> None:
+        text = self.child.read_nonblocking(CHARACTERS, timeout=120)
+        self.raw += text
+        self._stream.feed(text)
+
+
+@pytest.fixture
+def on_terminal(checkout: Any) -> Callable[..., Any]:
+    @contextmanager
+    def start(*arguments: str, columns: int = 100, rows: int = 24, **env: str) -> Iterator[Terminal]:
+        command = [str(checkout.root / "scripts/test_matrix.py"), *arguments]
+        environment = {**os.environ, "TERM": "xterm-256color", **env}
+        child = pexpect.spawn(
+            *(sys.executable, command),
+            cwd=str(checkout.root),
+            encoding="utf-8",
+            timeout=60,
+            dimensions=(rows, columns),
+            env=environment,
+        )
+        try:
+            yield Terminal(child, columns, rows)
+        finally:
+            child.close(force=True)
+
+    return start
+
+
+def running(lines: list[str]) -> list[str]:
+    """The rows of the table with a step in them."""
+    return [line for line in lines if re.match(r"seed-\d+ +1/120", line)]
+
+
+def test_a_table_shows_the_running_ones_over_the_totals(on_terminal: Any) -> None:
+    with on_terminal("JOBS=3", *HANGING, AXES) as terminal:
+        total = "0/12 done  3 running  9 waiting"
+        lines = terminal.read_until(lambda lines: len(running(lines)) == 3 and lines[-1] == total)
+        table = lines[lines.index(running(lines)[0]) - 1 :]
+        assert re.fullmatch(r"cell +step +loss +ETA +steps/s +on", table[0]), table
+        rows = [re.sub(r"(cpu \S+|\d+ threads)$", "PLACE", re.sub(" +", " ", line)) for line in table[1:]]
+        assert rows == [
+            "seed-1 1/120 1.0100 PLACE",
+            "seed-2 1/120 1.0200 PLACE",
+            "seed-3 1/120 1.0300 PLACE",
+            "0/12 done 3 running 9 waiting",
+        ]
+        terminal.child.sendintr()
+        lines = terminal.read_to_end()
+    # Lines that stay are above; the table is gone; what the trainings print is nowhere.
+    everything = "\n".join([*terminal.scrolled, *lines])
+    assert re.search(r"\[1/12\] seed-\d: interrupted: stopped on request after step 1 \(", everything)
+    assert "steps/s" not in everything
+    assert "training with" not in terminal.raw
+
+
+def test_speed_and_time_left_come_when_they_are_measured(on_terminal: Any) -> None:
+    slow = ("CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=200")
+    with on_terminal(*slow, "CONFIG_MATRIX_AXES=SEED=1|2") as terminal:
+        time = r"(\d\.\d s|\d+ s|\d+(:\d\d)+)"
+        row = rf"seed-1 +\d+/200 +\d\.\d{{4}} +{time} +[\d.]+( .*)?"
+        total = rf"0/2 done  1 running  1 waiting  ETA {time}"
+        terminal.read_until(
+            lambda lines: bool(lines[1:] and re.fullmatch(row, lines[-2]) and re.fullmatch(total, lines[-1]))
+        )
+
+
+@pytest.mark.parametrize(("columns", "shown"), [(80, "cell step loss ETA steps/s on"), (40, "cell step")])
+def test_a_narrow_terminal_gets_fewer_columns(on_terminal: Any, columns: int, shown: str) -> None:
+    with on_terminal("JOBS=2", *HANGING, AXES, columns=columns) as terminal:
+        total = "0/12 done  2 running  10 waiting"
+        lines = terminal.read_until(lambda lines: len(running(lines)) == 2 and lines[-1] == total)
+        header = lines[lines.index(running(lines)[0]) - 1]
+        assert header.split() == shown.split()
+        assert max(map(len, lines[lines.index(header) :])) < columns
+
+
+def test_more_cells_than_rows_never_scroll(on_terminal: Any) -> None:
+    with on_terminal("JOBS=12", *HANGING, AXES, rows=10) as terminal:
+        done = "0/12 done  12 running"
+        bottom = ["… and 6 more", done]
+        terminal.read_until(lambda lines: len(running(lines)) == 6 and lines[-2:] == bottom)
+        before = terminal.scrolled
+        # Drawn again for each new width, it stays where it is: no line of it goes out at the top.
+        for columns in (90, 80, 70):
+            terminal.resize(columns, 10)
+            assert len(running(terminal.drawn_again(lambda lines: lines[-2:] == bottom))) == 6
+        assert terminal.scrolled == before
+
+
+def test_a_window_that_is_resized_gets_a_table_that_fits(on_terminal: Any) -> None:
+    with on_terminal("JOBS=2", *HANGING, AXES) as terminal:
+        total = "0/12 done  2 running  10 waiting"
+        terminal.read_until(lambda lines: len(running(lines)) == 2 and lines[-1] == total)
+        terminal.resize(60, 24)
+        lines = terminal.drawn_again(lambda lines: lines[-1] == total)
+        assert [line.split() for line in lines if line.startswith("cell ")] == [
+            ["cell", "step", "loss", "ETA"]
+        ]
+        assert len(running(lines)) == 2
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(on_terminal: Any) -> None:
+    with on_terminal("CONFIG_MATRIX_AXES=SEED=1", TERM="dumb") as terminal:
+        terminal.read_to_end()
+    assert "\x1b" not in terminal.raw
+    assert "[1/1] seed-1: " in terminal.raw
+
+
+def test_a_file_gets_no_line_a_step_and_no_control_characters(checkout: Any) -> None:
+    _, output = checkout.run(
+        "test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=60"
+    )
+    assert "\r" not in output
+    assert "\x1b" not in output
+    assert " step 1" not in output
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (65, "1:05"), (3599.9, "1:00:00"), (7325, "2:02:05")],
+)
+def test_durations_as_people_read_them(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,83 @@
+"""Ranges of ranks, worked by hand with quantiles of printed tables, and held against a simulation."""
+
+from __future__ import annotations
+
+import random
+import statistics
+
+import pytest
+
+from kharness.matrix.sweep.rank_errors import Measured, rank_ranges
+
+BUDGET = (5400,)
+
+
+def accuracies(*counts: int, of: int = 100, budget: tuple[int, ...] = BUDGET) -> list[Measured]:
+    return [Measured([count / of], budget, of) for count in counts]
+
+
+def test_accuracies_differ_beyond_the_error_of_their_set() -> None:
+    """Of 100: (x + 1)/102 is 0.892, 0.794, 0.696; errors 0.0307, 0.0400, 0.0455.
+
+    z of 1 - 0.05/6 is 2.394 (three pairs). 0.9 and 0.7 differ by 0.2 > 2.394 · 0.0549 = 0.131; 0.9 and 0.8 by
+    0.1 < 0.121, 0.8 and 0.7 by 0.1 < 0.145.
+    """
+    found = rank_ranges(accuracies(90, 80, 70), minimize=False)
+    assert found is not None
+    assert (found.ranges, found.method) == ([(1, 2), (1, 3), (2, 3)], "binomial error of the validation set")
+
+
+def test_a_perfect_accuracy_has_an_error_too() -> None:
+    found = rank_ranges(accuracies(5, 4, of=5), minimize=False)
+    assert found is not None
+    assert found.ranges == [(1, 2), (1, 2)]
+
+
+def test_seeds_give_the_error_of_a_loss() -> None:
+    """Deviations 0.1 in each of three rows of three seeds: 6 degrees, t of 1 - 0.05/6 is 3.287.
+
+    Differences above 3.287 · 0.1 · √(2/3) = 0.268 are shown: 1.0 from 1.3 and 1.5, not 1.3 from 1.5.
+    """
+    rows = [Measured([mean - 0.1, mean, mean + 0.1], BUDGET) for mean in (1.0, 1.3, 1.5)]
+    found = rank_ranges(rows, minimize=True)
+    assert found is not None
+    assert found.ranges == [(1, 1), (2, 3), (2, 3)]
+    assert found.method == "t tests with the deviation between seeds, pooled"
+
+
+@pytest.mark.parametrize("budgets", [[(43,), (169,)], [(), ()]])
+def test_other_or_unknown_budgets_show_nothing(budgets: list[tuple[int, ...]]) -> None:
+    rows = [accuracies(count, budget=budget)[0] for count, budget in zip((99, 1), budgets, strict=True)]
+    found = rank_ranges(rows, minimize=False)
+    assert found is not None
+    assert found.ranges == [(1, 2), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [Measured([0.5], BUDGET, 100)],
+        [Measured([0.5], BUDGET), Measured([0.6], BUDGET)],
+        [Measured([0.5], BUDGET, 100), Measured([0.6], BUDGET)],
+        [Measured([0.5, 0.5], BUDGET, 100), Measured([0.6], BUDGET, 100)],
+    ],
+)
+def test_what_nobody_knows_is_unknown(rows: list[Measured]) -> None:
+    assert rank_ranges(rows, minimize=False) is None
+
+
+def test_equal_rows_are_seldom_told_apart() -> None:
+    """Of 400 leaderboards of 6 equal rows of 3 seeds 5 % may show any: 20, and 35 with luck against us.
+
+    The binomial distribution of 400 and 0.05 is above 35 with a probability below 0.001.
+    """
+    chance = random.Random(1)
+    false = 0
+    for _ in range(400):
+        rows = [Measured([chance.gauss(0, 1) for _ in range(3)], BUDGET) for _ in range(6)]
+        rows.sort(key=lambda row: statistics.fmean(row.values))
+        found = rank_ranges(rows, minimize=True)
+        assert found is not None
+        false += any(span != (1, 6) for span in found.ranges)
+    assert false <= 35

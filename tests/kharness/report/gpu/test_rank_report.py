@@ -1,0 +1,115 @@
+"""The report of a training of several processes, which torch.distributed joins, says who waits for whom."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kharness.report.report import write_report
+from kharness.report.summary import collect
+from monitoring.agent.follow import catch_up
+
+HOST = platform.node()
+EVEN = """gpus 2
+all utilization 100
+all memory_used 12000
+all power 200
+all power_average 200
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(root: Path, nvml_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks, of which the second is slow, beside two GPUs that look even; the agent has ended."""
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "nvml.txt").write_text(EVEN)
+    command = [sys.executable, str(root / "tests/data/ranks/train.py"), str(folder / "two"), "1"]
+    gpus = {"LD_LIBRARY_PATH": str(nvml_library.parent), "SIMULATED_NVML": str(folder / "nvml.txt")}
+    ranks = [
+        subprocess.Popen(
+            command,
+            env={**os.environ, **gpus, "RANK": str(rank), "WORLD_SIZE": "2"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        _, said = rank.communicate(timeout=120)
+        assert rank.returncode == 0, said
+    catch_up(folder / "two", wait=60.0)
+    return folder / "two"
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of that run, to do something to."""
+    return Path(shutil.copytree(trained, tmp_path / "two"))
+
+
+def gpu_report(root: Path, run: Path) -> list[str]:
+    command = [sys.executable, str(root / "scripts/gpu_report.py"), f"RUN={run}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def without_times(lines: list[str]) -> list[str]:
+    """How long a step took differs; who was slow does not."""
+    return [re.sub(r"\d+\.\d+", "N", line).strip() for line in lines]
+
+
+def test_the_slow_rank_is_named_although_the_gpus_look_even(root: Path, run: Path) -> None:
+    lines = without_times(gpu_report(root, run))
+    assert lines[6:] == [
+        "Balance: memory CV = N% (Excellent), utilization CV = N% (Excellent), power CV = N% (Excellent)",
+        "Ranks: wasted share = N% (1 - mean/max of the ranks' own work, 12 step records); not balanced: the "
+        f"other rank waits for rank 1 ({HOST}, cpu), best/mine N, although memory, utilization and power "
+        "look even",
+        f"rank 0 ({HOST}, cpu): N ms a step (data wait N, forward and backward N, optimiser N), best/mine N",
+        f"rank 1 ({HOST}, cpu): N ms a step (data wait N, forward and backward N, optimiser N), best/mine N"
+        "  <- slowest",
+        f"4 graphs in {run}/graphs",
+    ]
+    ids = [
+        json.loads((run / name).read_text().splitlines()[0])["correlation_id"]
+        for name in ("metrics.jsonl", "metrics.rank0001.jsonl", "gpu_stats.jsonl")
+    ]
+    assert ids == 3 * [json.loads((run / "run.json").read_text())["run_id"]]
+
+
+def test_what_a_rank_waits_for_others_is_not_its_own_work(trained: Path) -> None:
+    ranks, _ = collect(trained).cells[0].ranks
+    assert ranks is not None
+    assert ([rank.rank for rank in ranks.ranks], ranks.num_steps, ranks.slowest.rank) == ([0, 1], 12, 1)
+    assert ranks.slowest.phases["forward_backward_seconds"] > 0.1
+    # one that does next to nothing, and one of 100 ms whom it waits for
+    assert 0.2 < ranks.wasted_share < 0.5
+    assert ranks.slowest.best_over_mine < 0.6
+
+
+def test_ranks_without_gpus_have_a_report(root: Path, run: Path) -> None:
+    (run / "gpu_stats.jsonl").unlink()
+    lines = without_times(gpu_report(root, run))
+    assert lines[:2] == [
+        "two - no GPU samples:",
+        "Ranks: wasted share = N% (1 - mean/max of the ranks' own work, 12 step records); not balanced: the "
+        f"other rank waits for rank 1 ({HOST}, cpu), best/mine N",
+    ]
+    assert lines[-1] == f"1 graph in {run}/graphs"
+    with (run / "graphs/gpu_load_balance_analysis.csv").open(newline="") as file:
+        rows = [(row["kind"], row["of"], row["quantity"]) for row in csv.DictReader(file)]
+    phases = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")
+    names = (f"rank {rank} ({HOST}, cpu)" for rank in range(2))
+    assert rows == [("rank", name, phase) for name in names for phase in phases]
+    write_report(run)
+    assert re.search(r"## GPUs\n\n\| run .*\n.*\n\| two \| - \|", (run / "summary.md").read_text())
+    found = json.loads((run / "summary.json").read_text())["runs"][0]["gpus"]
+    assert (found["gpus"], found["ranks"]["slowest"]) == ([], f"rank 1 ({HOST}, cpu)")

@@ -1,0 +1,168 @@
+"""Whose error a comparison is judged by: textbook formulas, and tables that are made to vary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from kharness.report.judging import blocks
+from kharness.report.judging.blocks import _own_variances, _vary_unlike, contrasts
+from kharness.report.judging.looks import Looks
+
+numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
+
+
+def table(k: int, n: int, sds: Sequence[float], seed: int = 0) -> np.ndarray:
+    """Standardised noise with exactly these deviations, and an effect of the seed."""
+    noise = np.random.default_rng(seed).normal(size=(k, n))
+    noise -= noise.mean(axis=1, keepdims=True)
+    noise *= np.asarray(sds)[:, None] / noise.std(axis=1, ddof=1, keepdims=True)
+    return noise + 5 * np.arange(n)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(numbers, numbers), min_size=3, max_size=8))
+def test_a_single_comparison_is_the_paired_t_test(pairs: list[tuple[float, float]]) -> None:
+    first, second = (list(side) for side in zip(*pairs, strict=True))
+    (found,) = contrasts([second, first])
+    differences = np.subtract(first, second)
+    assert (found.method, found.degrees) == ("paired", len(pairs) - 1)
+    assert found.mean == pytest.approx(differences.mean(), abs=1e-12)
+    assert found.variance == pytest.approx(differences.var(ddof=1), rel=1e-9, abs=1e-9)
+
+
+def test_variants_that_vary_alike_share_the_residual_of_a_two_way_analysis() -> None:
+    """Its mean square is that of the interaction, as in every textbook of the randomised block design."""
+    values = table(6, 5, [1] * 6, seed=3)
+    found = contrasts(values.tolist())
+    grand, rows, columns = values.mean(), values.mean(axis=1), values.mean(axis=0)
+    total = ((values - grand) ** 2).sum()
+    mean_square = (total - 5 * ((rows - grand) ** 2).sum() - 6 * ((columns - grand) ** 2).sum()) / 20
+    assert {one.method for one in found} == {"blocked"}
+    assert [one.degrees for one in found] == [20] * 5
+    assert [one.standard_error for one in found] == pytest.approx([math.sqrt(2 * mean_square / 5)] * 5)
+    assert [one.correlation for one in found] == [0.5] * 5
+
+
+def test_what_a_seed_does_to_all_variants_changes_nothing() -> None:
+    values = table(4, 5, [1, 1, 1, 1])
+    moved = values + np.array([3, -100, 7, 0, 12])
+    for one, other in zip(contrasts(values.tolist()), contrasts(moved.tolist()), strict=True):
+        assert one.method == other.method
+        assert (one.mean, one.variance) == (pytest.approx(other.mean), pytest.approx(other.variance))
+
+
+def test_a_baseline_that_varies_more_is_taken_apart() -> None:
+    """Its variance as of the baseline less the mean of the others, and theirs from their own residual."""
+    values = table(6, 5, [4, 1, 1, 1, 1, 1])
+    found = contrasts(values.tolist())
+    assert {one.method for one in found} == {"baseline_apart"}
+    others = values[1:]
+    alone = (values[0] - others.mean(axis=0)).var(ddof=1)  # its own, and a fifth of another's
+    rest = others - others.mean(axis=0) - others.mean(axis=1, keepdims=True) + others.mean()
+    square = (rest**2).sum() / 16
+    assert found[0].variance == pytest.approx(alone + 0.8 * square)
+    degrees = (alone + 0.8 * square) ** 2 / (alone**2 / 4 + (0.8 * square) ** 2 / 16)
+    assert found[0].degrees == pytest.approx(degrees)
+    assert found[0].correlation == pytest.approx(min(0.94, (alone - 0.2 * square) / (alone + 0.8 * square)))
+
+
+@pytest.mark.parametrize("sds", [[1, 1, 5, 1, 1, 1], [5, 1, 5, 1, 1, 1], [1, 3, 1, 3, 1, 3, 1, 3]])
+def test_where_variants_vary_unlike_each_has_a_variance_of_its_own(sds: list[float]) -> None:
+    """Welch's degrees of freedom for two variances, each beside the mean of the other variants."""
+    k, values = len(sds), table(len(sds), 8, sds)
+    found = contrasts(values.tolist())
+    assert {one.method for one in found} == {"each_apart"}
+    beside = [row - np.delete(values, i, axis=0).mean(axis=0) for i, row in enumerate(values)]
+    base, *others = [row.var(ddof=1) * (k - 1) / k for row in beside]
+    assert [one.variance for one in found] == pytest.approx([base + other for other in others])
+    degrees = [(base + other) ** 2 / (base**2 / 7 + other**2 / 7) for other in others]
+    assert [one.degrees for one in found] == pytest.approx(degrees)
+
+
+def test_the_own_variances_of_variants_that_vary_alike_are_right_on_average() -> None:
+    rng = np.random.default_rng(3)
+    found = np.mean([_own_variances(rng.normal(scale=2, size=(4, 5))) for _ in range(4000)], axis=0)
+    assert found == pytest.approx([4] * 4, rel=0.05)
+
+
+def test_of_three_variants_that_vary_unlike_all_are_judged_by_their_own_pairs() -> None:
+    values = table(3, 8, [1, 1, 9])
+    found = contrasts(values.tolist())
+    assert {(one.method, one.degrees) for one in found} == {("paired", 7)}
+    own = [(row - values[0]).var(ddof=1) for row in values[1:]]
+    assert [one.variance for one in found] == pytest.approx(own)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whether_variants_vary_alike_is_bartlett_s_test(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = table(5, 6, [1, 1, 2, 1, 1], seed=seed)
+    beside = [row - np.delete(values, i, axis=0).mean(axis=0) for i, row in enumerate(values)]
+    p = float(stats.bartlett(*beside).pvalue)
+    for level, unlike in ((p * 1.001, True), (p * 0.999, False)):
+        monkeypatch.setattr(blocks, "ALIKE_LEVEL", level)
+        assert _vary_unlike(values) is unlike
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 10])
+def test_values_that_do_not_vary_have_no_error(k: int) -> None:
+    values = [[0.1 * i + 0.7 * j for j in range(5)] for i in range(k)]
+    assert [(one.variance, one.own_variance) for one in contrasts(values)] == [(0, 0)] * (k - 1)
+
+
+def test_a_constant_difference_is_judged_by_what_the_others_vary() -> None:
+    values = table(5, 5, [1] * 5)
+    values[1] = values[0] + 2
+    constant = contrasts(values.tolist())[0]
+    assert constant.own_variance == pytest.approx(0)
+    assert constant.variance > 0.5
+
+
+def test_the_tests_before_the_test_have_their_level() -> None:
+    """Of 1,000 tables that vary alike: the baseline's, and for the others at most the sum of their two."""
+    rng = np.random.default_rng(7)
+    baseline = variant = 0
+    for _ in range(1000):
+        methods = [one.method for one in contrasts(rng.normal(size=(5, 4)).tolist())]
+        baseline += "baseline_apart" in methods
+        variant += "each_apart" in methods
+    error = 4 * math.sqrt(0.15 * 0.85 / 1000)
+    assert 0.1 - error < variant / 1000 < 0.15 + error
+    assert baseline / (1000 - variant) == pytest.approx(0.15, abs=error)
+
+
+def test_satterthwaite_s_degrees_lie_between_those_of_the_parts() -> None:
+    found = contrasts(table(6, 5, [3, 1, 1, 1, 1, 1]).tolist())[0]
+    assert 4 <= found.degrees <= 20
+    assert stats.t.ppf(0.975, found.degrees) < stats.t.ppf(0.975, 4)
+
+
+@pytest.mark.parametrize(
+    ("planned", "fixed", "reached"),
+    [
+        (5, False, {4: None, 5: 5, 9: 5, 10: 10, 39: 20, 40: 40}),
+        (2, False, {2: None, 4: None, 5: 5, 10: 10}),
+        (3, False, {2: None, 3: 3, 5: 3, 6: 6}),
+        (7, True, {6: None, 7: 7, 100: 7}),
+    ],
+)
+def test_looks_are_the_planned_number_and_its_doublings(
+    planned: int, fixed: bool, reached: dict[int, int | None]
+) -> None:
+    looks = Looks(planned, fixed)
+    assert {seeds: looks.reached(seeds) for seeds in reached} == reached
+
+
+@pytest.mark.parametrize("planned", [1, 2, 3, 5, 64])
+def test_shares_of_all_looks_add_up_to_no_more_than_one(planned: int) -> None:
+    looks = Looks(planned)
+    shares = [looks.share(look) for look in looks.later(0)]
+    assert shares[:3] == pytest.approx([0.9, 0.05, 0.025])
+    assert sum(shares) <= 1
+    assert Looks(planned, fixed=True).share(planned) == 1

@@ -1,0 +1,728 @@
+"""Verdicts about run directories as trainings leave them, checked by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from kharness.report.collection import Cell, Variant
+from kharness.report.errors import ReportError
+from kharness.report.judging.judgement import Comparison, Verdict, judge
+from kharness.report.judging.sentences import comparison_sentence
+from kharness.report.judging.statistics import largest_t, largest_t_p
+from kharness.report.metrics import metric_named
+from kharness.report.report import check_judging, report_lines
+from kharness.report.runs import RunData
+from kharness.report.settings import ReportSettings
+from kharness.report.summary import Summary, collect
+from kharness.report.writing.files import as_json, as_markdown
+
+
+def end(test_accuracy: float | None, *, steps: int = 100, **fields: object) -> list[dict[str, Any]]:
+    """A journal of a start and an end, whose numbers are all that a verdict needs."""
+    start = {"event": "start", "num_steps": steps, "batch_size": 10, "steps_per_epoch": 7, "seed": 1}
+    result = {"event": "end", "status": "complete", "steps_done": steps, "test_accuracy": test_accuracy}
+    return [{**start, "dataset": {"name": "digits", "train": 64}}, {**result, **fields}]
+
+
+class Matrix:
+    """Optimisers as variants; each seed has one accuracy."""
+
+    def __init__(
+        self, tmp_path: Path, make: SimpleNamespace, variants: Mapping[str, Mapping[str, Any]]
+    ) -> None:
+        seeds = sorted({seed for runs in variants.values() for seed in runs})
+        self.made = make.matrix(tmp_path / "matrix", {"OPTIMIZER": list(variants), "SEED": seeds})
+        for name, runs in variants.items():
+            for seed, records in runs.items():
+                journal = records if isinstance(records, list) else end(records)
+                self.made.add({"OPTIMIZER": name, "SEED": seed}, journal)
+
+    def judged(self, **given: str) -> Sequence[Comparison]:
+        return collect(self.made.directory, given).conclusions.comparisons
+
+
+@pytest.fixture
+def matrix_of(tmp_path: Path, make: SimpleNamespace) -> Any:
+    return lambda **variants: Matrix(tmp_path, make, variants)
+
+
+def seeds(*accuracies: float) -> dict[str, float]:
+    return {str(seed): accuracy for seed, accuracy in enumerate(accuracies, 1)}
+
+
+def test_a_clear_difference_in_pairs_is_better_and_its_mirror_worse(matrix_of: Any) -> None:
+    """Differences of 2, 3 and 4 points: mean 3, deviation 1, t = 3·√3 of 2 degrees, p = 0.0351.
+
+    Three seeds are the first look, which has 90 % of the error.
+    """
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.92, 0.83, 0.74))
+    (found,) = matrix.judged()
+    assert (found.variant, found.baseline, found.verdict, found.reason) == ("adam", "sgd", Verdict.BETTER, "")
+    assert (found.method, found.seeds, found.counts) == ("paired", ("1", "2", "3"), (3, 3))
+    assert found.difference == pytest.approx(0.03)
+    # of two degrees of freedom: P(|T| > t) = 1 - t/√(2 + t²)
+    assert found.p == pytest.approx(1 - math.sqrt(27 / 29))
+    assert (found.p_holm, found.p_adjusted) == (found.p, pytest.approx((1 - math.sqrt(27 / 29)) / 0.9))
+    half = stats.t.ppf(1 - 0.9 * 0.05 / 2, 2) * 0.01 / math.sqrt(3)
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high, found.interval.level) == (
+        pytest.approx(0.03 - half),
+        pytest.approx(0.03 + half),
+        pytest.approx(0.955),
+    )
+    assert found.effect == pytest.approx(3 / math.sqrt(math.pi))
+    (mirror,) = matrix.judged(BASELINE="adam")
+    assert (mirror.variant, mirror.verdict, mirror.difference) == ("sgd", Verdict.WORSE, pytest.approx(-0.03))
+
+
+def test_a_smaller_loss_is_better(matrix_of: Any) -> None:
+    low = {seed: end(None, test_loss=loss) for seed, loss in zip("123", (0.10, 0.20, 0.30), strict=True)}
+    high = {seed: end(None, test_loss=loss) for seed, loss in zip("123", (0.12, 0.23, 0.34), strict=True)}
+    (found,) = matrix_of(sgd=high, adam=low).judged(CONFIG_REPORT_METRIC="test_loss")
+    assert (found.verdict, found.difference) == (Verdict.BETTER, pytest.approx(-0.03))
+
+
+def timed(accuracies: Sequence[float], seconds: Sequence[float]) -> dict[str, Any]:
+    pairs = enumerate(zip(accuracies, seconds, strict=True), 1)
+    return {str(seed): end(accuracy, training_seconds=time) for seed, (accuracy, time) in pairs}
+
+
+def test_better_in_more_time_is_not_comparable(matrix_of: Any) -> None:
+    """Ratios of 1.9, 2 and 2.1: of their logarithms the lower end is that of 1.76."""
+    slow, fast = timed((0.92, 0.83, 0.74), (19.0, 20.0, 21.0)), timed((0.90, 0.80, 0.70), (10.0, 10.0, 10.0))
+    matrix = matrix_of(sgd=fast, shampoo=slow)
+    (found,) = matrix.judged()
+    assert (found.verdict, found.difference) == (Verdict.NOT_COMPARABLE, pytest.approx(0.03))
+    assert found.reason == "better, but it had more time: 20.0 s vs 10.0 s of training, 2.00 times as long"
+    assert found.interval is not None  # what there is stays to be seen
+    (mirror,) = matrix.judged(BASELINE="shampoo")
+    assert (mirror.verdict, mirror.reason[:34]) == (
+        Verdict.NOT_COMPARABLE,
+        "worse, but the baseline had more t",
+    )
+    for tolerance, verdict in (("0.75", Verdict.NOT_COMPARABLE), ("0.77", Verdict.BETTER)):
+        assert matrix.judged(CONFIG_REPORT_TIME_TOLERANCE=tolerance)[0].verdict is verdict
+    (loss,) = matrix.judged(CONFIG_REPORT_METRIC="training_seconds")
+    assert loss.verdict is Verdict.WORSE  # time is what is compared here, not what it is compared in
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        pytest.param((14.5, 14.6, 14.7), id="a little longer"),
+        pytest.param((8.0, 11.0, 30.0), id="clocks that waver"),
+        pytest.param((5.0, 5.1, 5.2), id="in less"),
+        pytest.param((None, 20.0, 20.0), id="not known of all"),
+    ],
+)
+def test_better_in_about_the_same_time_or_less_is_better(matrix_of: Any, seconds: Sequence[Any]) -> None:
+    baseline = timed((0.90, 0.80, 0.70), (10.0, 10.0, 10.0))
+    (found,) = matrix_of(sgd=baseline, adam=timed((0.92, 0.83, 0.74), seconds)).judged()
+    assert found.verdict is Verdict.BETTER
+
+
+def test_other_budgets_are_not_comparable(matrix_of: Any) -> None:
+    short = {seed: end(accuracy, steps=47) for seed, accuracy in seeds(0.92, 0.83, 0.74).items()}
+    long = {seed: end(accuracy, steps=94) for seed, accuracy in seeds(0.90, 0.80, 0.70).items()}
+    (found,) = matrix_of(sgd=long, adam=short).judged()
+    assert (found.verdict, found.difference) == (Verdict.NOT_COMPARABLE, pytest.approx(0.03))
+    # 6 epochs of 64 and 5 batches of 10; 13 epochs and 3 batches
+    assert found.reason == "budgets differ (samples 434 vs 862; steps 47 vs 94)"
+    assert (found.p, found.interval, found.method) == (None, None, "")
+
+
+def test_the_same_steps_with_other_tokens_are_not_comparable(matrix_of: Any) -> None:
+    few = {seed: end(a, tokens_seen=1000) for seed, a in seeds(0.9, 0.8).items()}
+    many = {seed: end(a, tokens_seen=2000) for seed, a in seeds(0.9, 0.7).items()}
+    (found,) = matrix_of(sgd=few, adam=many).judged()
+    assert found.reason == "budgets differ (tokens 2,000 vs 1,000)"
+
+
+def batches(size: int, accuracies: Sequence[float], *, seconds: float) -> dict[str, Any]:
+    """Six epochs of 900 samples, the last batch of each epoch being what is left."""
+    per_epoch = -(-900 // size)
+    sizes = {"batch_size": size, "steps_per_epoch": per_epoch, "dataset": {"name": "digits", "train": 900}}
+    found = {}
+    for seed, accuracy in enumerate(accuracies, 1):
+        start, result = end(accuracy, steps=6 * per_epoch, training_seconds=seconds + seed / 100)
+        found[str(seed)] = [{**start, **sizes}, result]
+    return found
+
+
+def test_equal_samples_in_other_batches_are_an_equal_budget(matrix_of: Any) -> None:
+    matrix = matrix_of(
+        large=batches(128, (0.90, 0.80, 0.70), seconds=1), small=batches(32, (0.92, 0.83, 0.74), seconds=4)
+    )
+    (found,) = matrix.judged()
+    assert (found.verdict, found.reason, found.budget_unit) == (Verdict.BETTER, "", "samples")
+    said = "Equal samples: 5,400; steps 174 vs 48; training took 4.0 s against 1.0 s"
+    assert said in comparison_sentence(found)
+    summary = collect(matrix.made.directory)
+    assert report_lines(summary)[-3] == "budget: equal samples: 5,400; steps 174 vs 48"
+    assert "both sides had the same budget of samples, and the better one" in as_markdown(summary)
+
+
+@pytest.mark.parametrize(
+    ("unit", "verdict", "reason"),
+    [
+        ("samples", Verdict.BETTER, ""),
+        ("steps", Verdict.NOT_COMPARABLE, "budgets differ (steps 174 vs 48)"),
+        ("tokens", Verdict.NOT_COMPARABLE, "the number of tokens was not recorded"),
+        (
+            "time",
+            Verdict.NOT_COMPARABLE,
+            "better, but it had more time: 4.0 s vs 1.0 s of training, 3.94 times as long",
+        ),
+    ],
+)
+def test_the_unit_of_the_budget_is_chosen(matrix_of: Any, unit: str, verdict: Verdict, reason: str) -> None:
+    """Of 4.01, 4.02 and 4.03 s over 1.01, 1.02 and 1.03 the geometric mean is 3.94."""
+    matrix = matrix_of(
+        large=batches(128, (0.90, 0.80, 0.70), seconds=1), small=batches(32, (0.92, 0.83, 0.74), seconds=4)
+    )
+    (found,) = matrix.judged(CONFIG_REPORT_BUDGET_UNIT=unit)
+    assert (found.verdict, found.reason, found.budget_unit) == (verdict, reason, unit)
+
+
+def test_by_time_other_samples_can_be_compared_and_unknown_times_cannot(matrix_of: Any) -> None:
+    short = {s: end(a, steps=47, training_seconds=10.0 + a) for s, a in seeds(0.92, 0.83, 0.74).items()}
+    long = {s: end(a, steps=94, training_seconds=10.0 + a) for s, a in seeds(0.90, 0.80, 0.70).items()}
+    matrix = matrix_of(sgd=long, adam=short, lion=seeds(0.92, 0.83, 0.74))
+    timed, unknown = matrix.judged(CONFIG_REPORT_BUDGET_UNIT="time")
+    assert timed.verdict is Verdict.BETTER
+    assert "Judged by time; samples 434 vs 862; steps 47 vs 94; training took 10.8 s" in comparison_sentence(
+        timed
+    )
+    assert (unknown.verdict, unknown.reason) == (
+        Verdict.NOT_COMPARABLE,
+        "the time of a training is not known, or does not count beside other work on the machine",
+    )
+
+
+def test_other_data_are_not_comparable(matrix_of: Any) -> None:
+    other = {seed: end(a) for seed, a in seeds(0.9, 0.8).items()}
+    for records in other.values():
+        records[0]["data_sha256"] = "abc"
+    (found,) = matrix_of(sgd=seeds(0.9, 0.7), adam=other).judged()
+    assert (found.verdict, found.reason) == (Verdict.NOT_COMPARABLE, "they trained on different data")
+
+
+def test_seeds_without_a_partner_are_named_and_left_out(matrix_of: Any) -> None:
+    matrix = matrix_of(sgd={"1": 0.9, "2": 0.8, "3": 0.7, "4": 0.1}, adam={"1": 0.92, "2": 0.83, "3": 0.74})
+    (found,) = matrix.judged()
+    assert (found.seeds, found.left_out) == (("1", "2", "3"), ("optimizer-sgd_seed-4",))
+    assert found.difference == pytest.approx(0.03)
+    assert "Without a partner of the same seed, left out: optimizer-sgd_seed-4" in comparison_sentence(found)
+
+
+def test_without_a_common_seed_the_groups_are_independent(matrix_of: Any) -> None:
+    """Means 0.8 and 0.92, deviations 0.01 both, three each: t = 0.12/√(0.0002/3) of 4 degrees."""
+    matrix = matrix_of(sgd={"1": 0.79, "2": 0.80, "3": 0.81}, adam={"4": 0.91, "5": 0.92, "6": 0.93})
+    (found,) = matrix.judged()
+    assert (found.method, found.seeds, found.verdict) == ("welch", (), Verdict.BETTER)
+    half = stats.t.ppf(1 - 0.9 * 0.05 / 2, 4) * math.sqrt(0.0002 / 3)
+    assert found.interval is not None
+    assert found.interval.low == pytest.approx(0.12 - half)
+    assert "no seed is common to both: Welch's t test of 3 against 3 runs" in comparison_sentence(found)
+
+
+ALONE = "chance cannot be told from a difference"
+
+
+@pytest.mark.parametrize(
+    ("sgd", "adam", "verdict", "reason"),
+    [
+        ({"1": 0.9}, {"1": 0.5}, "undecided", f"one common seed: {ALONE}"),
+        ({"1": 0.9}, {"2": 0.5, "3": 0.6}, "undecided", f"a single run on one side: {ALONE}"),
+        (
+            seeds(0.5, 0.75, 0.6),
+            seeds(0.5, 0.75, 0.6),
+            "no difference shown",
+            "all 3 pairs are exactly equal",
+        ),
+        (
+            seeds(0.5, 0.75, 0.625),
+            seeds(0.25, 0.5, 0.375),
+            "undecided",
+            "every pair differs by the same amount, so the spread of chance is unknown",
+        ),
+        (
+            {"1": 0.5, "2": 0.5, "3": 0.5},
+            {"4": 0.25, "5": 0.25, "6": 0.25},
+            "undecided",
+            "no side varies between its runs, so the spread of chance is unknown",
+        ),
+        ({"1": 0.5, "2": 0.5}, {"1": None}, "undecided", "no complete run of adam has test accuracy"),
+        ({"1": 0.5, "2": 0.5}, {}, "undecided", "no complete run of adam has test accuracy"),
+    ],
+)
+def test_where_there_are_no_statistics_it_is_said_in_words(
+    matrix_of: Any, sgd: Any, adam: Any, verdict: str, reason: str
+) -> None:
+    matrix = matrix_of(sgd=sgd, adam=adam)
+    if not adam:
+        matrix.made.plan({"OPTIMIZER": "adam", "SEED": "1"})
+    (found,) = matrix.judged()
+    assert (str(found.verdict), found.reason) == (verdict, reason)
+    assert (found.p, found.p_adjusted, found.interval, found.effect, found.more_seeds) == (None,) * 5
+
+
+def test_two_seeds_show_their_interval_and_give_no_verdict(matrix_of: Any) -> None:
+    """However clear: the spread of two is known too badly. Differences of 30 and 31 points."""
+    (found,) = matrix_of(sgd=seeds(0.5, 0.5), adam=seeds(0.80, 0.81)).judged()
+    assert (found.verdict, found.reason) == (Verdict.TOO_FEW, "2, verdicts begin at 5")
+    half = stats.t.ppf(0.975, 1) * 0.005
+    assert found.interval is not None
+    assert (found.interval.low, found.interval.high) == (
+        pytest.approx(0.305 - half),
+        pytest.approx(0.305 + half),
+    )
+    assert (found.p, found.p_adjusted) == (pytest.approx(stats.ttest_1samp([0.30, 0.31], 0).pvalue), None)
+
+
+def diverged() -> list[dict[str, Any]]:
+    return [
+        end(None)[0],
+        {"event": "step", "global_step": 1, "train_loss": None, "nonfinite": ["train_loss"]},
+    ]
+
+
+def test_a_seed_that_diverged_is_no_seed_to_leave_out(matrix_of: Any) -> None:
+    """The other four alone would be better with p < 0.001."""
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70, 0.60, 0.50), adam=seeds(0.93, 0.831, 0.729, 0.63))
+    run = matrix.made.add(
+        {"OPTIMIZER": "adam", "SEED": "5"}, diverged(), status="failed", reason="loss is nan"
+    )
+    (found,) = matrix.judged()
+    assert (found.verdict, found.reason) == (Verdict.NOT_COMPARABLE, "diverged in 1 of 5 seeds")
+    assert (found.interval, found.p, found.p_adjusted) == (None, None, None)
+    assert found.failures == (f"{run.name}: failed (loss is nan)",)
+    (mirror,) = matrix.judged(BASELINE="adam")
+    assert (mirror.verdict, mirror.reason) == (Verdict.NOT_COMPARABLE, "adam diverged in 1 of 5 seeds")
+
+
+@pytest.mark.parametrize(
+    ("status", "cause", "words"),
+    [
+        ("failed", "non_finite", "diverged"),
+        ("failed", "out_of_memory", "ran out of memory"),
+        ("timeout", "timeout", "timed out"),
+        ("failed", "exit_code", "failed"),
+        ("interrupted", "stopped_early", "was stopped early"),
+    ],
+)
+def test_runs_that_end_by_themselves_count(matrix_of: Any, status: str, cause: str, words: str) -> None:
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70, 0.6), adam=seeds(0.92, 0.83, 0.74))
+    run = matrix.made.add({"OPTIMIZER": "adam", "SEED": "4"}, end(None)[:1], status=status)
+    attempt = {"started": 1.0, "ended": 2.0, "pid": 7, "exit_code": 1, "signal": None, "reason": "x"}
+    (run / "status.json").write_text(
+        json.dumps({"status": status, "attempts": [{**attempt, "cause": cause}]})
+    )
+    (found,) = matrix.judged()
+    assert (found.verdict, found.reason) == (Verdict.NOT_COMPARABLE, f"{words} in 1 of 4 seeds")
+
+
+@pytest.mark.parametrize("status", ["killed", "interrupted", "running", "pending"])
+def test_runs_that_may_still_end_well_are_waited_for(matrix_of: Any, status: str) -> None:
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70, 0.6), adam=seeds(0.92, 0.83, 0.74))
+    matrix.made.add({"OPTIMIZER": "adam", "SEED": "4"}, end(None)[:1], status=status)
+    (found,) = matrix.judged()
+    assert (found.verdict, found.reason) == (Verdict.NOT_YET, "3 of 4 planned seeds")
+    half = stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(3)
+    assert found.interval is not None
+    assert found.interval.low == pytest.approx(0.03 - half)
+
+
+def test_runs_that_are_not_counted_stand_beside_the_verdict(matrix_of: Any) -> None:
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.92, 0.83, 0.74))
+    matrix.made.add({"OPTIMIZER": "adam", "SEED": "4"}, end(None)[:1], status="failed", reason="exit code 1")
+    matrix.made.add({"OPTIMIZER": "adam", "SEED": "5"}, end(None))
+    (found,) = matrix.judged()
+    assert (found.verdict, found.failed) == (Verdict.BETTER, (1, 0))
+    assert found.failures == (
+        "optimizer-adam_seed-4: failed (exit code 1)",
+        "optimizer-adam_seed-5: complete without test accuracy",
+    )
+    lines = report_lines(collect(matrix.made.directory))
+    assert lines[-1].startswith(
+        "  adam  +3.00 (+0.37 to +5.63) points  better, p 0.039  [2 runs not counted]"
+    )
+
+
+def test_several_comparisons_hold_at_once_with_the_error_of_all(matrix_of: Any) -> None:
+    """The residual mean square of variant + seed, of 4 degrees, and Dunnett's t of two comparisons."""
+    values = {"sgd": (90, 80, 70), "adam": (92, 83, 71), "adamw": (93, 81, 72)}
+    matrix = matrix_of(**{name: seeds(*(v / 100 for v in row)) for name, row in values.items()})
+    adam, adamw = matrix.judged()
+    table = np.array([*values.values()])
+    rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
+    error = math.sqrt(2 * (rest**2).sum() / 4 / 3) / 100
+    assert (adam.method, adamw.method) == ("blocked", "blocked")
+    assert adam.degrees == 4
+    assert adam.p == pytest.approx(2 * stats.t.sf(0.02 / error, 4))
+    t = largest_t(2, 4, 0.045)
+    assert adam.interval is not None
+    assert adam.interval.high - adam.interval.low == pytest.approx(2 * t * error)
+    assert adam.p_adjusted == pytest.approx(largest_t_p(0.02 / error, 2, 4) / 0.9)
+    assert adam.p_holm == pytest.approx(2 * adam.p)
+
+
+def test_comparisons_that_cannot_be_made_cost_the_others_nothing(matrix_of: Any) -> None:
+    single = {"1": 0.99}
+    adam, adamw = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.92, 0.83, 0.74), adamw=single).judged()
+    assert (adam.verdict, adamw.verdict) == (Verdict.BETTER, Verdict.UNDECIDED)
+    assert adam.p_adjusted == pytest.approx((1 - math.sqrt(27 / 29)) / 0.9)
+
+
+def test_a_comparison_that_waits_counts_as_one(matrix_of: Any) -> None:
+    """What is shown before the others are there must hold together with them."""
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.92, 0.83, 0.74), adamw=seeds(0.9, 0.8))
+    matrix.made.plan({"OPTIMIZER": "adamw", "SEED": "3"})
+    adam, adamw = matrix.judged()
+    assert (adam.verdict, adamw.verdict) == (Verdict.NOT_SHOWN, Verdict.NOT_YET)
+    assert adam.p_adjusted == pytest.approx(2 * (1 - math.sqrt(27 / 29)) / 0.9)
+
+
+def measured(accuracies: Sequence[float], images: int) -> dict[str, Any]:
+    """The same with the size of the test set that they were measured on."""
+    found = {str(seed): end(accuracy) for seed, accuracy in enumerate(accuracies, 1)}
+    for records in found.values():
+        records[0]["dataset"] = {"name": "digits", "train": 64, "test": images}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("points", "number", "verdict"),
+    [
+        pytest.param(20.0, 5, "better", id="20 points in each of five seeds"),
+        pytest.param(0.2, 5, "no difference shown", id="two images in each of five seeds"),
+        pytest.param(0.2, 2, "too few seeds", id="two images twice"),
+        pytest.param(20.0, 2, "too few seeds", id="20 points twice"),
+    ],
+)
+def test_a_constant_difference_is_judged_by_the_test_set(
+    matrix_of: Any, points: float, number: int, verdict: str
+) -> None:
+    """Of 1,000 images; d has the standard error √(d(1-d)/1000) if chance decides where the two differ."""
+    base = [0.7, 0.71, 0.69, 0.705, 0.695][:number]
+    matrix = matrix_of(sgd=measured(base, 1000), adam=measured([a + points / 100 for a in base], 1000))
+    (found,) = matrix.judged()
+    assert str(found.verdict) == verdict
+    if number == 2:
+        return
+    d = points / 100
+    error = math.sqrt(d * (1 - d) / 1000)
+    assert (found.method, found.p) == ("test_set", pytest.approx(2 * stats.norm.sf(d / error), rel=1e-6))
+    assert found.interval is not None
+    assert found.interval.low == pytest.approx(d - stats.norm.ppf(1 - 0.045 / 2) * error)
+
+
+def test_fewer_images_than_a_difference_needs_widen_its_interval(matrix_of: Any) -> None:
+    """Ten seeds are sure of 0.3 points, which are three images of 1,000 and may be chance."""
+    base = [0.7 + 0.01 * seed for seed in range(10)]
+    better = [a + 0.003 + 0.0001 * (-1) ** seed for seed, a in enumerate(base)]
+    few = matrix_of(sgd=measured(base, 1000), adam=measured(better, 1000)).judged()
+    assert few[0].verdict is Verdict.NOT_SHOWN
+
+
+def test_within_the_margin_two_variants_are_the_same(matrix_of: Any) -> None:
+    """Differences of -0.1, 0 and 0.1 points: the interval reaches to 0.26."""
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.899, 0.80, 0.701))
+    half = stats.t.ppf(1 - 0.045 / 2, 2) * 0.001 / math.sqrt(3)
+    (found,) = matrix.judged(CONFIG_REPORT_EQUIVALENCE_MARGIN="0.003")
+    assert (found.verdict, found.reason) == (Verdict.SAME, "")
+    assert found.interval is not None
+    assert (found.interval.high, found.interval.level) == (pytest.approx(half), pytest.approx(0.955))
+    (narrow,) = matrix.judged(CONFIG_REPORT_EQUIVALENCE_MARGIN="0.002")
+    assert narrow.verdict is Verdict.NOT_SHOWN
+    assert "adam  0.00 (-0.26 to +0.26) points  the same, 95.5 %" in "\n".join(
+        report_lines(collect(matrix.made.directory, {"CONFIG_REPORT_EQUIVALENCE_MARGIN": "0.003"}))
+    )
+
+
+def noisy(start: float, differences: Sequence[float]) -> dict[str, float]:
+    return seeds(*(start + 0.1 * i + d / 100 for i, d in enumerate(differences)))
+
+
+def test_more_seeds_reach_a_look_and_have_a_range(matrix_of: Any) -> None:
+    """Differences of -1, 1, 3, 0 and 4 points: 0.7 deviations. Power by SciPy's noncentral t."""
+    sgd, adam = noisy(0.2, [0] * 5), noisy(0.2, [-1, 1, 3, 0, 4])
+    (found,) = matrix_of(sgd=sgd, adam=adam).judged()
+    effect = 1.4 / np.std([-1, 1, 3, 0, 4], ddof=1)
+
+    def seen(n: int, share: float, spread: float) -> bool:
+        t = stats.t.ppf(1 - share * 0.05 / 2, n - 1)
+        return bool(stats.nct.sf(t, n - 1, effect / spread * math.sqrt(n)) >= 0.8)
+
+    shares = {10: 0.05, 20: 0.025, 40: 0.0125, 80: 0.00625, 160: 0.003125, 320: 0.0015625}
+    spreads = [math.sqrt(4 / stats.chi2.ppf(q, 4)) for q in (0.9, 0.1)]
+    first = [next(n for n, share in shares.items() if seen(n, share, x)) - 5 for x in (1.0, *spreads)]
+    assert (found.more_seeds, found.more_seeds_range) == (first[0], (first[1], first[2]))
+    assert found.reason == f"{first[0]} ({first[1]} to {first[2]}) more seeds for one of this size"
+
+
+def test_of_a_difference_within_chance_no_number_of_seeds_is_told(matrix_of: Any) -> None:
+    (found,) = matrix_of(sgd=noisy(0.2, [0] * 3), adam=noisy(0.2, [-1, 1, 0.01])).judged()
+    assert (found.verdict, found.reason) == (Verdict.NOT_SHOWN, "it is within chance")
+    assert (found.more_seeds, found.more_seeds_range) == (None, None)
+
+
+def with_plan(matrix: Matrix, **seeds_planned: Any) -> Comparison:
+    path = matrix.made.directory / "matrix.json"
+    plan = {**json.loads(path.read_text()), "seeds": seeds_planned}
+    path.write_text(json.dumps(plan))
+    (found,) = matrix.judged()
+    return found
+
+
+CLEAR = [2, 3, 4, 3, 2, 4, 3]
+
+
+def test_seeds_beyond_a_look_wait_for_the_next(matrix_of: Any) -> None:
+    """Three were planned first: six are the second look, and the seventh waits for the twelfth."""
+    matrix = matrix_of(sgd=noisy(0.1, [0] * 7), adam=noisy(0.1, CLEAR))
+    found = with_plan(matrix, first=["1", "2", "3"], planned=0)
+    assert (found.verdict, found.counts, found.next_look) == (Verdict.BETTER, (6, 6), 12)
+    assert found.interval is not None
+    assert found.interval.level == pytest.approx(1 - 0.05 * 0.05)
+    p = stats.ttest_1samp(CLEAR[:6], 0).pvalue
+    assert (found.p, found.p_adjusted) == (pytest.approx(p), pytest.approx(p / 0.05))
+
+
+def test_seeds_planned_once_and_for_all_are_judged_at_that_number(matrix_of: Any) -> None:
+    matrix = matrix_of(sgd=noisy(0.1, [0] * 7), adam=noisy(0.1, CLEAR))
+    found = with_plan(matrix, first=["1"], planned=5)
+    assert (found.verdict, found.counts, found.next_look) == (Verdict.BETTER, (5, 5), None)
+    assert found.p_adjusted == found.p == pytest.approx(stats.ttest_1samp(CLEAR[:5], 0).pvalue)
+    late = with_plan(matrix, first=["1"], planned=9)
+    assert (late.verdict, late.reason) == (Verdict.NOT_YET, "7 of 9 planned seeds")
+    assert late.interval is not None
+
+
+def test_one_far_better_variant_of_a_hundred_is_found() -> None:
+    """By seven deviations, with five seeds."""
+    rng = np.random.default_rng(1)
+    table = 0.5 + 0.01 * rng.normal(size=(101, 5))
+    table[60] += 0.07
+    rows = [variant(f"v{i}", seeds(*row)) for i, row in enumerate(table.tolist())]
+    found = judge([(one, rows[0]) for one in rows[1:]], metric_named("test_accuracy"), ReportSettings())
+    assert [c.variant for c in found if c.verdict is Verdict.BETTER] == ["v60"]
+
+
+def test_without_the_metric_the_last_validation_decides_and_it_is_said(
+    tmp_path: Path, make: SimpleNamespace
+) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"], "SEED": ["1", "2"]})
+    for name, accuracies in (("sgd", (0.5, 0.6)), ("adam", (0.7, 0.9))):
+        for seed, accuracy in zip("12", accuracies, strict=True):
+            made.add({"OPTIMIZER": name, "SEED": seed}, make.training([1.0], [accuracy]))
+    conclusions = collect(made.directory).conclusions
+    assert conclusions.metric.name == "val_accuracy"
+    assert (
+        conclusions.metric_note == "no run has test_accuracy, so val_accuracy of the last validation decides"
+    )
+    assert conclusions.comparisons[0].difference == pytest.approx(0.25)
+    assert f"Note: {conclusions.metric_note}." in as_markdown(collect(made.directory))
+
+
+def test_a_metric_that_no_run_has_decides_nothing(matrix_of: Any) -> None:
+    matrix = matrix_of(sgd=seeds(0.9, 0.8), adam=seeds(0.9, 0.7))
+    (found,) = matrix.judged(CONFIG_REPORT_METRIC="val_perplexity")
+    assert found.reason == "no complete run of adam has val perplexity"
+
+
+def test_the_test_set_is_read_from_the_end_record_alone(tmp_path: Path, make: SimpleNamespace) -> None:
+    """Whatever a training evaluated on the test set on its way, the last reading is the result."""
+    records = make.training([1.0, 1.0], [0.5, 0.5], 0.6)
+    records.insert(2, {"event": "eval", "global_step": 1, "split": "test", "test_accuracy": 0.99})
+    make.journal(tmp_path / "run", records)
+    summary = collect(tmp_path / "run")
+    assert summary.cells[0].number(metric_named("test_accuracy")) == 0.6
+    with pytest.raises(ReportError, match="the best of several looks at the test set is no test") as caught:
+        check_judging(tmp_path / "run", {"CONFIG_REPORT_METRIC": "best_test_accuracy"})
+    assert caught.value.hint.startswith("test_accuracy is read once")
+
+
+def test_confidence_widens_the_interval(matrix_of: Any) -> None:
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.92, 0.83, 0.74))
+    (found,) = matrix.judged(CONFIG_REPORT_CONFIDENCE="0.99")
+    assert (found.verdict, found.interval and found.interval.level) == (
+        Verdict.NOT_SHOWN,
+        pytest.approx(0.991),
+    )
+
+
+def test_settings_come_from_the_plan_and_the_command_line_wins(matrix_of: Any) -> None:
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.92, 0.83, 0.74))
+    path = matrix.made.directory / "matrix.json"
+    plan = json.loads(path.read_text())
+    plan["settings"] = {"REPORT_BASELINE": "adam", "REPORT_CONFIDENCE": 0.9, "MATRIX_JOBS": 2}
+    path.write_text(json.dumps(plan))
+    stored = collect(matrix.made.directory)
+    assert (stored.settings.confidence, stored.conclusions.baseline) == (0.9, "adam")
+    overridden = collect(matrix.made.directory, {"BASELINE": "sgd", "CONFIG_REPORT_CONFIDENCE": "0.99"})
+    assert (overridden.settings.confidence, overridden.conclusions.baseline) == (0.99, "sgd")
+
+
+def test_a_single_run_is_judged_by_its_own_configuration(tmp_path: Path, make: SimpleNamespace) -> None:
+    make.journal(tmp_path / "run", make.training([1.0], [0.5], 0.5))
+    (tmp_path / "run" / "config.py").write_text(
+        "REPORT_TARGET = 'val_accuracy>=0.4'\nREPORT_CONFIDENCE = 0.8\n"
+    )
+    summary = collect(tmp_path / "run")
+    assert (summary.settings.target, summary.settings.confidence) == ("val_accuracy>=0.4", 0.8)
+    assert summary.conclusions.times[0].variants[0].median_step == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"CONFIG_REPORT_CONFIDENCE": "95"},
+            "CONFIG_REPORT_CONFIDENCE=95 is not a number from 0.5 to below 1",
+        ),
+        ({"CONFIG_REPORT_CONFIDENCE": "high"}, "CONFIG_REPORT_CONFIDENCE=high is not a number"),
+        ({"CONFIG_REPORT_METRC": "test_loss"}, "CONFIG_REPORT_METRC is no option of the report"),
+        ({"CONFIG_REPORT_TARGET": "0.9"}, "REPORT_TARGET=0.9 is not METRIC>=number"),
+        ({"BASELINE": "nowhere"}, "BASELINE=nowhere is no variant, run or matrix"),
+        ({"BASELINE": "OPTIMIZER=adagrad"}, "BASELINE=OPTIMIZER=adagrad is no variant, run or matrix"),
+        ({"FAIL_ON_REGRESSION": "maybe"}, "FAIL_ON_REGRESSION=maybe is neither y nor n"),
+        ({"CONFIG_REPORT_BUDGET_UNIT": "epochs"}, "CONFIG_REPORT_BUDGET_UNIT=epochs is no unit of budgets"),
+        ({"TOLERANCE": "-1"}, "TOLERANCE=-1 is no difference that one could allow"),
+    ],
+)
+def test_what_cannot_be_judged_by_is_refused(matrix: Any, given: dict[str, str], message: str) -> None:
+    with pytest.raises(ReportError) as caught:
+        check_judging(matrix.directory, given)
+    assert str(caught.value).startswith(message)
+    assert caught.value.hint
+
+
+def test_json_has_every_number_of_a_verdict(matrix_of: Any) -> None:
+    matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.92, 0.83, 0.74))
+    content: Any = json.loads(json.dumps(as_json(collect(matrix.made.directory)), allow_nan=False))
+    comparison = content["comparisons"][0]
+    budget = {"steps": [100], "samples": [916], "tokens": [], "training_seconds": None}
+    half = stats.t.ppf(1 - 0.9 * 0.05 / 2, 2) * 0.01 / math.sqrt(3)
+    assert (comparison.pop("low"), comparison.pop("high")) == (
+        pytest.approx(0.03 - half),
+        pytest.approx(0.03 + half),
+    )
+    smallest = comparison.pop("smallest_difference") / (0.01 / math.sqrt(3))
+    assert stats.nct.sf(stats.t.ppf(1 - 0.9 * 0.05 / 2, 2), 2, smallest) == pytest.approx(0.8)
+    assert comparison == {
+        "variant": "adam",
+        "baseline": "sgd",
+        "metric": "test_accuracy",
+        "verdict": "better",
+        "reason": None,
+        "method": "paired",
+        "seeds": ["1", "2", "3"],
+        "left_out": [],
+        "num_values": [3, 3],
+        "difference": pytest.approx(0.03),
+        "level": pytest.approx(0.955),
+        "effect_size": pytest.approx(3 / math.sqrt(math.pi)),
+        "p": pytest.approx(1 - math.sqrt(27 / 29)),
+        "p_holm": pytest.approx(1 - math.sqrt(27 / 29)),
+        "p_adjusted": pytest.approx((1 - math.sqrt(27 / 29)) / 0.9),
+        "degrees_of_freedom": 2,
+        "more_seeds": None,
+        "more_seeds_range": None,
+        "planned_seeds": 3,
+        "next_look": 6,
+        "budget_unit": "samples",
+        "budgets": [budget, budget],
+        "failures": [],
+    }
+    assert (content["confidence"], content["decisive_metric"], content["baseline"]) == (
+        0.95,
+        "test_accuracy",
+        "sgd",
+    )
+
+
+def test_energy_and_cost_are_read_where_they_were_measured(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["end", "samples", "none"]})
+    made.add({"OPTIMIZER": "end"}, end(0.9, energy_joules=500.0, cost=0.25))
+    sampled = made.add({"OPTIMIZER": "samples"}, end(0.8))
+    totals = {"aggregate_stats": {"energy_joules": 250.0, "cost": None}}
+    (sampled / "gpu_stats.jsonl").write_text(json.dumps({"event": "gpu", **totals}) + "\n")
+    made.add({"OPTIMIZER": "none"}, end(0.7))
+    fronts = {front.cost: front for front in collect(made.directory).conclusions.fronts}
+    assert fronts["energy_joules"].points == {"end": (0.9, 500.0), "samples": (0.8, 250.0)}
+    assert (fronts["energy_joules"].members, fronts["energy_joules"].unmeasured) == (
+        ["end", "samples"],
+        ["none"],
+    )
+    assert (fronts["cost"].members, fronts["cost"].unmeasured) == (["end"], ["samples", "none"])
+    page = as_markdown(collect(made.directory))
+    assert "| samples | 80.00 | 250 | - | energy |" in page
+    assert "Not measured: time, CPU memory." in page
+
+
+def variant(label: str, accuracies: Mapping[str, float]) -> Variant:
+    cells = [
+        Cell(
+            f"{label}-{seed}",
+            {"SEED": seed},
+            RunData(Path(label), "complete", "", 1, {}, {"steps_done": 9, "test_accuracy": value}, {}, 0),
+        )
+        for seed, value in accuracies.items()
+    ]
+    return Variant({}, label, cells)
+
+
+accuracies_by_seed = st.dictionaries(
+    st.sampled_from("123456"), st.integers(0, 100).map(lambda percent: percent / 100)
+)
+
+
+@settings(deadline=None)
+@given(
+    accuracies_by_seed,
+    st.lists(accuracies_by_seed, max_size=4),
+    st.sampled_from([0.8, 0.95, 0.99]),
+    st.sampled_from([0.0, 0.05]),
+)
+def test_verdict_interval_and_p_never_contradict_each_other(
+    baseline: Mapping[str, float],
+    others: Sequence[Mapping[str, float]],
+    confidence: float,
+    margin: float,
+) -> None:
+    base = variant("base", baseline)
+    pairs = [(variant(f"v{i}", runs), base) for i, runs in enumerate(others)]
+    options = ReportSettings(confidence=confidence, margin=margin)
+    for found in judge(pairs, metric_named("test_accuracy"), options):
+        shown = found.verdict in (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)
+        assert bool(found.reason) != shown
+        assert (found.p is None) == (found.interval is None) == (found.p_holm is None)
+        assert not shown or found.p_adjusted is not None
+        assert shown <= (min(found.counts) > 2)
+        if found.p_adjusted is not None and found.interval is not None and found.verdict is not Verdict.SAME:
+            clear = found.interval.excludes_zero
+            assert clear == (found.verdict in (Verdict.BETTER, Verdict.WORSE))
+            assert clear == (found.p_adjusted < 1 - confidence) or found.p_adjusted == pytest.approx(
+                1 - confidence, rel=0.02
+            )
+        if found.verdict in (Verdict.BETTER, Verdict.WORSE):
+            assert found.difference is not None
+            assert (found.difference > 0) == (found.verdict is Verdict.BETTER)
+
+
+def test_the_same_runs_give_the_same_conclusions(matrix: Any) -> None:
+    first, second = collect(matrix.directory), collect(matrix.directory)
+    assert first.conclusions == second.conclusions
+    assert isinstance(first, Summary)

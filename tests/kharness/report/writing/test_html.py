@@ -1,0 +1,388 @@
+"""report.html: what is in it, and what it does in a real browser, headless Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import subprocess
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kharness.report.graphs import draw_all
+from kharness.report.report import write_report
+from kharness.report.summary import collect
+from kharness.report.writing.html import as_html, write_html
+
+CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
+needs_browser = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
+
+
+class Page(HTMLParser):
+    """Every tag with its attributes, and the text outside scripts and styles."""
+
+    def __init__(self, content: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self._hidden = False
+        self.feed(content)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._hidden = tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden and data.strip():
+            self.text.append(" ".join(data.split()))
+
+    def sections(self) -> list[str | None]:
+        return [attributes.get("id") for tag, attributes in self.tags if tag == "section"]
+
+
+@pytest.fixture
+def recorded(root: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(root / "tests" / "data" / "recorded_matrix", tmp_path / "recorded_matrix"))
+
+
+def test_a_real_matrix_is_on_the_page_whole(recorded: Path) -> None:
+    write_report(recorded)
+    page = Page((recorded / "report.html").read_text())
+    assert page.sections() == ["conclusions", "comparison", "prices", "graphs", "incomplete", "runs"]
+    assert page.text[:3] == ["recorded_matrix", "recorded_matrix", "3 complete"]
+    for expected in (
+        "76.15 ± 4.45",
+        "undecided",
+        "signal 9 (SIGKILL)",
+        "2026-11-21 11:53:22 UTC",
+        ".venv/bin/python lenet5/train.py --run-dir "
+        "results/test_matrix_20261121T115322Z/optimizer-adamw_seed-2",
+    ):
+        assert expected in page.text
+    tail = next(text for text in page.text if text.startswith("configuration: "))
+    log = (recorded / "optimizer-adamw_seed-2" / "output.log").read_text()
+    assert tail == " ".join(log.split())
+
+
+def test_the_page_refers_to_nothing_outside_itself(recorded: Path) -> None:
+    write_report(recorded)
+    content = (recorded / "report.html").read_text()
+    outside = [
+        (tag, name, value)
+        for tag, attributes in Page(content).tags
+        for name, value in attributes.items()
+        if name in ("src", "href", "srcset", "data", "action")
+        and not str(value).startswith("data:image/png;")
+    ]
+    assert outside == []
+    assert "url(" not in content
+    assert "@import" not in content
+
+
+def test_what_a_run_says_is_text_and_never_markup(tmp_path: Path, make: SimpleNamespace) -> None:
+    attack = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+    made = make.matrix(tmp_path / "m", {"TRACKER_PROJECT": [attack, "**b** & *c*"]})
+    for number, project in enumerate((attack, "**b** & *c*")):
+        made.plan({"TRACKER_PROJECT": project})
+        made.cells[-1]["name"] = f"cell{number}"
+        made.cells[-1]["command"] = attack
+    made._write_plan()
+    for number in range(2):
+        run = made.directory / f"cell{number}"
+        make.journal(run, make.training([2.0, 1.0], [0.5], 0.5))
+        make.status(run, "failed" if number else "complete", attack)
+    (made.directory / "cell1" / "output.log").write_text(f"\x1b[31m{attack}</pre>\n")
+    content = as_html(collect(made.directory))
+    tags = Page(content).tags
+    assert [tag for tag, _ in tags].count("script") == 1
+    assert [tag for tag, _ in tags if tag == "img"] == []
+    assert [name for _, attributes in tags for name in attributes if name.startswith("on")] == []
+    assert Page(content).text.count(attack) >= 3
+
+
+def test_only_graphs_with_something_to_show_are_embedded(recorded: Path) -> None:
+    summary = collect(recorded)
+    draw_all(summary)
+    titles = [attributes["alt"] for tag, attributes in Page(as_html(summary)).tags if tag == "img"]
+    assert titles == [
+        *("differences", "pareto front", "time per step", "time to target", "training loss"),
+        "validation accuracy",
+    ]
+
+
+def test_a_single_run_has_a_page(recorded: Path) -> None:
+    run = recorded / "optimizer-sgd_seed-1"
+    write_report(run)
+    page = Page((run / "report.html").read_text())
+    assert page.sections() == ["graphs", "runs"]
+    assert "79.30" in page.text
+
+
+def test_a_matrix_before_its_first_run_has_a_page(tmp_path: Path, make: SimpleNamespace) -> None:
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"]})
+    made.plan({"OPTIMIZER": "sgd"})
+    made.plan({"OPTIMIZER": "adam"})
+    page = Page(as_html(collect(made.directory)))
+    assert "2 missing" in page.text
+    assert "Not complete: 2 of 2" in page.text
+
+
+def test_refused_cells_and_known_failures_have_their_reasons(matrix: Any) -> None:
+    path = matrix.directory / "matrix.json"
+    plan = json.loads(path.read_text())
+    plan["quarantine"] = [{"cell": "optimizer-adam_seed-2", "reason": "issue 12"}]
+    plan["refused"] = [{"name": "optimizer-rms_seed-1", "values": {}, "reason": "OPTIMIZER has no rms"}]
+    path.write_text(json.dumps(plan))
+    text = Page(as_html(collect(matrix.directory))).text
+    assert "known failure: issue 12" in text
+    assert text[text.index("optimizer-rms_seed-1") :][:2] == ["optimizer-rms_seed-1", "OPTIMIZER has no rms"]
+
+
+def test_the_same_directories_give_the_same_files(recorded: Path) -> None:
+    def files() -> dict[str, bytes]:
+        write_report(recorded)
+        found = [*recorded.iterdir(), *(recorded / "graphs").iterdir()]
+        return {path.name: path.read_bytes() for path in found if path.is_file()}
+
+    first = files()
+    assert {"summary.json", "summary.csv", "summary.md", "junit.xml", "report.html"} < set(first)
+    assert files() == first
+
+
+class Browser:
+    """Chromium with one tab; commands and events are JSON between null bytes, on its descriptors 3 and 4."""
+
+    def __init__(self, profile: Path) -> None:
+        read, self._to = os.pipe()
+        self._from, write = os.pipe()
+        redirect = f'exec "$0" "$@" 3<&{read} 4>&{write}'
+        flags = ["--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
+        self._process = subprocess.Popen(
+            ["bash", "-c", redirect, str(CHROMIUM), *flags, "about:blank"],
+            pass_fds=(read, write),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(read)
+        os.close(write)
+        self._buffer = b""
+        self._last = 0
+        self._session = ""
+        self.events: list[dict[str, Any]] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method: str, **parameters: Any) -> Any:
+        self._last += 1
+        message = {"id": self._last, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._to, json.dumps(message).encode() + b"\0")
+        while (answer := self._next()).get("id") != self._last:
+            self.events.append(answer)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def open(self, path: Path) -> None:
+        self.events.clear()
+        self.call("Page.navigate", url=path.as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._next())
+
+    def value(self, expression: str) -> Any:
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def close(self) -> None:
+        self._session = ""
+        self.call("Browser.close")
+        self._process.wait()
+        os.close(self._to)
+        os.close(self._from)
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            assert select.select([self._from], [], [], 60)[0], "the browser does not answer"
+            read = os.read(self._from, 1 << 16)
+            assert read, "the browser has ended"
+            self._buffer += read
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    started = Browser(tmp_path_factory.mktemp("chromium"))
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, recorded: Path) -> Browser:
+    write_report(recorded)
+    browser.open(recorded / "report.html")
+    return browser
+
+
+def column(browser: Browser, table: str, number: int) -> list[str]:
+    cells = f"[...document.querySelectorAll('#{table} tbody tr')].map(row => row.cells[{number}].innerText)"
+    return list(browser.value(cells))
+
+
+def click(browser: Browser, table: str, number: int) -> str:
+    """Click a column's title; returns how the column says it is sorted."""
+    heading = f"document.querySelector('#{table} thead').rows[0].cells[{number}]"
+    return str(
+        browser.value(f"{heading}.querySelector('button').click(); {heading}.getAttribute('aria-sort')")
+    )
+
+
+@needs_browser
+def test_the_page_loads_without_errors_and_without_the_network(opened: Browser) -> None:
+    problems = [event for event in opened.events if event["method"] == "Runtime.exceptionThrown"]
+    problems += [event for event in opened.events if event["method"] == "Log.entryAdded"]
+    assert problems == []
+    requests = [event for event in opened.events if event["method"] == "Network.requestWillBeSent"]
+    schemes = {event["params"]["request"]["url"].split(":")[0] for event in requests}
+    assert schemes == {"file", "data"}
+    assert opened.value("[...document.images].map(i => i.complete && i.naturalWidth > 300)") == [True] * 6
+
+
+@needs_browser
+def test_a_click_sorts_by_number_and_a_second_one_turns_it_round(opened: Browser) -> None:
+    plan = [
+        "optimizer-sgd_seed-1",
+        "optimizer-sgd_seed-2",
+        "optimizer-adamw_seed-1",
+        "optimizer-adamw_seed-2",
+    ]
+    assert column(opened, "each", 0) == plan
+    assert click(opened, "each", 3) == "ascending"
+    assert column(opened, "each", 3) == ["73.00", "79.30", "86.60", "-"]
+    assert click(opened, "each", 3) == "descending"
+    assert column(opened, "each", 3) == ["86.60", "79.30", "73.00", "-"]
+    assert click(opened, "each", 0) == "ascending"
+    assert column(opened, "each", 0) == sorted(plan)
+    assert opened.value("document.querySelectorAll('#each [aria-sort]').length") == 1
+    click(opened, "variants", 2)
+    assert column(opened, "variants", 2) == ["76.15 ± 4.45", "86.60"]
+
+
+@needs_browser
+def test_axis_values_that_are_numbers_sort_as_numbers(
+    browser: Browser, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    rates = ["0.05", "1e-4", "0.003", "1"]
+    made = make.matrix(tmp_path / "m", {"LEARNING_RATE": rates})
+    for rate in rates:
+        made.plan({"LEARNING_RATE": rate})
+    browser.open(write_html(collect(made.directory)))
+    click(browser, "variants", 0)
+    assert column(browser, "variants", 0) == ["1e-4", "0.003", "0.05", "1"]
+
+
+@needs_browser
+def test_the_page_fits_a_phone_and_knows_the_dark(opened: Browser) -> None:
+    opened.call("Emulation.setDeviceMetricsOverride", width=360, height=740, deviceScaleFactor=2, mobile=True)
+    assert opened.value("document.documentElement.scrollWidth") <= 360
+    paper = "getComputedStyle(document.body).backgroundColor"
+    colours = []
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        opened.call("Emulation.setEmulatedMedia", features=[feature])
+        colours.append(opened.value(paper))
+    assert colours == ["rgb(255, 255, 255)", "rgb(20, 24, 28)"]
+
+
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+
+
+@pytest.fixture
+def on_a_phone(browser: Browser, recorded: Path, tmp_path: Path, make: SimpleNamespace) -> Iterator[Browser]:
+    """A matrix whose variants have long names, with the graphs of the recorded one."""
+    names = ["adamw_with_a_name_that_breaks_nowhere", "sgd"]
+    made = make.matrix(tmp_path / "m", {"LEARNING_RATE": ["1e-3", "3e-4"], "OPTIMIZER": names})
+    for rate in ("1e-3", "3e-4"):
+        for name in names:
+            made.add({"LEARNING_RATE": rate, "OPTIMIZER": name}, make.training([2.0, 1.0], [0.5], 0.5))
+    draw_all(collect(recorded))
+    shutil.copytree(recorded / "graphs", made.directory / "graphs")
+    browser.call("Emulation.setDeviceMetricsOverride", **PHONE)
+    browser.open(write_html(collect(made.directory)))
+    yield browser
+    browser.call("Emulation.clearDeviceMetricsOverride")
+
+
+@needs_browser
+def test_a_phone_shows_every_verdict_and_every_graph_whole(on_a_phone: Browser) -> None:
+    outside = """[...document.querySelectorAll("%s")].map(one => one.getBoundingClientRect()).map(
+        box => [box.width > 40, box.left >= 0, box.right <= 390])"""
+    assert on_a_phone.value(outside % ".verdict") == [[True, True, True]] * 4  # and the number of each kind
+    assert on_a_phone.value(outside % "#verdicts tbody th") == [[True, True, True]] * 3
+    assert on_a_phone.value(outside % "figure img") == [[True, True, True]] * 6
+    assert on_a_phone.value("document.documentElement.scrollWidth") == 390
+
+
+@needs_browser
+def test_a_phone_says_what_is_beside_the_screen(on_a_phone: Browser) -> None:
+    said = "[...document.querySelectorAll('.wide')].map(one => [one.firstElementChild.id, one.className])"
+    wider = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth)"
+    tables = on_a_phone.value(f"{wider}.map(one => one.firstElementChild.id)")
+    assert {"verdicts", "variants", "each"} <= set(tables)
+    assert on_a_phone.value(said) == [[table, "scroll wide goes-on"] for table in tables]
+    hint = "getComputedStyle(document.querySelector('#each').parentElement, '::after').content"
+    assert on_a_phone.value(hint) == '"↔ scroll sideways: there is more than fits"'
+    to_the_end = f"const box = {wider}[0]; box.onscroll = done; box.scrollLeft = 1e6"
+    scrolled = f"new Promise(done => {{ {to_the_end} }})"
+    on_a_phone.call("Runtime.evaluate", expression=scrolled, awaitPromise=True)
+    assert on_a_phone.value(said)[0] == [tables[0], "scroll wide"]
+
+
+@needs_browser
+def test_a_phone_enlarges_a_graph(on_a_phone: Browser) -> None:
+    figure = "document.querySelector('figure')"
+    look = f"[{figure}.querySelector('img').offsetWidth, {figure}.className, {figure}.innerText]"
+    fits = on_a_phone.value(look)
+    assert (fits[0] <= 390, fits[1:]) == (True, ["", "enlarge"])
+    click = f"{figure}.querySelector('button').click()"
+    on_a_phone.value(click)
+    assert on_a_phone.value(look) == [672, "enlarged wide goes-on", "fit to the screen"]
+    on_a_phone.value(click)
+    assert on_a_phone.value(look) == fits
+
+
+@needs_browser
+def test_print_unfolds_the_output_of_failed_runs(opened: Browser) -> None:
+    opened.value("for (const details of document.querySelectorAll('details')) details.open = false")
+    pdf = opened.call("Page.printToPDF")["data"]
+    assert pdf.startswith("JVBERi0")  # %PDF-
+    assert opened.value("[...document.querySelectorAll('details')].map(one => one.open)") == [True, True]
+
+
+@needs_browser
+def test_sorting_keeps_a_thousand_runs_together(
+    browser: Browser, tmp_path: Path, make: SimpleNamespace
+) -> None:
+    seeds = [str(seed) for seed in range(1000)]
+    made = make.matrix(tmp_path / "m", {"SEED": ["0"]})
+    made.cells += [{"name": f"seed-{s}", "values": {"SEED": s}, "command": f"train {s}"} for s in seeds]
+    made._write_plan()
+    browser.open(write_html(collect(made.directory)))
+    click(browser, "each", 0)
+    click(browser, "each", 0)
+    assert column(browser, "each", 0) == [f"seed-{seed}" for seed in reversed(seeds)]
+    last = len(column(browser, "each", 0)) - 1
+    assert column(browser, "each", 3)[last] == "train 0"

@@ -1,0 +1,255 @@
+"""One writer, whole lines, and a disk that may say no."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from monitoring.errors import RunBusyError, RunDirectoryError
+from monitoring.journal.journal import Journal
+from monitoring.journal.records import Record, read_records
+from monitoring.run import Run
+
+
+def records(path: Path) -> list[Record]:
+    return [record for record, _ in read_records(path)]
+
+
+def in_a_process(program: str, path: Path) -> str:
+    """Run the program with the journal's path as argument; its stderr."""
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_journal_cuts_a_torn_line_and_continues_seq_and_attempt(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"event":"step","seq":4,"attempt":2}\n{"event":"step","se')
+    journal = Journal(path)
+    journal.append({"event": "step", "seq": 0, "attempt": journal.attempt})
+    journal.close()
+    assert path.read_bytes() == (
+        b'{"event":"step","seq":4,"attempt":2}\n{"event":"step","seq":5,"attempt":3}\n'
+    )
+
+
+@pytest.mark.parametrize("content", [b"notes\n", b'{"seq":"1","attempt":1}\n', b"[1]\n", b"\0\0\n{"])
+def test_journal_refuses_a_file_that_is_none_and_leaves_it(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(RunDirectoryError, match="the last line is not a journal record"):
+        Journal(path)
+    assert path.read_bytes() == content
+
+
+def test_journal_that_is_open_is_refused_a_second_time(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "metrics.jsonl")
+    with pytest.raises(RunBusyError, match="is being written by another process"):
+        Journal(tmp_path / "metrics.jsonl")
+    journal.close()
+    Journal(tmp_path / "metrics.jsonl").close()
+
+
+def test_journal_that_nobody_holds_any_more_can_be_opened_again(tmp_path: Path) -> None:
+    Journal(tmp_path / "metrics.jsonl").append({"seq": 0, "attempt": 1})
+    journal = Journal(tmp_path / "metrics.jsonl")
+    assert (journal.seq, journal.attempt) == (1, 2)
+    journal.close()
+
+
+# RLIMIT_FSIZE is a disk that is full at a byte: the write that reaches it is short, the next ones fail.
+FULL_AND_FREE_AGAIN = """
+import resource, sys
+from pathlib import Path
+from monitoring.journal.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+def step(i):
+    journal.append({"event": "step", "time": 0, "seq": 0, "attempt": 1, "global_step": i, "text": "x" * 100})
+step(1)
+resource.setrlimit(resource.RLIMIT_FSIZE, (400, resource.RLIM_INFINITY))
+for i in range(2, 12):
+    step(i)
+    assert Path(sys.argv[1]).read_bytes().endswith(b"}\\n")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+step(12)
+journal.close()
+"""
+
+
+def test_journal_on_a_full_disk_keeps_records_and_writes_them_later(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    warning = in_a_process(FULL_AND_FREE_AGAIN, path)
+    assert warning == (
+        f"warning: {path}: file too large; records are kept in memory until it takes them again\n"
+    )
+    *steps, gap = records(path)
+    assert [(record["seq"], record["global_step"]) for record in steps] == [(i, i) for i in range(1, 13)]
+    assert gap == {
+        "event": "gap",
+        "time": gap["time"],
+        "seq": 13,
+        "attempt": 1,
+        "reason": "file too large",
+        "seconds": gap["seconds"],
+        "delayed": 10,
+        "lost": 0,
+        "first_lost_seq": None,
+        "last_lost_seq": None,
+    }
+
+
+FULL_FOR_TOO_LONG = """
+import resource, sys
+from pathlib import Path
+from monitoring.journal.journal import journal as module
+from monitoring.journal.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+def step(text=""):
+    journal.append({"event": "step", "time": 0, "seq": 0, "attempt": 1, "text": text})
+step()
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
+for i in range(20):
+    step("x" * 2**20)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+step()
+journal.close()
+"""
+
+
+def test_journal_that_loses_records_says_which(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    in_a_process(FULL_FOR_TOO_LONG, path)
+    *steps, gap = records(path)
+    assert [record["seq"] for record in steps] == [1, *range(7, 23)]
+    lost = {key: gap[key] for key in ("delayed", "lost", "first_lost_seq", "last_lost_seq")}
+    assert lost == {"delayed": 16, "lost": 5, "first_lost_seq": 2, "last_lost_seq": 6}
+
+
+LONG_FULL = """
+import resource, sys
+from pathlib import Path
+from monitoring.journal.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+def step():
+    journal.append({"event": "step", "time": 1e9, "seq": 0, "attempt": 1, "text": "x" * 160})
+step()
+resource.setrlimit(resource.RLIMIT_FSIZE, (200, resource.RLIM_INFINITY))
+before = resident()
+for i in range(90_000):
+    step()
+print((resident() - before) / 2**20, file=sys.stderr)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+step()
+journal.close()
+"""
+
+
+def test_journal_on_a_full_disk_takes_no_more_memory_than_it_keeps(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    taken = float(in_a_process(LONG_FULL, path).splitlines()[-1])
+    *steps, gap = records(path)
+    kept = sum(len(line) for line in path.read_bytes().splitlines(keepends=True)[1:-1])
+    assert (kept < 16 * 2**20, kept > 15 * 2**20) == (True, True)
+    assert taken < 18
+    assert [record["seq"] for record in steps] == [1, *range(90_003 - len(steps) + 1, 90_003)]
+    lost = {key: gap[key] for key in ("lost", "first_lost_seq", "last_lost_seq")}
+    assert lost == {"lost": 90_002 - len(steps), "first_lost_seq": 2, "last_lost_seq": 90_003 - len(steps)}
+
+
+STAYS_FULL = """
+import resource, sys
+from pathlib import Path
+from monitoring.journal.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+journal.append({"event": "step", "time": 0, "seq": 0, "attempt": 1})
+journal.append({"event": "step", "time": 0, "seq": 0, "attempt": 1})
+journal.close()
+journal.append({"event": "step", "time": 0, "seq": 0, "attempt": 1})
+"""
+
+
+def test_journal_on_a_disk_that_stays_full_says_how_much_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert in_a_process(STAYS_FULL, path).splitlines() == [
+        f"warning: {path}: file too large; records are kept in memory until it takes them again",
+        f"error: {path}: 2 records could not be written: file too large",
+        f"warning: {path}: a record was not written: it is closed",
+    ]
+    assert path.read_bytes() == b""
+
+
+FORKS = """
+import os, sys
+from pathlib import Path
+from monitoring.journal.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+journal.append({"event": "step", "seq": 0, "attempt": 1})
+child = os.fork()
+if child == 0:
+    other = os.open(os.devnull, os.O_WRONLY)  # takes the number of the descriptor that the child gave up
+    journal.append({"event": "step", "seq": 0, "attempt": 1, "child": True})
+    journal.close()
+    os.write(other, b"x")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+journal.append({"event": "step", "seq": 0, "attempt": 1})
+try:
+    Journal(Path(sys.argv[1]))
+except Exception as error:
+    assert "is being written" in str(error), error
+else:
+    raise AssertionError("the child has released its parent's lock")
+journal.close()
+"""
+
+
+def test_journal_in_a_forked_child_neither_writes_nor_closes_the_parents(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    warning = in_a_process(FORKS, path)
+    assert warning == f"warning: {path}: a record was not written: it belongs to the parent process\n"
+    assert records(path) == [{"event": "step", "seq": i, "attempt": 1} for i in (1, 2)]
+
+
+OUTLIVED = """
+import os, sys, time
+from pathlib import Path
+from monitoring.journal.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+if os.fork() == 0:
+    print("ready", flush=True)  # by the child: its hook after the fork has run
+    os.read(0, 1)
+    os._exit(0)
+time.sleep(60)
+"""
+
+
+def test_journal_of_a_killed_trainer_is_free_while_its_workers_still_live(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OUTLIVED, tmp_path / "metrics.jsonl"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as trainer:
+        assert trainer.stdout is not None
+        assert trainer.stdout.readline() == b"ready\n"
+        trainer.kill()
+        trainer.wait()
+        Journal(tmp_path / "metrics.jsonl").close()
+
+
+def test_journal_of_a_run_that_was_dropped_is_free(tmp_path: Path) -> None:
+    def drop() -> None:
+        run = Run(tmp_path / "run", name="r", project="p", config={}, trackers={}, agent=False)
+        run.log_step(1, train_loss=0.5)
+
+    gc.disable()  # as if the collector had not come by
+    try:
+        drop()
+        drop()
+    finally:
+        gc.enable()
+    found = records(tmp_path / "run" / "metrics.jsonl")
+    assert [(record["attempt"], record["global_step"]) for record in found] == [(1, 1), (2, 1)]

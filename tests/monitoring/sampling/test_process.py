@@ -1,0 +1,284 @@
+"""A driver that really crashes: who notices, what is told, and that all else goes on. GPUs are simulated."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from monitoring import Run, read_records
+from monitoring.errors import SamplerError
+from monitoring.gpu.driver_calls import last_call
+from monitoring.gpu_monitor import GPUMonitor
+from monitoring.journal.rotating_journal import read_rotated
+from monitoring.sampling import process as sampler_process
+from monitoring.sampling.process import Restart, Restarts, SamplerDied, SamplerProcess
+
+from ..conftest import agents_of, wait_for_delivery, wait_until
+
+ENCODER = "nvmlDeviceGetEncoderUtilization"
+
+
+@pytest.fixture
+def gpus(simulated_nvml: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two simulated GPUs, seen by every process that is started from here."""
+    for name, value in simulated_nvml.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    simulated_nvml.write("gpus 2", "all encoder 5")
+    return simulated_nvml
+
+
+def stats(directory: Path) -> list[dict[str, Any]]:
+    return list(read_rotated(directory / "gpu_stats.jsonl"))  # type: ignore[arg-type]
+
+
+def alerts(directory: Path) -> list[tuple[object, ...]]:
+    """Severity and message, and of a death the signal and the call."""
+    told = [alert for alert, _ in read_records(directory / "alerts.jsonl")]
+    return [
+        (it["severity"], it["message"], *(it[key] for key in ("signal", "call") if key in it)) for it in told
+    ]
+
+
+def servers_of(pid: int) -> list[psutil.Process]:
+    """The living processes that sample for another."""
+    return [
+        child
+        for child in psutil.Process(pid).children()
+        if child.status() != psutil.STATUS_ZOMBIE and "monitoring.sampling.server" in child.cmdline()
+    ]
+
+
+def rows(directory: Path) -> list[str]:
+    with (directory / "metrics.csv").open(newline="") as file:
+        return [row["global_step"] for row in csv.DictReader(file) if row["event"] == "step"]
+
+
+# Follows a run and is quick to begin again.
+FOLLOW = """
+import sys
+from pathlib import Path
+from monitoring.agent import follow as agent
+from monitoring.sampling import process as sampler_process
+
+sampler_process.FIRST_DELAY = 0.05
+print(agent.follow(Path(sys.argv[1])))
+"""
+
+
+def test_call_that_crashes_is_left_out_and_followers_go_on(gpus: Any, run_dir: Path) -> None:
+    given = {"name": "n", "project": "p", "config": {}, "gpu_monitor": {"interval": 0.05}}
+    run = Run(run_dir, agent=False, **given)  # type: ignore[arg-type]
+    command = [sys.executable, "-c", FOLLOW, str(run_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        wait_until(lambda: stats(run_dir), "the first sample")
+        run.log_step(1, train_loss=0.5)
+        gpus.add("gpu 1 encoder crash")
+        wait_until(lambda: len(alerts(run_dir)) == 3, "the alerts")
+        run.log_step(2, train_loss=0.25)
+        seen = len(stats(run_dir))
+        wait_until(lambda: len(stats(run_dir)) > seen + 2, "samples")
+        run.finish()
+        output, _ = agent.communicate(timeout=60)
+    assert (agent.returncode, output) == (0, "True\n")
+    died = f"GPU sampling was killed by SIGSEGV in {ENCODER}"
+    assert alerts(run_dir) == [
+        ("warning", f"{died}; restarting in 0.05 s", "SIGSEGV", ENCODER),
+        ("error", f"{died}; restarting in 0.1 s without that call", "SIGSEGV", ENCODER),
+        ("info", "GPUs are sampled again"),
+    ]
+    records = stats(run_dir)
+    assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
+    assert {record["attempt"] for record in records} == {1}
+    for place, encoder in ((0, 5), (-1, None)):
+        gpu = records[place]["multi_gpu_data"][1]
+        assert (gpu["state"], gpu["encoder_percent"], gpu["decoder_percent"]) == ("ok", encoder, 0)
+    energies = [record["aggregate_stats"]["energy_joules"] for record in records]
+    assert energies == sorted(energies)
+    assert rows(run_dir) == ["1", "2"]
+
+
+def test_process_that_is_killed_is_followed_by_another(gpus: Any, run_dir: Path) -> None:
+    with Run(run_dir, name="n", project="p", config={}, gpu_monitor={"interval": 0.05}) as run:
+        wait_until(lambda: stats(run_dir), "the first sample")
+        [agent] = agents_of(run_dir)
+        [server] = servers_of(agent.pid)
+        server.kill()
+        wait_until(lambda: len(alerts(run_dir)) == 2, "the alerts")
+        assert [process.pid for process in agents_of(run_dir)] == [agent.pid]
+        [second] = servers_of(agent.pid)
+        run.log_step(1, train_loss=0.5)
+    wait_for_delivery(run_dir)
+    wait_until(lambda: not second.is_running(), "the end of the process that samples")
+    assert alerts(run_dir) == [
+        ("warning", "GPU sampling was killed by SIGKILL; restarting in 1 s", "SIGKILL", None),
+        ("info", "GPUs are sampled again"),
+    ]
+    records = stats(run_dir)
+    assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
+    assert rows(run_dir) == ["1"]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_nothing_is_left_of_an_agent_that_is_killed(gpus: Any, run_dir: Path, hangs: bool) -> None:
+    run = Run(run_dir, name="n", project="p", config={}, gpu_monitor={"interval": 0.05})
+    wait_until(lambda: stats(run_dir), "the first sample")
+    [agent] = agents_of(run_dir)
+    [server] = servers_of(agent.pid)
+    if hangs:  # it then waits inside the driver and not for its socket
+        gpus.add("all utilization hang")
+        wait_until(lambda: time.time() - stats(run_dir)[-1]["time"] > 1, "a pause")
+    agent.kill()
+    wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "its end")
+    run.finish()
+
+
+@pytest.mark.parametrize(
+    ("value", "call"),
+    [
+        ("encoder", ENCODER),
+        ("power", "nvmlDeviceGetFieldValues"),
+        ("processes", "nvmlDeviceGetComputeRunningProcesses"),
+        ("events", "nvmlDeviceGetSupportedEventTypes"),
+        ("tensor_activity", "nvmlGpmSampleGet"),
+        ("state", "nvmlDeviceGetHandleByIndex"),
+    ],
+)
+def test_call_that_crashed_is_known_and_can_be_left_out(gpus: Any, value: str, call: str) -> None:
+    gpus.add(f"gpu 0 {value} crash")
+    process = SamplerProcess()
+    with pytest.raises(SamplerDied) as died:
+        process.open()[0].sample()  # type: ignore[union-attr]
+    process.close()
+    assert (died.value.signal, died.value.call, died.value.is_own) == ("SIGSEGV", call, True)
+
+    process = SamplerProcess(left_out=[call])
+    sampler, problems = process.open()
+    assert (sampler, problems) == (process, [])
+    expected = "error" if value == "state" else "ok"  # without a handle there is nothing to ask
+    assert [sample.state for sample in process.sample()] == [expected] * 2
+    process.close()
+
+
+def test_death_between_two_samples_is_noticed_at_once(gpus: Any) -> None:
+    process = SamplerProcess()
+    sampler, _ = process.open()
+    assert sampler is not None
+    assert [device.index for device in sampler.devices()] == [0, 1]
+    ending = threading.Event()
+    process.wait(ending, 0.01)
+    assert [sample.encoder_percent for sample in process.sample()] == [5, 5]
+    os.kill(process._pid, signal.SIGTERM)
+    with pytest.raises(SamplerDied, match=r"GPU sampling was killed by SIGTERM$"):
+        process.wait(ending, 60)
+    process.close()
+
+
+def test_driver_that_crashes_leaves_a_training_with_a_monitor_alone(
+    gpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler_process, "FIRST_DELAY", 0.05)
+    with GPUMonitor("all", 0.05, log_dir=None, quiet=True) as monitor:
+        assert monitor.ready.wait(60)
+        gpus.add("gpu 0 encoder crash")
+        wait_until(lambda: len(monitor.problems) == 2, "two deaths")
+        before = monitor.latest
+        wait_until(lambda: monitor.latest is not before, "a sample")
+        assert monitor.latest is not None
+        assert [gpu.encoder_percent for gpu in monitor.latest.gpus] == [None, None]
+        servers = servers_of(os.getpid())
+    died = f"GPU sampling was killed by SIGSEGV in {ENCODER}"
+    assert monitor.problems == [
+        f"{died}; restarting in 0.05 s",
+        f"{died}; restarting in 0.1 s without that call",
+    ]
+    assert len(servers) == 1
+    assert servers_of(os.getpid()) == []
+
+
+def test_stop_ends_a_process_that_hangs_in_the_driver(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("monitoring.gpu_monitor.monitor.STOP_SECONDS", 0.1)
+    gpus.add("all utilization hang")
+    monitor = GPUMonitor("all", 0.05, log_dir=None, quiet=True)
+    monitor.start()
+    [server] = wait_until(lambda: servers_of(os.getpid()), "the process")
+    call = "nvmlDeviceGetUtilizationRates"
+    wait_until(lambda: monitor._process is not None and last_call(monitor._process._page) == call, call)
+    monitor.stop()
+    assert monitor.problems == ["the GPU driver does not answer; the process that asks it is killed"]
+    wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "its end")
+
+
+def died(status: int | None, call: str | None = None) -> SamplerDied:
+    return SamplerDied(status, call)
+
+
+@pytest.mark.parametrize(
+    ("errors", "restarts"),
+    [
+        (
+            [died(-11, "a"), died(-6, "b"), died(-11, "c")],
+            [
+                ("GPU sampling was killed by SIGSEGV in a; restarting in 1 s", 1.0, []),
+                (
+                    "GPU sampling was killed by SIGABRT in b; restarting in 2 s without that call",
+                    2,
+                    ["b"],
+                ),
+                ("GPU sampling was killed by SIGSEGV in c; restarting in 4 s", 4, ["b"]),
+            ],
+        ),
+        (
+            [died(3), died(3)],
+            [
+                ("GPU sampling exited with code 3; restarting in 1 s", 1, []),
+                ("GPU sampling exited with code 3, 2 times in a row; GPUs are no longer sampled", None, []),
+            ],
+        ),
+        (  # for want of memory: it is tried for as long as it takes
+            [died(-9, "a")] * 8,
+            [
+                (f"GPU sampling was killed by SIGKILL; restarting in {delay} s", delay, [])
+                for delay in (1, 2, 4, 8, 16, 32, 60, 60)
+            ],
+        ),
+        (
+            [OSError(24, "too many open files"), SamplerError("KeyError: 1"), died(None)],
+            [
+                ("GPUs cannot be sampled: OSError: [Errno 24] too many open files; it is tried again", 1, []),
+                ("GPUs cannot be sampled: KeyError: 1; it is tried again", 2, []),
+                ("GPU sampling ended; restarting in 4 s", 4, []),
+            ],
+        ),
+    ],
+)
+def test_restarts_come_later_each_time_and_without_what_crashed(
+    errors: list[Exception], restarts: list[tuple[str, float | None, list[str]]]
+) -> None:
+    policy = Restarts()
+    found = []
+    for error in errors:
+        policy.begin()
+        restart = policy.after(error)
+        found.append((restart.message, restart.delay, [*policy.left_out]))
+    assert found == restarts
+
+
+def test_steady_minute_makes_a_death_the_first_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Restarts()
+    for _ in range(3):
+        policy.begin()
+        policy._began -= sampler_process.STEADY_SECONDS + 1
+        message = "GPU sampling was killed by SIGSEGV in a; restarting in 1 s"
+        facts: dict[str, object] = {"signal": "SIGSEGV", "call": "a"}
+        assert policy.after(died(-11, "a")) == Restart(message, "warning", 1.0, facts)
