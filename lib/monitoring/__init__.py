@@ -23,11 +23,11 @@ __all__ = ["Follower", "MonitoringError", "Record", "Run", "RunInfo", "points", 
 _MODULES = {
     "Follower": "follower",
     "MonitoringError": "errors",
-    "Record": "records",
+    "Record": "journal.records",
     "Run": "run",
     "RunInfo": "follower",
-    "points": "records",
-    "read_records": "records",
+    "points": "journal.records",
+    "read_records": "journal.records",
 }
 
 
