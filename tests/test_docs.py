@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# From help texts, and by merging lines.
+GENERATED = {"options.md", "CHANGELOG.md"}
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("lenet5/*/README.md")])
 
 
@@ -68,3 +70,21 @@ def test_every_page_is_reachable_from_the_readme() -> None:
         links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
         queue += [(page.parent / link).resolve() for link in links if "://" not in link]
     assert [str(page.relative_to(ROOT)) for page in PAGES if page not in seen] == []
+
+
+def test_the_index_has_every_page(root: Path) -> None:
+    listed = set(re.findall(r"\]\(([\w-]+\.md)\)", (root / "docs/index.md").read_text()))
+    assert listed == {path.name for path in root.glob("docs/*.md")} - {"index.md"}
+
+
+def test_the_glossary_is_in_order(root: Path) -> None:
+    words = re.findall(r"^\| ([a-z, -]+) \|", (root / "docs/glossary.md").read_text(), flags=re.M)[2:]
+    assert words == sorted(words)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_are_wrapped(page: Path) -> None:
+    """Tables, code and pictures aside."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
+    prose = [line for line in text.splitlines() if not line.startswith(("|", "!", "    "))]
+    assert [line for line in prose if len(line) > 120 and page.name not in GENERATED] == []
