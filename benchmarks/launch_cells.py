@@ -49,7 +49,7 @@ Way = Callable[[Sequence[Path]], None]
 def runner(directories: Sequence[Path], *, zygote: bool) -> None:
     """The runner of `make test_matrix`, without its planning and its report."""
     launches = [Launch(path.name, path, ROOT, "lenet5", {}) for path in directories]
-    settings = {"MATRIX_JOBS": JOBS, "MATRIX_ZYGOTE": zygote}
+    settings = {"MATRIX_JOBS": JOBS, "LAUNCHER_LOCAL_ZYGOTE": zygote}
     with (
         Signals() as signals,
         contextlib.closing(open_launcher("local", settings, print)) as launcher,

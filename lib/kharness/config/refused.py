@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from kharness.config.assignment import Assignment, Layer
 from kharness.config.errors import ConfigError
 
+RENAMED = {"MATRIX_ZYGOTE": "LAUNCHER_LOCAL_ZYGOTE"}
+"""Earlier names of symbols: refused, in `.config` and fragments too, with the new name as hint."""
+
 
 def together(errors: Sequence[ConfigError]) -> ConfigError:
     """One error for all, each with its own hint; a single one as it is."""

@@ -26,7 +26,7 @@ from kharness.config.assignment import (
 )
 from kharness.config.errors import ConfigError
 from kharness.config.record import read_record
-from kharness.config.refused import collect, together
+from kharness.config.refused import RENAMED, collect, together
 from kharness.config.values import HINTS, Value, ValueType, canonical, typed, value_type
 
 TYPE_CHECKING = False
@@ -238,6 +238,12 @@ class Tree:
         where = at(origin, name, value) if origin else ""
         known = [s.name for s in self.kconf.unique_defined_syms]
         hint = _did_you_mean(name.upper(), known) or "`make menuconfig` finds symbols with /"
+        if name in RENAMED:
+            new = f"CONFIG_{RENAMED[name]}"
+            raise ConfigError(
+                f"{where}{asked} is now {RENAMED[name]}",
+                hint=f"write {new}={printable(value)}" if value else f"its name is {new}",
+            )
         if name == "TRACKER":
             hint = "TRACKER= is for command lines; in a file set CONFIG_ENABLE_TRACKIO=y and its like"
         raise ConfigError(f"{where}{asked} is unknown: there is no symbol {name}", hint=hint)

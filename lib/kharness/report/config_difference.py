@@ -9,7 +9,10 @@ from kharness.report.collection import REPLICATE_AXIS, Variant
 
 _HASH = re.compile(r"[0-9a-f]{32,}")
 # Of the matrix around the runs, or different in every run.
-_NOT_OF_THE_TRAINING = ("MATRIX_", "REPORT_", "SWEEP_", "RESULTS_DIR", "TRACKER_RUN_NAME", REPLICATE_AXIS)
+_NOT_OF_THE_TRAINING = (
+    *("LAUNCHER_", "MATRIX_", "REPORT_", "SWEEP_"),
+    *("RESULTS_DIR", "TRACKER_RUN_NAME", REPLICATE_AXIS),
+)
 
 
 def differences(a: Variant, b: Variant) -> Sequence[str]:

@@ -19,12 +19,11 @@ from kharness.runs.launch import OUTPUT_LOG, Exit, Job, Launch, Launcher, Slot
 class Options:
     """Where the queue is."""
 
-    spool: str = ""
-    """Its folder."""
+    folder: str = ""
 
 
 def open_launcher(options: Options, say: Callable[[str], None]) -> Launcher:
-    return Spool(Path(options.spool))
+    return Spool(Path(options.folder))
 
 
 class Spool:

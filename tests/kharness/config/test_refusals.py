@@ -16,6 +16,11 @@ CASES = {
         "p:1: BATCH_SIZ=3 is unknown: there is no symbol BATCH_SIZ",
         "did you mean BATCH_SIZE?",
     ),
+    "symbol with another name today": (
+        "# CONFIG_MATRIX_ZYGOTE is not set\n",
+        "p:1: MATRIX_ZYGOTE=n is now LAUNCHER_LOCAL_ZYGOTE",
+        "write CONFIG_LAUNCHER_LOCAL_ZYGOTE=n",
+    ),
     "tracker list in a file": (
         "CONFIG_TRACKER=both\n",
         "p:1: TRACKER=both is unknown: there is no symbol TRACKER",
@@ -217,6 +222,11 @@ def test_preset_is_refused_for_bytes_that_are_not_utf8(checkout: Path, kconfig: 
             {"TRACKER": "wandb,"},
             "TRACKER=wandb,: no tracker is called ''",
             "known are none, tensorboard, trackio, wandb, both, or several separated by commas",
+        ),
+        (
+            {"CONFIG_MATRIX_ZYGOTE": "n"},
+            "MATRIX_ZYGOTE=n is now LAUNCHER_LOCAL_ZYGOTE",
+            "write CONFIG_LAUNCHER_LOCAL_ZYGOTE=n",
         ),
         ({"TRACKR": "both"}, "TRACKR=both means nothing to make defconfig", "did you mean TRACKER?"),
         ({"BATCH_SIZE": "3"}, "BATCH_SIZE=3 means nothing to make defconfig", "write CONFIG_BATCH_SIZE=3"),

@@ -214,7 +214,7 @@ run.finish(test_accuracy=rate + values["SEED"] / 100, training_seconds=num_steps
 PRESET = """\
 CONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam SEED=1|2"
 CONFIG_MATRIX_ORDER_LISTED=y
-# CONFIG_MATRIX_ZYGOTE is not set
+# CONFIG_LAUNCHER_LOCAL_ZYGOTE is not set
 """
 
 

@@ -1,7 +1,8 @@
 """Launchers: each module of this folder starts runs in one way.
 
 A module defines `Options`, a frozen dataclass whose fields are read from the settings of the matrix
-(`zygote` is MATRIX_ZYGOTE), and `open_launcher(options, say) -> Launcher`; `say` tells the user a line.
+(`zygote` of local.py is LAUNCHER_LOCAL_ZYGOTE), and `open_launcher(options, say) -> Launcher`; `say` prints a
+line for the user.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def open_launcher(
     if name not in launcher_names():
         raise MatrixError(f"LAUNCHER={name}: there is none", hint=f"one of {', '.join(launcher_names())}")
     module = importlib.import_module(f"{__name__}.{name}")
-    fields = {field.name: f"MATRIX_{field.name.upper()}" for field in dataclasses.fields(module.Options)}
+    own = dataclasses.fields(module.Options)
+    fields = {field.name: f"LAUNCHER_{name}_{field.name}".upper() for field in own}
     options = {field: settings[symbol] for field, symbol in fields.items() if symbol in settings}
     launcher: Launcher = module.open_launcher(module.Options(**options), say)
     return launcher

@@ -13,7 +13,7 @@ from kharness.config.tree import Tree
 CHANGEABLE = frozenset(
     {
         *("MATRIX_GPUS_PER_CELL", "MATRIX_JOBS", "MATRIX_KEEP_GOING", "MATRIX_RETRIES", "MATRIX_TIMEOUT"),
-        *("MATRIX_ZYGOTE", "MAX_GPU_MEMORY_PERCENT"),
+        "MAX_GPU_MEMORY_PERCENT",
     }
 )
 CHANGEABLE_PREFIXES = ("LAUNCHER", "REPORT_")
@@ -37,7 +37,7 @@ def with_command_line(
             )
     values = tree.resolve([], asked).values
     names = {assignment.symbol for assignment in asked}
-    if any(name.startswith("LAUNCHER_") for name in names):
+    if names.intersection(tree.aliases["LAUNCHER"].values()):
         names.add("LAUNCHER")
     changed.update({name: values[name] for name in names})
     return changed

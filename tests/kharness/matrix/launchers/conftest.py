@@ -58,8 +58,8 @@ def launchers() -> Iterator[dict[str, Launcher]]:
         raise AssertionError(line)
 
     opened = {
-        "forked": open_launcher("local", {"MATRIX_ZYGOTE": True}, not_expected),
-        "fresh": open_launcher("local", {"MATRIX_ZYGOTE": False}, not_expected),
+        "forked": open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": True}, not_expected),
+        "fresh": open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": False}, not_expected),
     }
     yield opened
     for launcher in opened.values():
@@ -91,7 +91,7 @@ def open_runs(tmp_path: Path) -> Iterator[Callable[..., tuple[Runs, list[str]]]]
 
     def new(*, zygote: bool = True) -> tuple[Runs, list[str]]:
         said: list[str] = []
-        launcher = open_launcher("local", {"MATRIX_ZYGOTE": zygote}, said.append)
+        launcher = open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": zygote}, said.append)
         opened.append(launcher)
         return Runs(launcher, tmp_path / f"own{len(opened)}"), said
 

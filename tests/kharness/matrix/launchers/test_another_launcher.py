@@ -20,7 +20,7 @@ config LAUNCHER_SPOOL
 
 endchoice
 
-config MATRIX_SPOOL
+config LAUNCHER_SPOOL_FOLDER
 	string "Folder of the queue"
 	default ""
 	depends on LAUNCHER_SPOOL
@@ -75,7 +75,7 @@ def test_a_matrix_on_somebody_elses_queue(extended: Extended) -> None:
     code, output = extended.checkout.run(
         "test_matrix",
         "LAUNCHER=spool",
-        f"CONFIG_MATRIX_SPOOL={extended.folder}",
+        f"CONFIG_LAUNCHER_SPOOL_FOLDER={extended.folder}",
         "JOBS=2",
         environment=extended.environment,
     )
@@ -88,7 +88,7 @@ def test_a_matrix_begun_on_the_queue_is_finished_locally(
     extended: Extended, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     checkout = extended.checkout
-    arguments = ["LAUNCHER=spool", f"CONFIG_MATRIX_SPOOL={extended.folder}", "CONFIG_BEHAVIOUR=slow"]
+    arguments = ["LAUNCHER=spool", f"CONFIG_LAUNCHER_SPOOL_FOLDER={extended.folder}", "CONFIG_BEHAVIOUR=slow"]
     arguments += ["CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_NUM_STEPS=150"]
     runner = checkout.start("test_matrix", *arguments, env={**os.environ, **extended.environment})
     journal = checkout.root / "results/latest/seed-1/metrics.jsonl"

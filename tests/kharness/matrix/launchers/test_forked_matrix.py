@@ -9,7 +9,9 @@ from kharness.matrix.machine.cores import usable_cores
 
 
 def test_forked_cells_share_no_core(checkout: Any) -> None:
-    code, output = checkout.run("test_matrix", "CONFIG_MATRIX_ZYGOTE=y", "JOBS=2", "CONFIG_NUM_STEPS=20")
+    code, output = checkout.run(
+        "test_matrix", "CONFIG_LAUNCHER_LOCAL_ZYGOTE=y", "JOBS=2", "CONFIG_NUM_STEPS=20"
+    )
     assert code == 0, output
     assert "note: runs start as fresh processes" not in output
     assert set(checkout.statuses().values()) == {"complete"}

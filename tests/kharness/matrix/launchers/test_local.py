@@ -116,7 +116,7 @@ from kharness.runs.launch import Launch, Slot
 from kharness.matrix.launchers import open_launcher
 
 root = Path(sys.argv[1])
-launcher = open_launcher("local", {"MATRIX_ZYGOTE": True}, print)
+launcher = open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": True}, print)
 launches = [Launch(name, root / name, root, "model", {}) for name in ("a", "b")]
 print(json.dumps([launcher.submit(launch, Slot()).pid for launch in launches]), flush=True)
 time.sleep(600)
