@@ -25,8 +25,10 @@ from kharness.config.tree import Tree
 from kharness.matrix.overview import look
 from kharness.matrix.planning.locate import find
 from kharness.matrix.planning.plan import prepare
-from kharness.runs.status import STATUS_JSON, Attempt, RunStatus, write_status
+from kharness.runs.files import STATUS_JSON
+from kharness.runs.status import Attempt, RunStatus, write_status
 from monitoring import Run, read_records
+from monitoring.journal.files import JOURNAL
 
 ROOT = Path(__file__).resolve().parent.parent
 LOOKS = 5
@@ -62,7 +64,7 @@ def write_journal(directory: Path, records: int) -> Path:
         run.start(model={"name": "m"}, training={"num_steps": records})
         for step in range(1, records + 1):
             run.log_step(step, **SCALARS)
-    return directory / "metrics.jsonl"
+    return directory / JOURNAL
 
 
 def show(what: str, function: Callable[[], object], *, looks: int = LOOKS) -> None:

@@ -15,7 +15,7 @@ BIN = Path(sys.executable).parent
 # Programs of the system that tests need: program -> (its Debian packages, what is not tested without it).
 SYSTEM_PROGRAMS = {
     "gcc": ("gcc libc6-dev", "how GPUs are sampled, on a simulated NVML"),
-    "chromium-headless-shell": ("chromium-headless-shell", "that report.html works in a browser"),
+    "chromium-headless-shell": ("chromium-headless-shell", "that the page of a report works in a browser"),
     "promtool": ("prometheus", "the exporter, the dashboard and the alert rules with a real Prometheus"),
     "tmux": ("tmux", "the dashboard in a real terminal"),
     "kconfig-conf": ("kconfig-frontends-nox", "that C conf and kharness write the same .config"),

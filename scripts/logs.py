@@ -13,8 +13,8 @@ from kharness.config.make import variables as make_variables
 from kharness.config.output import reader_is_gone
 from kharness.matrix.planning.locate import Found, Member, find, member_named
 from kharness.matrix.running.runner import Copier
+from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.latest import asked_directory, shown
-from kharness.runs.launch import OUTPUT_LOG
 from kharness.runs.status import read_status
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,7 +22,8 @@ from monitoring.agent.wait import wait_for_agent
 from monitoring.counts import counted
 from monitoring.errors import RunBusyError, RunDirectoryError
 from monitoring.follower import configured_options, follower_module
-from monitoring.journal.run_json import RUN_JSON, read_run_json
+from monitoring.journal.files import RUN_JSON
+from monitoring.journal.run_json import read_run_json
 
 
 def main(argv: Sequence[str]) -> int:

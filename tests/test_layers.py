@@ -28,6 +28,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.trackers.trackio": frozenset({"trackio"}),
     "monitoring.trackers.wandb": frozenset({"wandb"}),
     "kharness.config": frozenset({"monitoring.counts", "monitoring.errors"}),
+    "kharness.config.places": frozenset({"kharness.runs.files", "monitoring.journal.files"}),
     "kharness.config.make.menu": frozenset({"kconfiglib", "menuconfig"}),
     "kharness.config.tree": frozenset({"kconfiglib"}),
     "kharness.runs": frozenset({"kharness.config", "monitoring"}),
@@ -77,7 +78,8 @@ FLOORS: dict[str, list[str]] = {
         "make",
     ],
     "kharness.runs": [
-        "attempts errors journal_tail latest launch output_tail",
+        "errors files",
+        "attempts journal_tail latest launch output_tail",
         "lock rundir status",
         "causes",
         "lost_status",

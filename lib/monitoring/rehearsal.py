@@ -10,8 +10,7 @@ from pathlib import Path
 
 from monitoring.agent.follow import catch_up
 from monitoring.follower import RunInfo, follower_module, follower_options
-from monitoring.journal.alerts import ALERTS
-from monitoring.journal.files import JOURNAL
+from monitoring.journal.files import ALERTS, JOURNAL
 from monitoring.journal.records import read_records
 from monitoring.run import Run
 from monitoring.trackers import Point, journal_points

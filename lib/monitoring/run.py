@@ -25,9 +25,10 @@ from monitoring.host.environment import git_state, hardware, versions
 from monitoring.host.process import process_started
 from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
 from monitoring.journal.encoding.json_form import free_name
+from monitoring.journal.files import journal_name
 from monitoring.journal.journal import Journal, say
 from monitoring.journal.lineage import superseding
-from monitoring.journal.ranks import journal_name, registered_by_rank_0
+from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, Record
 from monitoring.journal.run_json import register_attempt
 from monitoring.journal.turns import Turns

@@ -12,9 +12,6 @@ from kharness.config.assignment import printable
 from kharness.config.dotconfig import check_storable
 from kharness.config.errors import ConfigError
 
-# Each of these makes a directory one of a run or a matrix.
-_MARKS = ("matrix.json", "status.json", "metrics.jsonl")
-
 # Bytes: of one name on all common file systems, and of a path less what is put into the directory it names.
 _LONGEST_NAME = 255
 _LONGEST_PATH = 3500
@@ -63,11 +60,15 @@ def lasting_place(text: str) -> str:
 
 
 def _runs_at(text: str) -> Path | None:
+    # Not needed by the targets that only configure.
+    from kharness.runs.files import MATRIX_JSON, STATUS_JSON
+    from monitoring.journal.files import JOURNAL
+
     try:
         path = _path(text)
     except ValueError:
         return None
-    return path if any((path / name).is_file() for name in _MARKS) else None
+    return path if any((path / name).is_file() for name in (MATRIX_JSON, STATUS_JSON, JOURNAL)) else None
 
 
 def _path(text: str) -> Path:

@@ -16,6 +16,7 @@ from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
 from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import STATUS_JSON
 from kharness.runs.journal_tail import JournalTail
 from kharness.runs.launch import FROM_SCRATCH, Job
 from kharness.runs.lock import Holder, holder
@@ -246,7 +247,7 @@ def _read(member: Member, half_done: bool) -> Cell:
     try:
         status = known_status(directory, member.launch.asked)
     except MatrixError as error:
-        if directory.joinpath("status.json").exists():
+        if directory.joinpath(STATUS_JSON).exists():
             status = RunStatus("failed", [Attempt(0.0, None, ended=0.0, cause="error", reason=str(error))])
         else:
             status = RunStatus("pending")

@@ -20,11 +20,12 @@ from kharness.report.gpu.history import GpuHistory, read_gpu_history
 from kharness.report.metrics import METRICS, Metric
 from kharness.report.runs import RunData, load_run
 from kharness.report.settings import ReportSettings, read_settings
+from kharness.runs.files import MATRIX_JSON, STATUS_JSON
 from monitoring.journal.encoding.json_shape import check_shape
+from monitoring.journal.files import JOURNAL
 from monitoring.telemetry.load_balance import RankBalance, rank_balance
 
 REPLICATE_AXIS = "SEED"
-JOURNAL = "metrics.jsonl"
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ _PLAN = {
 
 
 def _read_plan(directory: Path) -> dict[str, Any] | None:
-    path = directory / "matrix.json"
+    path = directory / MATRIX_JSON
     try:
         plan: dict[str, Any] = json.loads(path.read_bytes())
         check_shape(plan, _PLAN)
@@ -181,9 +182,9 @@ def _read_plan(directory: Path) -> dict[str, Any] | None:
 
 
 def _single(directory: Path, settings: ReportSettings) -> Collection:
-    if not (directory / JOURNAL).is_file() and not (directory / "status.json").is_file():
+    if not (directory / JOURNAL).is_file() and not (directory / STATUS_JSON).is_file():
         raise ReportError(
-            f"{directory} holds neither a matrix (matrix.json) nor a run ({JOURNAL})",
+            f"{directory} holds neither a matrix ({MATRIX_JSON}) nor a run ({JOURNAL})",
             hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
         )
     cell = Cell(directory.name, {}, load_run(directory, most_other_work=settings.other_work_limit))

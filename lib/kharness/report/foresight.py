@@ -17,6 +17,7 @@ from kharness.report.judging.sentences import smallest_words
 from kharness.report.judging.statistics import POWER, detectable, largest_t
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary, collect, summary_of_plan
+from kharness.runs.files import LATEST
 from monitoring.counts import counted
 
 
@@ -44,7 +45,7 @@ def foresight_lines(
 def _in_units(deviations: float, metric: Metric, results: Path) -> list[str]:
     """As far as an earlier matrix tells what the deviation is."""
     try:
-        before = collect(results / "latest")
+        before = collect(results / LATEST)
     except ReportError:
         return []
     deviation = _deviation(before, metric)

@@ -14,6 +14,7 @@ from kharness.report.summary import Summary
 from kharness.report.writing.gpu_tables import breakdown_lines, remarks, runs_table, with_load
 from monitoring.counts import counted
 from monitoring.gpu.aggregates import POOR
+from monitoring.journal.files import ALERTS, GPU_STATS
 
 # How many cells the report of a matrix draws graphs of, which takes about half a second each.
 MAX_CELLS_DRAWN = 40
@@ -33,8 +34,8 @@ def check_known(summary: Summary) -> None:
     if not with_load(summary):
         about = f"no run of {summary.directory} has" if summary.plan else f"{summary.directory} has no"
         raise ReportError(
-            f"{about} GPU samples (gpu_stats.jsonl), nor journals of several ranks",
-            hint="train with GPU_MONITOR=y; where that found no GPU, alerts.jsonl of the run says why",
+            f"{about} GPU samples ({GPU_STATS}), nor journals of several ranks",
+            hint=f"train with GPU_MONITOR=y; where that found no GPU, {ALERTS} of the run says why",
         )
 
 

@@ -26,6 +26,7 @@ from kharness.report.writing.files import summary_texts, write_text
 from kharness.report.writing.html import write_html
 from kharness.report.writing.junit import write_junit
 from kharness.report.writing.other_work import other_work_lines
+from kharness.runs.files import REPORT_HTML, SUMMARY_MD
 from kharness.runs.latest import shown
 
 
@@ -78,7 +79,7 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
     verdict, code = told_regressions(summary, given or {})
     say("\n".join([*report_lines(summary), *verdict]))
     write_all(summary)
-    say(f"summary: {shown(directory / 'summary.md')}  page: {shown(directory / 'report.html')}")
+    say(f"summary: {shown(directory / SUMMARY_MD)}  page: {shown(directory / REPORT_HTML)}")
     return code
 
 

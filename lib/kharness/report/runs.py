@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from kharness.runs.attempts import Attempt, failed_before, other_work, read_attempts
+from kharness.runs.files import STATUS_JSON
+from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import superseded
 from monitoring.journal.records import Record, points, read_records
 
@@ -129,9 +131,9 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
     if not directory.is_dir():
         return RunData(directory, "missing", "it has no directory", 0, {}, {}, {}, 0)
     history = _History()
-    for record, _ in read_records(directory / "metrics.jsonl"):
+    for record, _ in read_records(directory / JOURNAL):
         history.add(record)
-    status, reason, attempts = _status(directory / "status.json", history)
+    status, reason, attempts = _status(directory / STATUS_JSON, history)
     tried = read_attempts(directory)
     share = other_work(tried)
     crowded = share is not None and share > most_other_work

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kharness.runs.files import STATUS_JSON
+
 # sysexits.h EX_TEMPFAIL: the trainer was asked to stop, and saved everything.
 _STOPPED = 75
 # Ends that say nothing about the run itself.
@@ -45,7 +47,7 @@ class Attempt:
 def read_attempts(run: Path) -> Sequence[Attempt]:
     """The attempts in RUN/status.json, the oldest first; none if there is no such file, or it is damaged."""
     try:
-        written = json.loads((run / "status.json").read_bytes())["attempts"]
+        written = json.loads((run / STATUS_JSON).read_bytes())["attempts"]
         return [_attempt(one) for one in written if isinstance(one, Mapping)]
     except (OSError, ValueError, KeyError, TypeError):
         return []  # load_run tells a damaged status.json; here it only has no attempts

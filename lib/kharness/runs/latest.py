@@ -9,6 +9,7 @@ from pathlib import Path
 from kharness.config.errors import ConfigError
 from kharness.config.generate import CONFIG_PY, read_values
 from kharness.config.places import asked_path
+from kharness.runs.files import LATEST
 
 
 def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "RUN") -> Path:
@@ -21,7 +22,7 @@ def asked_directory(variables: Mapping[str, str], output: Path, *, name: str = "
         directory = asked_path(name, asked).absolute()
         if not directory.is_dir():
             what = "is a file, no run or matrix" if directory.exists() else "does not exist"
-            raise ConfigError(f"{directory} {what}", hint=f"name a run or a matrix: {name}=results/latest")
+            raise ConfigError(f"{directory} {what}", hint=f"name a run or a matrix: {name}=results/{LATEST}")
         return directory.resolve()
     latest = latest_link(variables, output)
     if not latest.exists():
@@ -36,7 +37,7 @@ def latest_link(variables: Mapping[str, str], output: Path) -> Path:
     config = output / CONFIG_PY
     configured = read_values(config).get("RESULTS_DIR") if config.exists() else None
     results = str(variables.get("CONFIG_RESULTS_DIR") or configured or "results")
-    return output / asked_path("RESULTS_DIR", results) / "latest"
+    return output / asked_path("RESULTS_DIR", results) / LATEST
 
 
 def shown(path: Path) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-OUTPUT_LOG = "output.log"
 FROM_SCRATCH = "--from-scratch"
 """The flag of every training for a new attempt that takes nothing over from the ones before it."""
 

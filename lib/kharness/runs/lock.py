@@ -16,9 +16,8 @@ from types import TracebackType
 from typing import Self
 
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import RUNNER_LOCK
 from monitoring.host.process import process_started
-
-RUNNER_LOCK = ".runner.lock"
 
 TRIES = 5
 PAUSE = 0.02

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from kharness.config.foreign_text import readable
+from kharness.runs.files import OUTPUT_LOG
 
 LINES = 50
 # Long enough for a traceback, short enough for a report of a thousand failed runs.
@@ -15,7 +16,7 @@ MAX_BYTES = 8192
 def output_tail(run: Path, lines: int = LINES) -> str:
     """The last lines of RUN/output.log, empty if there is none; a first line that is cut begins with …"""
     try:
-        with (run / "output.log").open("rb") as file:
+        with (run / OUTPUT_LOG).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(max(0, size - MAX_BYTES))
             raw = file.read(MAX_BYTES)

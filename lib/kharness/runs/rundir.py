@@ -9,10 +9,9 @@ from pathlib import Path
 
 from kharness.config.places import asked_path
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import LATEST
 from monitoring.host import libc
 from monitoring.journal.atomic_file import name_beside
-
-LATEST = "latest"
 
 
 def results_directory(configured: str, output: Path) -> Path:

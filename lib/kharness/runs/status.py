@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import STATUS_JSON
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.encoding.json_shape import (
     NUMBER,
@@ -18,8 +19,6 @@ from monitoring.journal.encoding.json_shape import (
     WHOLE_OR_NULL,
     check_shape,
 )
-
-STATUS_JSON = "status.json"
 
 Status = Literal["pending", "running", "complete", "failed", "timeout", "killed", "interrupted"]
 """`interrupted`: stopped on request with everything saved; `killed`: ended by a signal."""

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.options import Options
+from kharness.runs.files import CHECKPOINTS
 from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, own_name, position
 from kharness.training.errors import CheckpointError, ResumeError
 from kharness.training.fingerprint import state_sha256
 from monitoring import Record, Run
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage
-
-CHECKPOINTS = "checkpoints"
 
 # Options that change neither a weight nor a loss, by menu and by name: attempts may differ in them.
 _OTHER_MENUS = ("Experiment Tracking", "Monitoring", "Test matrix and results", "Report")

@@ -11,13 +11,13 @@ from kharness.config.generate import write_config
 from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.project_name import run_name
+from kharness.runs.files import MATRIX_JSON
 from kharness.training.errors import TrainingError
 from monitoring import Run
 from monitoring.follower import configured_options, exporter_names, tracker_names
 from monitoring.gpu.options import configured_gpu_monitor
 
 # What the matrix runner writes beside the directories of its cells.
-_MATRIX_JSON = "matrix.json"
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def open_run(
     name = run_name(options.values, root, datetime.now(UTC))
     if directory is None:
         directory = _new_directory(options, name, root)
-    in_matrix = (directory.absolute().parent / _MATRIX_JSON).exists()
+    in_matrix = (directory.absolute().parent / MATRIX_JSON).exists()
     with Run(
         directory,
         name=name,

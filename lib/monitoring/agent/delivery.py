@@ -25,11 +25,9 @@ from monitoring.follower import (
 )
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.files import FOLLOWERS_JSON, GPU_STATS, JOURNAL
 from monitoring.journal.records import Record, as_number, last_record
 from monitoring.journal.tail import Tail
-
-FOLLOWERS_JSON = "followers.json"
 
 # Records handed to a follower at once.
 BATCH = 1000
@@ -336,7 +334,7 @@ class Delivery:
             self._alerts.add(
                 "follower",
                 "warning",
-                f"{self.name}: refuses {reason}; it is put aside, followers.json counts",
+                f"{self.name}: refuses {reason}; it is put aside, {FOLLOWERS_JSON} counts",
             )
 
     def _note_gone(self, records: int) -> None:

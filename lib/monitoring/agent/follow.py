@@ -31,7 +31,7 @@ from monitoring.errors import MonitoringError, RunBusyError
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live, journals_of
 from monitoring.host.process import is_alive
 from monitoring.journal.alerts import Alerts
-from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.files import AGENT_LOCK, GPU_STATS, JOURNAL
 from monitoring.journal.records import Record, last_record
 from monitoring.journal.rotating_journal import newest_record
 from monitoring.journal.run_json import read_run_json
@@ -39,7 +39,6 @@ from monitoring.journal.run_json import read_run_json
 if TYPE_CHECKING:
     from monitoring.agent.sampling import GpuSampling
 
-AGENT_LOCK = ".agent.lock"
 
 # Seconds between looks at the trainer and writes of followers.json.
 LOOK_EVERY = 0.5

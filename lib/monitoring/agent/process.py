@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from monitoring.host.process import process_started
-
-AGENT_LOG = "agent.log"
+from monitoring.journal.files import AGENT_LOG
 
 # Names the process that forks agents for this one, if there is one (see agent_starter).
 STARTER = "MONITORING_AGENT_STARTER"

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 
 from monitoring.errors import FollowerOptionsError
-from monitoring.journal.alerts import ALERTS, Alerts
-from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.alerts import Alerts
+from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, read_records
 from monitoring.rules import Finding, Rule, enabled_rules, number, open_rule

@@ -20,7 +20,7 @@ from monitoring.agent.gpu_stats import GpuStats
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.gpu.sample import GpuEvent, GpuSample
 from monitoring.journal.alerts import Alerts, Severity
-from monitoring.journal.files import JOURNAL
+from monitoring.journal.files import GPU_STATS, JOURNAL
 from monitoring.sampling.process import Restarts, SamplerProcess
 
 # Seconds without an answer after which a driver counts as hanging.
@@ -104,9 +104,7 @@ class GpuSampling:
     def _tell_problems(self, problems: Sequence[str], *, found: bool) -> None:
         if not found:
             why = f": {'; '.join(problems)}" if problems else ""
-            self._tell_once(
-                "warning", f"GPU_MONITOR=y, but there is no GPU{why}; gpu_stats.jsonl is not written"
-            )
+            self._tell_once("warning", f"GPU_MONITOR=y, but there is no GPU{why}; {GPU_STATS} is not written")
             return
         for problem in problems:
             self._tell_once("warning", f"some GPUs are not sampled: {problem}")

@@ -11,12 +11,11 @@ from typing import Any
 
 from monitoring.errors import MonitoringError
 from monitoring.host.process import is_alive
-from monitoring.journal.alerts import ALERTS
-from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, RUN_JSON
 from monitoring.journal.ranks import rank_journals
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import last_record
-from monitoring.journal.run_json import RUN_JSON, read_run_json
+from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import RankState, RunState
 
 # Seconds for which a run is still shown after its end, so that no scrape misses it.

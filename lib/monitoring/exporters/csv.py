@@ -18,10 +18,8 @@ from pathlib import Path
 from monitoring.follower import RunInfo
 from monitoring.journal.atomic_file import replacing
 from monitoring.journal.encoding.global_step import whole_step
-from monitoring.journal.files import JOURNAL
+from monitoring.journal.files import JOURNAL, METRICS_CSV
 from monitoring.journal.records import Record, points
-
-METRICS_CSV = "metrics.csv"
 
 LEADING = ("seq", "attempt", "event", "time", "global_step")
 

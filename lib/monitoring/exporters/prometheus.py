@@ -30,7 +30,7 @@ from monitoring.exporters._metrics_server import About, MetricsServer, about_ser
 from monitoring.exporters._run_files import Runs
 from monitoring.follower import RunInfo
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.files import JOURNAL
+from monitoring.journal.files import JOURNAL, PROMETHEUS_JSON
 from monitoring.journal.records import Record
 from monitoring.trackers import require_package
 
@@ -38,7 +38,6 @@ from monitoring.trackers import require_package
 LIVE = True
 
 # Where a run says at which address it is shown, in the form of Prometheus' file_sd_configs.
-PROMETHEUS_JSON = "prometheus.json"
 
 # Seconds between two readings of the files while nobody scrapes, so that the next scrape has little to do.
 READ_EVERY = 5.0

@@ -6,11 +6,10 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from monitoring.journal.files import ALERTS
 from monitoring.journal.journal import Journal
 from monitoring.journal.records import Record
 from monitoring.journal.turns import Turns
-
-ALERTS = "alerts.jsonl"
 
 Severity = Literal["info", "warning", "error"]
 

@@ -1,6 +1,31 @@
-"""The names of monitoring's files in a run directory."""
+"""The names of monitoring's files in a run directory; nobody else spells one.
+
+A tracker that keeps its own data with the run (`wandb/`, `tensorboard/`) names it in its one module.
+"""
 
 from __future__ import annotations
 
 JOURNAL = "metrics.jsonl"
 GPU_STATS = "gpu_stats.jsonl"
+ALERTS = "alerts.jsonl"
+RUN_JSON = "run.json"
+FOLLOWERS_JSON = "followers.json"
+METRICS_CSV = "metrics.csv"
+PROMETHEUS_JSON = "prometheus.json"
+AGENT_LOG = "agent.log"
+AGENT_LOCK = ".agent.lock"
+
+RANK_JOURNALS = "metrics.rank*.jsonl"
+"""Of all ranks but 0, as a glob."""
+
+
+def journal_name(rank: int) -> str:
+    """metrics.jsonl of rank 0, metrics.rank0001.jsonl and so on of the others."""
+    return JOURNAL if rank == 0 else RANK_JOURNALS.replace("*", f"{rank:04}")
+
+
+def rank_of(name: str) -> int | None:
+    """The rank whose journal has this name; None if it is no rank's but 0's."""
+    before, after = RANK_JOURNALS.split("*")
+    digits = name.removeprefix(before).removesuffix(after)
+    return int(digits) if digits.isdecimal() and name == f"{before}{digits}{after}" else None

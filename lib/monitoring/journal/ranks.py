@@ -7,15 +7,14 @@ all have the same run id and the same number of the attempt.
 from __future__ import annotations
 
 import platform
-import re
 import time
 from pathlib import Path
 from typing import Any
 
 from monitoring.errors import RunDirectoryError
 from monitoring.host.process import is_alive, own_age
-from monitoring.journal.files import JOURNAL
-from monitoring.journal.run_json import RUN_JSON, read_run_json
+from monitoring.journal.files import JOURNAL, RANK_JOURNALS, RUN_JSON, rank_of
+from monitoring.journal.run_json import read_run_json
 
 # Seconds that a rank waits for rank 0 to register the run, and between its looks.
 WAIT_FOR_RANK_0 = 120.0
@@ -25,17 +24,12 @@ LOOK_EVERY = 0.02
 APART = 60.0
 
 
-def journal_name(rank: int) -> str:
-    """metrics.jsonl of rank 0, metrics.rank0001.jsonl and so on of the others."""
-    return JOURNAL if rank == 0 else f"metrics.rank{rank:04}.jsonl"
-
-
 def rank_journals(directory: Path) -> dict[int, Path]:
     """The journals that there are, by rank."""
     found = {0: directory / JOURNAL} if (directory / JOURNAL).exists() else {}
-    for path in directory.glob("metrics.rank*.jsonl"):
-        if match := re.fullmatch(r"metrics\.rank(\d+)\.jsonl", path.name):
-            found[int(match[1])] = path
+    for path in directory.glob(RANK_JOURNALS):
+        if (rank := rank_of(path.name)) is not None:
+            found[rank] = path
     return dict(sorted(found.items()))
 
 

@@ -14,8 +14,7 @@ from monitoring.errors import RunDirectoryError
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.encoding.json_form import plain
 from monitoring.journal.encoding.json_shape import TEXT_OR_NULL, check_shape
-
-RUN_JSON = "run.json"
+from monitoring.journal.files import RUN_JSON
 
 _SHAPE = {
     "run_id": str,

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 from monitoring.errors import MonitoringError
 from monitoring.gpu.sample import MIB
 from monitoring.host.process import is_alive
-from monitoring.journal.alerts import ALERTS
-from monitoring.journal.files import JOURNAL
+from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, as_number, read_records
-from monitoring.journal.run_json import RUN_JSON, read_run_json
+from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import RankState, RunState
 from monitoring.journal.structured_log import timestamp
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.runs.launch import OUTPUT_LOG, Exit, Job, Launch, Launcher, Slot
+from kharness.runs.files import OUTPUT_LOG
+from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from kharness.runs.errors import MatrixError
-from kharness.runs.launch import OUTPUT_LOG, Exit, Launch, Slot
+from kharness.runs.files import OUTPUT_LOG
+from kharness.runs.launch import Exit, Launch, Slot
 from monitoring.host import libc
 from monitoring.host.process import process_started
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from kharness.matrix.launchers._processes import before_exec, exit_of
 from kharness.runs.errors import MatrixError
-from kharness.runs.launch import OUTPUT_LOG, Exit, Launch, Slot
+from kharness.runs.files import OUTPUT_LOG
+from kharness.runs.launch import Exit, Launch, Slot
 from monitoring.host.process import process_started
 
 # These say where libgomp's threads go; it reads them, and the cores there are, only when it is loaded.

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from kharness.config.generate import CONFIG_PY
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
-from kharness.matrix.planning.matrix_json import MATRIX_JSON, read_plan
+from kharness.matrix.planning.matrix_json import read_plan
 from kharness.matrix.planning.plan import ConfigValues, load
 from kharness.runs.errors import MatrixError
-from kharness.runs.launch import OUTPUT_LOG, Launch
-from kharness.runs.status import STATUS_JSON
+from kharness.runs.files import MATRIX_JSON, OUTPUT_LOG, STATUS_JSON
+from kharness.runs.launch import Launch
 from monitoring.counts import counted
-from monitoring.journal.run_json import RUN_JSON
+from monitoring.journal.files import RUN_JSON
 
 # So many cells a hint names.
 MOST_NAMED = 4

@@ -17,12 +17,12 @@ from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.axis_values import Fragment
 from kharness.matrix.planning.cells import Cell, Refused
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import MATRIX_JSON
 from kharness.runs.launch import Launch
 from monitoring.host.environment import git_state
 from monitoring.journal.atomic_file import sync_folder, write_atomically
 from monitoring.journal.encoding.json_shape import NUMBER, check_shape
 
-MATRIX_JSON = "matrix.json"
 FORMAT = 2
 PACKAGES = ("kharness", "torch", "numpy", "kconfiglib")
 

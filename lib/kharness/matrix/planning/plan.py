@@ -21,9 +21,10 @@ from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Kind, Plan, read_plan, write_plan
 from kharness.matrix.planning.order import run_order
 from kharness.matrix.planning.seeds_planned import seeds_planned
+from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Launch
 from kharness.runs.rundir import numbered, results_directory, stamp, sync_filesystem
-from kharness.runs.status import STATUS_JSON, RunStatus, status_text
+from kharness.runs.status import RunStatus, status_text
 
 __all__ = ["Kind", "Plan", "load", "prepare", "write"]
 

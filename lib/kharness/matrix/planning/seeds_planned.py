@@ -16,9 +16,9 @@ from pathlib import Path
 from kharness.config.values import Value
 from kharness.matrix.planning.axis_values import is_setting
 from kharness.matrix.planning.cells import Cell
+from kharness.runs.files import MATRIX_JSON
 
 SEED = "SEED"
-MATRIX_JSON = "matrix.json"
 
 # What changes nothing about the numbers that a training comes to.
 _BESIDE = frozenset({SEED, "DATA_DIR", "GPU_MONITOR"})

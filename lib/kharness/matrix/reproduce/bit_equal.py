@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage, counting
 from monitoring.journal.records import ENVELOPE, MEASURING, Record, read_records
 
@@ -40,9 +41,9 @@ class Comparison:
 
 def machine_differences(run: Path, other: Path) -> list[str]:
     """In what the machines and packages of two runs differ, such as `torch: 2.13.0, now 2.14.0`."""
-    (*_, after) = Lineage.read(other / "metrics.jsonl").starts
+    (*_, after) = Lineage.read(other / JOURNAL).starts
     found: dict[str, None] = {}
-    for before in Lineage.read(run / "metrics.jsonl").starts:
+    for before in Lineage.read(run / JOURNAL).starts:
         for field, part in _MACHINE:
             values = [_part(start.get(field), part) for start in (before, after)]
             if values[0] != values[1]:
@@ -55,7 +56,7 @@ def compare(run: Path, other: Path) -> Comparison:
 
     Records are matched by event, step and split. Times, speeds, memory and paths are no results.
     """
-    before, after = (Lineage.read(directory / "metrics.jsonl") for directory in (run, other))
+    before, after = (Lineage.read(directory / JOURNAL) for directory in (run, other))
     data = [lineage.starts[-1].get("data_sha256") for lineage in (before, after)]
     if data[0] != data[1]:
         return Comparison(
@@ -81,7 +82,7 @@ def compare(run: Path, other: Path) -> Comparison:
 
 
 def _results(run: Path) -> Iterable[Record]:
-    records = counting(record for record, _ in read_records(run / "metrics.jsonl"))
+    records = counting(record for record, _ in read_records(run / JOURNAL))
     return [record for record in records if record.get("event") in MEASURING]
 
 

@@ -12,10 +12,9 @@ from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import is_followed, undelivered
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError
-from monitoring.journal.alerts import ALERTS
-from monitoring.journal.files import JOURNAL
+from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
 from monitoring.journal.records import Record, last_record, read_records
-from monitoring.journal.run_json import RUN_JSON, read_run_json
+from monitoring.journal.run_json import read_run_json
 
 # An agent that has this many seconds after its trainer's end not taken its lock will not come.
 AGENT_GRACE = 3.0

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.matrix.planning.axis_values import is_setting
-from kharness.runs.status import STATUS_JSON
+from kharness.runs.files import STATUS_JSON
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, last_record, parse
 

@@ -13,9 +13,10 @@ from typing import Any
 from kharness.config.errors import is_full
 from kharness.runs.causes import Stop, judge
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.journal_tail import JournalTail, journal_end
-from kharness.runs.launch import FROM_SCRATCH, OUTPUT_LOG, Exit, Job, Launch, Launcher, Slot
-from kharness.runs.status import STATUS_JSON, Attempt, RunStatus, Status, read_status, write_status
+from kharness.runs.launch import FROM_SCRATCH, Exit, Job, Launch, Launcher, Slot
+from kharness.runs.status import Attempt, RunStatus, Status, read_status, write_status
 from monitoring.host.machine_work import MachineWork, other_work
 
 # Seconds. The end of a run and the start of the next one are the same moment.

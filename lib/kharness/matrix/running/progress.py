@@ -9,7 +9,8 @@ from typing import TextIO
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.matrix.running.table import Row, Screen, Totals, duration, open_screen
-from kharness.runs.launch import OUTPUT_LOG, Launch, Slot
+from kharness.runs.files import OUTPUT_LOG
+from kharness.runs.launch import Launch, Slot
 from monitoring.counts import counted
 
 # Seconds between two drawings of the table, and between two plain lines about runs that take long.

@@ -12,10 +12,11 @@ from pathlib import Path
 from kharness.matrix.launchers import open_launcher
 from kharness.runs.causes import DETERMINISTIC, judge_unseen
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import STATUS_JSON
 from kharness.runs.journal_tail import JournalTail
 from kharness.runs.launch import FROM_SCRATCH, Job, Launch
 from kharness.runs.lost_status import status_of_complete
-from kharness.runs.status import STATUS_JSON, Attempt, RunStatus, read_status, write_status
+from kharness.runs.status import Attempt, RunStatus, read_status, write_status
 
 # Seconds that a process has to follow its runner into death; the kernel takes some milliseconds.
 PATIENCE = 3.0

@@ -17,8 +17,8 @@ from kharness.matrix.running.protocols import Resources, Source, Watcher
 from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.table import duration
 from kharness.runs.causes import RETRYABLE, Stop
-from kharness.runs.launch import OUTPUT_LOG, Launch, Launcher, Slot
-from kharness.runs.status import STATUS_JSON
+from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
+from kharness.runs.launch import Launch, Launcher, Slot
 from monitoring.host.machine_work import MachineWork
 
 # Seconds that a training has to save, when the runner asks it to stop, before it is killed.

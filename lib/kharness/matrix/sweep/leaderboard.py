@@ -19,6 +19,7 @@ from kharness.matrix.planning.matrix_json import read_plan
 from kharness.matrix.sweep.rank_errors import CONFIDENCE, Measured, Ranges, rank_ranges
 from kharness.matrix.sweep.trials import Trial, read_trial
 from kharness.matrix.sweep.validation import Objective, read_objective
+from kharness.runs.files import LEADERBOARD_CSV, LEADERBOARD_JSON, LEADERBOARD_MD
 from kharness.runs.journal_tail import JournalTail
 from kharness.runs.latest import shown
 from monitoring.counts import counted
@@ -212,9 +213,9 @@ def write_leaderboard(board: Leaderboard, directory: Path) -> None:
     """Write leaderboard.json, .csv and .md into the sweep's directory; NotWritten names what cannot be."""
     writing = Writing()
     for name, as_text in (
-        ("leaderboard.json", as_json),
-        ("leaderboard.csv", as_csv),
-        ("leaderboard.md", as_markdown),
+        (LEADERBOARD_JSON, as_json),
+        (LEADERBOARD_CSV, as_csv),
+        (LEADERBOARD_MD, as_markdown),
     ):
         writing.write(partial(_written, directory / name, as_text(board)))
     writing.check(again=f"make continue RUN={shown(directory)}")
@@ -231,7 +232,7 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
     lines = ["", f"{board.title}: {board.objective.words}, {counted(len(board.rows), 'configuration')}", ""]
     lines += _plain_table(_cells(board, board.rows[:SHOWN]))
     if len(board.rows) > SHOWN:
-        lines.append(f"and {len(board.rows) - SHOWN} more, in leaderboard.md")
+        lines.append(f"and {len(board.rows) - SHOWN} more, in {LEADERBOARD_MD}")
     lines.append("")
     for title, entries in _left_out(board):
         lines += [title, *(f"  {on_one_line(entry)}" for entry in entries)]
@@ -242,7 +243,7 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
         lines.append(f"no trial is complete and has {board.objective.metric}: there is no best one")
     say("\n".join(lines))
     write_leaderboard(board, directory)
-    say(f"leaderboard: {directory / 'leaderboard.md'}")
+    say(f"leaderboard: {directory / LEADERBOARD_MD}")
     return 0 if board.rows else 3
 
 

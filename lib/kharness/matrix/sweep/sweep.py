@@ -50,6 +50,7 @@ from kharness.matrix.sweep.search import load_optuna, random_values, size, tpe_v
 from kharness.matrix.sweep.trials import Trial, read_trial
 from kharness.matrix.sweep.validation import read_objective
 from kharness.runs.errors import MatrixError
+from kharness.runs.files import MATRIX_JSON
 from kharness.runs.launch import Launch
 from kharness.runs.rundir import sync_filesystem
 
@@ -135,7 +136,7 @@ class TpeSource:
         self._tree = tree
         self._unfinished = deque(unfinished)
         self._objective = read_objective(plan.settings)
-        self._ranges = [parse_range(tree, name, text, "matrix.json") for name, text in plan.ranges.items()]
+        self._ranges = [parse_range(tree, name, text, MATRIX_JSON) for name, text in plan.ranges.items()]
         self._cells = {cell.name: cell for cell in plan.cells}
         self._trials = {cell.name: self._read(cell) for cell in plan.cells}
         # A trial that ended for good is known; one that is to be run again is open, whatever it says.

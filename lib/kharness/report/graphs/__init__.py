@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
 from kharness.report.summary import Summary
+from kharness.runs.files import GRAPHS
 from monitoring.journal.atomic_file import write_atomically
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]
 
     from kharness.report.graphs._canvas import STYLE, png
 
-    folder = summary.directory / "graphs"
+    folder = summary.directory / GRAPHS
     folder.mkdir(exist_ok=True)
     pictures = []
     for name in graph_names() if names is None else names:

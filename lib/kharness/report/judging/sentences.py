@@ -10,6 +10,7 @@ from kharness.report.judging.judgement import SHOWN, Comparison, Verdict
 from kharness.report.judging.looks import FEWEST, FIRST_SHARE
 from kharness.report.judging.statistics import POWER, Interval
 from kharness.report.metrics import Metric
+from kharness.runs.files import SUMMARY_MD
 from monitoring.counts import counted
 
 # A terminal shows this many comparisons; files hold all.
@@ -30,7 +31,7 @@ def comparison_lines(conclusions: Conclusions) -> list[str]:
     width = max((len(comparison.variant) for comparison in comparisons[:MOST_LINES]), default=0)
     lines += [f"  {comparison_line(comparison, width)}" for comparison in comparisons[:MOST_LINES]]
     if len(comparisons) > MOST_LINES:
-        lines.append(f"  … and {len(comparisons) - MOST_LINES} more in summary.md")
+        lines.append(f"  … and {len(comparisons) - MOST_LINES} more in {SUMMARY_MD}")
     lines += [f"  {line}" for line in _smallest_lines(comparisons)]
     lines += [f"  {note}" for note in conclusions.notes[:MOST_LINES]]
     return [*lines, conclusions.metric_note] if conclusions.metric_note else lines

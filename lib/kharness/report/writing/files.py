@@ -35,6 +35,7 @@ from kharness.report.writing.conclusion_files import (
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_json, gpus_table, said_of_gpus
 from kharness.report.writing.other_work import other_work_json, other_work_lines
+from kharness.runs.files import GRAPHS, OUTPUT_LOG, SUMMARY_CSV, SUMMARY_JSON, SUMMARY_MD
 from monitoring.counts import counted
 from monitoring.journal.atomic_file import write_atomically
 
@@ -47,9 +48,9 @@ def write_summary(summary: Summary) -> list[Path]:
 def summary_texts(summary: Summary) -> dict[str, str]:
     """What stands in the three files, by name."""
     return {
-        "summary.json": json.dumps(as_json(summary), indent=2, allow_nan=False) + "\n",
-        "summary.csv": as_csv(summary),
-        "summary.md": as_markdown(summary),
+        SUMMARY_JSON: json.dumps(as_json(summary), indent=2, allow_nan=False) + "\n",
+        SUMMARY_CSV: as_csv(summary),
+        SUMMARY_MD: as_markdown(summary),
     }
 
 
@@ -135,7 +136,7 @@ def as_markdown(summary: Summary) -> str:
         said = said_of_gpus(summary)
         if said:
             parts.append("\n".join(list_item(in_markdown(line)) for line in said))
-    graphs = [path for path in sorted((summary.directory / "graphs").glob("*.png")) if shows_numbers(path)]
+    graphs = [path for path in sorted((summary.directory / GRAPHS).glob("*.png")) if shows_numbers(path)]
     if graphs:
         parts.append("## Graphs")
         parts += [f"![{path.stem.replace('_', ' ')}](graphs/{path.name})" for path in graphs]
@@ -180,10 +181,10 @@ def _remarks(summary: Summary) -> list[str]:
 
 
 def _log(cell: Cell) -> str:
-    log = cell.run.directory / "output.log"
+    log = cell.run.directory / OUTPUT_LOG
     if not log.exists():
         return "no output"
-    link = f"{quote(cell.name)}/output.log" if cell.values else "output.log"
+    link = f"{quote(cell.name)}/{OUTPUT_LOG}" if cell.values else OUTPUT_LOG
     return f"[output]({link})"
 
 

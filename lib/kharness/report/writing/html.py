@@ -34,8 +34,10 @@ from kharness.report.writing.escaping import with_texts
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
 from kharness.report.writing.other_work import other_work_lines
+from kharness.runs.files import GRAPHS, REPORT_HTML
 from kharness.runs.output_tail import output_tail
 from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.files import RUN_JSON
 
 # A thousand failed runs have mostly one cause; the page stays small enough to mail.
 MAX_TAILS = 100
@@ -71,7 +73,7 @@ class Incomplete:
 
 def write_html(summary: Summary) -> Path:
     """Write report.html into the summary's directory; returns its path."""
-    path = summary.directory / "report.html"
+    path = summary.directory / REPORT_HTML
     write_atomically(path, as_html(summary).encode())
     return path
 
@@ -107,7 +109,7 @@ def as_html(summary: Summary) -> str:
         gpus=gpus_table(summary),
         gpu_explanation=GPU_EXPLANATION,
         said_of_gpus=said_of_gpus(summary),
-        pictures=_pictures(summary.directory / "graphs"),
+        pictures=_pictures(summary.directory / GRAPHS),
         incomplete=_incomplete(summary),
         num_runs=len(summary.cells),
         refused=refused(summary.plan),
@@ -212,6 +214,6 @@ def _commands(summary: Summary) -> Mapping[str, str]:
 def _recorded_command(cell: Cell) -> str:
     """Of a run without a matrix: as its run.json has it."""
     try:
-        return str(json.loads((cell.run.directory / "run.json").read_bytes())["attempts"][-1]["command"])
+        return str(json.loads((cell.run.directory / RUN_JSON).read_bytes())["attempts"][-1]["command"])
     except (OSError, ValueError, LookupError, TypeError):
         return ""

@@ -16,6 +16,7 @@ from kharness.report.collection import Cell
 from kharness.report.excused import refused
 from kharness.report.summary import Summary
 from kharness.runs.attempts import Attempt
+from kharness.runs.files import JUNIT_XML
 from kharness.runs.output_tail import output_tail
 from monitoring.journal.atomic_file import write_atomically
 
@@ -25,7 +26,7 @@ _SKIPPED = ("pending", "running")
 
 def write_junit(summary: Summary) -> Path:
     """Write junit.xml into the summary's directory; returns its path."""
-    path = summary.directory / "junit.xml"
+    path = summary.directory / JUNIT_XML
     write_atomically(path, as_junit(summary))
     return path
 

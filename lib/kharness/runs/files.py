@@ -1,0 +1,25 @@
+"""The names of the harness's files in the directory of a run or a matrix; nobody else spells one.
+
+Those that monitoring writes are in monitoring.journal.files, those of the configuration in kharness.config.
+"""
+
+from __future__ import annotations
+
+MATRIX_JSON = "matrix.json"
+STATUS_JSON = "status.json"
+OUTPUT_LOG = "output.log"
+RUNNER_LOCK = ".runner.lock"
+CHECKPOINTS = "checkpoints"
+
+SUMMARY_JSON = "summary.json"
+SUMMARY_CSV = "summary.csv"
+SUMMARY_MD = "summary.md"
+REPORT_HTML = "report.html"
+JUNIT_XML = "junit.xml"
+GRAPHS = "graphs"
+LEADERBOARD_JSON = "leaderboard.json"
+LEADERBOARD_CSV = "leaderboard.csv"
+LEADERBOARD_MD = "leaderboard.md"
+
+LATEST = "latest"
+"""The link to the newest run or matrix, in the folder of results."""
