@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def modules(folder: Path) -> set[str]:
@@ -94,3 +97,19 @@ def test_every_module_of_a_folder_defines_its_interface(
             ]
     assert missing == []
     assert modules(root / folder) != set()
+
+
+def test_nobody_else_finds_or_loads_drop_ins() -> None:
+    """Lazy names of a package's face and the process that imports everything beforehand are no drop-ins."""
+    allowed = {"lib/monitoring/dropins.py", "lib/kharness/training/forkserver/zygote.py"}
+    found = []
+    for path in [*ROOT.glob("lib/**/*.py"), *ROOT.glob("scripts/*.py"), *ROOT.glob("*/train.py")]:
+        tree = ast.parse(path.read_text())
+        faces = [node for node in tree.body if getattr(node, "name", "") == "__getattr__"]
+        lazy = {id(inner) for face in faces for inner in ast.walk(face)}
+        for node in ast.walk(tree):
+            called = isinstance(node, ast.Attribute | ast.Name) and id(node) not in lazy
+            word = (node.attr if isinstance(node, ast.Attribute) else node.id) if called else ""  # type: ignore[attr-defined]
+            if word in ("iter_modules", "walk_packages", "import_module"):
+                found.append((str(path.relative_to(ROOT)), word))
+    assert sorted({path for path, _ in found} - allowed) == [], "use monitoring.dropins"

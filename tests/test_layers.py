@@ -56,7 +56,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 FLOORS: dict[str, list[str]] = {
     "monitoring": [
         "counts errors host",
-        "gpu",
+        "dropins gpu",
         "journal samplers",
         "follower lineage rotating_journal rules sampling telemetry",
         "agent trackers",

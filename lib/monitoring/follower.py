@@ -12,23 +12,32 @@ it may define `JOURNALS`, the journals that it takes: `(JOURNAL, GPU_STATS)` add
 
 from __future__ import annotations
 
-import functools
-import importlib
-import pkgutil
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from monitoring.errors import FollowerOptionsError, UnknownFollower
+from monitoring.dropins import DropIns
+from monitoring.errors import UnknownFollower
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record
 from monitoring.journal.run_json import read_run_json
 
 # Followers of every run, whatever its trackers are.
 ALWAYS = ("csv",)
+
+TRACKERS = DropIns(
+    "tracker",
+    "monitoring.trackers",
+    symbols={"wandb_entity": "WANDB_ENTITY", "wandb_offline": "WANDB_OFFLINE"},
+)
+EXPORTERS = DropIns(
+    "exporter",
+    "monitoring.exporters",
+    symbols={f"prometheus_{option}": f"PROMETHEUS_{option.upper()}" for option in ("host", "linger", "port")},
+)
 
 
 @dataclass(frozen=True)
@@ -92,24 +101,19 @@ class LiveFollower(Follower, Protocol):
         """
 
 
-def tracker_names() -> list[str]:
-    """The trackers there are: the modules in trackers/."""
-    return list(_modules_in("trackers"))
-
-
 def exporter_names() -> list[str]:
-    """The exporters there are, without those that are always on: the other modules in exporters/."""
-    return [name for name in _modules_in("exporters") if name not in ALWAYS]
+    """The exporters that can be turned on, so without those of every run."""
+    return [name for name in EXPORTERS.names if name not in ALWAYS]
+
+
+def follower_kind(name: str) -> DropIns:
+    """The exporters if one is called `name`, else the trackers, which refuse an unknown name."""
+    return EXPORTERS if name in EXPORTERS.names else TRACKERS
 
 
 def follower_module(name: str) -> ModuleType:
-    """The module of the follower `name`; UnknownFollower lists the known ones."""
-    for package in ("trackers", "exporters"):
-        if name in _modules_in(package):
-            return importlib.import_module(f"monitoring.{package}.{name}")
-    raise UnknownFollower(
-        f"{name!r} is not a known tracker", hint="known trackers: " + ", ".join(tracker_names())
-    )
+    """The module of the follower `name`; UnknownFollower lists the known trackers."""
+    return follower_kind(name).load(name)
 
 
 def journals_of(name: str) -> tuple[str, ...]:
@@ -131,27 +135,9 @@ def is_live(name: str) -> bool:
 
 def follower_options(name: str, values: Mapping[str, object]) -> Any:
     """The `Options` of the follower `name`; FollowerOptionsError for a value it does not have or take."""
-    options = follower_module(name).Options
-    known = [field.name for field in fields(options)]
-    for key in values:
-        if key not in known:
-            raise FollowerOptionsError(
-                f"{name} has no option {key!r}", hint="its options: " + (", ".join(known) or "none")
-            )
-    try:
-        return options(**values)
-    except (TypeError, ValueError) as error:
-        raise FollowerOptionsError(f"{name}: {error}") from error
+    return follower_kind(name).made(name, values)
 
 
 def configured_options(name: str, config: Mapping[str, object]) -> dict[str, object]:
-    """The options that a configuration has for a follower: its NAME_OPTION is the field `option`."""
-    symbols = {field.name: f"{name}_{field.name}".upper() for field in fields(follower_module(name).Options)}
-    return {option: config[symbol] for option, symbol in symbols.items() if symbol in config}
-
-
-@functools.cache
-def _modules_in(package: str) -> tuple[str, ...]:
-    folder = Path(__file__).parent / package
-    names = (module.name for module in pkgutil.iter_modules([str(folder)]))
-    return tuple(sorted(name for name in names if not name.startswith("_")))
+    """The options that a configuration has for the follower `name`."""
+    return follower_kind(name).configured(name, config)

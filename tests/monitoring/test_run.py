@@ -221,8 +221,8 @@ def test_run_refuses_before_the_first_record_what_cannot_work(tmp_path: Path) ->
     refused: list[tuple[type[MonitoringError], str, Path, dict[str, object]]] = [
         (RunDirectoryError, "/sys/run cannot be written: ", Path("/sys/run"), {}),
         (RunDirectoryError, "file/run cannot be written: not a directory", tmp_path / "file/run", {}),
-        (UnknownFollower, "'wand' is not a known tracker", tmp_path / "run", {"wand": {}}),
-        (UnknownFollower, "'../csv' is not a known tracker", tmp_path / "run", {"../csv": {}}),
+        (UnknownFollower, "unknown tracker 'wand'", tmp_path / "run", {"wand": {}}),
+        (UnknownFollower, "unknown tracker '../csv'", tmp_path / "run", {"../csv": {}}),
         (FollowerOptionsError, "wandb has no option 'team'", tmp_path / "run", {"wandb": {"team": "x"}}),
     ]
     for kind, message, directory, trackers in refused:

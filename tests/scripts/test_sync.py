@@ -134,7 +134,7 @@ def test_sync_says_which_follower_fails_and_delivers_the_others(root: Path, matr
         ),
         (
             ("RUN=tests", "TRACKER=wandb,../x"),
-            "error: '../x' is not a known tracker\nhint: known trackers: tensorboard, trackio, wandb\n",
+            "error: unknown tracker '../x'\nhint: known trackers: tensorboard, trackio, wandb\n",
         ),
     ],
 )

@@ -18,7 +18,7 @@ from kharness.report.comparison_table import (
 )
 from kharness.report.errors import ReportError
 from kharness.report.gpu_report import cells_of_report, draw_cells, gpu_summary_lines
-from kharness.report.graphs import draw_all, graph_names
+from kharness.report.graphs import GRAPH_MODULES, draw_all
 from kharness.report.judging.sentences import comparison_lines
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
 from kharness.report.summary import Summary, collect, summary_of_plan
@@ -44,7 +44,7 @@ def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Sum
 def write_all(summary: Summary) -> list[Path]:
     """Draw the graphs, then write the files that show them; returns the files. As `write_report`."""
     writing = Writing()
-    names = graph_names()
+    names = GRAPH_MODULES.names
     while names and writing.write(partial(draw_all, summary, names[:1])):
         names = names[1:]
     if names:  # drawing takes time, and there is no room for the others either

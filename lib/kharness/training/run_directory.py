@@ -14,7 +14,7 @@ from kharness.config.project_name import run_name
 from kharness.runs.files import MATRIX_JSON
 from kharness.training.errors import TrainingError
 from monitoring import Run
-from monitoring.follower import configured_options, exporter_names, tracker_names
+from monitoring.follower import TRACKERS, configured_options, exporter_names
 from monitoring.gpu.options import configured_gpu_monitor
 
 # What the matrix runner writes beside the directories of its cells.
@@ -49,11 +49,8 @@ def open_run(
 
 
 def enabled_followers(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """The trackers that ENABLE_NAME turns on and the exporters of NAME_EXPORTER.
-
-    Each takes its options from the symbols NAME_OPTION.
-    """
-    enabled = [name for name in tracker_names() if values.get(f"ENABLE_{name.upper()}")]
+    """The trackers that ENABLE_NAME turns on and the exporters of NAME_EXPORTER, with their options."""
+    enabled = [name for name in TRACKERS.names if values.get(f"ENABLE_{name.upper()}")]
     enabled += [name for name in exporter_names() if values.get(f"{name.upper()}_EXPORTER")]
     return {name: configured_options(name, values) for name in enabled}
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import importlib
 import json
 import os
 import secrets
@@ -26,12 +25,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring import rules
 from monitoring.agent.follow import leave
 from monitoring.agent.follow import main as follow_run
 from monitoring.agent.process import STARTER, open_log, peer_user
 from monitoring.follower import ALWAYS, follower_module
 from monitoring.host.process import process_started
+from monitoring.rules import RULES
 
 # Trainers that may wait to be answered; the next one starts its agent itself.
 BACKLOG = 128
@@ -95,8 +94,8 @@ def preload() -> None:
     """Import what an agent without trackers does, and keep the collector from touching it."""
     for name in ALWAYS:
         follower_module(name)
-    for name in rules.rule_names():
-        importlib.import_module(f"monitoring.rules.{name}")
+    for name in RULES.names:
+        RULES.load(name)
     gc.collect()
     gc.freeze()
 

@@ -7,16 +7,16 @@ that is started again comes to the same alerts; only `tick` may look at the cloc
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
+from monitoring.dropins import DropIns
 from monitoring.errors import FollowerOptionsError
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record, as_number
+
+RULES = DropIns("alert rule", "monitoring.rules", prefix="alert")
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,11 @@ class TickingRule(Rule, Protocol):
         """What holds at `now` (UTC epoch seconds), when every record that there is has been seen."""
 
 
-def rule_names() -> list[str]:
-    """The rules there are: the modules in this folder."""
-    found = pkgutil.iter_modules([str(Path(__file__).parent)])
-    return sorted(module.name for module in found if not module.name.startswith("_"))
-
-
 def open_rule(name: str, config: Mapping[str, object]) -> Rule:
     """The rule `name` with its options in a configuration; FollowerOptionsError for a bad one."""
-    module = importlib.import_module(f"monitoring.rules.{name}")
-    symbols = {field.name: f"alert_{name}_{field.name}".upper() for field in fields(module.Options)}
-    given: dict[str, Any] = {field: config[symbol] for field, symbol in symbols.items() if symbol in config}
+    options = RULES.options(name, config)
     try:
-        rule: Rule = module.Rule(module.Options(**given))
+        rule: Rule = RULES.load(name).Rule(options)
     except (TypeError, ValueError) as error:
         raise FollowerOptionsError(f"alert rule {name}: {error}") from error
     return rule
@@ -72,7 +64,7 @@ def open_rule(name: str, config: Mapping[str, object]) -> Rule:
 
 def enabled_rules(config: Mapping[str, object]) -> list[str]:
     """The rules that a configuration does not turn off: ALERT_NAME is true or not there."""
-    return [name for name in rule_names() if config.get(f"ALERT_{name.upper()}", True)]
+    return [name for name in RULES.names if config.get(f"ALERT_{name.upper()}", True)]
 
 
 def number(record: Mapping[str, object], name: str) -> float | None:

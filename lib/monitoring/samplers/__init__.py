@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from monitoring.dropins import DropIns
 from monitoring.errors import MonitoringError
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Sampler
+
+SAMPLERS = DropIns("sampler", "monitoring.samplers")
 
 # The order in which vendors get their indices; a further module comes behind them.
 FIRST = ("nvidia", "amd", "intel")
 
 
 def sampler_names() -> list[str]:
-    """The vendors there are: the modules in this folder."""
-    names = [module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_")]
-    return sorted(names, key=lambda name: (FIRST.index(name) if name in FIRST else len(FIRST), name))
+    """The vendors in the order of their indices."""
+    return sorted(SAMPLERS.names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
 def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:
@@ -29,7 +29,7 @@ def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:
     problems: list[str] = []
     for name in sampler_names():
         try:
-            sampler: Sampler | None = importlib.import_module(f"monitoring.samplers.{name}").probe(root)
+            sampler: Sampler | None = SAMPLERS.load(name).probe(root)
         except MonitoringError as error:
             problems.append(f"{error} ({error.hint})" if error.hint else str(error))
             continue

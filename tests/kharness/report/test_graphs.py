@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-from kharness.report.graphs import draw_all, graph_names, training_loss, validation_accuracy
+from kharness.report.graphs import GRAPH_MODULES, draw_all, training_loss, validation_accuracy
 from kharness.report.graphs._canvas import PALETTE, folded
 from kharness.report.summary import collect
 
@@ -28,7 +28,7 @@ def test_every_graph_is_a_picture_with_its_numbers(matrix: Any) -> None:
     pictures = draw_all(collect(matrix.directory))
     assert [path.stem for path in pictures] == DRAWN
     # Those of GPU samples are left out where no run has any.
-    assert sorted(set(graph_names()) - set(DRAWN)) == [
+    assert sorted(set(GRAPH_MODULES.names) - set(DRAWN)) == [
         *("gpu_load_balance_analysis", "gpu_memory_comparison", "gpu_memory_timeline"),
         *("gpu_power_temperature", "per_gpu_memory_breakdown"),
     ]

@@ -238,7 +238,7 @@ def test_catch_up_refuses_what_cannot_work(run_dir: Path, tmp_path: Path) -> Non
     with pytest.raises(RunDirectoryError, match="is not a run directory"):
         catch_up(tmp_path)
     assert trainer(run_dir, 1, 5, agent=False).wait(60) == 0
-    with pytest.raises(UnknownFollower, match="'wand' is not a known tracker"):
+    with pytest.raises(UnknownFollower, match="unknown tracker 'wand'"):
         catch_up(run_dir, {"wand": {}})
     with (run_dir / ".agent.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

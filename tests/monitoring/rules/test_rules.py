@@ -19,7 +19,7 @@ from monitoring.agent.follow import is_followed
 from monitoring.agent.rule_watch import RuleWatch
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import Record, read_records
-from monitoring.rules import rule_names
+from monitoring.rules import RULES
 
 START = {"event": "start", "num_steps": 100}
 
@@ -71,7 +71,7 @@ def messages(directory: Path) -> list[object]:
 
 
 def test_rules_are_the_documented_ones() -> None:
-    assert rule_names() == [
+    assert list(RULES.names) == [
         "gpu_memory",
         "gpu_temperature",
         "gpu_utilization",

@@ -8,21 +8,22 @@ that is false. A file whose name begins with an underscore is no graph.
 from __future__ import annotations
 
 import csv
-import importlib
 import io
-import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Protocol, cast
 
+from kharness.report.errors import ReportError
 from kharness.report.summary import Summary
 from kharness.runs.files import GRAPHS
+from monitoring.dropins import DropIns
 from monitoring.journal.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+GRAPH_MODULES = DropIns("graph", "kharness.report.graphs", unknown=ReportError)
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,9 @@ class Graph(Protocol):
     def draw(self, summary: Summary) -> Figure: ...
 
 
-def graph_names() -> list[str]:
-    """The graphs there are, by file name."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
-
-
 def graphs_that_choose() -> list[str]:
     """Those that are drawn only where `applies`: the graphs of GPU samples."""
-    return [name for name in graph_names() if hasattr(_module(name), "applies")]
+    return [name for name in GRAPH_MODULES.names if hasattr(GRAPH_MODULES.load(name), "applies")]
 
 
 def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]:
@@ -67,8 +63,8 @@ def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]
     folder = summary.directory / GRAPHS
     folder.mkdir(exist_ok=True)
     pictures = []
-    for name in graph_names() if names is None else names:
-        module = _module(name)
+    for name in GRAPH_MODULES.names if names is None else names:
+        module = GRAPH_MODULES.load(name)
         if hasattr(module, "applies") and not module.applies(summary):
             continue
         graph = cast(Graph, module)
@@ -86,7 +82,3 @@ def shows_numbers(picture: Path) -> bool:
     """Whether the CSV beside a picture has more than its header; one without is not worth a look."""
     numbers = picture.with_suffix(".csv")
     return not numbers.exists() or numbers.read_bytes().count(b"\n") > 1
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"{__name__}.{name}")

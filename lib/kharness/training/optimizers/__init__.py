@@ -1,36 +1,32 @@
-"""Optimisers, one module each: `Options`, read from the symbols, and `build(model, options)`."""
+"""Optimisers, one module each: `Options`, given from the symbols, and `build(model, options)`."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
 from kharness.training.errors import TrainingError
+from monitoring.dropins import DropIns
 
-
-def optimizer_names() -> list[str]:
-    """The modules in this folder."""
-    return sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+OPTIMIZERS = DropIns(
+    "optimizer",
+    "kharness.training.optimizers",
+    symbols={"learning_rate": "LEARNING_RATE", "weight_decay": "WEIGHT_DECAY"},
+    unknown=TrainingError,
+    refused=TrainingError,
+)
 
 
 def build_optimizer(
     name: str, model: nn.Module, symbols: Mapping[str, Any]
 ) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
-    """The optimiser `name` for a model, and its options for the record; TrainingError if there is none."""
-    if name not in optimizer_names():
-        raise TrainingError(
-            f"OPTIMIZER={name} is not a known optimizer", hint=f"known: {', '.join(optimizer_names())}"
-        )
-    module = importlib.import_module(f"kharness.training.optimizers.{name}")
-    options = module.Options.read(symbols)
-    return module.build(model, options), {"name": name, **asdict(options)}
+    """The optimiser `name` for a model, and its options for the record; TrainingError for an unknown one."""
+    options = OPTIMIZERS.options(name, symbols)
+    return OPTIMIZERS.load(name).build(model, options), {"name": name, **asdict(options)}
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

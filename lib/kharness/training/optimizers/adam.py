@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 import torch
 from torch import nn
@@ -22,17 +20,6 @@ class Options:
     eps: float
     weight_decay: float
     """Times the weight, added to the gradient (L2), as it is usually done with Adam."""
-
-    @classmethod
-    def read(cls, symbols: Mapping[str, Any]) -> Self:
-        """The options that the configuration holds."""
-        first, second = symbols["OPTIMIZER_ADAM_BETAS"]
-        return cls(
-            learning_rate=symbols["LEARNING_RATE"],
-            betas=(first, second),
-            eps=symbols["OPTIMIZER_ADAM_EPS"],
-            weight_decay=symbols["WEIGHT_DECAY"],
-        )
 
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 import torch
 from torch import nn
@@ -22,17 +20,6 @@ class Options:
     eps: float
     weight_decay: float
     """Times the learning rate and the weight, subtracted from the weight (decoupled)."""
-
-    @classmethod
-    def read(cls, symbols: Mapping[str, Any]) -> Self:
-        """The options that the configuration holds."""
-        first, second = symbols["OPTIMIZER_ADAMW_BETAS"]
-        return cls(
-            learning_rate=symbols["LEARNING_RATE"],
-            betas=(first, second),
-            eps=symbols["OPTIMIZER_ADAMW_EPS"],
-            weight_decay=symbols["WEIGHT_DECAY"],
-        )
 
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:

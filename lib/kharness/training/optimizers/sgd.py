@@ -5,9 +5,7 @@ On the importance of initialization and momentum in deep learning, equations 3 a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 import torch
 from torch import nn
@@ -32,16 +30,6 @@ class Options:
                 "OPTIMIZER_SGD_NESTEROV=y needs OPTIMIZER_SGD_MOMENTUM above 0",
                 hint="set OPTIMIZER_SGD_NESTEROV=n for plain SGD",
             )
-
-    @classmethod
-    def read(cls, symbols: Mapping[str, Any]) -> Self:
-        """The options that the configuration holds."""
-        return cls(
-            learning_rate=symbols["LEARNING_RATE"],
-            momentum=symbols["OPTIMIZER_SGD_MOMENTUM"],
-            nesterov=symbols["OPTIMIZER_SGD_NESTEROV"],
-            weight_decay=symbols["WEIGHT_DECAY"],
-        )
 
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:

@@ -1,15 +1,13 @@
-"""Pruning methods, one module each: `Options`, read from the symbols, and `score(weight, state)`.
+"""Pruning methods, one module each: `Options`, given from the symbols, and `score(weight, state)`.
 
-A score says how much each element of a weight matters; the least important become zero and stay zero.
+A score says how much each element of a weight matters; the least important become zero and stay zero. A
+method that does not work with every optimizer also defines `check(optimizer)`, which raises a TrainingError.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,14 +15,24 @@ from torch import nn
 
 from kharness.training.errors import TrainingError
 from kharness.training.pruning._pruner import NO_PRUNING, NoPruning, Pruner, Pruning
+from monitoring.dropins import DropIns
 
-__all__ = ["NO_PRUNING", "NoPruning", "Pruner", "Pruning", "build_pruner", "pruning_names"]
+__all__ = ["NO_PRUNING", "PRUNING_METHODS", "NoPruning", "Pruner", "Pruning", "build_pruner"]
 
-
-def pruning_names() -> list[str]:
-    """The modules in this folder that are methods."""
-    names = (module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-    return sorted(name for name in names if not name.startswith("_"))
+PRUNING_METHODS = DropIns(
+    "pruning method",
+    "kharness.training.pruning",
+    prefix="pruning",
+    symbols={
+        "end_fraction": "PRUNING_END_FRACTION",
+        "every": "PRUNING_EVERY",
+        "sparsity": "PRUNING_SPARSITY",
+        "start_fraction": "PRUNING_START_FRACTION",
+        "whole_model": "PRUNING_GLOBAL",
+    },
+    unknown=TrainingError,
+    refused=TrainingError,
+)
 
 
 def build_pruner(
@@ -35,14 +43,13 @@ def build_pruner(
     *,
     num_steps: int,
 ) -> Pruning:
-    """What prunes a model by the method `name`, `none` by not pruning; TrainingError if there is no such."""
+    """What prunes a model by the method `name`, `none` by not pruning; TrainingError for an unknown one."""
     if name == "none":
         return NO_PRUNING
-    if name not in pruning_names():
-        known = ", ".join(["none", *pruning_names()])
-        raise TrainingError(f"PRUNING={name} is not a known pruning method", hint=f"known: {known}")
-    method = importlib.import_module(f"kharness.training.pruning.{name}")
-    options = method.Options.read(symbols)
+    method = PRUNING_METHODS.load(name)
+    options = PRUNING_METHODS.options(name, symbols)
+    if hasattr(method, "check"):
+        method.check(optimizer)
     return Pruner(
         model,
         optimizer,

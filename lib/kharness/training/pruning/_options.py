@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 from kharness.training.errors import TrainingError
 
@@ -38,7 +36,7 @@ class SparsitySchedule:
 
 @dataclass(frozen=True)
 class PruningOptions:
-    """The symbols that every method reads."""
+    """What every method is given."""
 
     sparsity: float
     """Share of the prunable weights that is zero in the end."""
@@ -58,17 +56,6 @@ class PruningOptions:
                 f"PRUNING_END_FRACTION={self.end_fraction:g}",
                 hint="pruning begins before it ends; equal values prune everything at once",
             )
-
-    @classmethod
-    def read(cls, symbols: Mapping[str, Any]) -> Self:
-        """The options that the configuration holds."""
-        return cls(
-            sparsity=symbols["PRUNING_SPARSITY"],
-            start_fraction=symbols["PRUNING_START_FRACTION"],
-            end_fraction=symbols["PRUNING_END_FRACTION"],
-            every=symbols["PRUNING_EVERY"],
-            whole_model=symbols["PRUNING_GLOBAL"],
-        )
 
     def schedule(self, num_steps: int) -> SparsitySchedule:
         """The schedule over a training of so many steps; even the shortest one is pruned."""

@@ -9,9 +9,10 @@ factors that all weights share. With SGD and Adam the mean contains the L2 weigh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from kharness.training.errors import TrainingError
 from kharness.training.pruning._options import PruningOptions
@@ -21,17 +22,16 @@ _MEAN_GRADIENT = ("exp_avg", "momentum_buffer")
 
 
 class Options(PruningOptions):
-    """Nothing beyond when and how much, but the optimiser has to know a mean gradient."""
+    """Nothing beyond when and how much."""
 
-    @classmethod
-    def read(cls, symbols: Mapping[str, Any]) -> Self:
-        """TrainingError for SGD without momentum, which keeps nothing."""
-        if symbols["OPTIMIZER"] == "sgd" and symbols["OPTIMIZER_SGD_MOMENTUM"] == 0:
-            raise TrainingError(
-                "PRUNING=taylor needs OPTIMIZER_SGD_MOMENTUM above 0",
-                hint="without momentum SGD keeps no mean gradient; PRUNING=magnitude needs none",
-            )
-        return super().read(symbols)
+
+def check(optimizer: Optimizer) -> None:
+    """TrainingError for SGD without momentum, which keeps no mean gradient."""
+    if optimizer.defaults.get("momentum") == 0:
+        raise TrainingError(
+            "PRUNING=taylor needs OPTIMIZER_SGD_MOMENTUM above 0",
+            hint="without momentum SGD keeps no mean gradient; PRUNING=magnitude needs none",
+        )
 
 
 def score(weight: Tensor, state: Mapping[str, Any]) -> Tensor:

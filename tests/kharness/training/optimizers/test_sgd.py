@@ -107,9 +107,9 @@ def test_build_reads_the_symbols() -> None:
 
 
 def test_unknown_optimizer_lists_the_known() -> None:
-    with pytest.raises(TrainingError, match="OPTIMIZER=lion is not a known optimizer") as caught:
+    with pytest.raises(TrainingError, match="unknown optimizer 'lion'") as caught:
         build_optimizer("lion", Scalar(1.0), {})
-    assert caught.value.hint == "known: adam, adamw, sgd"
+    assert caught.value.hint == "known optimizers: adam, adamw, sgd"
 
 
 def test_biases_do_not_decay() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 
 from kharness.training.errors import TrainingError
-from kharness.training.pruning import Pruner, Pruning, build_pruner, pruning_names
+from kharness.training.pruning import PRUNING_METHODS, Pruner, Pruning, build_pruner
 from kharness.training.pruning._options import SparsitySchedule
 
 AT_ONCE = {"PRUNING_START_FRACTION": 0.1, "PRUNING_END_FRACTION": 0.1}
@@ -202,7 +202,7 @@ def test_described_names_method_and_options() -> None:
 @pytest.mark.parametrize(
     ("name", "symbols", "message"),
     [
-        ("optimal", {}, "PRUNING=optimal is not a known pruning method"),
+        ("optimal", {}, "unknown pruning method 'optimal'"),
         (
             "magnitude",
             {"PRUNING_START_FRACTION": 0.9, "PRUNING_END_FRACTION": 0.2},
@@ -224,4 +224,4 @@ def test_what_cannot_prune_is_refused_before_training(
 
 
 def test_names_are_the_modules() -> None:
-    assert pruning_names() == ["magnitude", "random", "taylor"]
+    assert PRUNING_METHODS.names == ("magnitude", "random", "taylor")
