@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from kharness.config.options import parse
-from kharness.training.datasets.files import IdxArray, read_verified
-from kharness.training.datasets.mnist import MNIST_SUBSET
+from kharness.training.datasets import load_dataset
 from kharness.training.guard import FiniteWatch, StopOnSignal
 from monitoring import Run
 
@@ -125,13 +124,10 @@ def our_epoch(train: ModuleType, folder: Path, *flags: str) -> Callable[[], None
 def main() -> int:
     """Print the medians and the median ratio of the pairs."""
     train = load_training_script()
-    files = [
-        IdxArray.parse(read_verified(ROOT / "lenet5/mnist-subset", file, hint=""), name=file.name)
-        for file in MNIST_SUBSET.files[:2]
-    ]
+    digits = load_dataset("mnist-subset", {}, ROOT)
     kept = [index for index in range(6000) if index % 10]  # the validation images are left out, as ours are
-    images = torch.tensor(list(files[0].rows(kept).data), dtype=torch.uint8).reshape(-1, 28, 28)
-    labels = torch.tensor(list(files[1].rows(kept).data))
+    images = torch.tensor(list(digits.train_images.rows(kept).data), dtype=torch.uint8).reshape(-1, 28, 28)
+    labels = torch.tensor(list(digits.train_labels.rows(kept).data))
     with tempfile.TemporaryDirectory() as folder:
         shift = ["--lenet5-shift"]
         epochs = {

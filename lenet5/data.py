@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,18 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kharness.config.options import Options
-from kharness.config.places import asked_path
 from kharness.training.data import LabelledImages, evenly_spaced
-from kharness.training.datasets.files import Dataset, IdxArray, read_verified
-from kharness.training.datasets.mnist import MNIST, MNIST_SUBSET
+from kharness.training.datasets import load_dataset
+from kharness.training.datasets._digits import Mnist
+from kharness.training.datasets._files import IdxArray
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 # Mean and standard deviation of the pixels of the 60,000 training images, scaled to 0..1.
 MEAN, STD = 0.1307, 0.3081
-
-SUBSET_FOLDER = Path(__file__).resolve().parent / "mnist-subset"
 
 
 @dataclass(frozen=True)
@@ -64,15 +61,8 @@ class ShiftedImages(LabelledImages):
 
 def load_splits(options: Options, *, root: Path, device: torch.device) -> Splits:
     """The splits of the chosen DATASET; DatasetError if a file is missing or damaged."""
-    dataset, folder, hint = {
-        "mnist": (
-            MNIST,
-            root / asked_path("DATA_DIR", options.DATA_DIR) / "mnist",
-            "make data fetches it; DATASET=mnist-subset needs no download",
-        ),
-        "mnist-subset": (MNIST_SUBSET, SUBSET_FOLDER, "git checkout -- lenet5/mnist-subset brings it back"),
-    }[options.DATASET]
-    train_images, train_labels, test_images, test_labels = map(_array, _read(dataset, folder, hint))
+    digits: Mnist = load_dataset(options.DATASET, options.values, root)
+    train_images, train_labels = _array(digits.train_images), _array(digits.train_labels)
     held_out = evenly_spaced(len(train_labels), options.LENET5_VALIDATION_FRACTION).numpy()
     kept = np.ones(len(train_labels), dtype=bool)
     kept[held_out] = False
@@ -81,14 +71,9 @@ def load_splits(options: Options, *, root: Path, device: torch.device) -> Splits
     return Splits(
         train=ShiftedImages.of(train, options.LENET5_SHIFT) if options.LENET5_SHIFT else train,
         validation=_on_device(train_images[held_out], train_labels[held_out], device),
-        test=_on_device(test_images.copy(), test_labels, device),
-        sha256=hashlib.sha256("".join(file.sha256 for file in dataset.files).encode()).hexdigest(),
+        test=_on_device(_array(digits.test_images).copy(), _array(digits.test_labels), device),
+        sha256=digits.sha256,
     )
-
-
-def _read(dataset: Dataset, folder: Path, hint: str) -> list[IdxArray]:
-    """The four arrays, in the order of the dataset's files."""
-    return [IdxArray.parse(read_verified(folder, file, hint=hint), name=file.name) for file in dataset.files]
 
 
 def _array(idx: IdxArray) -> npt.NDArray[np.uint8]:

@@ -8,14 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config.errors import KharnessError, run_command
-from kharness.training.datasets.files import IdxArray, read_verified
-from kharness.training.datasets.mnist import (
-    MNIST,
+from kharness.training.datasets._digits import read_digits, subset
+from kharness.training.datasets.mnist import MNIST
+from kharness.training.datasets.mnist_subset import (
     SUBSET_SEED,
     SUBSET_TEST_PER_CLASS,
     SUBSET_TRAIN_PER_CLASS,
-    Mnist,
-    subset,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,12 +24,8 @@ def main(argv: Sequence[str]) -> int:
     if len(argv) not in (1, 2):
         raise KharnessError("one folder with the full MNIST files is needed", hint="make data fetches them")
     out = Path(argv[1]) if argv[1:] else ROOT / "lenet5" / "mnist-subset"
-    arrays = [
-        IdxArray.parse(read_verified(Path(argv[0]), file, hint="make data fetches it"), name=file.name)
-        for file in MNIST.files
-    ]
     part = subset(
-        Mnist(*arrays),
+        read_digits(MNIST, Path(argv[0]), hint="make data fetches it"),
         train_per_class=SUBSET_TRAIN_PER_CLASS,
         test_per_class=SUBSET_TEST_PER_CLASS,
         seed=SUBSET_SEED,

@@ -19,12 +19,11 @@ Data = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def data(root: Path, tmp_path: Path) -> Data:
-    """scripts/data.py with make variables, an output folder of its own and no npm to be found."""
+    """scripts/data.py with make variables, an output folder of its own."""
 
     def run(**variables: str) -> subprocess.CompletedProcess[str]:
         variables = {"O": str(tmp_path), "CONFIG_DATA_DIR": str(tmp_path / "data"), **variables}
         environment = {**os.environ, **variables, "KHARNESS_MAKE_VARS": " ".join(variables)}
-        environment["PATH"] = str(tmp_path)
         return subprocess.run(
             [sys.executable, root / "scripts" / "data.py"],
             env=environment,
@@ -57,7 +56,7 @@ def empty_mirror() -> Iterator[str]:
 def test_mirror_without_the_files_is_told(data: Data, empty_mirror: str, tmp_path: Path) -> None:
     done = data(MIRROR=empty_mirror)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[0] == f"error: mnist: no source gave {FILES}"
+    assert done.stderr.splitlines()[0] == f"error: mnist: no mirror has {FILES}"
     assert done.stdout.splitlines() == [
         f"{empty_mirror}/{name}.gz: the server answers 404 Not Found" for name in FILES.split(", ")
     ]
@@ -90,7 +89,10 @@ def test_full_set_in_a_local_folder_is_taken(data: Data, root: Path, tmp_path: P
         pytest.skip("the full MNIST is not there (make data)")
     done = data(DATA_DIR=str(full))
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1] == f"mnist: whole and verified in {tmp_path}/data/mnist"
+    assert done.stdout.splitlines()[-2:] == [
+        f"{tmp_path}/data/mnist: verified",
+        f"{root}/lenet5/mnist-subset: verified",
+    ]
     assert len(list((tmp_path / "data" / "mnist").glob("*.gz"))) == 4
 
 

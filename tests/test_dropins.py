@@ -61,6 +61,11 @@ def test_every_launcher_has_a_module_and_a_choice_entry(root: Path) -> None:
     assert modules(folder / "launchers") == members(folder / "Kconfig", "LAUNCHER_")
 
 
+def test_every_dataset_has_a_module_and_an_entry_in_a_models_choice(root: Path) -> None:
+    entries = set().union(*(members(path, "DATASET_") for path in root.glob("*/Kconfig")))
+    assert modules(root / "lib/kharness/training/datasets") == entries
+
+
 def test_every_model_has_a_folder_with_its_files_and_a_choice_entry(root: Path) -> None:
     folders = {path.parent.name for path in root.glob("*/model.py")}
     assert folders == members(root / "Kconfig", "MODEL_")
@@ -75,6 +80,7 @@ def test_every_model_has_a_folder_with_its_files_and_a_choice_entry(root: Path) 
     [
         ("lib/kharness/training/optimizers", ("Options", "build")),
         ("lib/kharness/training/pruning", ("Options", "score")),
+        ("lib/kharness/training/datasets", ("Options", "fetch", "check", "load")),
         ("lib/monitoring/exporters", ("Options", "open_follower")),
         ("lib/monitoring/rules", ("Options", "Rule")),
         ("lib/monitoring/samplers", ("probe",)),

@@ -19,13 +19,14 @@ CPU = torch.device("cpu")
 
 
 def options(**changes: object) -> SimpleNamespace:
-    values = {
+    values: dict[str, object] = {
         "DATASET": "mnist-subset",
         "DATA_DIR": "data",
         "LENET5_SHIFT": 0,
         "LENET5_VALIDATION_FRACTION": 0.1,
     }
-    return SimpleNamespace(**{**values, **changes})
+    values |= changes
+    return SimpleNamespace(**values, values=values)
 
 
 def test_splits_of_the_subset(lenet5: Load, root: Path) -> None:

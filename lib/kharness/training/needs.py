@@ -14,8 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kharness.training.datasets.files import Dataset
-from kharness.training.errors import DatasetError, DeviceError, TrainingError
+from kharness.training.errors import DeviceError, TrainingError
 
 Check = Callable[[Mapping[str, Any]], None]
 """TrainingError for values that cannot be trained with here."""
@@ -41,13 +40,6 @@ def check_device(values: Mapping[str, Any], *, devices: Path = Path("/dev")) -> 
         raise no_gpu(f"torch {build['__version__']} is a build without GPU support")
     if sys.platform == "linux" and not any(any(devices.glob(pattern)) for pattern in _DRIVER_FILES):
         raise no_gpu("no GPU is visible")
-
-
-def check_files(dataset: Dataset, folder: Path, *, hint: str) -> None:
-    """DatasetError if a file is missing; what is in them is for the training to verify."""
-    for file in dataset.files:
-        if file.find(folder) is None:
-            raise DatasetError(f"{folder / file.name}.gz does not exist", hint=hint)
 
 
 def no_gpu(reason: str) -> DeviceError:

