@@ -17,13 +17,14 @@ from kharness.matrix.running.table import duration
 from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import STATUS_JSON
-from kharness.runs.journal_tail import JournalTail
 from kharness.runs.launch import FROM_SCRATCH, Job
 from kharness.runs.lock import Holder, holder
 from kharness.runs.lost_status import known_status
 from kharness.runs.status import Attempt, RunStatus
 from monitoring.agent.delivery import read_progress
 from monitoring.counts import counted
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.run_state import RunState, read_end
 
 # So many lines of each kind are shown; a count tells the rest.
 MOST_LINES = 20
@@ -35,8 +36,8 @@ class Cell:
 
     member: Member
     status: RunStatus
-    tail: JournalTail | None
-    """The end of its journal, where that was read."""
+    state: RunState | None
+    """By the end of its journal, where that was read."""
 
     @property
     def name(self) -> str:
@@ -59,9 +60,9 @@ class Cell:
     @property
     def seconds_in_the_end(self) -> float | None:
         """Of a running one, at its present pace."""
-        if self.last is None or self.tail is None or self.tail.seconds_left is None:
+        if self.last is None or self.state is None or self.state.seconds_left is None:
             return None
-        return self.seconds + time.time() - self.last.started + self.tail.seconds_left
+        return self.seconds + time.time() - self.last.started + self.state.seconds_left
 
     @property
     def lives_on(self) -> bool:
@@ -77,9 +78,9 @@ class Cell:
         """Of its steps; 1 where nothing is known."""
         if self.status.status == "complete":
             return 0.0
-        if self.tail is None or self.tail.step is None or not self.tail.num_steps:
+        if self.state is None or self.state.step is None or not self.state.num_steps:
             return 1.0
-        return max(0.0, 1 - self.tail.step / self.tail.num_steps)
+        return max(0.0, 1 - self.state.step / self.state.num_steps)
 
 
 @dataclass(frozen=True)
@@ -124,8 +125,8 @@ class Overview:
 
     def _cell_left(self, cell: Cell, expected: Mapping[str, float]) -> float | None:
         """At its own pace if it has one, else the part that is left of what such a cell takes."""
-        if cell.tail is not None and cell.tail.seconds_left is not None:
-            return cell.tail.seconds_left
+        if cell.state is not None and cell.state.seconds_left is not None:
+            return cell.state.seconds_left
         whole = expected.get(cell.name) or self.typical
         return None if whole is None else whole * cell.fraction_left
 
@@ -192,16 +193,16 @@ def _failed_before(cell: Cell) -> list[str]:
 def _running_line(cell: Cell, held_by: Holder | None) -> str:
     if held_by is None:
         return f"  {cell.name}: was running when its runner died"
-    tail = cell.tail
-    if tail is None or tail.step is None:
+    state = cell.state
+    if state is None or not state.step:
         return f"  {cell.name}: starting"
-    parts = [f"step {tail.step}/{tail.num_steps or '?'}"]
-    if tail.train_loss is not None:
-        parts.append(f"loss {tail.train_loss:.4f}")
-    if tail.steps_per_second is not None:
-        parts.append(f"{tail.steps_per_second:.3g} steps/s")
-    if tail.seconds_left is not None:
-        parts.append(f"ETA {duration(tail.seconds_left)}")
+    parts = [f"step {state.step}/{state.num_steps or '?'}"]
+    if state.train_loss is not None:
+        parts.append(f"loss {state.train_loss:.4f}")
+    if state.steps_per_second is not None:
+        parts.append(f"{state.steps_per_second:.3g} steps/s")
+    if state.seconds_left is not None:
+        parts.append(f"ETA {duration(state.seconds_left)}")
     return f"  {cell.name}: " + "  ".join(parts)
 
 
@@ -251,11 +252,10 @@ def _read(member: Member, half_done: bool) -> Cell:
             status = RunStatus("failed", [Attempt(0.0, None, ended=0.0, cause="error", reason=str(error))])
         else:
             status = RunStatus("pending")
-    tail = None
+    state = None
     if status.status == "running" or (half_done and status.status not in ("complete", "pending")):
-        tail = JournalTail(directory, since=_begins(status.last))
-        tail.glance()
-    return Cell(member, status, tail)
+        state = read_end(directory / JOURNAL, since=_begins(status.last))
+    return Cell(member, status, state)
 
 
 def _begins(attempt: Attempt | None) -> int:

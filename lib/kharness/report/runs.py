@@ -14,8 +14,8 @@ from types import MappingProxyType
 from kharness.runs.attempts import Attempt, failed_before, other_work, read_attempts
 from kharness.runs.files import STATUS_JSON
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.lineage import superseded
 from monitoring.journal.records import Record, points, read_records
+from monitoring.journal.run_state import NOTHING, RunState
 
 COMPLETE = "complete"
 
@@ -133,11 +133,12 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
     history = _History()
     for record, _ in read_records(directory / JOURNAL):
         history.add(record)
-    status, reason, attempts = _status(directory / STATUS_JSON, history)
+    state = history.state
+    status, reason, attempts = _status(directory / STATUS_JSON, state)
     tried = read_attempts(directory)
     share = other_work(tried)
     crowded = share is not None and share > most_other_work
-    series, end = history.series(), history.end
+    series, end = history.series(), state.end
     if crowded:
         series = {key: values for key, values in series.items() if key[1] not in WALL_TIMES}
         end = {name: value for name, value in end.items() if name not in WALL_TIMES}
@@ -146,7 +147,7 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
         status=status,
         reason=reason,
         attempts=attempts,
-        start=MappingProxyType(history.start),
+        start=MappingProxyType(state.start),
         end=MappingProxyType(end),
         series=MappingProxyType(series),
         nonfinite_records=history.nonfinite_records,
@@ -161,34 +162,27 @@ class _History:
     """What still counts: what a later attempt did again, or anew, replaces what an earlier one did."""
 
     def __init__(self) -> None:
-        self.start: Record = {}
-        self.end: Record = {}
-        self.attempt = 0
+        self.state = RunState()
         self._columns = {event: _Columns() for event in ("step", "epoch", "eval")}
         self._nonfinite = array("q")
-        self._attempt_has_steps = True
 
     @property
     def nonfinite_records(self) -> int:
         return len(self._nonfinite)
 
     def add(self, record: Record) -> None:
-        self._notice_attempt(record)
         event, seq = record.get("event"), record.get("seq")
         seq = seq if isinstance(seq, int) else 0
-        if event == "start":
-            self.start = record
-        elif event == "end":
-            self.end = record
+        # Nearly all records are steps, and no report asks for the pace that the state takes from them.
+        gone = self.state.update(record) if event != "step" else NOTHING
+        if gone:
+            self._forget_from(gone.start)
         if record.get("nonfinite"):
             self._nonfinite.append(seq)
         step = record.get("global_step")
         columns = self._columns.get(event) if isinstance(event, str) else None
         if columns is None or not isinstance(step, int):
             return
-        if not self._attempt_has_steps:
-            self._attempt_has_steps = True
-            self._forget_steps_from(step)
         if event == "step":
             columns.add(step, seq, {name: record[name] for name in STEP_METRICS if name in record})
         else:
@@ -203,27 +197,11 @@ class _History:
             if (series := columns.series(name))
         }
 
-    def _notice_attempt(self, record: Record) -> None:
-        """A start record says what it supersedes; in older journals the first step of an attempt shows it."""
-        attempt = record.get("attempt")
-        if isinstance(attempt, int) and attempt != self.attempt:
-            self.attempt = attempt
-            self.end = {}
-            self._attempt_has_steps = attempt == 1 or "supersedes" in record
-        if record.get("event") == "start":
-            first, last = superseded(record)
-            if first <= last:
-                self._forget_records_from(first)
-
-    def _forget_records_from(self, seq: int) -> None:
+    def _forget_from(self, seq: int) -> None:
         """Everything behind it was written before the start record that supersedes it."""
         for columns in self._columns.values():
             columns.cut(bisect_left(columns.seqs, seq))
         del self._nonfinite[bisect_left(self._nonfinite, seq) :]
-
-    def _forget_steps_from(self, step: int) -> None:
-        for columns in self._columns.values():
-            columns.cut(next((i for i, old in enumerate(columns.steps) if old >= step), len(columns.steps)))
 
 
 class _Columns:
@@ -265,7 +243,7 @@ class _Columns:
         return Series(array("q", [step for step, _ in found]), array("d", [value for _, value in found]))
 
 
-def _status(path: Path, history: _History) -> tuple[str, str, int]:
+def _status(path: Path, state: RunState) -> tuple[str, str, int]:
     """Status, reason and number of attempts: from status.json, else from the journal."""
     try:
         written = json.loads(path.read_bytes())
@@ -275,11 +253,10 @@ def _status(path: Path, history: _History) -> tuple[str, str, int]:
     except FileNotFoundError:
         pass  # started by hand, without a runner
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if history.end.get("status") != COMPLETE:
-            return "unreadable", f"{path.name}: {error}", history.attempt
-    ended = history.end.get("status")
-    if ended == COMPLETE:
-        return COMPLETE, "", history.attempt
-    if isinstance(ended, str):
-        return ended, str(history.end.get("error") or ""), history.attempt
-    return "unfinished", "the journal has no end record", history.attempt
+        if state.status != COMPLETE:
+            return "unreadable", f"{path.name}: {error}", state.attempt
+    if state.status == COMPLETE:
+        return COMPLETE, "", state.attempt
+    if state.status is not None:
+        return state.status, str(state.end.get("error") or ""), state.attempt
+    return "unfinished", "the journal has no end record", state.attempt

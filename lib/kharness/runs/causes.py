@@ -12,9 +12,9 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kharness.runs.journal_tail import JournalTail
 from kharness.runs.launch import Exit
 from kharness.runs.status import Status
+from monitoring.journal.run_state import RunState
 
 # What may go well when it is tried again as it is; everything else would only fail again.
 RETRYABLE = frozenset({"device", "out_of_memory", "runner_died", "signal"})
@@ -69,7 +69,7 @@ class Verdict:
 
 def judge(
     ended: Exit,
-    tail: JournalTail,
+    state: RunState,
     asked: Mapping[str, object],
     *,
     stop: Stop | None = None,
@@ -81,33 +81,33 @@ def judge(
     values that were asked for.
     """
     if ended.exit_code == 0:
-        return _judge_success(tail, asked)
-    failed = tail.end.get("status") == "failed" or ended.exit_code in EXIT_CAUSES
+        return _judge_success(state, asked)
+    failed = state.end.get("status") == "failed" or ended.exit_code in EXIT_CAUSES
     if stop is not None and not failed:
-        return _judge_stopped(ended, tail, stop)
+        return _judge_stopped(ended, state, stop)
     if ended.exit_code == STOPPED_ON_REQUEST:
-        return _judge_stopped(ended, tail, Stop("stopped"))
-    cause = ended.cause or _cause(ended, tail, output)
+        return _judge_stopped(ended, state, Stop("stopped"))
+    cause = ended.cause or _cause(ended, state, output)
     number = _signal(ended)
     if number is not None:
         return Verdict("killed", cause, ended.reason or f"signal {number} ({_signal_name(number)})")
-    error = tail.end.get("error") or _last_words(output)
+    error = state.end.get("error") or _last_words(output)
     how = "its end is unknown" if ended.exit_code is None else f"exit code {ended.exit_code}"
     return Verdict("failed", cause, ended.reason or how + (f": {error}" if error else ""))
 
 
-def judge_unseen(tail: JournalTail, asked: Mapping[str, object]) -> Verdict:
+def judge_unseen(state: RunState, asked: Mapping[str, object]) -> Verdict:
     """Of a process whose runner died and which is gone, too: from its journal alone."""
-    ended_as = tail.end.get("status")
+    ended_as = state.end.get("status")
     if ended_as == "complete":
-        return _judge_success(tail, asked)
+        return _judge_success(state, asked)
     if ended_as == "interrupted":
-        return Verdict("interrupted", "stopped", f"stopped on request after step {tail.step or 0}")
+        return Verdict("interrupted", "stopped", f"stopped on request after step {state.step or 0}")
     if ended_as == "failed":
-        error = tail.end.get("error")
-        cause = _cause(Exit(None, None, 0.0), tail, ())
+        error = state.end.get("error")
+        cause = _cause(Exit(None, None, 0.0), state, ())
         return Verdict("failed", cause, f"its runner died; the journal says {error or 'failed'}")
-    return Verdict("killed", "runner_died", f"its runner died after step {tail.step or 0}")
+    return Verdict("killed", "runner_died", f"its runner died after step {state.step or 0}")
 
 
 def other_values(recorded: object, asked: Mapping[str, object]) -> str:
@@ -124,20 +124,20 @@ def other_values(recorded: object, asked: Mapping[str, object]) -> str:
     return "; ".join(different[:3]) + more
 
 
-def _judge_success(tail: JournalTail, asked: Mapping[str, object]) -> Verdict:
-    ended_as = tail.end.get("status")
+def _judge_success(state: RunState, asked: Mapping[str, object]) -> Verdict:
+    ended_as = state.end.get("status")
     if ended_as != "complete":
-        says = f"says {ended_as}" if tail.end else "is missing"
+        says = f"says {ended_as}" if state.end else "is missing"
         return Verdict("failed", "error", f"exit code 0, but the journal's end record {says}")
-    different = other_values(tail.start.get("config"), asked)
+    different = other_values(state.start.get("config"), asked)
     if different:
         return Verdict("failed", "other_values", f"ran with other values than asked: {different}")
     return Verdict("complete", None, None)
 
 
-def _judge_stopped(ended: Exit, tail: JournalTail, stop: Stop) -> Verdict:
-    step = tail.step or 0
-    if tail.end.get("status") == "interrupted":
+def _judge_stopped(ended: Exit, state: RunState, stop: Stop) -> Verdict:
+    step = state.step or 0
+    if state.end.get("status") == "interrupted":
         how = f"stopped on request after step {step}"
     elif ended.signal == signal.SIGKILL:
         how = f"killed after step {step}, before it had stopped"
@@ -149,14 +149,14 @@ def _judge_stopped(ended: Exit, tail: JournalTail, stop: Stop) -> Verdict:
     return Verdict(status, stop.cause, f"{stop.reason}; {how}" if stop.reason else how)
 
 
-def _cause(ended: Exit, tail: JournalTail, output: Sequence[str]) -> str:
+def _cause(ended: Exit, state: RunState, output: Sequence[str]) -> str:
     if ended.exit_code in EXIT_CAUSES:
         return EXIT_CAUSES[ended.exit_code]
-    recorded = tail.end.get("cause")
+    recorded = state.end.get("cause")
     if isinstance(recorded, str):
         return recorded
     # The last line that tells one: what a process complains of first is often not what ended it.
-    for line in (str(tail.end.get("error") or ""), *reversed(output)):
+    for line in (str(state.end.get("error") or ""), *reversed(output)):
         for cause, pattern in _TOLD:
             if pattern.search(line):
                 return cause

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from kharness.runs.causes import judge_unseen
 from kharness.runs.errors import MatrixError
-from kharness.runs.journal_tail import JournalTail
 from kharness.runs.status import Attempt, RunStatus, read_status
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import MEASURING, last_record
+from monitoring.journal.run_state import read_end
 
 
 def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:
@@ -32,11 +32,11 @@ def status_of_complete(directory: Path, asked: Mapping[str, object]) -> RunStatu
     last = last_record(directory / JOURNAL) or {}
     if last.get("event") in MEASURING and last.get("status") != "complete":
         return None
-    tail = JournalTail.of_end(directory)
-    if not tail.start or tail.end.get("status") != "complete":
+    state = read_end(directory / JOURNAL)
+    if not state.start or state.status != "complete":
         return None
-    verdict = judge_unseen(tail, asked)
-    begun, ended = (_number(record.get("time")) for record in (tail.start, tail.end))
+    verdict = judge_unseen(state, asked)
+    begun, ended = (_number(record.get("time")) for record in (state.start, state.end))
     attempt = Attempt(begun or 0.0, None, ended=ended, cause=verdict.cause, reason=verdict.reason)
     return RunStatus(verdict.status, [attempt])
 

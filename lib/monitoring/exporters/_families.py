@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from monitoring.journal.run_state import RankState, RunState
+from monitoring.journal.run_metrics import RankMetrics, RunMetrics
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -26,17 +26,17 @@ HELD = {
 }
 
 # Metric -> its help text and its value in the state of a rank; None is not shown.
-RANK_GAUGES: dict[str, tuple[str, Callable[[RankState], float | None]]] = {
+RANK_GAUGES: dict[str, tuple[str, Callable[[RankMetrics], float | None]]] = {
     "training_step": ("Optimiser steps done; a resumed run goes back to its checkpoint", lambda r: r.step),
-    "training_planned_steps": ("Steps after which the run is complete", lambda r: r.planned_steps),
-    "training_epoch": ("Epochs done, with the fraction of the current one", RankState.epoch),
+    "training_planned_steps": ("Steps after which the run is complete", lambda r: r.num_steps),
+    "training_epoch": ("Epochs done, with the fraction of the current one", RankMetrics.epoch),
     "training_last_step_timestamp_seconds": (
         "When the last step was recorded, or the attempt began that has none yet",
         lambda r: r.last_step_time,
     ),
 }
 
-RANK_COUNTERS: dict[str, tuple[str, Callable[[RankState], float | None]]] = {
+RANK_COUNTERS: dict[str, tuple[str, Callable[[RankMetrics], float | None]]] = {
     "training_steps": ("Optimiser steps reached; one that is done again counts once", lambda r: r.most_steps),
     "training_nonfinite_records": ("Records with a value that is no finite number", lambda r: r.nonfinite),
 }
@@ -75,7 +75,7 @@ class ShownRun(Protocol):
     @property
     def host(self) -> str: ...
     @property
-    def state(self) -> RunState: ...
+    def state(self) -> RunMetrics: ...
     def is_running(self) -> bool:
         """Whether it trains."""
 

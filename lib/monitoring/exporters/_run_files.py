@@ -14,9 +14,9 @@ from monitoring.host.process import is_alive
 from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, RUN_JSON
 from monitoring.journal.ranks import rank_journals
 from monitoring.journal.record_tail import RecordTail
-from monitoring.journal.records import last_record
 from monitoring.journal.run_json import read_run_json
-from monitoring.journal.run_state import RankState, RunState
+from monitoring.journal.run_metrics import RankMetrics, RunMetrics
+from monitoring.journal.run_state import RunState, read_end
 
 # Seconds for which a run is still shown after its end, so that no scrape misses it.
 KEEP_ENDED = 300.0
@@ -31,7 +31,7 @@ class RunFiles:
     def __init__(self, directory: Path) -> None:
         """RunDirectoryError if there is no run."""
         self.directory = directory
-        self.state = RunState()
+        self.state = RunMetrics()
         self._read_run_json()
         self._journals = {0: RecordTail(directory / JOURNAL)}
         self._gpu_stats = RecordTail(directory / GPU_STATS)
@@ -50,7 +50,7 @@ class RunFiles:
         for rank, path in rank_journals(self.directory).items():
             if rank not in self._journals:
                 self._journals[rank] = RecordTail(path)
-                self.state.ranks[rank] = RankState()
+                self.state.ranks[rank] = RankMetrics()
         attempt = self.state.ranks[0].attempt
         for rank, journal in self._journals.items():
             for record in journal.new():
@@ -64,20 +64,18 @@ class RunFiles:
 
     def is_running(self) -> bool:
         """Whether the newest attempt has not ended, as far as this host can tell."""
-        if self.state.ranks[0].ended:
+        return self._is_running(self.state.ranks[0])
+
+    def ended_long_ago(self, now: float, state: RunState | None = None) -> bool:
+        """Whether nobody waits any more to see how the run ended; `state` stands in before `read`."""
+        rank = state or self.state.ranks[0]
+        return not self._is_running(rank) and now - (rank.last_time or 0.0) > KEEP_ENDED
+
+    def _is_running(self, rank: RunState) -> bool:
+        if rank.ended:
             return False
         away = bool(self._attempt["host"] != platform.node())
         return away or is_alive(self._attempt)
-
-    def peek(self) -> None:
-        """Take in how the journal ends, without reading all of it."""
-        last = last_record(self.directory / JOURNAL) or {}
-        self.state.ranks[0].ended = last.get("event") == "end"
-        self.state.ranks[0].last_time = float(str(last.get("time", 0)))
-
-    def ended_long_ago(self, now: float) -> bool:
-        """Whether nobody waits any more to see how the run ended."""
-        return not self.is_running() and now - self.state.ranks[0].last_time > KEEP_ENDED
 
     def samples(self, now: float) -> list[dict[str, Any]]:
         """The GPUs as last sampled; none if the run or its sampling is over."""
@@ -145,8 +143,8 @@ class Runs:
             run = RunFiles(directory)
         except MonitoringError:  # no run yet, or none that can be read
             return
-        run.peek()
-        if directory != self.directory and run.ended_long_ago(now):
+        # How its journal ends says it, without reading all of it.
+        if directory != self.directory and run.ended_long_ago(now, read_end(directory / JOURNAL)):
             self._pass_over(directory)
         else:
             self._held[directory] = run

@@ -13,7 +13,7 @@ from monitoring.gpu.sample import MIB
 from monitoring.gpu_monitor.history import GpuHistory
 from monitoring.journal.encoding.json_form import mark_nonfinite
 from monitoring.journal.records import Record
-from monitoring.journal.run_state import RankState, RunState
+from monitoring.journal.run_metrics import RankMetrics, RunMetrics
 from monitoring.trackers import require_package
 
 if TYPE_CHECKING:
@@ -37,17 +37,17 @@ class MonitorMetrics:
         self.host = platform.node()
         self.run: dict[str, Any] = {"run_id": correlation_id, "tracking": {"project": "", "group": None}}
         self._history = history
-        self._rank = RankState()
+        self._rank = RankMetrics()
         self._trains = False
         self._seq = 0
         self._lock = threading.RLock()
         self._server: MetricsServer | None = None
 
     @property
-    def state(self) -> RunState:
+    def state(self) -> RunMetrics:
         latest = self._history.latest
         gpus: Record = {"aggregate_stats": aggregate(latest.gpus)} if latest is not None else {}
-        return RunState(ranks={0: self._rank}, gpus=gpus)
+        return RunMetrics(ranks={0: self._rank}, gpus=gpus)
 
     @property
     def address(self) -> str | None:
@@ -67,7 +67,7 @@ class MonitorMetrics:
         return "0" if os.getpid() in pids else ""
 
     def begin_training(self, now: float) -> None:
-        self._trains, self._rank = True, RankState()
+        self._trains, self._rank = True, RankMetrics()
         self._update({"event": "start", "time": now})
 
     def take_step(self, line: Record, now: float, num_steps: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from monitoring.journal.records import MEASURING, Record, read_records
+from monitoring.journal.run_state import RunState, superseded
 
 
 @dataclass(frozen=True)
@@ -31,23 +32,18 @@ class Lineage:
     @classmethod
     def read(cls, journal: Path) -> Lineage:
         """The lineage in a journal; an empty one where there is no journal."""
-        everything = [record for record, _ in read_records(journal)]
-        records = counting(everything)
-        attempts = [record for record in records if record.get("event") == "start"]
-        began = max((i for i, record in enumerate(attempts) if not record.get("resumed_from")), default=0)
-        last = attempts[-1].get("attempt") if attempts else None
-        last_seq_of = {_integer(record, "attempt"): _integer(record, "seq") for record in everything}
-        return cls(
-            starts=tuple(attempts[began:]),
-            checkpoints={
-                Path(str(record.get("checkpoint_path"))).name: _integer(record, "seq")
-                for record in records
-                if record.get("event") == "checkpoint"
-            },
-            end=next((r for r in records if r.get("event") == "end" and r.get("attempt") == last), {}),
-            last_seq=max(last_seq_of.values(), default=0),
-            last_seq_of=last_seq_of,
-        )
+        state, starts = RunState(), list[Record]()
+        checkpoints: dict[str, int] = {}
+        last_seq_of: dict[int, int] = {}
+        for record, _ in read_records(journal):
+            gone, event = state.update(record), record.get("event")
+            last_seq_of[_integer(record, "attempt")] = state.last_seq
+            if event == "start":
+                checkpoints = {name: seq for name, seq in checkpoints.items() if seq not in gone}
+                starts = [*starts, record] if record.get("resumed_from") else [record]
+            elif event == "checkpoint":
+                checkpoints[Path(str(record.get("checkpoint_path"))).name] = state.last_seq
+        return cls(tuple(starts), checkpoints, state.end, max(last_seq_of.values(), default=0), last_seq_of)
 
     @property
     def complete(self) -> bool:
@@ -64,7 +60,7 @@ class Lineage:
     def has_superseded(self, attempt: int, seq: int) -> bool:
         """Whether a later attempt went on from before the record `seq` of an attempt."""
         later = (start for start in self.starts if _integer(start, "attempt") > attempt)
-        return any(seq >= first for start in later if (first := superseded(start)[0]))
+        return any(seq >= gone.start for start in later if (gone := superseded(start)))
 
 
 def counting(records: Iterable[Record]) -> list[Record]:
@@ -72,11 +68,9 @@ def counting(records: Iterable[Record]) -> list[Record]:
     kept: list[Record] = []
     for record in records:
         if record.get("event") == "start":
-            first, last = superseded(record)
+            gone = superseded(record)
             kept = [
-                old
-                for old in kept
-                if old.get("event") not in MEASURING or not first <= _integer(old, "seq") <= last
+                old for old in kept if old.get("event") not in MEASURING or _integer(old, "seq") not in gone
             ]
         kept.append(record)
     return kept
@@ -93,14 +87,6 @@ def superseding(journal: Path, resumed_step: int) -> dict[str, int] | None:
     ]
     first = max(kept, default=0) + 1
     return {"first_seq": first, "last_seq": last} if first <= last else None
-
-
-def superseded(start: Record) -> tuple[int, int]:
-    """First and last `seq` of what a start record supersedes; (0, -1) if it is nothing."""
-    marked = start.get("supersedes")
-    if not isinstance(marked, Mapping):
-        return 0, -1
-    return int(marked["first_seq"]), int(marked["last_seq"])
 
 
 def _integer(record: Record, name: str) -> int:

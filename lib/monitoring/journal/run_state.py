@@ -1,102 +1,114 @@
-"""What the records of a run say now: the numbers behind its Prometheus metrics.
+"""How a run stands, by its journal: its step, loss, pace and time left, how it ended, and what still counts.
 
-Everything is made from the run's files, so that it is the same after a restart: no counter starts again.
+    state = RunState()
+    for record, _ in read_records(journal):
+        gone = state.update(record)  # the `seq` whose measurements no longer count, nearly always none
+
+`read_end` comes to the same from the ends of a long journal alone.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import os
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from pathlib import Path
+from typing import BinaryIO
 
 from monitoring.journal.encoding.global_step import whole_step
-from monitoring.journal.lineage import superseded
-from monitoring.journal.records import Record, as_number
+from monitoring.journal.records import MEASURING, Record, as_number, parse, records_in
+from monitoring.journal.tail import first_place
 
-# Upper bounds of the step duration's buckets, in seconds; the last bucket has none.
-STEP_BUCKETS = (
-    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
-)
+# The pace is that of the newest steps: this many looks, at least so many seconds apart.
+WINDOW = 60
+WINDOW_STEP = 0.5
 
-# Metric -> the records and the field that it shows the last value of.
-GAUGES = {
-    "training_loss": ("step", "train_loss"),
-    "learning_rate": ("step", "lr"),
-    "gradient_norm": ("step", "grad_norm"),
-    "training_samples_per_second": ("step", "samples_per_sec"),
-    "validation_loss": ("eval", "val_loss"),
-    "validation_accuracy": ("eval", "val_accuracy"),
-    "training_sparsity": ("step", "sparsity"),
-}
+# The end of a journal that the pace is taken from, some hundred records; of its beginning only so many are
+# parsed, which makes a thousand runs a matter of a second.
+GLANCE = 65536
+FEW = 8
+# The very end, which says how a run has ended; killed attempts may have left a record or two each after that.
+LAST_BYTES = 16384
 
-# MiB, as the GPU's own memory figures, in the journal's GB of 1e9 bytes.
-MIB_A_GB = 1e9 / 2**20
+# What an attempt writes that has begun; one that was killed before changes nothing.
+_COUNTING = MEASURING | {"start"}
+
+NOTHING = range(0)
 
 
-@dataclass
-class Histogram:
-    """Counts of observations by bucket."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(STEP_BUCKETS) + 1))
-    sum: float = 0.0
-
-    def observe(self, value: float) -> None:
-        self.counts[bisect_left(STEP_BUCKETS, value)] += 1
-        self.sum += value
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Each bucket's upper bound and the number of observations up to it."""
-        return list(zip([*map(str, STEP_BUCKETS), "+Inf"], map(float, accumulate(self.counts)), strict=True))
+def superseded(start: Record) -> range:
+    """The `seq` that a start record supersedes: the attempt does those measurements again."""
+    marked = start.get("supersedes")
+    if not isinstance(marked, Mapping):
+        return NOTHING
+    return range(int(marked["first_seq"]), int(marked["last_seq"]) + 1)
 
 
 @dataclass
-class RankState:
-    """One rank of a run, by its journal."""
+class RunState:
+    """One journal, record by record."""
 
-    last_seq: int = 0
-    last_time: float = 0.0
     attempt: int = 0
-    process: tuple[str, int] = ("", 0)
-    """Host and process id; of rank 0 run.json has them."""
-    ended: bool = False
+    start: Record = field(default_factory=dict)
+    """The newest start record."""
+    end: Record = field(default_factory=dict)
+    """The end record of the newest attempt, empty as long as it has none."""
+    last_seq: int = 0
+    last_time: float | None = None
+    """Of the newest record, UTC epoch seconds."""
     step: int | None = None
-    """Optimiser steps that count: a resumed attempt goes back to its checkpoint."""
+    """Optimiser steps that count: a resumed attempt goes back to its checkpoint. None before the first."""
     most_steps: int = 0
     """The highest step ever reached, which only rises: a step that is done again counts once."""
-    planned_steps: float | None = None
-    steps_per_epoch: float | None = None
     epochs_done: float | None = None
+    train_loss: float | None = None
+    """Of the newest step record of this attempt; None if it was not measured, or no finite number."""
     last_step_time: float | None = None
     """When the newest attempt last got on: its last step, or its start as long as it has none."""
-    nonfinite: int = 0
-    """Records with a value that is no finite number."""
-    gauges: dict[str, tuple[float, int]] = field(default_factory=dict)
-    """Metric -> its last value and the seq of that record."""
-    durations: Histogram = field(default_factory=Histogram)
-    """Of every step record, also of steps that were done again: their time passed all the same."""
-    allocations: int = 0
-    allocated_mib: float = 0.0
-    """Sum over the step records that measured it."""
+    _window: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=WINDOW), repr=False)
+    _newest: tuple[int, float] | None = field(default=None, repr=False)
 
-    def update(self, record: Record) -> None:
-        """Take the next record of the journal."""
-        event = record.get("event")
-        self.last_seq = int(as_number(record.get("seq")) or 0)
-        self.last_time = as_number(record.get("time")) or 0.0
-        self.ended = event == "end"
-        if event == "start":
-            self._start(record)
-        if record.get("nonfinite"):
-            self.nonfinite += 1
-        nonfinite = record.get("nonfinite")
-        for metric, (source, name) in GAUGES.items():
-            if event == source and name in record:
-                self._set(metric, record[name], lost=isinstance(nonfinite, list) and name in nonfinite)
-        if event == "epoch":
-            self.epochs_done = as_number(record.get("epoch"))
+    def update(self, record: Record) -> range:
+        """Take the next record; returns the `seq` whose measurements no longer count from here on."""
+        get = record.get
+        event, attempt, seq, time = get("event"), get("attempt"), get("seq"), get("time")
+        self.last_seq = seq if isinstance(seq, int) else 0
+        self.last_time = time if isinstance(time, float) else as_number(time)
+        if attempt != self.attempt and event in _COUNTING:
+            self._begin_attempt(whole_step(attempt) or 0)
         if event == "step":
-            self._step(record)
+            self._step(record, self.last_time)
+        elif event == "start":
+            return self._start(record)
+        elif event == "epoch":
+            self.epochs_done = as_number(record.get("epoch"))
+        elif event == "end":
+            self.end = record
+        return NOTHING
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.end)
+
+    @property
+    def status(self) -> str | None:
+        """How the newest attempt ended, as its end record says; None as long as it has none."""
+        return str(self.end.get("status")) if self.end else None
+
+    @property
+    def process(self) -> tuple[str, int]:
+        """Host and process id of the newest attempt; of rank 0 run.json has them."""
+        return str(self.start.get("host") or ""), int(as_number(self.start.get("pid")) or 0)
+
+    @property
+    def num_steps(self) -> int | None:
+        """After which the training is complete."""
+        return whole_step(self.start.get("num_steps"))
+
+    @property
+    def steps_per_epoch(self) -> float | None:
+        return as_number(self.start.get("steps_per_epoch"))
 
     def epoch(self) -> float | None:
         """Epochs done, with the fraction of the current one where the length of an epoch is known."""
@@ -104,58 +116,99 @@ class RankState:
             return self.step / self.steps_per_epoch
         return self.epochs_done
 
-    def _start(self, record: Record) -> None:
-        self.attempt = int(as_number(record.get("attempt")) or 0)
-        self.process = str(record.get("host") or ""), int(as_number(record.get("pid")) or 0)
-        self.last_step_time = self.last_time
-        self.planned_steps = as_number(record.get("num_steps"))
-        self.steps_per_epoch = as_number(record.get("steps_per_epoch"))
-        first, last = superseded(record)
-        if first > last:
+    @property
+    def steps_per_second(self) -> float | None:
+        """Of the newest steps; None until that is measured."""
+        if not self._window or self._newest is None:
+            return None
+        steps, seconds = (newest - first for newest, first in zip(self._newest, self._window[0], strict=True))
+        return steps / seconds if steps > 0 and seconds > 0 else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of the training itself from its newest step on, at its present pace; None while not measured."""
+        pace = self.steps_per_second
+        if pace is None or self.num_steps is None or self._newest is None or self.end:
+            return None
+        return max(0.0, (self.num_steps - self._newest[0]) / pace)
+
+    def _begin_attempt(self, attempt: int) -> None:
+        self.attempt, self.end = attempt, {}
+        self.step = self.train_loss = self._newest = None
+        self._window.clear()
+
+    def _start(self, record: Record) -> range:
+        self.start, self.last_step_time = record, self.last_time
+        gone, resumed = superseded(record), record.get("resumed_from")
+        if isinstance(resumed, Mapping):
+            self.step = whole_step(resumed.get("global_step"))
+        if gone:
+            self.step, self.epochs_done = self.step or 0, None
+        return gone
+
+    def _step(self, record: Record, time: float | None) -> None:
+        loss, step = record.get("train_loss"), whole_step(record.get("global_step"))
+        self.train_loss = loss if isinstance(loss, float) else as_number(loss)
+        self.last_step_time = time
+        if step is None:
             return
-        # what those records said is no longer the run's
-        self.gauges = {name: held for name, held in self.gauges.items() if not first <= held[1] <= last}
-        resumed = record.get("resumed_from")
-        step = whole_step(resumed.get("global_step")) if isinstance(resumed, dict) else 0
-        self.step, self.epochs_done = step or 0, None
-
-    def _set(self, metric: str, value: object, *, lost: bool) -> None:
-        number = float("nan") if lost else as_number(value)
-        if number is None:
-            self.gauges.pop(metric, None)  # no longer measured
-        else:
-            self.gauges[metric] = (number, self.last_seq)
-
-    def _step(self, record: Record) -> None:
-        step = whole_step(record.get("global_step"))
-        if step is not None:
-            self.step = step
-            self.most_steps = max(self.most_steps, self.step)
-        self.last_step_time = self.last_time
-        seconds = as_number(record.get("sec_per_step"))
-        if seconds is not None:
-            self.durations.observe(seconds)
-        allocated = as_number(record.get("gpu_mem_allocated"))
-        if allocated is not None:
-            self.allocations += 1
-            self.allocated_mib += allocated * MIB_A_GB
+        self.step = step
+        if step > self.most_steps:
+            self.most_steps = step
+        if time is None:
+            return
+        self._newest = (step, time)
+        window = self._window
+        since = time - window[-1][1] if window else WINDOW_STEP
+        if since < 0:
+            window.clear()  # the clock was set back: what was measured before does not compare
+        if since >= WINDOW_STEP or since < 0:
+            window.append(self._newest)
 
 
-@dataclass
-class RunState:
-    """A run: its ranks, its newest GPU sample and its alerts."""
+def read_end(journal: Path, *, since: int = 0) -> RunState:
+    """The state of a journal by its ends alone, as of the last attempt that counts.
 
-    ranks: dict[int, RankState] = field(default_factory=lambda: {0: RankState()})
-    gpus: Record = field(default_factory=dict)
-    """The newest line of gpu_stats.jsonl."""
-    alerts: dict[tuple[str, str], bool] = field(default_factory=dict)
-    """(rule, subject) -> whether it fires now."""
+    `since` is a byte offset: what stands before it is of attempts that do not matter here. A journal that
+    does not exist holds nothing.
+    """
+    state = RunState()
+    try:
+        file = journal.open("rb")
+    except FileNotFoundError:
+        return state
+    with file:
+        for line in _last_lines(file, since):
+            record = parse(line)
+            if record is not None:
+                state.update(record)
+        if state.start.get("attempt") != state.attempt:
+            state.start = _start_of(state.attempt, file, since)
+    return state
 
-    def update_gpus(self, record: Record) -> None:
-        if record.get("event") == "gpu":
-            self.gpus = record
 
-    def update_alerts(self, record: Record) -> None:
-        if record.get("state") in ("firing", "resolved"):
-            key = (str(record.get("rule")), str(record.get("subject") or ""))
-            self.alerts[key] = record["state"] == "firing"
+def _last_lines(file: BinaryIO, since: int) -> list[bytes]:
+    """The first few lines of the last GLANCE, and those of the last LAST_BYTES, up to the last whole one."""
+    size = os.fstat(file.fileno()).st_size
+    begins = max(since, size - GLANCE)
+    # From the middle of a line on, which is no record and so passed over.
+    text = os.pread(file.fileno(), max(0, size - begins), begins)
+    last = max(0, len(text) - LAST_BYTES)
+    first = text[:last].split(b"\n", FEW)[:FEW] if last else []
+    return [*first, *text[last:].split(b"\n")[:-1]]
+
+
+def _start_of(attempt: int, file: BinaryIO, since: int) -> Record:
+    """The start record of an attempt, which is among the attempt's first; an empty one if it has none."""
+    first: Record = next((record for record, _ in records_in(file, since)), {})
+    if first.get("attempt") == attempt and first.get("event") == "start":
+        return first
+    place = first_place(file, lambda record: (as_number(record.get("attempt")) or 0) >= attempt)
+    if place is None:
+        return {}
+    for record, end in records_in(file, place):
+        if record.get("attempt") != attempt or end - place > GLANCE:
+            break
+        if record.get("event") == "start":
+            return record
+    return {}

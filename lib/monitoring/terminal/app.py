@@ -27,8 +27,8 @@ from monitoring.errors import MonitoringError
 from monitoring.gpu_monitor import GpuIndex
 from monitoring.gpu_monitor.history import metrics_line
 from monitoring.gpu_monitor.metrics_log import MetricsLog, file_stamp
-from monitoring.journal.run_view import RunView
 from monitoring.journal.structured_log import timestamp
+from monitoring.terminal.run_view import RunView
 from monitoring.terminal.run_watch import RunWatch
 from monitoring.terminal.screen import LOOKING, Line, Traces, View, screen
 from monitoring.terminal.source import GpuSource, LiveGpus, RecordedGpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from monitoring.journal.run_view import RunView, journals, open_run
+from monitoring.terminal.run_view import RunView, journals, open_run
 
 # Seconds between two looks for runs that began later, as in a matrix.
 LOOK_AGAIN = 2.0

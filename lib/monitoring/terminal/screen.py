@@ -17,7 +17,7 @@ from rich.cells import cell_len, set_cell_size
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import GpuSample
 from monitoring.gpu_monitor.history import Snapshot
-from monitoring.journal.run_view import RunView
+from monitoring.terminal.run_view import RunView
 
 
 class Span(NamedTuple):
@@ -393,7 +393,7 @@ def _all_processes(samples: Sequence[GpuSample]) -> list[tuple[int, dict[str, ob
 
 def _run(view: View, run: RunView, rows: int) -> list[Line]:
     rank = run.rank
-    steps = f"step {rank.step or 0}" + (f" of {rank.planned_steps:.0f}" if rank.planned_steps else "")
+    steps = f"step {rank.step or 0}" + (f" of {rank.num_steps}" if rank.num_steps else "")
     epoch, left = rank.epoch(), run.seconds_left(view.now)
     parts = [
         run.status,

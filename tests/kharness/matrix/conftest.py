@@ -311,5 +311,5 @@ def tail(directory: Path, *records: dict[str, Any]) -> JournalTail:
     lines = [json.dumps({"time": 10.0 + i, "seq": i + 1, "attempt": 1, **r}) for i, r in enumerate(records)]
     (directory / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines))
     made = JournalTail(directory)
-    made.update()
+    made.read()
     return made

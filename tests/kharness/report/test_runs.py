@@ -29,7 +29,7 @@ def test_series_of_a_complete_run(tmp_path: Path, make: SimpleNamespace) -> None
 def test_steps_done_again_replace_those_of_the_attempt_before(tmp_path: Path, make: SimpleNamespace) -> None:
     """Attempt 2 goes on behind step 2: steps 3 and 4 of attempt 1 made no part of the model."""
     first = [step(n, 10.0 + n) for n in (1, 2, 3, 4)]
-    second = [{"event": "start", "attempt": 2, "num_steps": 3}, step(3, 23.0, 2)]
+    second = [{**start(2, first=3, last=4), "num_steps": 3}, step(3, 23.0, 2)]
     make.journal(tmp_path, [*first, *second])
     run = load_run(tmp_path)
     loss = run.metric("step", "train_loss")

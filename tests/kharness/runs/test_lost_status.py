@@ -13,12 +13,11 @@ import pytest
 
 from kharness.matrix.overview import look
 from kharness.matrix.planning.locate import find
-from kharness.runs import journal_tail
-from kharness.runs.journal_tail import JournalTail
 from kharness.runs.lost_status import status_of_complete
 from kharness.runs.status import Attempt, RunStatus, write_status
-from monitoring.journal import tail
+from monitoring.journal import run_state, tail
 from monitoring.journal.lineage import Lineage
+from monitoring.journal.run_state import read_end
 
 # Of a journal of STEPS records, 200 bytes each.
 STEPS = 40_000
@@ -53,10 +52,10 @@ def story(chance: random.Random) -> list[dict[str, Any]]:
 def test_end_of_a_journal_says_what_the_whole_of_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    for module, name in ((journal_tail, "GLANCE"), (journal_tail, "LAST_BYTES"), (tail, "FEW_BYTES")):
+    for module, name in ((run_state, "GLANCE"), (run_state, "LAST_BYTES"), (tail, "FEW_BYTES")):
         monkeypatch.setattr(module, name, 2000)  # a few records
     path = write_journal(tmp_path, story(random.Random(seed)))
-    whole, found = Lineage.read(path), JournalTail.of_end(tmp_path)
+    whole, found = Lineage.read(path), read_end(path)
     assert (found.start, found.end) == (whole.starts[-1] if whole.starts else {}, whole.end)
     assert (status_of_complete(tmp_path, {}) is not None) is whole.complete
 
@@ -97,5 +96,5 @@ def test_status_of_a_long_run_reads_ends_only(
     read = psutil.Process().io_counters().read_chars - before
 
     assert cell.status.status == status
-    assert cell.tail is None or (cell.tail.step, cell.tail.num_steps) == (STEPS, STEPS)
+    assert cell.state is None or (cell.state.step, cell.state.num_steps) == (STEPS, STEPS)
     assert read < 400_000 < journal.stat().st_size / 15

@@ -21,8 +21,8 @@ from textual.pilot import Pilot
 from monitoring import Run
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import GpuSample
-from monitoring.journal.run_view import RunView
 from monitoring.terminal.app import Dashboard, Help, Picture
+from monitoring.terminal.run_view import RunView
 from monitoring.terminal.run_watch import RunWatch
 from monitoring.terminal.screen import View, duration, graph_rows, screen
 

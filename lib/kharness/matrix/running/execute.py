@@ -18,6 +18,8 @@ from kharness.runs.journal_tail import JournalTail, journal_end
 from kharness.runs.launch import FROM_SCRATCH, Exit, Job, Launch, Launcher, Slot
 from kharness.runs.status import Attempt, RunStatus, Status, read_status, write_status
 from monitoring.host.machine_work import MachineWork, other_work
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.run_state import RunState, read_end
 
 # Seconds. The end of a run and the start of the next one are the same moment.
 AT_ONCE = 0.02
@@ -57,7 +59,9 @@ class ActiveRun:
         self.launch = launch
         self.slot = slot
         offset = journal_end(launch.directory)
-        self.tail = JournalTail(launch.directory, since=offset)
+        self._journal = JournalTail(launch.directory, since=offset)
+        self.state: RunState = self._journal
+        """What its journal says so far."""
         self.stop_asked: Stop | None = None
         self.kill_asked = False
         self._unwritten: RunStatus | None = None
@@ -110,6 +114,10 @@ class ActiveRun:
         """Since it was asked to stop; 0 if it was not."""
         return time.monotonic() - self._stop_asked_at if self.stop_asked else 0.0
 
+    def read(self) -> None:
+        """Take in what is new in its journal."""
+        self._journal.read()
+
     def poll(self) -> Outcome | None:
         """The outcome once the run has ended, also written to status.json."""
         found = self._launcher.poll(self.job)
@@ -131,12 +139,12 @@ class ActiveRun:
         return output_tail(self._log, lines, since=self._log_begins)
 
     def _ended(self, found: Exit) -> Outcome:
-        self.tail.update()
-        if found.exit_code == 0 and not self.tail.start and FROM_SCRATCH not in self.launch.arguments:
+        self.read()
+        if found.exit_code == 0 and not self.state.start and FROM_SCRATCH not in self.launch.arguments:
             # It found that an earlier attempt was complete, and did nothing.
-            self.tail = JournalTail.of_end(self.launch.directory)
+            self.state = read_end(self.launch.directory / JOURNAL)
         verdict = judge(
-            found, self.tail, self.launch.asked, stop=self.stop_asked, output=self.output_tail(100)
+            found, self.state, self.launch.asked, stop=self.stop_asked, output=self.output_tail(100)
         )
         work = self._machine.read(newest=AT_ONCE) if self._machine else None
         attempt = replace(

@@ -53,8 +53,8 @@ class Progress:
         """How the run ended; for one that failed, also where to look and the end of its output."""
         if outcome.status == "complete":
             self._seconds.append(outcome.seconds)
-            loss = "" if run.tail.train_loss is None else f", last train_loss {run.tail.train_loss:.4f}"
-            steps = f"{counted(run.tail.step or 0, 'step')} in {duration(outcome.seconds)}"
+            loss = "" if run.state.train_loss is None else f", last train_loss {run.state.train_loss:.4f}"
+            steps = f"{counted(run.state.step or 0, 'step')} in {duration(outcome.seconds)}"
             self._say_end(run.launch, f"complete: {steps}{loss}", done=True)
             return
         log = f"{run.launch.shown_directory}/{OUTPUT_LOG}"
@@ -79,7 +79,7 @@ class Progress:
             return
         self._next, self._next_plain = now + DRAW_EVERY, now + PLAIN_EVERY
         for run in running:
-            run.tail.update()
+            run.read()
         totals = self._totals(running, num_waiting)
         if self._screen.live:
             self._screen.draw([_row(run) for run in running], totals)
@@ -124,33 +124,33 @@ class Progress:
         return time_left(left, waiting[:num_waiting], jobs=max(1, len(running)), typical=typical)
 
     def _run_seconds_left(self, run: ActiveRun) -> float | None:
-        if run.tail.seconds_left is not None or run.launch.name not in self._expected:
-            return run.tail.seconds_left
+        if run.state.seconds_left is not None or run.launch.name not in self._expected:
+            return run.state.seconds_left
         return max(0.0, self._expected[run.launch.name] - run.seconds)
 
 
 def _row(run: ActiveRun) -> Row:
-    tail = run.tail
+    state = run.state
     return Row(
         name=run.launch.name,
-        state=_state(run),
-        step=tail.step,
-        num_steps=tail.num_steps,
-        loss=tail.train_loss,
-        steps_per_second=tail.steps_per_second,
-        seconds_left=tail.seconds_left,
+        state=_doing(run),
+        step=state.step or None,
+        num_steps=state.num_steps,
+        loss=state.train_loss,
+        steps_per_second=state.steps_per_second,
+        seconds_left=state.seconds_left,
         place=_place(run.slot),
     )
 
 
-def _state(run: ActiveRun) -> str:
+def _doing(run: ActiveRun) -> str:
     """Of a run that takes no steps now; empty for one that does."""
     if run.stop_asked is not None:
         return "stopping"
-    if run.tail.end:
+    if run.state.end:
         return "ending"
-    if run.tail.step is None:
-        return "preparing" if run.tail.start else "starting"
+    if not run.state.step:
+        return "preparing" if run.state.start else "starting"
     return ""
 
 
@@ -173,8 +173,8 @@ def _plain_line(running: Sequence[ActiveRun], totals: Totals) -> str:
 
 
 def _plain_run(run: ActiveRun) -> str:
-    tail, state = run.tail, _state(run)
-    if tail.step is None:
-        return f"{run.launch.name} {state}"
-    loss = "" if tail.train_loss is None else f" loss {tail.train_loss:.4f}"
-    return f"{run.launch.name} step {tail.step}/{tail.num_steps or '?'}{loss}"
+    state = run.state
+    if not state.step:
+        return f"{run.launch.name} {_doing(run)}"
+    loss = "" if state.train_loss is None else f" loss {state.train_loss:.4f}"
+    return f"{run.launch.name} step {state.step}/{state.num_steps or '?'}{loss}"

@@ -85,7 +85,7 @@ def settle(launch: Launch) -> RunStatus:
         return status
     tail = _tail_of(launch.directory, last)
     verdict = judge_unseen(tail, launch.asked)
-    closed = replace(last, ended=tail.newest_time, cause=verdict.cause, reason=verdict.reason)
+    closed = replace(last, ended=tail.last_time, cause=verdict.cause, reason=verdict.reason)
     status = RunStatus(verdict.status, [*status.attempts[:-1], closed])
     write_status(launch.directory, status)
     return status
@@ -112,7 +112,7 @@ def _becomes_true(condition: Callable[[], bool]) -> bool:
 def _tail_of(directory: Path, attempt: Attempt) -> JournalTail:
     """What an attempt wrote."""
     tail = JournalTail(directory, since=attempt.journal_offset)
-    tail.update()
+    tail.read()
     return tail
 
 

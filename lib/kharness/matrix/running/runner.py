@@ -175,7 +175,7 @@ class _Matrix:
             self._settle(run.launch, outcome)
             return
         # It goes on from its last checkpoint, unless it was to begin anew and never did.
-        launch = replace(run.launch, arguments=()) if run.tail.start else run.launch
+        launch = replace(run.launch, arguments=()) if run.state.start else run.launch
         (self._alone if outcome.attempt.cause in ALONE else self._retries).append(launch)
         self.outcomes[name] = outcome
 
@@ -216,7 +216,7 @@ class _Matrix:
             return
         self._next_watch = now + WATCH_EVERY
         for run in self.running:
-            run.tail.update()
+            run.read()
         reasons = self.watcher.look(self.running)
         for run in self.running:
             reason = reasons.get(run.launch.name)

@@ -123,5 +123,5 @@ def open_watcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> 
 
 def _is_over(run: ActiveRun) -> bool:
     """Whether a training has made its last step: stopping it would save nothing."""
-    planned = run.tail.num_steps
-    return planned is not None and run.tail.step is not None and run.tail.step >= planned
+    planned = run.state.num_steps
+    return planned is not None and run.state.step is not None and run.state.step >= planned

@@ -20,11 +20,12 @@ from kharness.matrix.sweep.rank_errors import CONFIDENCE, Measured, Ranges, rank
 from kharness.matrix.sweep.trials import Trial, read_trial
 from kharness.matrix.sweep.validation import Objective, read_objective
 from kharness.runs.files import LEADERBOARD_CSV, LEADERBOARD_JSON, LEADERBOARD_MD
-from kharness.runs.journal_tail import JournalTail
 from kharness.runs.latest import shown
 from monitoring.counts import counted
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.budget import COUNTS, Spent, counted_unit, spent
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.run_state import read_end
 
 REPLICATE = "SEED"
 # How many rows a terminal shows; the files hold all.
@@ -203,10 +204,10 @@ def _row(
 
 def _counted(run: Path) -> tuple[Spent, int | None]:
     """What a trial was given, and the samples that validate it, by its journal."""
-    tail = JournalTail.of_end(run)
-    dataset = tail.start.get("dataset")
+    state = read_end(run / JOURNAL)
+    dataset = state.start.get("dataset")
     size = dataset.get("validation") if isinstance(dataset, Mapping) else None
-    return spent(tail.start, tail.end, last_step=tail.step), size if isinstance(size, int) else None
+    return spent(state.start, state.end, last_step=state.step), size if isinstance(size, int) else None
 
 
 def write_leaderboard(board: Leaderboard, directory: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kharness.runs.errors import MatrixError
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.lineage import superseded
 from monitoring.journal.records import Record, read_records
+from monitoring.journal.run_state import superseded
 
 _SMALL = ("loss", "perplexity")
 
@@ -74,7 +74,7 @@ class Validation:
     def _take(self, record: Record) -> None:
         event, step, seq = record.get("event"), record.get("global_step"), record.get("seq")
         if event == "start":
-            self._forget(*superseded(record))
+            self._forget(superseded(record))
             return
         of_validation = event == "epoch" or (event == "eval" and record.get("split") != "test")
         if not of_validation or not isinstance(step, int) or not isinstance(seq, int):
@@ -86,9 +86,9 @@ class Validation:
             points = self._evaluations if event == "eval" else self._epochs
             points[step] = (seq, float(value))
 
-    def _forget(self, first: int, last: int) -> None:
+    def _forget(self, gone: range) -> None:
         for points in (self._evaluations, self._epochs):
-            for step in [step for step, (seq, _) in points.items() if first <= seq <= last]:
+            for step in [step for step, (seq, _) in points.items() if seq in gone]:
                 del points[step]
 
 

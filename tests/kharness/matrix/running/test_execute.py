@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from kharness.matrix.running.execute import ActiveRun, output_tail
-from kharness.runs.journal_tail import GLANCE, JournalTail, journal_end
+from kharness.runs.journal_tail import JournalTail, journal_end
 from kharness.runs.launch import Job, Launch, Slot
+from monitoring.journal.run_state import GLANCE, read_end
 
 from ..conftest import tail
 
@@ -38,7 +39,7 @@ def test_the_tail_follows_a_journal_as_it_grows(tmp_path: Path) -> None:
     assert (followed.step, followed.num_steps, followed.seconds_left) == (1, 10, None)
     with (tmp_path / "metrics.jsonl").open("a") as journal:
         journal.write('{"event":"step","time":15.0,"attempt":1,"global_step":3,"train_loss":null}\n{"torn')
-    followed.update()
+    followed.read()
     # Two steps in 4 s, and 7 to go.
     assert (followed.step, followed.train_loss, followed.seconds_left) == (3, None, 14.0)
 
@@ -74,7 +75,7 @@ def test_a_tail_from_an_offset_knows_nothing_of_what_was_before(tmp_path: Path) 
         journal.write('{"torn')
     assert journal_end(tmp_path) == offset
     followed = JournalTail(tmp_path, since=offset)
-    followed.update()
+    followed.read()
     assert (followed.start, followed.step, followed.end) == ({}, None, {})
     assert journal_end(tmp_path / "nowhere") == 0
 
@@ -83,8 +84,7 @@ def test_a_glance_at_a_long_journal_reads_its_plan_and_its_end(tmp_path: Path) -
     steps = [{**STEP, "global_step": i, "time": float(i)} for i in range(5000)]
     tail(tmp_path, {**START, "num_steps": 9999}, *steps)
     assert (tmp_path / "metrics.jsonl").stat().st_size > 4 * GLANCE
-    seen = JournalTail(tmp_path)
-    seen.glance()
+    seen = read_end(tmp_path / "metrics.jsonl")
     assert (seen.step, seen.num_steps, seen.steps_per_second, seen.seconds_left) == (4999, 9999, 1.0, 5000.0)
 
 

@@ -25,7 +25,7 @@ class Running:
     """What the watcher sees of a running cell."""
 
     launch: Launch
-    tail: JournalTail
+    state: JournalTail
 
 
 class Cells:
@@ -49,7 +49,7 @@ class Cells:
     def running(self, *names: str) -> Sequence[ActiveRun]:
         runs = [Running(self.launches[name], JournalTail(self.folder / name)) for name in names]
         for run in runs:
-            run.tail.update()
+            run.state.read()
         return cast(Sequence[ActiveRun], runs)
 
     def _lines(self, name: str) -> list[str]:

@@ -15,7 +15,7 @@ from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, as_number, read_records
 from monitoring.journal.run_json import read_run_json
-from monitoring.journal.run_state import RankState, RunState
+from monitoring.journal.run_metrics import RankMetrics
 from monitoring.journal.structured_log import timestamp
 
 # How much of a long journal is read: some thousand step records.
@@ -24,9 +24,6 @@ LAST_BYTES = 2**20
 # Step records that are kept for the graphs; of more, every second one, then every fourth and so on.
 MOST_POINTS = 1000
 
-# Step records that the speed, and so the time left, is taken from.
-SPEED_RECORDS = 50
-
 # The fields of a step record that a point holds, in its order.
 POINT_FIELDS = ("train_loss", "lr", "grad_norm", "samples_per_sec", "gpu_mem_allocated", "gpu_mem_reserved")
 
@@ -34,6 +31,7 @@ POINT_FIELDS = ("train_loss", "lr", "grad_norm", "samples_per_sec", "gpu_mem_all
 class Point(NamedTuple):
     """One step record; None is not measured."""
 
+    seq: int
     time: float
     step: int
     loss: float | None
@@ -51,14 +49,14 @@ class RunView:
     def __init__(self, directory: Path) -> None:
         """RunDirectoryError if there is no run."""
         self.directory = directory
-        self.state = RunState()
+        self.rank = RankMetrics()
+        """What rank 0 says."""
         self.points: list[Point] = []
         self.alert: str | None = None
         """What the newest alert that counts says; None if none fires."""
         self._every = 1  # of so many step records one is kept
         self._num_steps = 0
         self._firing: dict[tuple[str, str], str] = {}
-        self._end_status: str | None = None
         self._run = read_run_json(directory)
         self._journal = RecordTail(directory / JOURNAL, last_bytes=LAST_BYTES)
         self._alerts = RecordTail(directory / ALERTS)
@@ -76,10 +74,6 @@ class RunView:
         return str(self._run["run_id"])
 
     @property
-    def rank(self) -> RankState:
-        return self.state.ranks[0]
-
-    @property
     def pid(self) -> int:
         """The training process, on its host."""
         return int(self._attempt["pid"])
@@ -87,8 +81,8 @@ class RunView:
     @property
     def status(self) -> str:
         """`running`, how it ended, or `died` if it is gone without a word."""
-        if self._end_status is not None:
-            return self._end_status
+        if self.rank.status is not None:
+            return self.rank.status
         if self._attempt["host"] != platform.node():
             return f"running on {self._attempt['host']}, as far as its journal says"
         return "running" if is_alive(self._attempt) else "died"
@@ -129,16 +123,12 @@ class RunView:
         ]
 
     def seconds_left(self, now: float) -> float | None:
-        """By the speed of the last step records; None if nothing tells, or it does not run."""
-        planned, step = self.rank.planned_steps, self.rank.step
-        recent = self.points[-SPEED_RECORDS:]
-        if planned is None or step is None or len(recent) < 2 or not self.status.startswith("running"):
-            return None
-        steps, seconds = recent[-1].step - recent[0].step, recent[-1].time - recent[0].time
-        if steps <= 0 or seconds <= 0:
+        """By the pace of the newest steps; None while that is not measured, or it does not run."""
+        left, since = self.rank.seconds_left, self.rank.last_step_time
+        if left is None or since is None or not self.status.startswith("running"):
             return None
         # counted on from the last step, so that it goes down between records too
-        return max(0.0, (planned - step) * seconds / steps - max(0.0, now - recent[-1].time))
+        return max(0.0, left - max(0.0, now - since))
 
     @property
     def _attempt(self) -> Mapping[str, Any]:
@@ -146,19 +136,15 @@ class RunView:
         return attempts[-1]
 
     def _take(self, record: Record) -> None:
-        event = record.get("event")
-        self.rank.update(record)
-        if event == "start":
-            self._end_status = None
-            while self.points and self.points[-1].step > (self.rank.step or 0):
-                self.points.pop()
-        elif event == "end":
-            self._end_status = str(record.get("status"))
-        elif event == "step" and self.rank.step is not None:
+        gone = self.rank.update(record)
+        if gone:
+            self.points = [point for point in self.points if point.seq not in gone]
+        if record.get("event") == "step" and self.rank.step is not None:
             self._num_steps += 1
             if self._num_steps % self._every == 0:
                 values = [as_number(record.get(name)) for name in POINT_FIELDS]
-                self.points.append(Point(self.rank.last_time, self.rank.step, *values))
+                time = self.rank.last_time or 0.0
+                self.points.append(Point(self.rank.last_seq, time, self.rank.step, *values))
             if len(self.points) > MOST_POINTS:
                 self.points = self.points[1::2]
                 self._every *= 2
