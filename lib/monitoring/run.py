@@ -27,7 +27,6 @@ from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, as_st
 from monitoring.journal.encoding.json_form import free_name
 from monitoring.journal.files import journal_name
 from monitoring.journal.journal import Journal, say
-from monitoring.journal.lineage import superseding
 from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, Record
 from monitoring.journal.run_json import register_attempt
@@ -158,6 +157,9 @@ class Run:
         about: Record = {"run_name": self.name, "project": self.project, "run_id": self.run_id}
         about |= {"correlation_id": self.run_id, **_fields("training", training), **fields}
         if self.rank and about.get("supersedes"):
+            # here, because no other run needs it, and every training waits for what this module imports
+            from monitoring.journal.lineage import superseding
+
             about["supersedes"] = superseding(self._journal.path, _resumed_step(about.get("resumed_from")))
         self._log("start", NO_STEP, {**about, "model": model, "config": self._config, **self._about})
 
