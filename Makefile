@@ -193,6 +193,10 @@ gputop: $(if $(SIMULATE),$(setup_tests),$(setup))	## GPUs and a run, live in thi
 check: $(setup_tests)		## lint, types and tests, as CI runs them
 	@$(python) scripts/check.py
 
+.PHONY: check-newest
+check-newest: $(setup_tests)	## test the trackers with the newest releases of W&B and Trackio
+	@$(python) scripts/check_newest.py
+
 .PHONY: bench
 bench: $(setup_tests)		## time kharness beside the alternatives: ONLY=name for one
 	@$(python) scripts/bench.py

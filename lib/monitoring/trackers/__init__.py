@@ -6,7 +6,10 @@ the tracker holds of the run, in the order in which it took it.
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
+import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,6 +20,9 @@ from monitoring.journal.files import GPU_STATS, JOURNAL
 from monitoring.journal.records import Record, points
 
 EPOCH = "epoch/"
+
+# The environment variable that lets a tracker's package of any version through.
+ANY_VERSION = "MONITORING_ANY_VERSION"
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,23 @@ def time_of(record: Record) -> float:
     return record["time"]  # type: ignore[return-value]
 
 
-def require_package(name: str) -> None:
-    """Raise MissingPackage unless the package is installed; it is not imported."""
+def require_package(name: str, *, supported: str = "") -> None:
+    """Raise MissingPackage unless the package is installed; it is not imported.
+
+    `supported` are the releases whose private interface is known, such as `>=0.43,<0.44`:
+    another one is refused too, unless ANY_VERSION is set, as `make check-newest` does.
+    """
+    hint = f"pip install '{name}{supported}'" if supported else f"pip install {name}"
     if importlib.util.find_spec(name) is None:
-        raise MissingPackage(f"{name} is not installed", hint=f"pip install {name}")
+        raise MissingPackage(f"{name} is not installed", hint=hint)
+    if supported and not os.environ.get(ANY_VERSION):
+        installed = importlib.metadata.version(name)
+        low, high = (_release(bound) for bound in supported.split(","))
+        if not low <= _release(installed) < high:
+            what = f"{name} {installed} is not supported: kharness uses what may change between its releases"
+            raise MissingPackage(what, hint=f"{hint}; {ANY_VERSION}=y tries it all the same")
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """The numbers of a version, without what makes it a pre-release."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

@@ -43,6 +43,10 @@ RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
 ROWS_A_QUERY = 10_000
 
 
+# Releases whose private interface this module was tested with; pyproject.toml says the same.
+SUPPORTED = ">=0.43,<0.44"
+
+
 @dataclass(frozen=True)
 class Options:
     """Trackio has none: it looks at TRACKIO_DIR for its directory."""
@@ -50,7 +54,7 @@ class Options:
 
 def check(options: Options) -> None:
     """Raise MissingPackage if Trackio is not installed."""
-    require_package("trackio")
+    require_package("trackio", supported=SUPPORTED)
 
 
 def open_follower(run: RunInfo, options: Options) -> TrackioFollower:
@@ -164,7 +168,7 @@ def where(run: RunInfo) -> str:
 
 def show(project: str, *, port: int, open_browser: bool = True) -> None:
     """Serve Trackio's dashboard of a project on 127.0.0.1 until Ctrl-C."""
-    require_package("trackio")
+    require_package("trackio", supported=SUPPORTED)
     import trackio
 
     name = project_name(project)
@@ -202,7 +206,7 @@ def _query(project: str, query: str) -> list[dict[str, Any]]:
 
 
 def _storage() -> Any:
-    require_package("trackio")
+    require_package("trackio", supported=SUPPORTED)
     from trackio.sqlite_storage import SQLiteStorage
 
     return SQLiteStorage

@@ -48,6 +48,10 @@ OPTIONS_APART = {"offline": True}
 COLUMNS = frozenset({"_step", "_timestamp", "_runtime", "event", "global_step", "seq"})
 
 
+# Releases whose private interface this module was tested with; pyproject.toml says the same.
+SUPPORTED = ">=0.31,<0.32"
+
+
 @dataclass(frozen=True)
 class Options:
     """Where and how W&B gets the run; the project and the names come from the run itself."""
@@ -62,12 +66,12 @@ class Options:
 
 def check(options: Options) -> None:
     """Raise MissingPackage if wandb is not installed."""
-    require_package("wandb")
+    require_package("wandb", supported=SUPPORTED)
 
 
 def open_follower(run: RunInfo, options: Options) -> WandbFollower | Disabled:
     """Deliver to the run's transaction log, and upload it if W&B is online; MissingPackage without wandb."""
-    require_package("wandb")
+    require_package("wandb", supported=SUPPORTED)
     if _mode() == "disabled":
         return Disabled()
     return WandbFollower(run, options)

@@ -116,6 +116,7 @@ TARGETS: dict[str, Reads] = {
     "prometheus": Reads(("RUN",), (*_NEWEST, "PROMETHEUS_")),
     "gputop": Reads(("RUN", "SIMULATE"), _NEWEST),
     "check": _NONE,
+    "check-newest": _NONE,
     "bench": Reads(("ONLY",)),
     "docs": _NONE,
     "requirements": _NONE,
