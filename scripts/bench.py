@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kharness.config.errors import KharnessError, run_command
+from monitoring.errors import print_error
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -29,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
         if run(name, sys.stdout.buffer) != 0:
             failed.append(name)
     if failed:
-        print(f"error: failed: {', '.join(failed)}", file=sys.stderr)
+        print_error(f"failed: {', '.join(failed)}")
     return 1 if failed else 0
 
 

@@ -7,7 +7,6 @@ not have. A run that an agent is at work on is waited for, and how far it is is 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from monitoring.agent.delivery import Delivery
 from monitoring.agent.follow import catch_up
 from monitoring.agent.wait import wait_for_agent
 from monitoring.counts import counted
-from monitoring.errors import RunBusyError, RunDirectoryError
+from monitoring.errors import RunBusyError, RunDirectoryError, UserError, print_error
 from monitoring.follower import configured_options, follower_module
 from monitoring.journal.files import RUN_JSON
 from monitoring.journal.run_json import read_run_json
@@ -37,8 +36,8 @@ def main(argv: Sequence[str]) -> int:
         for delivery in deliver(directory, asked):
             if delivery.error is not None:
                 failures.append(delivery.error)
-                print(f"error: {directory}: {delivery.name}: {delivery.error}", file=sys.stderr)
-                print(f"hint: {getattr(delivery.error, 'hint', '') or 'try again later'}", file=sys.stderr)
+                hint = delivery.error.hint if isinstance(delivery.error, UserError) else ""
+                print_error(f"{directory}: {delivery.name}: {delivery.error}", hint or "try again later")
             else:
                 print(f"{directory}: {delivery.name}: {outcome(delivery)}")
     return 2 if failures else 0

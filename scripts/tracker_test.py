@@ -6,7 +6,6 @@ No training and no network: W&B records offline without a login, or with WANDB_M
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from kharness.config.places import asked_path
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from monitoring.counts import counted
+from monitoring.errors import print_error
 from monitoring.follower import configured_options, follower_module
 from monitoring.rehearsal import rehearse
 
@@ -43,11 +43,11 @@ def main(argv: Sequence[str]) -> int:
     points = counted(len(rehearsal.sent), "made-up point")
     print(f"sent {points} in {counted(rehearsal.records, 'record')}: run {name}")
     if rehearsal.error is not None:
-        print(f"error: {tracker}: {rehearsal.error}\nhint: {rehearsal.hint()}", file=sys.stderr)
+        print_error(f"{tracker}: {rehearsal.error}", rehearsal.hint())
         return 3
     look = follower_module(tracker).where(rehearsal.run)
     if not rehearsal.is_exact:
-        print(f"error: {tracker}: {rehearsal.difference()}\nhint: {look}", file=sys.stderr)
+        print_error(f"{tracker}: {rehearsal.difference()}", look)
         return 3
     print(f"read back: every one of them, once\nlook: {look}")
     return 0

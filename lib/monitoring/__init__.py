@@ -9,10 +9,8 @@ with Run(directory, name="first", project="digits", config={}, trackers={"tracki
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
     from monitoring.errors import MonitoringError
     from monitoring.follower import Follower, RunInfo
     from monitoring.journal.records import Record, points, read_records
@@ -35,4 +33,6 @@ def __getattr__(name: str) -> object:
     """Import a public name when it is first used: reading records needs nothing of writing them."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,33 +1,47 @@
-"""Everything that monitoring raises for a reader to mend.
+"""What the user can fix: the root of all such errors, and the one place that prints them.
 
-MonitoringError
-    RunDirectoryError    the run directory cannot be made, written or understood
-    RunBusyError         another process writes or follows this run
-    UnknownFollower      no tracker or exporter of that name
-    FollowerOptionsError an option that the follower does not have, or a value it refuses
-    MissingPackage       the package of a follower or of a GPU sampler is not installed
-    SamplerError         a driver is there and its GPUs cannot be sampled
-    PortTakenError       an exporter cannot listen where it was told to
-    NoTerminal           the dashboard has nothing to paint on
+UserError                    a message, a hint with one thing to try, the exit code
+├── MonitoringError
+│   ├── RunDirectoryError    the run directory cannot be made, written or understood
+│   ├── RunBusyError         another process writes or follows this run
+│   ├── UnknownFollower      no tracker or exporter of that name
+│   ├── FollowerOptionsError an option that the follower does not have, or a value it refuses
+│   ├── MissingPackage       the package of a follower or of a GPU sampler is not installed
+│   ├── SamplerError         a driver is there and its GPUs cannot be sampled
+│   ├── PortTakenError       an exporter cannot listen at the address it was given
+│   └── NoTerminal           the dashboard has nothing to paint on
+└── KharnessError            (kharness.config.errors)
 """
 
 from __future__ import annotations
 
 import errno
+import sys
 from pathlib import Path
 
 # sysexits.h EX_IOERR: a disk, or somebody's share of it, is full.
 EXIT_DISK_FULL = 74
 
 
-class MonitoringError(Exception):
+class UserError(Exception):
     """One sentence for the user, and in `hint` the next thing to try; commands exit with `exit_code`."""
 
     exit_code = 2
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", exit_code: int | None = None) -> None:
+        """`exit_code` where it is not that of the class."""
         super().__init__(message)
         self.hint = hint
+        if exit_code is not None:
+            self.exit_code = exit_code
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+class MonitoringError(UserError):
+    """What monitoring raises for the user to fix."""
 
 
 class RunDirectoryError(MonitoringError):
@@ -65,15 +79,30 @@ class NoTerminal(MonitoringError):
 def unwritable(path: Path, error: OSError) -> RunDirectoryError:
     """The error for a path that the system does not let us write."""
     full = is_full(error)
-    refused = RunDirectoryError(
+    return RunDirectoryError(
         f"{path} cannot be written: {(error.strerror or str(error)).lower()}",
         hint="free some space" if full else "choose a run directory that you can write to",
+        exit_code=EXIT_DISK_FULL if full else None,
     )
-    if full:
-        refused.exit_code = EXIT_DISK_FULL
-    return refused
 
 
 def is_full(error: OSError) -> bool:
     """Whether the disk, or the user's share of it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def error_lines(message: object, hint: str = "") -> list[str]:
+    """`error: …`, and `hint: …` if there is one."""
+    return [f"error: {message}", *([f"hint: {hint}"] if hint else [])]
+
+
+def print_error(message: object, hint: str = "") -> None:
+    """Print it on standard error, after all that standard output has, in one write."""
+    sys.stdout.flush()
+    print("\n".join(error_lines(message, hint)), file=sys.stderr, flush=True)
+
+
+def report_error(error: UserError) -> int:
+    """Print what is wrong and what to do; returns the exit code."""
+    print_error(error, error.hint)
+    return error.exit_code

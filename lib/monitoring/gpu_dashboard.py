@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from monitoring.errors import MonitoringError, NoTerminal, RunDirectoryError
+from monitoring.errors import MonitoringError, NoTerminal, RunDirectoryError, report_error
 from monitoring.gpu_monitor.command import gpu_indices, seconds
 from monitoring.trackers import require_package
 
@@ -37,9 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.run is not None and not given.run.is_dir():
             raise RunDirectoryError(f"{given.run} is not a directory", hint=HINT)
     except MonitoringError as error:
-        print(f"error: {error}", file=sys.stderr)
-        print(f"hint: {error.hint}", file=sys.stderr)
-        return error.exit_code
+        return report_error(error)
     from monitoring.terminal.app import Dashboard
 
     for name in ("COLUMNS", "LINES"):  # of the shell, and of its size then; the terminal knows its own

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monitoring.agent.follow import catch_up
+from monitoring.errors import UserError
 from monitoring.follower import RunInfo, follower_module, follower_options
 from monitoring.journal.files import ALERTS, JOURNAL
 from monitoring.journal.records import read_records
@@ -50,7 +51,8 @@ class Rehearsal:
 
     def hint(self) -> str:
         """What to try or to read when they differ."""
-        return getattr(self.error, "hint", "") or f"see {self.run.directory / ALERTS}"
+        hint = self.error.hint if isinstance(self.error, UserError) else ""
+        return hint or f"see {self.run.directory / ALERTS}"
 
 
 def rehearse(

@@ -1,7 +1,8 @@
-"""The errors a user can mend, and the one place where they become a line on the terminal.
+"""What the user can fix in kharness, and how a command runs: every error ends it in the same way.
 
-KharnessError        base: a message, a hint with one thing to try, the exit code
-└── ConfigError      a configuration that cannot be taken as it was asked for
+UserError                (monitoring.errors)
+└── KharnessError
+    └── ConfigError      a configuration that cannot be taken as requested
 """
 
 from __future__ import annotations
@@ -9,36 +10,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
-from kharness.config.output import FULL, lasting_text, lost_text
+from kharness.config.output import lasting_text, lost_text
+from monitoring.errors import EXIT_DISK_FULL, UserError, is_full, report_error
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
     from typing import NoReturn, TextIO
 
 
-# sysexits.h EX_IOERR: a disk, or somebody's share of it, is full.
-EXIT_DISK_FULL = 74
-
-
-class KharnessError(Exception):
-    """Something the user can mend; `hint` is one thing to try."""
-
-    exit_code = 2
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.hint = hint
+class KharnessError(UserError):
+    """What kharness raises for the user to fix."""
 
 
 class ConfigError(KharnessError):
-    """A value, file or tree that cannot be taken as it was asked for."""
+    """A value, file or tree that cannot be taken as requested."""
 
 
 def run_command(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
-    """Run `main(argv)` and exit: 0, its own code, 2 for what the user can mend, 130 for Ctrl-C.
+    """Run `main(argv)` and exit: 0, its own code, 2 for what the user can fix, 130 for Ctrl-C.
 
-    Any exception with a `hint`, and a full disk wherever it is met (74), is reported in two lines; every
-    other one is a bug and keeps its traceback. Printing never ends `main`: a reader that is gone, or a
+    A UserError, and a full disk wherever it is met (74), is reported in two lines; every other exception
+    is a bug and keeps its traceback. Printing never ends `main`: a reader that is gone, or a
     terminal that is closed, is no error; a file that did not take all that was printed is one at the end.
     """
     sys.exit(exit_code(main))
@@ -54,14 +46,12 @@ def exit_code(main: Callable[[Sequence[str]], int | None]) -> int:
         code = code or _unless_lost(sys.stdout)
     except KeyboardInterrupt:
         code = 130
-    except Exception as error:
-        if isinstance(error, OSError) and is_full(error):
-            error = full_disk(error)
-        hint = getattr(error, "hint", None)
-        if hint is None:
+    except UserError as error:
+        code = report_error(error)
+    except OSError as error:
+        if not is_full(error):
             raise
-        _tell(error, hint)
-        code = int(getattr(error, "exit_code", 2))
+        code = report_error(full_disk(error))
     finally:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -69,22 +59,11 @@ def exit_code(main: Callable[[Sequence[str]], int | None]) -> int:
     return code
 
 
-def is_full(error: OSError) -> bool:
-    """Whether the disk, or the user's share of it, is full."""
-    return error.errno in FULL
-
-
 def full_disk(error: OSError) -> KharnessError:
     """What to say of a full disk; `error` names the file if it knows it."""
     where = f"{error.filename}: " if error.filename else ""
-    said = KharnessError(f"{where}{(error.strerror or str(error)).lower()}", hint="free some space")
-    said.exit_code = EXIT_DISK_FULL
-    return said
-
-
-def _tell(error: Exception, hint: str) -> None:
-    sys.stdout.flush()
-    print(f"error: {error}\n" + (f"hint: {hint}\n" if hint else ""), end="", file=sys.stderr, flush=True)
+    message = f"{where}{(error.strerror or str(error)).lower()}"
+    return KharnessError(message, hint="free some space", exit_code=EXIT_DISK_FULL)
 
 
 def _unless_lost(stream: TextIO) -> int:
@@ -92,5 +71,4 @@ def _unless_lost(stream: TextIO) -> int:
     lost = lost_text(stream)
     if lost is None:
         return 0
-    _tell(full_disk(OSError(lost.errno, lost.strerror, "what was printed")), "free some space")
-    return EXIT_DISK_FULL
+    return report_error(full_disk(OSError(lost.errno, lost.strerror, "what was printed")))

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from kharness.config.assignment import Resolved
 from kharness.config.dotconfig import read_text
-from kharness.config.errors import ConfigError, KharnessError, full_disk, is_full
+from kharness.config.errors import ConfigError, KharnessError, full_disk
 from kharness.config.project_name import check_run_name, project_name
 from kharness.config.record import ORIGINS, make_record, record_text
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
+from monitoring.errors import is_full
 
 CONFIG_PY = "config.py"
 LOCK = ".config.lock"

@@ -7,14 +7,14 @@ import io
 import os
 import stat
 
+from monitoring.errors import is_full
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
     from typing import Any, TextIO
 
 # The reader of a pipe is gone (`… | head`), the terminal is closed.
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
-# No room on the disk, or in the user's share of it.
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LastingFile(io.FileIO):
@@ -37,7 +37,7 @@ class LastingFile(io.FileIO):
         return memoryview(data).nbytes if written is None else written
 
     def _drop(self, error: OSError) -> None:
-        if error.errno in FULL or stat.S_ISREG(os.fstat(self.fileno()).st_mode):
+        if is_full(error) or stat.S_ISREG(os.fstat(self.fileno()).st_mode):
             self.lost = error
         elif error.errno in _NOBODY_READS:
             self.reader_is_gone = True

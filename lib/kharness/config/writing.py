@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kharness.config.errors import EXIT_DISK_FULL, KharnessError, is_full
+from kharness.config.errors import KharnessError
+from monitoring.errors import EXIT_DISK_FULL, is_full
 
 
 class NotWritten(KharnessError):
@@ -45,9 +46,8 @@ class Writing:
         if len(reasons) > 1:
             message = "\n  ".join(["the report is not complete", *reasons])
         remedy = "free some space" if full else "make it writable"
-        said = NotWritten(message, hint=f"{remedy}, then: {again}")
-        said.exit_code = EXIT_DISK_FULL if full else 2
-        raise said
+        code = EXIT_DISK_FULL if full else None
+        raise NotWritten(message, hint=f"{remedy}, then: {again}", exit_code=code)
 
 
 def _shown(error: OSError) -> str:

@@ -28,6 +28,7 @@ from kharness.report.writing.junit import write_junit
 from kharness.report.writing.other_work import other_work_lines
 from kharness.runs.files import REPORT_HTML, SUMMARY_MD
 from kharness.runs.latest import shown
+from monitoring.errors import error_lines
 
 
 def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
@@ -90,7 +91,7 @@ def told_regressions(summary: Summary, given: Mapping[str, str]) -> tuple[list[s
     try:
         worse = regressions(summary.conclusions.comparisons, tolerance_of(given))
     except ReportError as error:
-        return [f"error: {error}", f"hint: {error.hint}"], error.exit_code
+        return error_lines(error, error.hint), error.exit_code
     return ([f"regression: {line}" for line in worse], 3) if worse else (["no regression shown"], 0)
 
 

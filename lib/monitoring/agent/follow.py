@@ -27,7 +27,7 @@ from monitoring.agent.catching_up import Apart
 from monitoring.agent.delivery import LAST_TRIES, Delivery, Progress, read_progress, write_progress
 from monitoring.agent.log import log_as_json
 from monitoring.agent.rule_watch import RuleWatch
-from monitoring.errors import MonitoringError, RunBusyError
+from monitoring.errors import MonitoringError, RunBusyError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live, journals_of
 from monitoring.host.process import is_alive
 from monitoring.journal.alerts import Alerts
@@ -181,10 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         log_as_json(run["run_id"], libraries=bool(run["tracking"]["trackers"]))
         return 0 if follow(directory) else 3
     except MonitoringError as error:
-        print(f"error: {error}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return error.exit_code
+        return report_error(error)
 
 
 class _NoSampling:

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import orjson
 
-from monitoring.errors import MonitoringError, PortTakenError, RunDirectoryError
+from monitoring.errors import MonitoringError, PortTakenError, RunDirectoryError, report_error
 from monitoring.exporters._families import registry
 from monitoring.exporters._metrics_server import About, MetricsServer, about_server, port_taken
 from monitoring.exporters._run_files import Runs
@@ -270,10 +270,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         show(given.directory, host=given.host, port=given.port)
     except MonitoringError as error:
-        print(f"error: {error}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return error.exit_code
+        return report_error(error)
     return 0
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from monitoring.errors import MonitoringError
+from monitoring.errors import MonitoringError, report_error
 from monitoring.gpu_monitor.monitor import GPUMonitor, sample_line
 from monitoring.journal.structured_log import timestamp
 
@@ -39,10 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for line in [*statistics_lines(monitor), *monitor.gpu_files]:
             print(line, flush=True)
     except MonitoringError as error:
-        print(f"error: {error}", file=sys.stderr)
-        if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
-        return error.exit_code
+        return report_error(error)
     except BrokenPipeError:  # its reader has seen enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0 if monitor.latest is not None and monitor.latest.gpus else 2

@@ -12,12 +12,13 @@ import pytest
 def run(body: str) -> tuple[int, str]:
     code = f"""
 from kharness.config.errors import ConfigError, KharnessError, run_command
+from monitoring.errors import UserError
 
 class CellFailed(KharnessError):
     exit_code = 3
 
-class Foreign(Exception):
-    hint = "try this"
+class Foreign(UserError):
+    pass
 
 def main(argv):
     {body}
@@ -36,7 +37,7 @@ run_command(main)
         ("raise ConfigError('x is wrong', hint='do y')", 2, "error: x is wrong\nhint: do y\n"),
         ("raise ConfigError('x is wrong')", 2, "error: x is wrong\n"),
         ("raise CellFailed('one cell failed', hint='see log')", 3, "error: one cell failed\nhint: see log\n"),
-        ("raise Foreign('elsewhere')", 2, "error: elsewhere\nhint: try this\n"),
+        ("raise Foreign('elsewhere', hint='try this')", 2, "error: elsewhere\nhint: try this\n"),
         ("raise KeyboardInterrupt", 130, ""),
         (
             "raise OSError(28, 'No space left on device', 'a/b')",

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kharness.config.errors import is_full
 from kharness.runs.causes import Stop, judge
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.journal_tail import JournalTail, journal_end
 from kharness.runs.launch import FROM_SCRATCH, Exit, Job, Launch, Launcher, Slot
 from kharness.runs.status import Attempt, RunStatus, Status, read_status, write_status
+from monitoring.errors import is_full
 from monitoring.host.machine_work import MachineWork, other_work
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.run_state import RunState, read_end

@@ -1,0 +1,53 @@
+"""One root of what the user can fix, and one place that prints it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kharness.config.errors import KharnessError
+from monitoring.errors import MonitoringError, UserError, error_lines, report_error
+
+
+def sources(root: Path) -> Iterator[Path]:
+    for pattern in ("lib/**/*.py", "scripts/*.py", "*/train.py", "*/data.py", "*/model.py"):
+        yield from root.glob(pattern)
+
+
+@pytest.mark.parametrize("kind", [UserError, MonitoringError, KharnessError])
+def test_error_is_printed_with_its_hint_and_gives_the_exit_code(
+    kind: type[UserError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes = [
+        report_error(kind("LR=2 is outside 0..1", hint="choose a smaller one")),
+        report_error(kind("the disk is full", exit_code=74)),
+    ]
+    assert codes == [2, 74]
+    assert capsys.readouterr() == (
+        "",
+        "error: LR=2 is outside 0..1\nhint: choose a smaller one\nerror: the disk is full\n",
+    )
+    assert error_lines(kind("a b").message) == ["error: a b"]
+
+
+def test_only_the_root_has_hints(root: Path) -> None:
+    """Whatever else has one would not be reported where UserError is caught."""
+    having = [path for path in sources(root) if re.search(r"\bself\.hint\s*=", path.read_text())]
+    bare = root / "scripts" / "environment.py"  # of the standard library alone, so it cannot import the root
+    assert sorted(having) == sorted([root / "lib/monitoring/errors.py", bare])
+
+
+def test_errors_are_printed_in_one_place(root: Path) -> None:
+    """What runs on a bare Python, before there is an environment, cannot import that place."""
+    printing = re.compile(r"""(print|write)\(\s*f?["'](error|hint): .*stderr""")
+    ours = re.compile(r"^\s*(from|import) (kharness|monitoring)\b", re.MULTILINE)
+    texts = {path: path.read_text() for path in sources(root)}
+    found = [
+        str(path.relative_to(root))
+        for path, text in texts.items()
+        if printing.search(text) and ours.search(text)
+    ]
+    assert found == [], "use monitoring.errors.print_error or report_error"
