@@ -15,7 +15,7 @@ from kharness.config.places import asked_path
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
 from kharness.training.datasets import DATASETS
-from kharness.training.datasets._fetch import Sources
+from kharness.training.datasets._files import Sources
 from kharness.training.errors import DatasetError
 
 ROOT = Path(__file__).resolve().parent.parent

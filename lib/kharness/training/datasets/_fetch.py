@@ -14,13 +14,12 @@ import ssl
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
 
-from kharness.training.datasets._files import Dataset, DatasetFile, read_content
+from kharness.training.datasets._files import Dataset, DatasetFile, Say, Sources, read_content
 from kharness.training.errors import DatasetError
 from monitoring.journal.atomic_file import create, sync_folder, write_atomically
 
@@ -29,20 +28,6 @@ TIMEOUT_S = 30
 # Connections that may break off in mid-file before the next mirror is tried.
 ATTEMPTS = 3
 _CHUNK = 1 << 20
-
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Sources:
-    """Where the files of datasets come from."""
-
-    local: Path | None = None
-    """A folder of the user's, then the only source."""
-    mirrors: Sequence[str] = ()
-    """Addresses instead of the dataset's own."""
-    say: Say = print
-    """Prints a line for each file."""
 
 
 class _SourceError(Exception):

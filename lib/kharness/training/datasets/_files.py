@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import struct
 import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -15,6 +16,8 @@ from kharness.training.errors import DatasetError
 # IDX, the format of the MNIST files: two zero bytes, type 8 (unsigned byte), number of dimensions, then
 # each dimension as a big-endian 32-bit integer. http://yann.lecun.com/exdb/mnist/
 _UNSIGNED_BYTE = 8
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,18 @@ class Dataset:
         for file in self.files:
             if file.find(folder) is None:
                 raise DatasetError(f"{folder / file.name}.gz does not exist", hint=hint)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where the files of datasets come from."""
+
+    local: Path | None = None
+    """A folder of the user's, then the only source."""
+    mirrors: Sequence[str] = ()
+    """Addresses instead of the dataset's own."""
+    say: Say = print
+    """Prints a line for each file."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ from kharness.training.datasets._digits import (
     Mnist,
     read_digits,
 )
-from kharness.training.datasets._fetch import Sources, fetch_files
-from kharness.training.datasets._files import Dataset, DatasetFile
+from kharness.training.datasets._files import Dataset, DatasetFile, Sources
 
 HINT = "make data fetches it; DATASET=mnist-subset needs no download"
 
@@ -51,6 +50,9 @@ class Options:
 
 def fetch(options: Options, root: Path, sources: Sources) -> Path:
     """The folder of the verified files, those that are missing or damaged fetched from `sources`."""
+    # not above: trainings and the checks before a matrix need no HTTP client, which takes long to import
+    from kharness.training.datasets._fetch import fetch_files
+
     return fetch_files(MNIST, _folder(options, root), sources)
 
 

@@ -13,8 +13,7 @@ from kharness.training.datasets._digits import (
     Mnist,
     read_digits,
 )
-from kharness.training.datasets._fetch import Sources
-from kharness.training.datasets._files import Dataset, DatasetFile
+from kharness.training.datasets._files import Dataset, DatasetFile, Sources
 
 FOLDER = "lenet5/mnist-subset"
 HINT = f"git checkout -- {FOLDER} brings it back"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kharness.training.datasets._fetch import Sources, fetch_files
-from kharness.training.datasets._files import Dataset, DatasetFile
+from kharness.training.datasets._fetch import fetch_files
+from kharness.training.datasets._files import Dataset, DatasetFile, Sources
 from kharness.training.errors import DatasetError
 
 # not compressible, so that the compressed file is long enough to break off in
