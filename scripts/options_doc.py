@@ -14,7 +14,7 @@ HEAD = """\
 
 Every symbol of the option tree, made from the Kconfig files by `scripts/options_doc.py`; a test keeps it up
 to date. A symbol is set by `CONFIG_NAME=value` on make's command line, in a preset, or by its flag on a
-training script's: see [configuration.md](configuration.md).
+training script's: see [configuration.md](configuration.md), which also says what its effects mean.
 """
 
 
@@ -39,6 +39,7 @@ def _entry(option: Option, by_name: dict[str, Option]) -> Iterator[str]:
     yield option.explanation
     yield ""
     yield f"- Type: {option.type_text}"
+    yield f"- Affects: {option.affects_text}"
     if option.default_text:
         yield f"- Default: `{option.default_text}`"
     if option.depends:

@@ -68,13 +68,13 @@ FLOORS: dict[str, list[str]] = {
     "kharness.config": [
         "foreign_text output project_name",
         "errors",
-        "dotconfig writing",
+        "affects dotconfig writing",
         "values",
         "assignment",
         "places record refused",
-        "tree",
+        "config_py tree",
         "describe generate presets",
-        "options provenance",
+        "options",
         "make",
     ],
     "kharness.runs": [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kharness.config.affects import Affects
 from kharness.config.dotconfig import parse_lines
 from kharness.config.values import Value
 
@@ -54,6 +55,8 @@ class Resolved:
     """For every symbol in `values`."""
     set_aside: Layer
     """Assignments that a later layer made pointless by changing what they depend on."""
+    affects: Affects
+    """What each option of the tree affects."""
 
     def beyond_defaults(self) -> set[str]:
         """The symbols of `minimal`."""

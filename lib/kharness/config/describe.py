@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kharness.config.affects import WORDS, without_lines
 from kharness.config.tree import Tree
 from kharness.config.values import ValueType
 
@@ -36,12 +37,13 @@ class Option:
     """Prompt of the choice that it is a member or the alias of."""
     members: Mapping[str, str]
     """For the alias of a choice, its values and what they set: {"adamw": "OPTIMIZER_ADAMW"}."""
+    affects: frozenset[str]
+    """Words of kharness.config.affects."""
 
     @property
     def explanation(self) -> str:
-        """Prompt and help as one paragraph, without the `Value:` line."""
-        lines = [line for line in self.help.splitlines() if not line.startswith("Value:")]
-        return f"{self.prompt or self.choice}. {' '.join(lines)}".strip()
+        """Prompt and help as one paragraph, without the lines `Affects:` and `Value:`."""
+        return f"{self.prompt or self.choice}. {without_lines(self.help)}".strip()
 
     @property
     def type_text(self) -> str:
@@ -52,6 +54,11 @@ class Option:
             return self.value_type.text
         ranges = [f"{low} to {high}" + (f" if {when}" if when else "") for low, high, when in self.ranges]
         return ", ".join([self.type, *ranges])
+
+    @property
+    def affects_text(self) -> str:
+        """`results, speed`."""
+        return ", ".join(word for word in WORDS if word in self.affects)
 
     @property
     def default_text(self) -> str:
@@ -96,6 +103,7 @@ def _option(tree: Tree, symbol: Any) -> Option:
         depends=tree.condition(node.dep),
         choice=choice_node.prompt[0] if choice else "",
         members=members,
+        affects=tree.affects.of(symbol.name),
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kharness.config.errors import ConfigError
 
+CONFIG = ".config"
 HEADER = "Automatically generated file; DO NOT EDIT."
 """In the second line of every complete `.config`, ours and C conf's; presets and fragments lack it."""
 

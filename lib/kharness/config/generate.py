@@ -2,37 +2,39 @@
 
 from __future__ import annotations
 
-import ast
 import fcntl
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
 from kharness.config.assignment import Resolved
+from kharness.config.config_py import CONFIG_PY, OF_CONFIG, OF_ITSELF
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError, KharnessError, full_disk
 from kharness.config.project_name import check_run_name, project_name
 from kharness.config.record import ORIGINS, make_record, record_text
 from kharness.config.tree import CONFIG, Tree
-from kharness.config.values import Value
 from monitoring.errors import is_full
 
-CONFIG_PY = "config.py"
 LOCK = ".config.lock"
 OLD = ".config.old"
 
 
 def write_config(resolved: Resolved, directory: Path, *, root: Path) -> bool:
-    """Write the three files of a configuration; returns whether anything changed.
+    """Write the three files of a configuration; returns whether anything changed."""
+    return write_files(config_files(resolved, root), directory)
 
-    Everything is made and checked before the first file is touched. Each file is replaced whole, under a
-    lock that makes writers of the same directory take turns. `config.py` carries the hash of its `.config`,
-    so a reader can tell if a crash came between the two; the next write mends it.
+
+def write_files(files: Mapping[str, str], directory: Path) -> bool:
+    """Write the texts that `config_files` or `read_files` gave; returns whether anything changed.
+
+    Everything is made and checked before the first file is touched. Each file is replaced at once, under a
+    lock that makes writers of the same directory take turns. The record of origins comes first, then
+    `.config`, then `config.py` with its hash: a reader can tell a crash between them from an edit by hand.
     """
-    files = _files(resolved, root)
     with _locked(directory):
         changed = {name: text for name, text in files.items() if _current(directory / name) != text.encode()}
         old = _current(directory / CONFIG)
@@ -50,7 +52,7 @@ def write_new_config(resolved: Resolved, directory: Path, *, root: Path) -> None
     """
     try:
         directory.mkdir(parents=True)
-        for name, text in _files(resolved, root).items():
+        for name, text in config_files(resolved, root).items():
             (directory / name).write_bytes(text.encode())
     except OSError as error:
         raise _cannot_write(directory, error) from error
@@ -63,30 +65,47 @@ def load_config(tree: Tree, directory: Path) -> Resolved:
     return resolved
 
 
-def _files(resolved: Resolved, root: Path) -> dict[str, str]:
+def config_files(resolved: Resolved, root: Path) -> dict[str, str]:
+    """The texts of the three files by name, in the order of writing."""
     return {
+        ORIGINS: record_text(make_record(resolved)),
         CONFIG: resolved.text,
         CONFIG_PY: config_py(resolved, root),
-        ORIGINS: record_text(make_record(resolved)),
     }
+
+
+def read_files(directory: Path) -> dict[str, str]:
+    """The same as they stand in a directory, as far as they do."""
+    paths = [directory / name for name in (ORIGINS, CONFIG, CONFIG_PY)]
+    return {path.name: read_text(path, str(path)) for path in paths if path.is_file()}
 
 
 def config_py(resolved: Resolved, root: Path) -> str:
     """`config.py` as text: literals only, the same bytes for the same `.config` in the same checkout."""
     project = checked_project_name(resolved, root)
     lines = [
-        '"""Made from .config; change it with `make menuconfig`, not here."""',
-        "",
-        f"# sha256 of its .config: {sha256(resolved.text.encode()).hexdigest()}",
         "",
         "import sys",
         "",
         *(f"{name} = {value!r}" for name, value in {**resolved.values, "TRACKER_PROJECT": project}.items()),
         "",
+        "# What each option affects: docs/configuration.md.",
+        "affects = {",
+        *(f"    {word!r}: {names!r}," for word, names in resolved.affects.groups.items()),
+        "}",
+        "",
         "# `from config import config` gives the values as attributes.",
         "config = sys.modules[__name__]",
     ]
-    return "\n".join(lines) + "\n"
+    body = "\n".join(lines) + "\n"
+    return (
+        '"""Made from .config; change it with `make menuconfig`, not here."""\n\n'
+        f"{OF_CONFIG}{_hash(resolved.text)}\n{OF_ITSELF}{_hash(body)}\n{body}"
+    )
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def checked_project_name(resolved: Resolved, root: Path) -> str:
@@ -101,24 +120,6 @@ def checked_project_name(resolved: Resolved, root: Path) -> str:
             f"{resolved.origins[checking].where}: {checking}: {error}",
             hint="write no /, and in braces checksum, timestamp (runs only) or a symbol in lower case",
         ) from None
-
-
-def read_values(config_file: Path) -> dict[str, Value]:
-    """The values in a `config.py`, without running it and without the option tree."""
-    shown = str(config_file)
-    try:
-        tree = ast.parse(read_text(config_file, shown), filename=shown)
-        return {
-            target.id: ast.literal_eval(node.value)
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-            for target in node.targets
-            if isinstance(target, ast.Name) and target.id.isupper()
-        }
-    except (SyntaxError, ValueError) as error:
-        raise ConfigError(
-            f"{shown} holds more than literal values", hint="make it again: make olddefconfig"
-        ) from error
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -9,13 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kharness.config.affects import Affects
 from kharness.config.assignment import Assignment, Origin, Resolved, printable
+from kharness.config.config_py import CONFIG_PY, is_current, read_config_py
 from kharness.config.describe import Option, options
+from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError, exit_code
-from kharness.config.generate import checked_project_name
-from kharness.config.places import asked_path
+from kharness.config.generate import checked_project_name, config_files, read_files
+from kharness.config.places import asked_path, shown_from
 from kharness.config.refused import collect
-from kharness.config.tree import CONFIG, Tree
+from kharness.config.tree import Tree
 from kharness.config.values import Value
 
 
@@ -25,17 +28,19 @@ class Options:
     TRACKER_PROJECT is expanded, as in `config.py`; TRACKER_RUN_NAME stays the template it is.
     """
 
+    values: Mapping[str, Value]
+    affects: Affects
+    """What each option affects."""
+
     def __init__(self, resolved: Resolved, *, tree: Tree) -> None:
         self.resolved = resolved
-        self.values: Mapping[str, Value] = {
-            **resolved.values,
-            "TRACKER_PROJECT": checked_project_name(resolved, tree.root),
-        }
+        self.values = {**resolved.values, "TRACKER_PROJECT": checked_project_name(resolved, tree.root)}
+        self.affects = resolved.affects
         self._tree = tree
 
-    def described(self) -> list[Option]:
-        """Every symbol of the tree, with its menu and its help."""
-        return options(self._tree)
+    def files(self) -> Mapping[str, str]:
+        """The texts of `.config` and what belongs to it, for `kharness.config.generate.write_files`."""
+        return config_files(self.resolved, self._tree.root)
 
     def __getattr__(self, name: str) -> Any:
         if not name.isupper():
@@ -50,6 +55,21 @@ class Options:
             return "there is no such symbol"
         self._tree.resolve(self.resolved.asked)
         return self._tree.unmet(name)
+
+
+class ConfiguredOptions(Options):
+    """From the `config.py` of a directory alone, which `is_current`: no option tree is loaded."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        read = read_config_py(directory / CONFIG_PY)
+        self.values, self.affects = read.values, read.affects
+
+    def files(self) -> Mapping[str, str]:
+        return read_files(self._directory)
+
+    def _why_not(self, name: str) -> str:
+        return f"{self._directory / CONFIG_PY} has none"
 
 
 def check_flags(*, root: Path, model: str, prog: str, description: str) -> None:
@@ -84,20 +104,37 @@ def parse(
 def _read(
     argv: Sequence[str], *, root: Path, model: str, prog: str, description: str
 ) -> tuple[Options, argparse.Namespace, str]:
-    """As parse, with the source in words."""
+    """As parse, with the source in words. The tree is loaded only where flags have to be checked by it."""
+    arguments, flags = _run_flags(prog).parse_known_args(argv)
+    directory = arguments.run_dir
+    if directory and (directory / CONFIG).exists():
+        current = is_current(directory, shown_from(root, directory))
+    else:  # it is to be begun
+        directory, current = None, not flags and _is_untouched(root)
+    if current and not flags:
+        found = ConfiguredOptions(directory or root)
+        if found.affects.words and model == found.MODEL:
+            return found, arguments, shown_from(root, (directory or root) / CONFIG)
     tree = Tree.load(root)
     parser = _parser(options(tree), tree.trackers(), prog=prog, description=description)
     arguments = parser.parse_args(argv)
     given = arguments.assignments
     parts = (partial(tree.assignments, name, value, Origin("flag", flag)) for flag, name, value in given)
-    flags = collect(parts, tree.out_of_range)
-    base, source = _base(tree, model, arguments.run_dir)
-    return Options(tree.resolve(base, flags), tree=tree), arguments, source
+    layer = collect(parts, tree.out_of_range)
+    base, source = _base(tree, model, directory)
+    return Options(tree.resolve(base, layer), tree=tree), arguments, source
+
+
+def _is_untouched(root: Path) -> bool:
+    """As is_current of a checkout, whose `.config` anybody may edit: the tree reads such a file."""
+    try:
+        return is_current(root, ".")
+    except ConfigError:
+        return False
 
 
 def _base(tree: Tree, model: str, run_dir: Path | None) -> tuple[Sequence[Assignment], str]:
-    """The layer below the flags, and what it is in words."""
-    run_dir = run_dir if run_dir and (run_dir / CONFIG).exists() else None  # else it is to be begun
+    """The layer below the flags, and what it is in words; `run_dir` has a `.config`."""
     directory = run_dir or tree.root
     shown = tree.shown(directory / CONFIG)
     defaults = tree.assignments("MODEL", model, Origin("flag", f"{model}/train.py"))
@@ -151,13 +188,7 @@ def _parser(
         argument_default=argparse.SUPPRESS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(assignments=[], run_dir=None, from_scratch=False)
-    parser.add_argument(
-        "--run-dir", type=_run_directory, metavar="DIR", help="go on with this run, or begin it"
-    )
-    parser.add_argument(
-        "--from-scratch", action="store_true", help="begin anew in --run-dir; what is there stays"
-    )
+    _add_run_flags(parser)
     tracker_names = ", ".join(["none", *trackers, "both"])
     parser.add_argument(
         "--tracker", dest="TRACKER", action=_Assign, metavar="LIST", help=f"{tracker_names}; or several: a,b"
@@ -171,6 +202,26 @@ def _parser(
             groups[title] = parser.add_argument_group(title)
         _add_flag(groups[title], option)
     return parser
+
+
+def _run_flags(prog: str) -> argparse.ArgumentParser:
+    """Takes the flags that are no option's; the others are left over."""
+    parser = _Parser(prog=prog, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    _add_run_flags(parser)
+    return parser
+
+
+def _add_run_flags(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(assignments=[], run_dir=None, from_scratch=False)
+    parser.add_argument(
+        "--run-dir",
+        type=_run_directory,
+        metavar="DIR",
+        help="resume this run, or begin it in a new directory",
+    )
+    parser.add_argument(
+        "--from-scratch", action="store_true", help="train from scratch in --run-dir; what is there stays"
+    )
 
 
 def _settable(option: Option) -> bool:

@@ -17,6 +17,11 @@ _LONGEST_NAME = 255
 _LONGEST_PATH = 3500
 
 
+def shown_from(root: Path, path: Path) -> str:
+    """A path as messages show it: from the root on where it lies below it."""
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
 def asked_path(name: str, text: str) -> Path:
     """The path that `name` (a variable, a flag, a symbol) gives, its `~` expanded; ConfigError if it is none.
 

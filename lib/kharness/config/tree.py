@@ -9,10 +9,11 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from kharness.config import dotconfig
+from kharness.config.affects import Affects, read_line
 from kharness.config.assignment import (
     Assignment,
     Layer,
@@ -24,7 +25,9 @@ from kharness.config.assignment import (
     show,
     tracker_list,
 )
+from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError
+from kharness.config.places import shown_from
 from kharness.config.record import read_record
 from kharness.config.refused import RENAMED, collect, together
 from kharness.config.values import HINTS, Value, ValueType, canonical, typed, value_type
@@ -35,7 +38,6 @@ if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configu
 
 __all__ = ["CONFIG", "Assignment", "Layer", "Origin", "Resolved", "Tree"]
 
-CONFIG = ".config"
 KCONFIGLIB = (14, 1, 0)
 
 
@@ -72,6 +74,16 @@ class Tree:
         if kconf.warnings:
             raise ConfigError(_one_line(kconf.warnings[0]), hint="the option tree itself is at fault")
         return cls(kconf, root)
+
+    @cached_property
+    def affects(self) -> Affects:
+        """What each option affects; ConfigError for a word that is none."""
+        members = {member for alias in self.aliases.values() for member in alias.values()}
+        found: dict[str, frozenset[str]] = {}
+        for symbol in self.kconf.unique_defined_syms:
+            if (words := self._read_affects(symbol)) is not None:
+                found[symbol.name] = words
+        return Affects(found, frozenset(members))
 
     # What was asked
 
@@ -196,6 +208,7 @@ class Tree:
             asked=asked,
             origins={name: self._origin(name, by_symbol) for name in values},
             set_aside=set_aside,
+            affects=self.affects,
         )
 
     def overridden(self, before: Sequence[Layer], layer: Layer) -> list[tuple[Assignment, Assignment]]:
@@ -297,7 +310,7 @@ class Tree:
 
     def shown(self, path: Path) -> str:
         """A path as messages show it: from the root on where it lies below it."""
-        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
+        return shown_from(self.root, path)
 
     # Checking single assignments
 
@@ -490,6 +503,19 @@ class Tree:
         return bool(is_menu or node.item is self._lib.COMMENT)
 
     # Reading the tree
+
+    def _read_affects(self, symbol: Any) -> frozenset[str] | None:
+        """Of a member and the alias of a choice the choice's help says it."""
+        choice = symbol.choice or self._aliased_choice(symbol.name)
+        for node in (choice or symbol).nodes:
+            try:
+                words = read_line(node.help)
+            except ValueError as error:
+                where = f"{node.filename}:{node.linenr}"
+                raise ConfigError(f"{where}: {symbol.name}: {error}") from None
+            if words is not None:
+                return words
+        return None
 
     def _read_alias(self, symbol: Any) -> dict[str, str]:
         """{value: member} for a symbol that only says which member of a choice is set, else nothing."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from kharness.config.config_py import CONFIG_PY, read_values
 from kharness.config.errors import ConfigError
-from kharness.config.generate import CONFIG_PY, read_values
 from kharness.report.errors import ReportError
 from monitoring.journal.budget import UNITS
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from kharness.config.config_py import CONFIG_PY, read_values
 from kharness.config.errors import ConfigError
-from kharness.config.generate import CONFIG_PY, read_values
 from kharness.config.places import asked_path
 from kharness.runs.files import LATEST
 

@@ -21,10 +21,6 @@ from monitoring import Record, Run
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage
 
-# Options that change neither a weight nor a loss, by menu and by name: attempts may differ in them.
-_OTHER_MENUS = ("Experiment Tracking", "Monitoring", "Test matrix and results", "Report")
-_OTHER_OPTIONS = frozenset({"CHECKPOINT_EVERY", "CHECKPOINT_KEEP", "DATA_DIR"})
-
 
 @dataclass(frozen=True)
 class Origin:
@@ -171,24 +167,19 @@ def _refuse_changes(directory: Path, start: Record, options: Options, data_sha25
 
 
 def _changed(recorded: object, options: Options) -> list[str]:
-    """The options that shape the training and differ from those recorded, as `LEARNING_RATE=0.1 (now 0.2)`.
+    """The recorded options that affect results and differ now, as `LEARNING_RATE=0.1 (now 0.2)`.
 
-    An option that only one of the two has follows another that differs, or is of another revision.
+    One that has no value now follows another that differs, unless the tree does not know it any more.
     """
     if not isinstance(recorded, Mapping):
         return []
-    shaping = [
-        option.name
-        for option in options.described()
-        if not (option.menu and option.menu[0] in _OTHER_MENUS)
-        and not (option.choice and not option.members)  # a member: the choice itself tells it
-        and option.name not in _OTHER_OPTIONS
-    ]
-    return [
-        f"{name}={recorded[name]} (now {options.values[name]})"
-        for name in shaping
-        if name in recorded and name in options.values and recorded[name] != _plain(options.values[name])
-    ]
+    found = []
+    for name in options.affects.names(recorded, "results"):
+        if name in options.values and recorded[name] != (now := _plain(options.values[name])):
+            found.append(f"{name}={recorded[name]} (now {now})")
+        elif name not in options.values and name not in options.affects.words:
+            found.append(f"{name}={recorded[name]} (now unknown)")
+    return found
 
 
 def _plain(value: object) -> object:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kharness.config.generate import write_config
+from kharness.config.generate import write_files
 from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.project_name import run_name
@@ -44,7 +44,7 @@ def open_run(
         gpu_monitor=configured_gpu_monitor(options.values),
     ) as run:
         # Not before: now nobody else writes here.
-        write_config(options.resolved, directory, root=root)
+        write_files(options.files(), directory)
         yield run
 
 

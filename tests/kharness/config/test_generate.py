@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kharness.config.config_py import read_values
 from kharness.config.errors import ConfigError
-from kharness.config.generate import config_py, load_config, read_values, write_config
+from kharness.config.generate import config_py, load_config, write_config
 from kharness.config.project_name import checksum
 from kharness.config.tree import Assignment, Layer, Origin, Tree
 
@@ -241,6 +242,9 @@ def test_two_makes_at_once_leave_the_result_of_one_of_them(checkout: Path) -> No
 def test_writer_killed_at_any_moment_leaves_each_file_old_or_new(tree: Tree, tmp_path: Path) -> None:
     chance = random.Random(7)
     wholes = list(whole_texts(tree, "ab"))
+    write_config(
+        tree.resolve([Assignment("DATA_DIR", "a" * 2000, Origin("flag", "a"))]), tmp_path, root=tree.root
+    )
     for _ in range(20):
         writer = start_writer(tree, tmp_path, "ab")
         with pytest.raises(subprocess.TimeoutExpired):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -83,8 +85,11 @@ def test_base_is_the_run_directory_if_one_is_named(
         ["--run-dir", str(run)], root=checkout, model="lenet5", prog="lenet5/train.py", description="x"
     )
     assert (found.SEED, arguments.run_dir) == (7, run)
-    assert found.resolved.origins["SEED"] == Origin("matrix axis", "SEED=6|7")
     assert capsys.readouterr().out == f"configuration: {run}/.config\n"
+    with_flag = parse(checkout, "--run-dir", str(run), "--batch-size", "9")
+    assert with_flag.resolved.origins["SEED"] == Origin("matrix axis", "SEED=6|7")
+    assert with_flag.values == {**found.values, "BATCH_SIZE": 9}
+    assert capsys.readouterr().out == f"configuration: {run}/.config, then flags\n"
 
 
 def test_a_run_directory_that_is_new_begins_with_the_checkouts_configuration(
@@ -151,3 +156,101 @@ def test_help_groups_flags_by_menu_with_help_type_and_default(
         in text
     )
     assert "default 0.1 if OPTIMIZER_SGD, else 0.003)" in text
+
+
+def run_directory(checkout: Path) -> Path:
+    """One like those of a matrix, in the checkout."""
+    tree = Tree.load(checkout)
+    cell = tree.assignments("LEARNING_RATE", "0.05", Origin("matrix axis", "LEARNING_RATE=0.05"))
+    run = checkout / "results" / "cell"
+    write_config(tree.resolve(cell), run, root=checkout)
+    return run
+
+
+def replace(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def test_a_run_directory_needs_neither_kconfiglib_nor_the_tree(checkout: Path) -> None:
+    run = run_directory(checkout)
+    (checkout / "Kconfig").unlink()
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom kharness.config.options import parse\n"
+        "found, _ = parse(['--run-dir', sys.argv[1], '--from-scratch'], root=Path(sys.argv[2]),\n"
+        "                 model='lenet5', prog='', description='')\n"
+        "print(found.LEARNING_RATE, found.affects.of('SEED'), 'kconfiglib' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(run), str(checkout)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (
+        "configuration: results/cell/.config\n0.05 frozenset({'results'}) False\n",
+        "",
+    )
+
+
+EDITED = [
+    (
+        [(".config", 'RATE="0.05"', 'RATE="0.5"'), (".config", "CONFIG_SEED=1\n", "CONFIG_SEED=2\n")],
+        "results/cell/.config was edited by hand: SEED=2 (config.py has 1), "
+        'LEARNING_RATE="0.5" (config.py has 0.05)',
+    ),
+    (
+        [("config.py", "BATCH_SIZE = 64", "BATCH_SIZE = 32")],
+        "results/cell/config.py was edited by hand: BATCH_SIZE=32 (.config has 64)",
+    ),
+    (
+        [(".config", "CONFIG_CHANNELS_LAST=y\n", "")],
+        "results/cell/.config was edited by hand: CHANNELS_LAST=nothing (config.py has y)",
+    ),
+    (
+        [("config.py", "TRACKER_PROJECT = 'lenet5-", "TRACKER_PROJECT = 'mine-")],
+        "results/cell/config.py was edited by hand: no value of .config differs",
+    ),
+]
+
+
+@pytest.mark.parametrize(("edits", "message"), EDITED, ids=["config", "config.py", "line", "project"])
+@pytest.mark.parametrize("flags", [[], ["--seed", "5"]], ids=["", "flag"])
+def test_a_run_directory_edited_by_hand_is_refused(
+    checkout: Path, edits: list[tuple[str, str, str]], message: str, flags: list[str]
+) -> None:
+    run = run_directory(checkout)
+    for name, old, new in edits:
+        replace(run / name, old, new)
+    with pytest.raises(ConfigError) as caught:
+        parse(checkout, "--run-dir", str(run), *flags)
+    assert str(caught.value) == message
+    assert caught.value.hint == ("undo that, or take the values of .config: make olddefconfig O=results/cell")
+
+
+def test_comments_and_a_crash_between_two_files_are_no_edits(checkout: Path) -> None:
+    run = run_directory(checkout)
+    before = (run / "config.py").read_text()
+    replace(run / ".config", "# Training\n", "# Training, again\n")
+    assert parse(checkout, "--run-dir", str(run)).LEARNING_RATE == 0.05
+    tree = Tree.load(checkout)
+    write_config(tree.resolve(tree.assignments("SEED", "9", Origin("flag", "--seed 9"))), run, root=checkout)
+    (run / "config.py").write_text(before)  # killed before it wrote this one
+    assert parse(checkout, "--run-dir", str(run)).SEED == 9
+
+
+def test_the_checkout_may_be_edited_by_hand(checkout: Path) -> None:
+    tree = Tree.load(checkout)
+    write_config(tree.resolve([]), checkout, root=checkout)
+    replace(checkout / ".config", "CONFIG_SEED=1\n", "CONFIG_SEED=2\n")
+    assert parse(checkout).SEED == 2
+    replace(checkout / "config.py", "SEED = 1\n", "SEED = 3\n")
+    assert parse(checkout).SEED == 2
+
+
+def test_a_config_py_of_an_earlier_version_leaves_the_reading_to_the_tree(checkout: Path) -> None:
+    run = run_directory(checkout)
+    script = run / "config.py"
+    lines = script.read_text().splitlines(keepends=True)
+    start = lines.index("affects = {\n")
+    end = lines.index("}\n", start)
+    script.write_text("".join(line for line in lines[:start] + lines[end:] if "lines below" not in line))
+    replace(script, "}\n", "")
+    assert parse(checkout, "--run-dir", str(run)).resolved.values["LEARNING_RATE"] == 0.05

@@ -108,7 +108,7 @@ import sys
 import time
 from pathlib import Path
 
-from kharness.config.generate import read_values
+from kharness.config.config_py import read_values
 from monitoring.journal.lineage import Lineage
 from monitoring.run import Run
 

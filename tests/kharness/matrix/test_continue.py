@@ -14,6 +14,9 @@ from typing import Any
 import psutil
 import pytest
 
+from kharness.config.assignment import Origin
+from kharness.config.generate import write_config
+from kharness.config.tree import Tree
 from monitoring.agent.follow import is_followed, undelivered
 from monitoring.host.process import process_started
 
@@ -68,12 +71,10 @@ def text(path: Path) -> str:
 
 
 def edit(run: Path, **values: str) -> None:
-    """Change what a cell was planned with: the next attempt behaves otherwise."""
-    config = run / "config.py"
-    lines = config.read_text().splitlines()
-    named = {line.partition(" = ")[0]: line for line in lines}
-    lines = [f"{name} = {values[name]!r}" if name in values else line for name, line in named.items()]
-    config.write_text("\n".join(lines) + "\n")
+    """Change what a cell was planned with, as `make olddefconfig O=` does: it behaves otherwise then."""
+    tree = Tree.load(next(folder for folder in run.resolve().parents if (folder / "Kconfig").exists()))
+    layers = [tree.assignments(name, value, Origin("test")) for name, value in values.items()]
+    write_config(tree.resolve(tree.base(run), *layers), run, root=tree.root)
 
 
 def test_exactly_the_missing_cells_are_run(checkout: Any, wait_until: Wait) -> None:

@@ -184,7 +184,7 @@ def mergeconfig(request: Request) -> None:
 
 def configwhy(request: Request) -> None:
     """SYMBOL=X: a value, where it comes from and what it depends on."""
-    from kharness.config.provenance import why
+    from kharness.config.make.provenance import why
 
     name = request.needs("SYMBOL", "make configwhy SYMBOL=LEARNING_RATE")
     base = starting_layer(request.tree, request.directory)
@@ -194,7 +194,7 @@ def configwhy(request: Request) -> None:
 
 def configdiff(request: Request) -> None:
     """A= B=: the symbols in which two configurations or run directories differ."""
-    from kharness.config.provenance import differences
+    from kharness.config.make.provenance import differences
 
     example = "make configdiff A=results/a/adam B=results/a/sgd"
     a, b = request.needs("A", example), request.needs("B", example)

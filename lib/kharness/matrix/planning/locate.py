@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.config.generate import CONFIG_PY
+from kharness.config.config_py import CONFIG_PY
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
 from kharness.matrix.planning.matrix_json import read_plan
 from kharness.matrix.planning.plan import ConfigValues, load

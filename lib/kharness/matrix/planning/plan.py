@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from kharness.config.assignment import Layer
-from kharness.config.generate import CONFIG_PY, read_values, write_config, write_new_config
+from kharness.config.config_py import CONFIG_PY, read_values
+from kharness.config.generate import write_config, write_new_config
 from kharness.config.presets import starting_layer
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value

@@ -9,6 +9,9 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kharness.config.config_py import is_current
+from kharness.config.errors import ConfigError
+from kharness.config.refused import together
 from kharness.matrix.launchers import open_launcher
 from kharness.runs.causes import DETERMINISTIC, judge_unseen
 from kharness.runs.errors import MatrixError
@@ -52,6 +55,7 @@ def remaining(launches: Sequence[Launch]) -> Remaining:
             found.left.append((launch.name, (status.last.reason if status.last else None) or str(cause)))
         else:
             found.launches.append(replace(launch, arguments=_arguments(launch, status)))
+    _refuse_edited(found.launches)
     return found
 
 
@@ -70,7 +74,20 @@ def to_run_again(launches: Sequence[Launch], *, failed_only: bool) -> list[Launc
             )
         if not failed_only or status.status not in ("complete", "pending"):
             chosen.append(replace(launch, arguments=(FROM_SCRATCH,)))
+    _refuse_edited(chosen)
     return chosen
+
+
+def _refuse_edited(launches: Sequence[Launch]) -> None:
+    """ConfigError for cells whose `.config` or `config.py` was edited by hand: they are not as planned."""
+    refused = []
+    for launch in launches:
+        try:
+            is_current(launch.directory, launch.shown_directory)
+        except ConfigError as error:
+            refused.append(error)
+    if refused:
+        raise together(refused)
 
 
 def settle(launch: Launch) -> RunStatus:

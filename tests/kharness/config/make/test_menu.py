@@ -13,7 +13,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
-from kharness.config.generate import read_values
+from kharness.config.config_py import read_values
 from kharness.config.tree import Assignment, Origin, Tree
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kharness.config.generate import read_values
+from kharness.config.config_py import read_values
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -29,11 +29,12 @@ def test_configwhy_tells_a_default_and_what_decides_it(kconfig: Run) -> None:
     output(kconfig("defconfig", CONFIG_OPTIMIZER="adam"))
     assert output(kconfig("configwhy", SYMBOL="LEARNING_RATE")) == (
         "LEARNING_RATE=0.003\n"
-        "  from       default lib/kharness/training/optimizers/Kconfig:24\n"
+        "  from       default lib/kharness/training/optimizers/Kconfig:26\n"
         "  type       float, 0 < x\n"
+        "  affects    results\n"
         "  default    0.1 if OPTIMIZER_SGD, else 0.003 (now OPTIMIZER_SGD=n)\n"
         "  menu       Training\n"
-        "  defined    lib/kharness/training/optimizers/Kconfig:24\n"
+        "  defined    lib/kharness/training/optimizers/Kconfig:26\n"
         "  help       Peak learning rate. The schedule's highest value.\n"
     )
 
@@ -51,11 +52,13 @@ def test_configwhy_tells_preset_make_variable_and_choice(kconfig: Run) -> None:
     assert why(kconfig, "OPTIMIZER") == [
         "OPTIMIZER=adam",
         "  from       make variable CONFIG_OPTIMIZER=adam",
+        "  affects    results, speed",
         "  default    sgd",
         "  choice     Optimizer: OPTIMIZER_ADAM=y (make variable CONFIG_OPTIMIZER=adam)",
     ]
     assert why(kconfig, "OPTIMIZER_SGD_MOMENTUM") == [
         "OPTIMIZER_SGD_MOMENTUM has no value: needs OPTIMIZER_SGD=y, which is n",
+        "  affects    results",
         "  default    0.9",
         "  depends    OPTIMIZER_SGD (now OPTIMIZER_SGD=n)",
     ]

@@ -25,6 +25,8 @@ def why(tree: Tree, resolved: Resolved, name: str) -> Iterator[str]:
         if assignment.symbol == about.name:
             yield f"  set aside  {assignment} ({origin_text(assignment.origin)})"
     yield f"  type       {about.type_text}"
+    if about.affects:
+        yield f"  affects    {about.affects_text}"
     if about.default_text:
         decides = [] if about.members else tree.defaults_depend_on(about.name)
         yield f"  default    {about.default_text}{_now(tree, decides)}"

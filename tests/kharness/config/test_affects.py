@@ -1,0 +1,49 @@
+"""What an option affects stands in its Kconfig help, and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kharness.config.affects import UNKNOWN, Affects, read_line
+from kharness.config.errors import ConfigError
+from kharness.config.tree import Tree
+
+
+@pytest.mark.parametrize("folder", [".", "tests/data/checkout"])
+def test_every_symbol_of_every_kconfig_file_says_what_it_affects(root: Path, folder: str) -> None:
+    tree = Tree.load(root / folder)
+    symbols = [symbol.name for symbol in tree.kconf.unique_defined_syms]
+    assert len(symbols) > 40
+    assert [name for name in symbols if name not in tree.affects.words] == [], (
+        "no `Affects:` line in its help"
+    )
+
+
+def test_a_choice_says_it_for_its_symbol_and_members(tree: Tree) -> None:
+    device = {"results", "speed", "machine"}
+    found = [tree.affects.of(name) for name in ("DEVICE", "DEVICE_CPU", "SEED", "GONE_BY_NOW")]
+    assert found == [device, device, {"results"}, UNKNOWN]
+    assert tree.affects.names(["DEVICE", "DEVICE_CPU", "SEED"], "speed", "machine") == ["DEVICE"]
+    assert tree.affects.touches("DEVICE", "matrix", "speed")
+    assert not tree.affects.touches("DEVICE", "matrix", "reporting")
+
+
+def test_an_unknown_word_is_refused_with_its_place(make_tree: Callable[[str], Tree]) -> None:
+    tree = make_tree('config A\n\tint "a"\n\tdefault 1\n\thelp\n\t  Text.\n\t  Affects: results, sped\n')
+    with pytest.raises(ConfigError) as caught:
+        _ = tree.affects
+    assert str(caught.value) == (
+        "Kconfig:2: A: 'Affects: sped' is none of results, speed, reporting, machine, matrix"
+    )
+
+
+def test_a_help_without_the_line_says_nothing() -> None:
+    assert read_line(None) is None
+    assert read_line("Some text.\nValue: float\n") is None
+
+
+def test_the_groups_of_config_py_give_back_the_same(tree: Tree) -> None:
+    assert Affects.from_groups(tree.affects.groups) == tree.affects
