@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
+
+from kharness.config.tree import Tree
+from kharness.matrix.launchers import LAUNCHERS
+from kharness.training.datasets import DATASETS
+from kharness.training.optimizers import OPTIMIZERS
+from kharness.training.pruning import PRUNING_METHODS
+from monitoring.dropins import DropIns
+from monitoring.follower import EXPORTERS, TRACKERS
+from monitoring.rules import RULES
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -119,3 +129,20 @@ def test_nobody_else_finds_or_loads_drop_ins() -> None:
             if word in ("iter_modules", "walk_packages", "import_module"):
                 found.append((str(path.relative_to(ROOT)), word))
     assert sorted({path for path, _ in found} - allowed) == [], "use monitoring.dropins"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [DATASETS, EXPORTERS, LAUNCHERS, OPTIMIZERS, PRUNING_METHODS, RULES, TRACKERS],
+    ids=lambda kind: kind.kind,
+)
+def test_symbols_and_fields_of_options_belong_together(kind: DropIns, root: Path) -> None:
+    """A field without a default has its symbol; a symbol of a drop-in has its field."""
+    known = {symbol.name for symbol in Tree.load(root).kconf.unique_defined_syms}
+    fields = [(name, own) for name in kind.names for own in dataclasses.fields(kind.load(name).Options)]
+    needed = {kind.symbol(name, own.name) for name, own in fields if own.default is dataclasses.MISSING}
+    assert sorted(needed - known) == []
+    prefixes = tuple(kind.symbol(name, "") for name in kind.names)
+    switches = {kind.symbol(name, "").rstrip("_") for name in kind.names}
+    symbols = {kind.symbol(name, own.name) for name, own in fields}
+    assert sorted(s for s in known - switches - symbols if s.startswith(prefixes)) == []

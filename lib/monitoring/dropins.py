@@ -10,13 +10,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from types import ModuleType
 from typing import Any
 
-from monitoring.errors import FollowerOptionsError, UnknownFollower
+from monitoring.errors import FollowerOptionsError, UnknownFollower, UserError
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class DropIns:
     """How the symbols begin if not with the kind: `alert` for alert rules."""
     symbols: Mapping[str, str] = field(default_factory=dict)
     """Documented symbols that the rule does not give: by `name_option`, or by `option` for all of a kind."""
-    unknown: Callable[..., Exception] = UnknownFollower
-    """The error for a name that no module has; takes a message and `hint`."""
-    refused: Callable[..., Exception] = FollowerOptionsError
+    unknown: type[UserError] = UnknownFollower
+    """The error for a name that no module has."""
+    refused: type[UserError] = FollowerOptionsError
     """The error for an option that `Options` does not have or take."""
 
     @cached_property
@@ -55,8 +55,9 @@ class DropIns:
 
     def symbol(self, name: str, option: str) -> str:
         """The symbol that gives a drop-in one of its options."""
-        by_rule = f"{self.prefix or self.kind}_{name}_{option}".replace("-", "_").upper()
-        return self.symbols.get(f"{name}_{option}") or self.symbols.get(option) or by_rule
+        own = f"{name}_{option}".replace("-", "_")
+        by_rule = f"{self.prefix or self.kind}_{own}".upper()
+        return self.symbols.get(own) or self.symbols.get(option) or by_rule
 
     def configured(self, name: str, config: Mapping[str, object]) -> dict[str, object]:
         """The options that a configuration has for a drop-in, by field."""
