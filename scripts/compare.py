@@ -11,6 +11,7 @@ from kharness.config.make import variables as make_variables
 from kharness.report.compare import compare, compare_lines
 from kharness.report.errors import ReportError
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
+from kharness.runs.exit_codes import EXIT_FAILED
 
 EXAMPLE = "make compare A=results/old B=results/new, or A=results/latest:OPTIMIZER=sgd"
 
@@ -31,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     worse = regressions(compared.decisive, tolerance)
     print("\n".join([f"regression: {line}" for line in worse] or ["no regression shown"]))
-    return 3 if worse else 0
+    return EXIT_FAILED if worse else 0
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from kharness.matrix.sweep.leaderboard import told_leaderboard
 from kharness.matrix.sweep.sweep import source_for
 from kharness.report.report import check_judging, told_report
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.latest import asked_directory, latest_link, shown
 from kharness.runs.launch import Launch
 from kharness.runs.lock import RunnerLock
@@ -108,7 +109,7 @@ def continue_run(launch: Launch) -> int:
     for _, reason in left.left:
         print(f"{where} would only fail again: {reason}")
         print(f"hint: to try it all the same: make test-rerun TARGET={where}")
-        return 3
+        return EXIT_FAILED
     if not left.launches:
         print(f"{where} is complete")
         return 0

@@ -13,6 +13,7 @@ from kharness.matrix.planning.locate import find
 from kharness.matrix.planning.settings import with_command_line
 from kharness.matrix.supervise import expected_seconds, num_jobs
 from kharness.runs.latest import asked_directory
+from kharness.runs.status import RUNNING
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -22,7 +23,7 @@ def main(argv: Sequence[str]) -> None:
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     found = find(directory, ROOT, variables.get("FILTER", ""))
     overview = look(found, half_done=True)
-    running = len(overview.having("running")) if overview.holder else 0
+    running = len(overview.having(RUNNING)) if overview.holder else 0
     jobs = running or num_jobs(with_command_line(found.settings, variables, ROOT))
     expected = expected_seconds(found.launches, found.directory.parent)
     print("\n".join(estimate_lines(overview, expected, jobs)))

@@ -15,7 +15,7 @@ from kharness.matrix.planning.locate import Found, Member, find, member_named
 from kharness.matrix.running.runner import Copier
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.latest import asked_directory, shown
-from kharness.runs.status import read_status
+from kharness.runs.status import PENDING, RUNNING, read_status
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def is_under_way(member: Member) -> bool:
-    return read_status(member.launch.directory).status in ("pending", "running")
+    return read_status(member.launch.directory).status in (PENDING, RUNNING)
 
 
 def asked_member(found: Found, name: str) -> Member:

@@ -16,6 +16,7 @@ from kharness.matrix.reproduce.reproduce import PastRun, prepare_again
 from kharness.matrix.reproduce.revision import code_of
 from kharness.matrix.supervise import supervise_single
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
 from kharness.runs.latest import asked_directory, shown
 from kharness.runs.launch import Slot
 from kharness.runs.lock import RunnerLock
@@ -55,7 +56,7 @@ def verdict(past: PastRun, again: Path, exit_code: int) -> int:
     ends = [past.lineage.end.get("status"), lineage.end.get("status")]
     if not lineage.starts or (exit_code and ends[0] != ends[1]):
         print(f"not compared: {shown(again)} did not end as {past.directory.name} did")
-        return exit_code if exit_code >= 75 else 3
+        return exit_code if exit_code >= EXIT_STOPPED else EXIT_FAILED
     for difference in machine_differences(past.directory, again):
         print(f"differs: {difference}")
     compared = compare(past.directory, again)
@@ -64,7 +65,7 @@ def verdict(past: PastRun, again: Path, exit_code: int) -> int:
     if compared.difference:
         print(f"bit-equal up to there: {counted(compared.equal, 'record')}")
         print(f"first difference: {compared.difference}")
-        return 3
+        return EXIT_FAILED
     print(f"bit-equal: {counted(compared.equal, 'record')}")
     return 0
 

@@ -78,10 +78,10 @@ FLOORS: dict[str, list[str]] = {
         "make",
     ],
     "kharness.runs": [
-        "errors files",
-        "attempts journal_tail latest launch output_tail",
+        "errors exit_codes files",
+        "journal_tail latest launch output_tail",
         "lock rundir status",
-        "causes",
+        "attempts causes",
         "lost_status",
     ],
     "kharness.training": [

@@ -1,10 +1,9 @@
-"""One owner for each fact about a run's directory: its files' names stand nowhere else in the code."""
+"""One owner for each fact about a run: its files' names, statuses, causes, exit codes."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,6 +15,21 @@ FILE_OWNERS = ("monitoring.journal.files", "kharness.runs.files")
 NO_FILES = {
     ("kharness.config.make.known_variables", "graphs"): "a make target",
     ("scripts.graphs", "graphs"): "a make target",
+}
+
+STATUSES = "kharness.runs.status"
+END_STATUSES = "monitoring.journal.end_status"
+EXIT_CODES = "kharness.runs.exit_codes"
+
+# The same word for another thing, by module; an entry that no longer applies fails.
+NO_STATUSES = {
+    ("kharness.matrix.sweep.leaderboard", "complete"): "a column: how many trials are",
+}
+# Numbers from sysexits.h on are unlike any other number of the code.
+FIRST_OWN_CODE = 64
+NO_EXIT_CODES = {
+    ("kharness.report.graphs.time_per_step", 75): "a percentile",
+    ("monitoring.samplers._xid", 74): "an Xid",
 }
 
 
@@ -32,17 +46,25 @@ def sources() -> dict[str, ast.Module]:
 
 
 SOURCES = sources()
+NODES = {module: list(ast.walk(tree)) for module, tree in SOURCES.items()}
 
 
-def literals(tree: ast.Module) -> Iterator[ast.Constant]:
+def texts(module: str) -> list[ast.Constant]:
     """Strings that a module computes with or prints: no docstrings, and no help texts of argparse."""
-    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg in ("help", "description"):
+    prose: set[int] = set()
+    for node in NODES[module]:
+        if isinstance(node, ast.Expr):
+            prose.add(id(node.value))
+        elif isinstance(node, ast.keyword) and node.arg in ("help", "description"):
             prose |= {id(part) for part in ast.walk(node.value)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose:
-            yield node
+    return [
+        node
+        for node in NODES[module]
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
+    ]
+
+
+TEXTS = {module: texts(module) for module in SOURCES}
 
 
 def constants(module: str) -> dict[str, str]:
@@ -70,11 +92,89 @@ def test_names_of_a_runs_files_have_one_owner() -> None:
     known = frozenset(owned)
     found = {
         (module, name): f"{module}:{node.lineno}"
-        for module, tree in SOURCES.items()
+        for module, found_in in TEXTS.items()
         if module not in FILE_OWNERS
-        for node in literals(tree)
+        for node in found_in
         for name in names_in(node.value, known)
     }
     second = {where: name for (module, name), where in found.items() if (module, name) not in NO_FILES}
     assert second == {}, f"import the name from {' or '.join(FILE_OWNERS)}"
     assert set(NO_FILES) <= set(found), "these exceptions are over"
+
+
+def words(owner: str) -> frozenset[str]:
+    """The statuses or causes that a module names; those that are a word of their own, as `timeout` is."""
+    return frozenset(
+        value.value
+        for node in SOURCES[owner].body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "Final"
+        for value in [node.value]
+        if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    )
+
+
+def public(module: str) -> set[int]:
+    """Words that mypy checks against a Literal: the types themselves, and what Run.finish is given."""
+    found: set[int] = set()
+    for node in NODES[module]:
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "Literal"
+        ):
+            found |= {id(part) for part in ast.walk(node.slice)}
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "finish":
+            found |= {id(argument) for argument in node.args}
+    return found
+
+
+def test_statuses_and_causes_have_one_owner() -> None:
+    ends = words(END_STATUSES)
+    causes = {word for word in words(EXIT_CODES) if "_" in word}  # `error`, `device` are words for much else
+    owned = words(STATUSES) | ends | causes
+    found = {
+        (module, node.value): f"{module}:{node.lineno}"
+        for module, found_in in TEXTS.items()
+        if module not in (STATUSES, END_STATUSES, EXIT_CODES)
+        for free in [public(module)]
+        for node in found_in
+        # monitoring stands alone: of the statuses it knows those of an end record
+        if id(node) not in free and node.value in (ends if module.startswith("monitoring") else owned)
+    }
+    second = {where: word for (module, word), where in found.items() if (module, word) not in NO_STATUSES}
+    assert second == {}, f"import the word from {STATUSES}, {END_STATUSES} or {EXIT_CODES}"
+    assert set(NO_STATUSES) <= set(found), "these exceptions are over"
+
+
+def test_exit_codes_have_one_owner() -> None:
+    codes = {
+        node.value
+        for owner in (EXIT_CODES, "monitoring.errors")
+        for node in NODES[owner]
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= FIRST_OWN_CODE
+    }
+    assert codes == {65, 71, 74, 75}
+    found = {
+        (module, node.value): f"{module}:{node.lineno}"
+        for module, nodes in NODES.items()
+        if module not in (EXIT_CODES, "monitoring.errors")
+        for node in nodes
+        if isinstance(node, ast.Constant) and type(node.value) is int and node.value in codes
+    }
+    second = {where: code for (module, code), where in found.items() if (module, code) not in NO_EXIT_CODES}
+    assert second == {}, f"import the code from {EXIT_CODES}"
+    assert set(NO_EXIT_CODES) <= set(found), "these exceptions are over"
+
+
+def test_one_module_parses_status_json() -> None:
+    readers = ("read_bytes", "read_text", "open", "loads", "load")
+    found = [
+        f"{module}:{node.lineno}"
+        for module, nodes in NODES.items()
+        if module != STATUSES
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and (getattr(node.func, "attr", None) or getattr(node.func, "id", None)) in readers
+        and any(isinstance(part, ast.Name) and part.id == "STATUS_JSON" for part in ast.walk(node))
+    ]
+    assert found == [], f"{STATUSES}.read_status reads it"

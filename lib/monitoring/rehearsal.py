@@ -11,6 +11,7 @@ from pathlib import Path
 from monitoring.agent.follow import catch_up
 from monitoring.errors import UserError
 from monitoring.follower import RunInfo, follower_module, follower_options
+from monitoring.journal.end_status import COMPLETE, INTERRUPTED
 from monitoring.journal.files import ALERTS, JOURNAL
 from monitoring.journal.records import read_records
 from monitoring.run import Run
@@ -71,7 +72,7 @@ def rehearse(
             trackers={tracker: options},
             agent=False,
         ) as run:
-            _train(run, epochs, status="interrupted" if attempt == 1 else "complete")
+            _train(run, epochs, status=INTERRUPTED if attempt == 1 else COMPLETE)
         deliveries = catch_up(directory)
     info = RunInfo.read(directory)
     records = [record for record, _ in read_records(directory / JOURNAL)]
@@ -113,7 +114,7 @@ def _train(run: Run, epochs: range, *, status: str) -> None:
         val = {"val_loss": losses[-1] * 1.1, "val_accuracy": 1 - losses[-1] / 3}
         run.log_eval(epoch * STEPS_AN_EPOCH, split="val", **val)
         run.log_epoch(epoch, global_step=epoch * STEPS_AN_EPOCH, train_loss=sum(losses) / len(losses), **val)
-    if status == "complete":
+    if status == COMPLETE:
         run.finish("complete", **{f"best_{metric}": value for metric, value in val.items()})
     else:
         run.finish("interrupted")

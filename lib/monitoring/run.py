@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from threading import get_ident
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from monitoring.agent.process import AgentProcess
 from monitoring.errors import is_full, unwritable
@@ -25,6 +25,7 @@ from monitoring.host.environment import git_state, hardware, versions
 from monitoring.host.process import process_started
 from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
 from monitoring.journal.encoding.json_form import free_name
+from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED, EndStatus
 from monitoring.journal.files import journal_name
 from monitoring.journal.journal import Journal, say
 from monitoring.journal.ranks import registered_by_rank_0
@@ -32,8 +33,6 @@ from monitoring.journal.records import ENVELOPE, Record
 from monitoring.journal.run_json import register_attempt
 from monitoring.journal.turns import Turns
 from monitoring.telemetry.device_scalars import InFlight, take_scalars
-
-Status = Literal["complete", "interrupted", "failed"]
 
 # How often, in seconds, the trainer reads its memory use and looks whether the agent is alive.
 LOOK_EVERY = 1.0
@@ -228,7 +227,7 @@ class Run:
         self._journal.sync()  # other threads go on meanwhile
         return seq
 
-    def finish(self, status: Status = "complete", **fields: object) -> None:
+    def finish(self, status: EndStatus = COMPLETE, **fields: object) -> None:
         """Write the end record and close the journal; wait for no tracker. A second call does nothing."""
         if not self._journal.closed:
             self._log("end", NO_STEP, {"status": status, **fields})
@@ -242,9 +241,9 @@ class Run:
         if error is None or (isinstance(error, SystemExit) and not error.code):
             self.finish()
         elif isinstance(error, KeyboardInterrupt):
-            self.finish("interrupted", cause="stopped")
+            self.finish(INTERRUPTED, cause="stopped")
         else:
-            self.finish("failed", **_described(error))
+            self.finish(FAILED, **_described(error))
 
     def _log(self, event: str, global_step: object, fields: Mapping[str, object]) -> None:
         now = time.time()

@@ -16,11 +16,23 @@ from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
 from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import ERROR, STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
-from kharness.runs.launch import FROM_SCRATCH, Job
+from kharness.runs.launch import Job
 from kharness.runs.lock import Holder, holder
 from kharness.runs.lost_status import known_status
-from kharness.runs.status import Attempt, RunStatus
+from kharness.runs.status import (
+    BESIDE_THE_RUN,
+    COMPLETE,
+    FAILED,
+    INTERRUPTED,
+    KILLED,
+    PENDING,
+    RUNNING,
+    TIMEOUT,
+    Attempt,
+    RunStatus,
+)
 from monitoring.agent.delivery import read_progress
 from monitoring.counts import counted
 from monitoring.journal.files import JOURNAL
@@ -67,7 +79,7 @@ class Cell:
     @property
     def lives_on(self) -> bool:
         """Whether it runs without a runner; to be asked where nobody runs the matrix."""
-        if self.status.status != "running" or self.last is None or self.last.job is None:
+        if self.status.status != RUNNING or self.last is None or self.last.job is None:
             return False
         job = Job(**self.last.job)
         with closing(open_launcher(job.launcher, {})) as launcher:
@@ -76,7 +88,7 @@ class Cell:
     @property
     def fraction_left(self) -> float:
         """Of its steps; 1 where nothing is known."""
-        if self.status.status == "complete":
+        if self.status.status == COMPLETE:
             return 0.0
         if self.state is None or self.state.step is None or not self.state.num_steps:
             return 1.0
@@ -98,9 +110,7 @@ class Overview:
     @property
     def unfinished(self) -> list[Cell]:
         """Begun or not, what still takes time."""
-        return [
-            cell for cell in self.cells if cell.status.status != "complete" and cell.cause != "stopped_early"
-        ]
+        return [cell for cell in self.cells if cell.status.status != COMPLETE and cell.cause != STOPPED_EARLY]
 
     @property
     def continuable(self) -> list[Cell]:
@@ -110,15 +120,15 @@ class Overview:
     @property
     def typical(self) -> float | None:
         """Mean seconds of a complete cell, or what the running ones will have taken."""
-        seconds = [cell.seconds for cell in self.having("complete")]
+        seconds = [cell.seconds for cell in self.having(COMPLETE)]
         if not seconds and self.holder is not None:
-            whole = [cell.seconds_in_the_end for cell in self.having("running")]
+            whole = [cell.seconds_in_the_end for cell in self.having(RUNNING)]
             seconds = [one for one in whole if one is not None]
         return sum(seconds) / len(seconds) if seconds else None
 
     def seconds_left(self, jobs: int, expected: Mapping[str, float]) -> float | None:
         """Until all cells are complete, `jobs` at once; None where nothing tells how long one takes."""
-        running = self.having("running") if self.holder else []
+        running = self.having(RUNNING) if self.holder else []
         left = [self._cell_left(cell, expected) for cell in running]
         waiting = [self._cell_left(cell, expected) for cell in self.unfinished if cell not in running]
         return time_left(left, waiting, jobs=max(jobs, len(running), 1))
@@ -145,9 +155,9 @@ def status_lines(overview: Overview, shown: str) -> list[str]:
     lines = [
         _headline(overview, shown),
         _counts(overview.cells),
-        *_some([_running_line(cell, overview.holder) for cell in overview.having("running")]),
+        *_some([_running_line(cell, overview.holder) for cell in overview.having(RUNNING)]),
         *_some([_bad_line(cell, overview.found.quarantine) for cell in _bad(overview)]),
-        *_some([_unstable_line(cell) for cell in overview.having("complete") if _failed_before(cell)]),
+        *_some([_unstable_line(cell) for cell in overview.having(COMPLETE) if _failed_before(cell)]),
         *_some([line for cell in overview.cells for line in _refused_lines(cell)]),
         *_time_line(overview),
     ]
@@ -172,22 +182,22 @@ def _headline(overview: Overview, shown: str) -> str:
 def _counts(cells: Sequence[Cell]) -> str:
     counts: Counter[str] = Counter()
     for cell in cells:
-        cause = cell.cause if cell.status.status in ("failed", "killed", "interrupted") else ""
+        cause = cell.cause if cell.status.status in (FAILED, KILLED, INTERRUPTED) else ""
         counts[f"{cell.status.status} ({cause})" if cause else cell.status.status] += 1
     # a stable order: as a cell goes through them
-    order = ("complete", "running", "pending", "interrupted", "timeout", "killed", "failed")
+    order = (COMPLETE, RUNNING, PENDING, INTERRUPTED, TIMEOUT, KILLED, FAILED)
     parts = sorted(counts.items(), key=lambda item: (order.index(item[0].split()[0]), item[0]))
     return f"{counted(len(cells), 'run')}: " + ", ".join(f"{count} {what}" for what, count in parts)
 
 
 def _bad(overview: Overview) -> list[Cell]:
-    return overview.having("interrupted", "timeout", "killed", "failed")
+    return overview.having(INTERRUPTED, TIMEOUT, KILLED, FAILED)
 
 
 def _failed_before(cell: Cell) -> list[str]:
     """The causes of attempts before the last, except those that say nothing about the run."""
     causes = [attempt.cause for attempt in cell.status.attempts[:-1]]
-    return [cause for cause in causes if cause and cause not in ("stopped", "stopped_early", "runner_died")]
+    return [cause for cause in causes if cause and cause not in BESIDE_THE_RUN]
 
 
 def _running_line(cell: Cell, held_by: Holder | None) -> str:
@@ -222,7 +232,7 @@ def _unstable_line(cell: Cell) -> str:
 
 def _refused_lines(cell: Cell) -> list[str]:
     """What trackers have put aside of its records."""
-    if cell.status.status == "pending":
+    if cell.status.status == PENDING:
         return []
     return [
         f"  {cell.name}: {name} refused {counted(progress.refused, 'record')}, last {progress.refusal}"
@@ -234,7 +244,7 @@ def _refused_lines(cell: Cell) -> list[str]:
 def _time_line(overview: Overview) -> list[str]:
     if overview.holder is None:
         return []
-    left = overview.seconds_left(len(overview.having("running")), {})
+    left = overview.seconds_left(len(overview.having(RUNNING)), {})
     return [] if left is None else [f"time left: about {duration(left)}"]
 
 
@@ -249,25 +259,25 @@ def _read(member: Member, half_done: bool) -> Cell:
         status = known_status(directory, member.launch.asked)
     except MatrixError as error:
         if directory.joinpath(STATUS_JSON).exists():
-            status = RunStatus("failed", [Attempt(0.0, None, ended=0.0, cause="error", reason=str(error))])
+            status = RunStatus(FAILED, [Attempt(0.0, None, ended=0.0, cause=ERROR, reason=str(error))])
         else:
-            status = RunStatus("pending")
+            status = RunStatus(PENDING)
     state = None
-    if status.status == "running" or (half_done and status.status not in ("complete", "pending")):
+    if status.status == RUNNING or (half_done and status.status not in (COMPLETE, PENDING)):
         state = read_end(directory / JOURNAL, since=_begins(status.last))
     return Cell(member, status, state)
 
 
 def _begins(attempt: Attempt | None) -> int:
     """Where in the journal that begins which an attempt goes on with; its own records if it begins anew."""
-    return attempt.journal_offset if attempt and FROM_SCRATCH in attempt.arguments else 0
+    return attempt.journal_offset if attempt and attempt.from_scratch else 0
 
 
 def estimate_lines(overview: Overview, expected: Mapping[str, float], jobs: int) -> list[str]:
     """What `make estimate` prints."""
     unfinished = overview.unfinished
     typical = overview.typical
-    done = f"complete: {len(overview.having('complete'))} of {counted(len(overview.cells), 'run')}"
+    done = f"complete: {len(overview.having(COMPLETE))} of {counted(len(overview.cells), 'run')}"
     lines = [done + ("" if typical is None else f", {duration(typical)} each")]
     if not unfinished:
         return [*lines, "nothing is left"]

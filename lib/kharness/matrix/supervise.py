@@ -25,8 +25,10 @@ from kharness.matrix.running.runner import Limits, run_all, run_one
 from kharness.matrix.running.signals import Signals, hangup_ignored
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import EXIT_FAILED, STOPPED_EARLY
 from kharness.runs.launch import Launch
 from kharness.runs.lost_status import known_status
+from kharness.runs.status import COMPLETE
 
 # Seconds. A single run's agent goes on by itself, so there is no need to wait for long.
 SINGLE_PATIENCE = 10.0
@@ -96,7 +98,7 @@ def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: 
     plan = read_plan(directory)
     names = [cell.name for cell in plan.cells if chosen.matches(cell.name, cell.values)]
     missing = [name for name in names if name not in plan.quarantine and _is_missing(directory / name)]
-    return 3 if missing else code
+    return EXIT_FAILED if missing else code
 
 
 def supervise_single(launch: Launch, *, root: Path) -> int:
@@ -108,7 +110,7 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
     with Signals() as signals, closing(open_launcher("local", {}, _say)) as launcher:
         outcome = run_one(launch, launcher, signals, sys.stdout.buffer, _say)
         lacking = wait_for_delivery([launch.directory], signals, _say, patience=SINGLE_PATIENCE)
-    if outcome.status != "complete":
+    if outcome.status != COMPLETE:
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
     single = [launch.directory]
     for line in [*delivery_lines(single, lacking, root), *alert_lines(single, since=begun)]:
@@ -151,15 +153,15 @@ def _is_missing(directory: Path) -> bool:
         status = known_status(directory, {})
     except MatrixError:
         return True
-    stopped_early = status.last is not None and status.last.cause == "stopped_early"
-    return status.status != "complete" and not stopped_early
+    stopped_early = status.last is not None and status.last.cause == STOPPED_EARLY
+    return status.status != COMPLETE and not stopped_early
 
 
 def _exit_code(outcome: Outcome) -> int:
     if outcome.attempt.signal is not None:
         return 128 + outcome.attempt.signal
-    if outcome.attempt.exit_code == 0 and outcome.status != "complete":
-        return 3
+    if outcome.attempt.exit_code == 0 and outcome.status != COMPLETE:
+        return EXIT_FAILED
     return outcome.attempt.exit_code or 0
 
 

@@ -9,6 +9,7 @@ from kharness.config.foreign_text import in_markdown, on_one_line
 from kharness.report.collection import Cell, Variant, why_incomplete
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary
+from kharness.runs.status import FAILED
 
 ABSENT = "-"
 
@@ -99,7 +100,7 @@ def quarantined_lines(summary: Summary) -> list[str]:
 
 def unstable_words(cell: Cell) -> str:
     """Why a run that is complete is not to be relied on."""
-    causes = [attempt.reason or attempt.cause or "failed" for attempt in cell.run.failed_attempts]
+    causes = [attempt.reason or attempt.cause or FAILED for attempt in cell.run.failed_attempts]
     return f"{cell.name}: unstable, complete only in a later attempt ({'; '.join(causes)})"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from array import array
 from bisect import bisect_left
@@ -11,13 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from kharness.runs.attempts import Attempt, failed_before, other_work, read_attempts
+from kharness.runs.attempts import failed_before, other_work
+from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
+from kharness.runs.status import COMPLETE, Attempt, read_status
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, points, read_records
 from monitoring.journal.run_state import NOTHING, RunState
-
-COMPLETE = "complete"
 
 STEP_METRICS = ("train_loss", "sec_per_step", "gpu_mem_reserved", "cpu_mem_rss_mb", "energy_joules", "cost")
 """What reports read of step records, which are nearly all there is in a journal; the rest stays there.
@@ -89,7 +89,7 @@ class RunData:
     @property
     def stopped_early(self) -> bool:
         """By the matrix, because it was losing (MATRIX_EARLY_STOPPING)."""
-        return not self.complete and self.cause == "stopped_early"
+        return not self.complete and self.cause == STOPPED_EARLY
 
     @property
     def shown_status(self) -> str:
@@ -134,8 +134,7 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
     for record, _ in read_records(directory / JOURNAL):
         history.add(record)
     state = history.state
-    status, reason, attempts = _status(directory / STATUS_JSON, state)
-    tried = read_attempts(directory)
+    status, reason, tried = _status(directory, state)
     share = other_work(tried)
     crowded = share is not None and share > most_other_work
     series, end = history.series(), state.end
@@ -146,7 +145,7 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
         directory=directory,
         status=status,
         reason=reason,
-        attempts=attempts,
+        attempts=len(tried) or state.attempt,
         start=MappingProxyType(state.start),
         end=MappingProxyType(end),
         series=MappingProxyType(series),
@@ -243,20 +242,17 @@ class _Columns:
         return Series(array("q", [step for step, _ in found]), array("d", [value for _, value in found]))
 
 
-def _status(path: Path, state: RunState) -> tuple[str, str, int]:
-    """Status, reason and number of attempts: from status.json, else from the journal."""
+def _status(directory: Path, state: RunState) -> tuple[str, str, Sequence[Attempt]]:
+    """Status, reason and attempts: from status.json, else from the journal and without attempts."""
     try:
-        written = json.loads(path.read_bytes())
-        attempts = written["attempts"]
-        reason = attempts[-1].get("reason") or "" if attempts else ""
-        return str(written["status"]), str(reason), len(attempts)
-    except FileNotFoundError:
-        pass  # started by hand, without a runner
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if state.status != COMPLETE:
-            return "unreadable", f"{path.name}: {error}", state.attempt
+        written = read_status(directory)
+        return written.status, (written.last and written.last.reason) or "", written.attempts
+    except MatrixError as error:
+        why = error.__cause__
+        if state.status != COMPLETE and not isinstance(why, FileNotFoundError):  # that was started by hand
+            return "unreadable", f"{STATUS_JSON}: {why}", ()
     if state.status == COMPLETE:
-        return COMPLETE, "", state.attempt
+        return COMPLETE, "", ()
     if state.status is not None:
-        return state.status, str(state.end.get("error") or ""), state.attempt
-    return "unfinished", "the journal has no end record", state.attempt
+        return state.status, str(state.end.get("error") or ""), ()
+    return "unfinished", "the journal has no end record", ()

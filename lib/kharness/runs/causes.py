@@ -1,8 +1,6 @@
 """Why a run is not complete: one word a kind, told apart by everything that the run left behind.
 
-disk_full, out_of_memory, non_finite, timeout, signal, device (the driver reported an error), other_values
-(it ran with other values than asked), refused (the user can mend it), error, stopped (on request),
-stopped_early (it was losing), runner_died.
+The words are in kharness.runs.exit_codes.
 """
 
 from __future__ import annotations
@@ -12,36 +10,45 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kharness.runs.exit_codes import (
+    CAUSE_OF_EXIT,
+    DEVICE,
+    DISK_FULL,
+    ERROR,
+    EXIT_STOPPED,
+    NON_FINITE,
+    OTHER_VALUES,
+    OUT_OF_MEMORY,
+    RUNNER_DIED,
+    SIGNAL,
+    STOPPED,
+    TIMED_OUT,
+)
 from kharness.runs.launch import Exit
-from kharness.runs.status import Status
+from kharness.runs.status import COMPLETE, FAILED, INTERRUPTED, KILLED, TIMEOUT, Status
 from monitoring.journal.run_state import RunState
 
 # What may go well when it is tried again as it is; everything else would only fail again.
-RETRYABLE = frozenset({"device", "out_of_memory", "runner_died", "signal"})
+RETRYABLE = frozenset({DEVICE, OUT_OF_MEMORY, RUNNER_DIED, SIGNAL})
 # What the same values end in every time: `make continue` leaves it, `make test-rerun` tries it again.
-DETERMINISTIC = frozenset({"non_finite", "other_values"})
-
-# A training exits with this after it was asked to stop and has saved everything (EX_TEMPFAIL of sysexits.h).
-STOPPED_ON_REQUEST = 75
-# Other exit codes of a training: EX_DATAERR, EX_OSERR and EX_IOERR of sysexits.h, and the user's mistake.
-EXIT_CAUSES = {2: "refused", 65: "non_finite", 71: "out_of_memory", 74: "disk_full"}
+DETERMINISTIC = frozenset({NON_FINITE, OTHER_VALUES})
 
 # A training that had no chance to say it, in the words of torch, CUDA, ROCm and the C library; first match.
 _TOLD: Sequence[tuple[str, re.Pattern[str]]] = [
     (
-        "out_of_memory",
+        OUT_OF_MEMORY,
         re.compile(
             r"OutOfMemoryError|\b(CUDA|HIP|XPU|MPS backend)( error:)? out of memory|\bMemoryError\b|bad_alloc"
             r"|DefaultCPUAllocator: (can't|not enough)|CU(BLAS|DNN)_STATUS_ALLOC_FAILED"
             r"|Cannot allocate memory"
         ),
     ),
-    ("disk_full", re.compile(r"No space left on device|Disk quota exceeded")),
+    (DISK_FULL, re.compile(r"No space left on device|Disk quota exceeded")),
     (
-        "device",
+        DEVICE,
         re.compile(r"\b(CUDA|HIP|NCCL|cuDNN|CUBLAS|CUDNN|RCCL|MIOpen)[ _](error|STATUS)|AcceleratorError"),
     ),
-    ("non_finite", re.compile(r"\bNonFiniteError\b")),
+    (NON_FINITE, re.compile(r"\bNonFiniteError\b")),
 ]
 
 _TRACEBACK = "Traceback (most recent call last)"
@@ -82,32 +89,32 @@ def judge(
     """
     if ended.exit_code == 0:
         return _judge_success(state, asked)
-    failed = state.end.get("status") == "failed" or ended.exit_code in EXIT_CAUSES
+    failed = state.end.get("status") == FAILED or ended.exit_code in CAUSE_OF_EXIT
     if stop is not None and not failed:
         return _judge_stopped(ended, state, stop)
-    if ended.exit_code == STOPPED_ON_REQUEST:
-        return _judge_stopped(ended, state, Stop("stopped"))
+    if ended.exit_code == EXIT_STOPPED:
+        return _judge_stopped(ended, state, Stop(STOPPED))
     cause = ended.cause or _cause(ended, state, output)
     number = _signal(ended)
     if number is not None:
-        return Verdict("killed", cause, ended.reason or f"signal {number} ({_signal_name(number)})")
+        return Verdict(KILLED, cause, ended.reason or f"signal {number} ({_signal_name(number)})")
     error = state.end.get("error") or _last_words(output)
     how = "its end is unknown" if ended.exit_code is None else f"exit code {ended.exit_code}"
-    return Verdict("failed", cause, ended.reason or how + (f": {error}" if error else ""))
+    return Verdict(FAILED, cause, ended.reason or how + (f": {error}" if error else ""))
 
 
 def judge_unseen(state: RunState, asked: Mapping[str, object]) -> Verdict:
     """Of a process whose runner died and which is gone, too: from its journal alone."""
     ended_as = state.end.get("status")
-    if ended_as == "complete":
+    if ended_as == COMPLETE:
         return _judge_success(state, asked)
-    if ended_as == "interrupted":
-        return Verdict("interrupted", "stopped", f"stopped on request after step {state.step or 0}")
-    if ended_as == "failed":
+    if ended_as == INTERRUPTED:
+        return Verdict(INTERRUPTED, STOPPED, f"stopped on request after step {state.step or 0}")
+    if ended_as == FAILED:
         error = state.end.get("error")
         cause = _cause(Exit(None, None, 0.0), state, ())
-        return Verdict("failed", cause, f"its runner died; the journal says {error or 'failed'}")
-    return Verdict("killed", "runner_died", f"its runner died after step {state.step or 0}")
+        return Verdict(FAILED, cause, f"its runner died; the journal says {error or FAILED}")
+    return Verdict(KILLED, RUNNER_DIED, f"its runner died after step {state.step or 0}")
 
 
 def other_values(recorded: object, asked: Mapping[str, object]) -> str:
@@ -126,32 +133,32 @@ def other_values(recorded: object, asked: Mapping[str, object]) -> str:
 
 def _judge_success(state: RunState, asked: Mapping[str, object]) -> Verdict:
     ended_as = state.end.get("status")
-    if ended_as != "complete":
+    if ended_as != COMPLETE:
         says = f"says {ended_as}" if state.end else "is missing"
-        return Verdict("failed", "error", f"exit code 0, but the journal's end record {says}")
+        return Verdict(FAILED, ERROR, f"exit code 0, but the journal's end record {says}")
     different = other_values(state.start.get("config"), asked)
     if different:
-        return Verdict("failed", "other_values", f"ran with other values than asked: {different}")
-    return Verdict("complete", None, None)
+        return Verdict(FAILED, OTHER_VALUES, f"ran with other values than asked: {different}")
+    return Verdict(COMPLETE, None, None)
 
 
 def _judge_stopped(ended: Exit, state: RunState, stop: Stop) -> Verdict:
     step = state.step or 0
-    if state.end.get("status") == "interrupted":
+    if state.end.get("status") == INTERRUPTED:
         how = f"stopped on request after step {step}"
     elif ended.signal == signal.SIGKILL:
         how = f"killed after step {step}, before it had stopped"
     else:
         how = f"stopped on request after step {step}, without an end record"
-    if stop.cause == "timeout":
-        return Verdict("timeout", "timeout", f"{stop.reason}; {how}")
-    status: Status = "killed" if ended.signal == signal.SIGKILL else "interrupted"
+    if stop.cause == TIMEOUT:
+        return Verdict(TIMEOUT, TIMED_OUT, f"{stop.reason}; {how}")
+    status: Status = KILLED if ended.signal == signal.SIGKILL else INTERRUPTED
     return Verdict(status, stop.cause, f"{stop.reason}; {how}" if stop.reason else how)
 
 
 def _cause(ended: Exit, state: RunState, output: Sequence[str]) -> str:
-    if ended.exit_code in EXIT_CAUSES:
-        return EXIT_CAUSES[ended.exit_code]
+    if ended.exit_code is not None and ended.exit_code in CAUSE_OF_EXIT:
+        return CAUSE_OF_EXIT[ended.exit_code]
     recorded = state.end.get("cause")
     if isinstance(recorded, str):
         return recorded
@@ -160,7 +167,7 @@ def _cause(ended: Exit, state: RunState, output: Sequence[str]) -> str:
         for cause, pattern in _TOLD:
             if pattern.search(line):
                 return cause
-    return "error" if _signal(ended) is None else "signal"
+    return ERROR if _signal(ended) is None else SIGNAL
 
 
 def _last_words(output: Sequence[str]) -> str:

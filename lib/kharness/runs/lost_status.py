@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kharness.runs.causes import judge_unseen
 from kharness.runs.errors import MatrixError
-from kharness.runs.status import Attempt, RunStatus, read_status
+from kharness.runs.status import COMPLETE, Attempt, RunStatus, read_status
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import MEASURING, last_record
 from monitoring.journal.run_state import read_end
@@ -30,10 +30,10 @@ def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:
 def status_of_complete(directory: Path, asked: Mapping[str, object]) -> RunStatus | None:
     """The status of a run whose journal says that nothing is left to be trained; None for any other."""
     last = last_record(directory / JOURNAL) or {}
-    if last.get("event") in MEASURING and last.get("status") != "complete":
+    if last.get("event") in MEASURING and last.get("status") != COMPLETE:
         return None
     state = read_end(directory / JOURNAL)
-    if not state.start or state.status != "complete":
+    if not state.start or state.status != COMPLETE:
         return None
     verdict = judge_unseen(state, asked)
     begun, ended = (_number(record.get("time")) for record in (state.start, state.end))

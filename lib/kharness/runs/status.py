@@ -6,10 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import EXIT_STOPPED, RUNNER_DIED, STOPPED, STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
+from kharness.runs.launch import FROM_SCRATCH
+from monitoring.journal import end_status
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.encoding.json_shape import (
     NUMBER,
@@ -20,8 +23,20 @@ from monitoring.journal.encoding.json_shape import (
     check_shape,
 )
 
+PENDING: Final = "pending"
+RUNNING: Final = "running"
+COMPLETE: Final = end_status.COMPLETE
+FAILED: Final = end_status.FAILED
+TIMEOUT: Final = "timeout"
+KILLED: Final = "killed"
+"""Ended by a signal."""
+INTERRUPTED: Final = end_status.INTERRUPTED
+"""Stopped on request with everything saved."""
+
 Status = Literal["pending", "running", "complete", "failed", "timeout", "killed", "interrupted"]
-"""`interrupted`: stopped on request with everything saved; `killed`: ended by a signal."""
+
+# Causes that say nothing about the run itself.
+BESIDE_THE_RUN = (STOPPED, STOPPED_EARLY, RUNNER_DIED)
 
 
 @dataclass(frozen=True)
@@ -29,7 +44,7 @@ class Attempt:
     """One process. Times are UTC epoch seconds; what is not known (yet) is None."""
 
     started: float
-    pid: int | None
+    pid: int | None = None
     ended: float | None = None
     exit_code: int | None = None
     """None for a process that a signal ended."""
@@ -48,6 +63,25 @@ class Attempt:
     """The share of the processors, from 0 to 1, that others than the runner and its runs kept busy."""
     journal_offset: int = 0
     """Where in metrics.jsonl its records begin, in bytes."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Wall time from launch to end; not known where the clock was set back meanwhile."""
+        if self.ended is None or self.ended < self.started:
+            return None
+        return self.ended - self.started
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended badly, other than on request or together with the runner."""
+        if self.cause in BESIDE_THE_RUN:
+            return False
+        return self.signal is not None or self.exit_code not in (None, 0, EXIT_STOPPED)
+
+    @property
+    def from_scratch(self) -> bool:
+        """Whether it takes nothing over from the attempts before it."""
+        return FROM_SCRATCH in self.arguments
 
 
 @dataclass(frozen=True)
@@ -76,7 +110,7 @@ _SHAPE = {
     "attempts": [
         {
             "started": NUMBER,
-            "pid": WHOLE_OR_NULL,
+            "pid?": WHOLE_OR_NULL,
             "ended?": NUMBER_OR_NULL,
             "exit_code?": WHOLE_OR_NULL,
             "signal?": WHOLE_OR_NULL,
@@ -98,7 +132,7 @@ def read_status(directory: Path) -> RunStatus:
         content = json.loads(path.read_bytes())
         check_shape(content, _SHAPE)
         if content["status"] not in get_args(Status):
-            raise ValueError(f"there is no status {content['status']!r}")
+            raise ValueError(f"unknown status {content['status']!r}")
         return RunStatus(content["status"], [_attempt(attempt) for attempt in content["attempts"]])
     except (OSError, ValueError) as error:
         raise MatrixError(

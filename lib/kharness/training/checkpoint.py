@@ -22,6 +22,7 @@ from typing import IO, Any, cast
 import torch
 from torch import nn
 
+from kharness.runs.exit_codes import DISK_FULL, ERROR
 from kharness.training.data import Batches
 from kharness.training.device import set_threads
 from kharness.training.errors import CheckpointError, CheckpointWriteError
@@ -180,7 +181,7 @@ class Checkpoints:
             raise CheckpointWriteError(
                 f"{self.directory}: the checkpoint of step {step} cannot be written: {reason}",
                 hint="free some space; the checkpoints before it are whole",
-                cause="disk_full" if is_full(error) else "error",
+                cause=DISK_FULL if is_full(error) else ERROR,
             ) from error
 
     def _delete_old(self) -> None:

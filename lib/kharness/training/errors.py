@@ -16,12 +16,21 @@ KharnessError
 from __future__ import annotations
 
 from kharness.config.errors import KharnessError
+from kharness.runs.exit_codes import (
+    ERROR,
+    EXIT_DISK_FULL,
+    EXIT_NON_FINITE,
+    EXIT_OUT_OF_MEMORY,
+    NON_FINITE,
+    OUT_OF_MEMORY,
+    REFUSED,
+)
 
 
 class TrainingError(KharnessError):
     """A training that cannot start, or cannot go on."""
 
-    cause = "refused"
+    cause: str = REFUSED
 
 
 class DeviceError(TrainingError):
@@ -43,9 +52,9 @@ class CheckpointError(TrainingError):
 class CheckpointWriteError(CheckpointError):
     """A checkpoint cannot be written; `cause` is disk_full if that is why."""
 
-    exit_code = 74  # sysexits.h EX_IOERR
+    exit_code = EXIT_DISK_FULL
 
-    def __init__(self, message: str, *, hint: str = "", cause: str = "error") -> None:
+    def __init__(self, message: str, *, hint: str = "", cause: str = ERROR) -> None:
         super().__init__(message, hint=hint)
         self.cause = cause
 
@@ -53,12 +62,12 @@ class CheckpointWriteError(CheckpointError):
 class NonFiniteError(TrainingError):
     """The loss or the gradient is no longer a number; going on would only spoil the weights."""
 
-    exit_code = 65  # sysexits.h EX_DATAERR
-    cause = "non_finite"
+    exit_code = EXIT_NON_FINITE
+    cause: str = NON_FINITE
 
 
 class OutOfMemoryError(TrainingError):
     """The memory of the processor or of a GPU does not suffice."""
 
-    exit_code = 71  # sysexits.h EX_OSERR
-    cause = "out_of_memory"
+    exit_code = EXIT_OUT_OF_MEMORY
+    cause: str = OUT_OF_MEMORY

@@ -15,10 +15,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from kharness.runs.exit_codes import DEVICE
+from kharness.runs.exit_codes import EXIT_STOPPED as EXIT_STOPPED
 from kharness.training.errors import NonFiniteError, OutOfMemoryError
-
-# sysexits.h EX_TEMPFAIL, which schedulers take for "run me again": stopped on request, everything saved.
-EXIT_STOPPED = 75
 
 # How torch, oneDNN, cuBLAS and cuDNN say that memory has given out, beside errors of their own for it.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory", "_ALLOC_FAILED")
@@ -126,5 +125,5 @@ def named_causes() -> Iterator[None]:
                 hint="leave the training more memory and start it again, or lower BATCH_SIZE",
             ) from error
         if isinstance(error, torch.AcceleratorError):
-            error.cause = "device"  # type: ignore[attr-defined]
+            error.cause = DEVICE  # type: ignore[attr-defined]
         raise

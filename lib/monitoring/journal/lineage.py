@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.records import MEASURING, Record, read_records
 from monitoring.journal.run_state import RunState, superseded
 
@@ -48,7 +49,7 @@ class Lineage:
     @property
     def complete(self) -> bool:
         """Whether nothing is left to be trained."""
-        return self.end.get("status") == "complete"
+        return self.end.get("status") == COMPLETE
 
     def has_attempt(self, attempt: int) -> bool:
         return any(start.get("attempt") == attempt for start in self.starts)

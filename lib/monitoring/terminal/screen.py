@@ -17,6 +17,7 @@ from rich.cells import cell_len, set_cell_size
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import GpuSample
 from monitoring.gpu_monitor.history import Snapshot
+from monitoring.journal.end_status import COMPLETE
 from monitoring.terminal.run_view import RunView
 
 
@@ -406,7 +407,7 @@ def _run(view: View, run: RunView, rows: int) -> list[Line]:
     if len(run.name) > room - len(_words(parts)):
         parts[2] = ""
     state = _words(parts)
-    colour = {"running": "bold green", "complete": "bold"}.get(run.status, "bold yellow")
+    colour = {"running": "bold green", COMPLETE: "bold"}.get(run.status, "bold yellow")
     name = f" run {_middle(run.name, max(8, room - len(state)))}{which}"
     lines = [_apart([_outside(name, cell_len(name), HEADING)], [Span(state + " ", colour)], view.width)]
     points = list(run.points)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.follower import RunInfo
+from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import GPU_STATS, JOURNAL
 from monitoring.journal.records import Record
 from monitoring.trackers import (
@@ -37,7 +38,7 @@ from monitoring.trackers._wandb_records import LogRecords, row_of
 from monitoring.trackers._wandb_upload import Uploader, is_uploaded, unmark, uploaded_to
 
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
-EXIT_CODES = {"complete": 0, "interrupted": 255, "failed": 1}
+EXIT_CODES = {COMPLETE: 0, INTERRUPTED: 255, FAILED: 1}
 
 JOURNALS = (JOURNAL, GPU_STATS)
 

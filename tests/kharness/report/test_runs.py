@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kharness.report.runs import load_run
-from kharness.runs.attempts import read_attempts
+from kharness.runs.status import read_status
 
 
 def step(number: int, loss: float, attempt: int = 1) -> dict[str, Any]:
@@ -136,4 +136,4 @@ def test_an_attempt_during_which_the_clock_was_set_back_took_nobody_knows_how_lo
         "reason": None,
     }
     (tmp_path / "status.json").write_text(json.dumps({"status": "complete", "attempts": [attempt]}))
-    assert [one.seconds for one in read_attempts(tmp_path)] == [None]
+    assert [one.seconds for one in read_status(tmp_path).attempts] == [None]

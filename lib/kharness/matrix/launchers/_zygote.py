@@ -17,6 +17,7 @@ from typing import Any
 
 from kharness.matrix.launchers._processes import before_exec, exit_of
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import RUNNER_DIED
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Exit, Launch, Slot
 from monitoring.host.process import process_started
@@ -111,7 +112,7 @@ class Zygote:
             return self._ends.pop(pid)
         if self.why_lost and not self._finish_off(pid):
             del self._started[pid]
-            return Exit(None, None, time.time(), cause="runner_died", reason=self.why_lost)
+            return Exit(None, None, time.time(), cause=RUNNER_DIED, reason=self.why_lost)
         return None
 
     def signal(self, pid: int, number: int) -> None:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from kharness.matrix.launchers._oom_kills import OomKills
 from kharness.matrix.launchers._processes import FreshProcesses
 from kharness.matrix.launchers._zygote import Zygote, ZygoteLost, ZygoteUnsafe
+from kharness.runs.exit_codes import OUT_OF_MEMORY
 from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
 from monitoring.agent.starter import AgentStarter
 from monitoring.host.process import process_started
@@ -93,7 +94,7 @@ class Local:
         if found.signal == signal.SIGKILL and job.id not in self._killed:
             reason = self._oom_kills.reason_since(before)
             if reason:
-                found = replace(found, cause="out_of_memory", reason=reason)
+                found = replace(found, cause=OUT_OF_MEMORY, reason=reason)
         self._killed.discard(job.id)
         return found
 

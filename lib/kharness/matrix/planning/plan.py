@@ -25,7 +25,7 @@ from kharness.matrix.planning.seeds_planned import seeds_planned
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Launch
 from kharness.runs.rundir import numbered, results_directory, stamp, sync_filesystem
-from kharness.runs.status import RunStatus, status_text
+from kharness.runs.status import PENDING, RunStatus, status_text
 
 __all__ = ["Kind", "Plan", "load", "prepare", "write"]
 
@@ -159,7 +159,7 @@ def write_cell(cell: Cell, directory: Path, *, root: Path) -> None:
     """Make the run directory of a cell, its configuration and its status; not flushed to the disk."""
     assert cell.resolved is not None
     write_new_config(cell.resolved, directory, root=root)
-    (directory / STATUS_JSON).write_text(status_text(RunStatus("pending")))
+    (directory / STATUS_JSON).write_text(status_text(RunStatus(PENDING)))
 
 
 def load(directory: Path, root: Path) -> Plan:

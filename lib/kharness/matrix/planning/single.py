@@ -14,7 +14,7 @@ from kharness.matrix.planning.begin import Planning
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 from kharness.runs.rundir import numbered, results_directory
-from kharness.runs.status import RunStatus, write_status
+from kharness.runs.status import PENDING, RunStatus, write_status
 
 
 def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch:
@@ -42,7 +42,7 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch:
     with planning:
         resolved = tree.resolve(base, command_line, name)
         write_new_config(resolved, planning.directory, root=tree.root)
-        write_status(planning.directory, RunStatus("pending"))
+        write_status(planning.directory, RunStatus(PENDING))
         if not (output / CONFIG).exists():
             write_config(configured, output, root=tree.root)
         planning.publish()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from monitoring.journal.end_status import INTERRUPTED
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage, counting
 from monitoring.journal.records import ENVELOPE, MEASURING, Record, read_records
@@ -69,7 +70,7 @@ def compare(run: Path, other: Path) -> Comparison:
         if match is None and record["event"] == "checkpoint" and record.get("reason"):
             on_request += 1
             continue
-        if record["event"] == "end" and record.get("status") == "interrupted":
+        if record["event"] == "end" and record.get("status") == INTERRUPTED:
             continue
         if match is None:
             return Comparison(equal, f"{_named(record)} is missing in {other.name}", on_request)

@@ -18,7 +18,7 @@ from kharness.runs.causes import EXPANDED, other_values
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
 from kharness.runs.rundir import numbered
-from kharness.runs.status import RunStatus, write_status
+from kharness.runs.status import PENDING, RunStatus, write_status
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage
 from monitoring.journal.records import Record
@@ -105,7 +105,7 @@ def prepare_again(past: PastRun, code: Code, *, root: Path, trackers: str, anywa
     with planning:
         resolved = tree.resolve(base, own)
         write_new_config(resolved, planning.directory, root=code.root)
-        write_status(planning.directory, RunStatus("pending"))
+        write_status(planning.directory, RunStatus(PENDING))
         planning.publish(newest=False)
     asked = {name: value for name, value in resolved.values.items() if name not in EXPANDED}
     return Launch(directory.name, directory, code.root, str(values["MODEL"]), asked)

@@ -12,6 +12,7 @@ from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import is_followed, undelivered
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError
+from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
 from monitoring.journal.records import Record, last_record, read_records
 from monitoring.journal.run_json import read_run_json
@@ -89,7 +90,7 @@ def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]
     runs: Counter[tuple[str, str]] = Counter()
     for directory in directories:
         told = set()
-        complete = (last_record(directory / JOURNAL) or {}).get("status") == "complete"
+        complete = (last_record(directory / JOURNAL) or {}).get("status") == COMPLETE
         # that something is over again is for those who read the file
         for record in _alerts(directory):
             time = _time_of(record)

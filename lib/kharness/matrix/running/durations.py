@@ -10,7 +10,6 @@ than some trainings.
 from __future__ import annotations
 
 import heapq
-import json
 import math
 import os
 import statistics
@@ -19,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.matrix.planning.axis_values import is_setting
-from kharness.runs.files import STATUS_JSON
+from kharness.runs.errors import MatrixError
+from kharness.runs.status import read_status
+from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, last_record, parse
 
@@ -131,7 +132,7 @@ def _past_run(journal: Path) -> PastRun | None:
         end = last_record(journal)
     except OSError:
         return None
-    if start is None or end is None or end.get("status") != "complete" or end.get("attempt") != 1:
+    if start is None or end is None or end.get("status") != COMPLETE or end.get("attempt") != 1:
         return None  # the time of a resumed one is in pieces
     config = start.get("config")
     steps, seconds = end.get("steps_done"), end.get("training_seconds")
@@ -145,10 +146,10 @@ def _past_run(journal: Path) -> PastRun | None:
 
 def _seconds_around(run: Path, end: Record, training: float) -> float:
     try:
-        (attempt,) = json.loads((run / STATUS_JSON).read_bytes())["attempts"]
-        return max(0.0, float(attempt["ended"]) - float(attempt["started"]) - training)
-    except (OSError, ValueError, KeyError, TypeError):
+        (attempt,) = read_status(run).attempts
+    except (MatrixError, ValueError):
         return 0.0
+    return 0.0 if attempt.seconds is None else max(0.0, attempt.seconds - training)
 
 
 def _planned_steps(values: Mapping[str, object], past: PastRun) -> int | None:

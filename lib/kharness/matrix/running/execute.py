@@ -12,10 +12,11 @@ from typing import Any
 
 from kharness.runs.causes import Stop, judge
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import DISK_FULL, ERROR
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.journal_tail import JournalTail, journal_end
 from kharness.runs.launch import FROM_SCRATCH, Exit, Job, Launch, Launcher, Slot
-from kharness.runs.status import Attempt, RunStatus, Status, read_status, write_status
+from kharness.runs.status import FAILED, RUNNING, Attempt, RunStatus, Status, read_status, write_status
 from monitoring.errors import is_full
 from monitoring.host.machine_work import MachineWork, other_work
 from monitoring.journal.files import JOURNAL
@@ -79,7 +80,7 @@ class ActiveRun:
         )
         try:
             # Before there is a process: should this one be killed in between, the attempt is not forgotten.
-            self._write(RunStatus("running", [*self._before, self._attempt]))
+            self._write(RunStatus(RUNNING, [*self._before, self._attempt]))
             self.job: Job = launcher.submit(launch, slot)
         except (MatrixError, OSError) as error:
             raise self._not_started(error) from error
@@ -92,7 +93,7 @@ class ActiveRun:
             self._attempt, started=self.job.started, pid=self.job.pid, job=_as_json(self.job)
         )
         with contextlib.suppress(OSError):  # a full disk: what counts is the status at the end
-            self._write(RunStatus("running", [*self._before, self._attempt]))
+            self._write(RunStatus(RUNNING, [*self._before, self._attempt]))
 
     @property
     def number(self) -> int:
@@ -175,12 +176,10 @@ class ActiveRun:
         reason = str(error)
         if isinstance(error, OSError):
             reason = f"{self.launch.name} cannot be started: {(error.strerror or reason).lower()}"
-        attempt = replace(
-            self._attempt, ended=time.time(), cause="disk_full" if full else "error", reason=reason
-        )
+        attempt = replace(self._attempt, ended=time.time(), cause=DISK_FULL if full else ERROR, reason=reason)
         with contextlib.suppress(OSError):
-            self._write(RunStatus("failed", [*self._before, attempt]))
-        return NotStarted(reason, Outcome("failed", attempt))
+            self._write(RunStatus(FAILED, [*self._before, attempt]))
+        return NotStarted(reason, Outcome(FAILED, attempt))
 
     def _write(self, status: RunStatus) -> None:
         # What a loss of power may take: then the attempt before it is the last that is known.

@@ -9,8 +9,10 @@ from typing import TextIO
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.matrix.running.table import Row, Screen, Totals, duration, open_screen
+from kharness.runs.exit_codes import OUT_OF_MEMORY
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Launch, Slot
+from kharness.runs.status import COMPLETE, INTERRUPTED
 from monitoring.counts import counted
 
 # Seconds between two drawings of the table, and between two plain lines about runs that take long.
@@ -51,7 +53,7 @@ class Progress:
 
     def ended(self, run: ActiveRun, outcome: Outcome, *, again: bool = False) -> None:
         """How the run ended; for one that failed, also where to look and the end of its output."""
-        if outcome.status == "complete":
+        if outcome.status == COMPLETE:
             self._seconds.append(outcome.seconds)
             loss = "" if run.state.train_loss is None else f", last train_loss {run.state.train_loss:.4f}"
             steps = f"{counted(run.state.step or 0, 'step')} in {duration(outcome.seconds)}"
@@ -61,11 +63,11 @@ class Progress:
         self._num_bad += not again
         what = f"{outcome.status}: {outcome.attempt.reason} ({duration(outcome.seconds)}); see {log}"
         self._say_end(run.launch, what, done=not again)
-        if outcome.status != "interrupted":
+        if outcome.status != INTERRUPTED:
             for line in run.output_tail():
                 self.say(f"  | {line}")
         if again:
-            alone = ", alone" if outcome.attempt.cause == "out_of_memory" else ""
+            alone = ", alone" if outcome.attempt.cause == OUT_OF_MEMORY else ""
             self.say(f"  {run.launch.name} is tried again{alone}")
 
     def not_started(self, launch: Launch, outcome: Outcome) -> None:

@@ -15,11 +15,12 @@ from kharness.config.refused import together
 from kharness.matrix.launchers import open_launcher
 from kharness.runs.causes import DETERMINISTIC, judge_unseen
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.journal_tail import JournalTail
 from kharness.runs.launch import FROM_SCRATCH, Job, Launch
 from kharness.runs.lost_status import status_of_complete
-from kharness.runs.status import Attempt, RunStatus, read_status, write_status
+from kharness.runs.status import COMPLETE, PENDING, RUNNING, Attempt, RunStatus, read_status, write_status
 
 # Seconds that a process has to follow its runner into death; the kernel takes some milliseconds.
 PATIENCE = 3.0
@@ -45,11 +46,11 @@ def remaining(launches: Sequence[Launch]) -> Remaining:
     for launch in launches:
         status = settle(launch)
         cause = status.last.cause if status.last else None
-        if status.status == "running":
+        if status.status == RUNNING:
             found.alive.append((launch.name, _process(status)))
-        elif status.status == "complete":
+        elif status.status == COMPLETE:
             found.complete.append(launch.name)
-        elif cause == "stopped_early":
+        elif cause == STOPPED_EARLY:
             found.stopped_early.append(launch.name)
         elif cause in DETERMINISTIC:
             found.left.append((launch.name, (status.last.reason if status.last else None) or str(cause)))
@@ -67,12 +68,12 @@ def to_run_again(launches: Sequence[Launch], *, failed_only: bool) -> list[Launc
     chosen = []
     for launch in launches:
         status = settle(launch)
-        if status.status == "running":
+        if status.status == RUNNING:
             raise MatrixError(
                 f"{launch.name} still runs without its runner, as {_process(status)}",
                 hint="stop it first, or wait for its end",
             )
-        if not failed_only or status.status not in ("complete", "pending"):
+        if not failed_only or status.status not in (COMPLETE, PENDING):
             chosen.append(replace(launch, arguments=(FROM_SCRATCH,)))
     _refuse_edited(chosen)
     return chosen
@@ -98,7 +99,7 @@ def settle(launch: Launch) -> RunStatus:
     """
     status = _readable_status(launch)
     last = status.last
-    if status.status != "running" or last is None or _outlives(last):
+    if status.status != RUNNING or last is None or _outlives(last):
         return status
     tail = _tail_of(launch.directory, last)
     verdict = judge_unseen(tail, launch.asked)
@@ -143,7 +144,7 @@ def _readable_status(launch: Launch) -> RunStatus:
     try:
         status = read_status(directory)
         # The older of two writes may be what the power has left.
-        if status.status != "pending" or (found := status_of_complete(directory, launch.asked)) is None:
+        if status.status != PENDING or (found := status_of_complete(directory, launch.asked)) is None:
             return status
     except MatrixError:
         if not directory.is_dir():
@@ -153,7 +154,7 @@ def _readable_status(launch: Launch) -> RunStatus:
         if path.exists():
             os.replace(path, directory / f"{STATUS_JSON}.unreadable-{time.time_ns()}")
         found = status_of_complete(directory, launch.asked)
-    status = found or RunStatus("pending")
+    status = found or RunStatus(PENDING)
     write_status(directory, status)
     return status
 

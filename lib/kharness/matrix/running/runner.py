@@ -17,8 +17,10 @@ from kharness.matrix.running.protocols import Resources, Source, Watcher
 from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.table import duration
 from kharness.runs.causes import RETRYABLE, Stop
+from kharness.runs.exit_codes import OUT_OF_MEMORY, STOPPED, STOPPED_EARLY, TIMED_OUT
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.launch import Launch, Launcher, Slot
+from kharness.runs.status import COMPLETE
 from monitoring.host.machine_work import MachineWork
 
 # Seconds that a training has to save, when the runner asks it to stop, before it is killed.
@@ -26,9 +28,9 @@ STOP_GRACE = 30.0
 # Seconds between two looks of the watcher.
 WATCH_EVERY = 1.0
 # A cell that ran out of memory gets another chance alone, when the others are done.
-ALONE = frozenset({"out_of_memory"})
+ALONE = frozenset({OUT_OF_MEMORY})
 
-BY_HAND = Stop("stopped")
+BY_HAND = Stop(STOPPED)
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class _Matrix:
 
     def _may_retry(self, name: str, outcome: Outcome) -> bool:
         return (
-            outcome.status != "complete"
+            outcome.status != COMPLETE
             and outcome.attempt.cause in RETRYABLE
             and self._tried[name] <= self.limits.retries
             and not self.signals.stops
@@ -191,7 +193,7 @@ class _Matrix:
     def _settle(self, launch: Launch, outcome: Outcome) -> None:
         self.outcomes[launch.name] = outcome
         self.source.ended(launch, outcome)
-        bad = outcome.status != "complete" and outcome.attempt.cause != "stopped_early"
+        bad = outcome.status != COMPLETE and outcome.attempt.cause != STOPPED_EARLY
         if bad and not self.limits.keep_going and launch.name not in self.limits.excused:
             if not self.stopping and not self.signals.stops:
                 self.progress.say(f"KEEP_GOING=n: {launch.name} is not complete, so no other is started")
@@ -203,7 +205,7 @@ class _Matrix:
             if self.limits.timeout and run.stop_asked is None and run.seconds > self.limits.timeout:
                 limit = duration(self.limits.timeout)
                 self.progress.say(f"{run.launch.name}: over the limit of {limit}, asked to save and stop")
-                run.stop(Stop("timeout", f"over the limit of {limit}"))
+                run.stop(Stop(TIMED_OUT, f"over the limit of {limit}"))
             # Whoever asked by Ctrl-C decides themselves when it has taken long enough.
             by_hand = run.stop_asked == BY_HAND
             if run.seconds_since_stop > STOP_GRACE and not by_hand and not run.kill_asked:
@@ -222,7 +224,7 @@ class _Matrix:
             reason = reasons.get(run.launch.name)
             if reason is not None and run.stop_asked is None:
                 self.progress.say(f"{run.launch.name}: stopped early: {reason}")
-                run.stop(Stop("stopped_early", reason))
+                run.stop(Stop(STOPPED_EARLY, reason))
 
     def _num_waiting(self) -> int | None:
         waiting = self.source.waiting()

@@ -19,6 +19,7 @@ from kharness.matrix.planning.matrix_json import read_plan
 from kharness.matrix.sweep.rank_errors import CONFIDENCE, Measured, Ranges, rank_ranges
 from kharness.matrix.sweep.trials import Trial, read_trial
 from kharness.matrix.sweep.validation import Objective, read_objective
+from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.files import LEADERBOARD_CSV, LEADERBOARD_JSON, LEADERBOARD_MD
 from kharness.runs.latest import shown
 from monitoring.counts import counted
@@ -245,7 +246,7 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
     say("\n".join(lines))
     write_leaderboard(board, directory)
     say(f"leaderboard: {directory / LEADERBOARD_MD}")
-    return 0 if board.rows else 3
+    return 0 if board.rows else EXIT_FAILED
 
 
 def as_json(board: Leaderboard) -> str:

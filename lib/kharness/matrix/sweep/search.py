@@ -15,6 +15,8 @@ from kharness.matrix.sweep.ranges import Between, Listed, Range
 from kharness.matrix.sweep.trials import Trial
 from kharness.matrix.sweep.validation import Objective
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import STOPPED_EARLY
+from kharness.runs.status import COMPLETE, FAILED
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -112,11 +114,11 @@ def _frozen(trial: Trial, ranges: Sequence[Range]) -> Any:
     """A trial in Optuna's words."""
     optuna = load_optuna()
     state = {
-        "complete": optuna.trial.TrialState.COMPLETE,
-        "stopped_early": optuna.trial.TrialState.PRUNED,
+        COMPLETE: optuna.trial.TrialState.COMPLETE,
+        STOPPED_EARLY: optuna.trial.TrialState.PRUNED,
         "open": optuna.trial.TrialState.RUNNING,
         # Without a value of its own it counts as worse than every complete one.
-        "failed": optuna.trial.TrialState.PRUNED,
+        FAILED: optuna.trial.TrialState.PRUNED,
     }[trial.state]
     finite = {n: value for n, value in enumerate(trial.validations, 1) if math.isfinite(value)}
     return optuna.trial.create_trial(
@@ -124,7 +126,7 @@ def _frozen(trial: Trial, ranges: Sequence[Range]) -> Any:
         value=trial.value,
         params={one.symbol: _value(one, trial.values[one.symbol]) for one in ranges},
         distributions={one.symbol: _distribution(one) for one in ranges},
-        intermediate_values=finite if trial.state == "stopped_early" else None,
+        intermediate_values=finite if trial.state == STOPPED_EARLY else None,
     )
 
 

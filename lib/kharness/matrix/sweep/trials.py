@@ -11,8 +11,9 @@ from typing import Literal
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.sweep.validation import Objective, read_validation
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.lost_status import known_status
-from kharness.runs.status import RunStatus
+from kharness.runs.status import COMPLETE, FAILED, INTERRUPTED, PENDING, RUNNING, RunStatus
 
 State = Literal["complete", "stopped_early", "open", "failed"]
 """`open`: it may still become complete; `failed`: it has ended without a value to go by."""
@@ -33,7 +34,7 @@ class Trial:
     @property
     def value(self) -> float | None:
         """What the trial is judged by: its last validation; None unless it is complete."""
-        return self.validations[-1] if self.state == "complete" else None
+        return self.validations[-1] if self.state == COMPLETE else None
 
 
 def read_trial(matrix: Path, cell: Cell, objective: Objective) -> Trial:
@@ -41,8 +42,8 @@ def read_trial(matrix: Path, cell: Cell, objective: Objective) -> Trial:
     run = matrix / cell.name
     state, reason = _state(_status(run))
     validations = read_validation(run, objective.metric)
-    if state == "complete" and (not validations or not math.isfinite(validations[-1])):
-        state = "failed"
+    if state == COMPLETE and (not validations or not math.isfinite(validations[-1])):
+        state = FAILED
         reason = f"its last {objective.metric} is not finite" if validations else f"no {objective.metric}"
     return Trial(cell.name, cell.values, state, reason, validations)
 
@@ -51,16 +52,16 @@ def _status(run: Path) -> RunStatus:
     try:
         return known_status(run, {})
     except MatrixError:
-        return RunStatus("pending")
+        return RunStatus(PENDING)
 
 
 def _state(status: RunStatus) -> tuple[State, str]:
     last = status.last
     reason = (last.reason if last else None) or status.status
-    if status.status == "complete":
-        return "complete", ""
-    if last is not None and last.cause == "stopped_early":
-        return "stopped_early", reason
-    if status.status in ("pending", "running", "interrupted"):
+    if status.status == COMPLETE:
+        return COMPLETE, ""
+    if last is not None and last.cause == STOPPED_EARLY:
+        return STOPPED_EARLY, reason
+    if status.status in (PENDING, RUNNING, INTERRUPTED):
         return "open", reason
-    return "failed", reason
+    return FAILED, reason

@@ -10,6 +10,7 @@ from kharness.report.graphs._canvas import INK, PALETTE, SOFT, canvas, notes, no
 from kharness.report.graphs._gpu_lines import MIB_PER_GIB, sampled, without_samples
 from kharness.report.graphs._gpu_lines import applies as has_samples
 from kharness.report.summary import Summary
+from kharness.runs.status import COMPLETE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +106,7 @@ def _draw_rows(axes: Axes, peaks: Sequence[Peak], labels: Sequence[str], which: 
     for y, label in enumerate(labels):
         colour = PALETTE[y % len(PALETTE)]
         own = [peak for peak in peaks if peak.variant == label]
-        complete = [getattr(peak, which) / MIB_PER_GIB for peak in own if peak.status == "complete"]
+        complete = [getattr(peak, which) / MIB_PER_GIB for peak in own if peak.status == COMPLETE]
         if complete:
             mean = sum(complete) / len(complete)
             axes.barh([y], [mean], height=0.55, color=colour, alpha=0.28, lw=0, zorder=2)
@@ -114,7 +115,7 @@ def _draw_rows(axes: Axes, peaks: Sequence[Peak], labels: Sequence[str], which: 
             )
         for peak in own:
             value = getattr(peak, which) / MIB_PER_GIB
-            face = colour if peak.status == "complete" else "white"
+            face = colour if peak.status == COMPLETE else "white"
             axes.plot([value], [y], marker="o", ms=6, mfc=face, mec=colour, mew=1.3, zorder=4)
             highest = max(highest, value)
     axes.set_yticks(range(len(labels)), labels)

@@ -17,6 +17,7 @@ from kharness.report.graphs._canvas import (
     nothing_to_draw,
 )
 from kharness.report.summary import Summary
+from kharness.runs.status import COMPLETE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -96,7 +97,7 @@ def _draw_variants(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str])
         low, high = ([pick(one.quantiles[i] for one in own) for i in ends] for pick, ends in ENDS)
         _draw_bars(axes, y, PALETTE[0], low, high)
         for complete, face in ((True, PALETTE[0]), (False, "white")):
-            medians = [one.quantiles[2] for one in own if (one.status == "complete") == complete]
+            medians = [one.quantiles[2] for one in own if (one.status == COMPLETE) == complete]
             where = [y] * len(medians)
             axes.plot(medians, where, "o", ms=5, mfc=face, mec=PALETTE[0], mew=1, zorder=4)
         _write_median(axes, y, statistics.median(one.quantiles[2] for one in own))
@@ -124,7 +125,7 @@ def _draw_runs(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str]) -> 
         for one in own:
             p05, p25, p50, p75, p95 = one.quantiles
             _draw_bars(axes, y, color, (p05, p25), (p95, p75))
-            face = color if one.status == "complete" else "white"
+            face = color if one.status == COMPLETE else "white"
             axes.plot([p50], [y], marker="o", ms=6.5, mfc=face, mec=color, mew=1.4, zorder=4)
             _write_median(axes, y, p50)
             y += 1

@@ -11,12 +11,14 @@ from kharness.report.judging.looks import Looks
 from kharness.report.metrics import Metric
 from kharness.report.runs import WALL_TIMES, RunData
 from kharness.report.settings import ReportSettings
+from kharness.runs.exit_codes import NON_FINITE, OUT_OF_MEMORY, TIMED_OUT
+from kharness.runs.status import FAILED, KILLED, TIMEOUT
 
 # Causes of status.json that are nobody's fault but the training's, and what people call them.
-_ENDS = {"non_finite": "diverged", "out_of_memory": "ran out of memory", "timeout": "timed out"}
+_ENDS = {NON_FINITE: "diverged", OUT_OF_MEMORY: "ran out of memory", TIMED_OUT: "timed out"}
 
 # Statuses of runs that neither completed nor wait, run or were stopped on request.
-_BAD_ENDS = ("failed", "killed", "missing", "timeout", "unfinished", "unreadable")
+_BAD_ENDS = (FAILED, KILLED, "missing", TIMEOUT, "unfinished", "unreadable")
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,10 @@ def own_end(cell: Cell, metric: Metric) -> str:
         return "was stopped early"
     if run.cause in _ENDS:
         return _ENDS[run.cause]
-    if run.status == "timeout":
+    if run.status == TIMEOUT:
         return "timed out"
-    if run.status == "failed":
-        return "diverged" if run.nonfinite_records else "failed"
+    if run.status == FAILED:
+        return "diverged" if run.nonfinite_records else FAILED
     return ""
 
 

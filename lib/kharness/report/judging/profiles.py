@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from kharness.report.errors import ReportError
 from kharness.report.metrics import metric_named
 from kharness.report.runs import RunData
+from kharness.runs.exit_codes import NON_FINITE, OUT_OF_MEMORY
+from kharness.runs.status import FAILED, TIMEOUT
 
 R_MAX = 4.0
 """A variant that takes this many times as long as the fastest one gets no credit."""
@@ -28,7 +30,7 @@ _TARGET = re.compile(
 )
 # Ends that are the training's own: without such a cause, a run that did not complete says nothing about
 # whether it would have reached its target.
-_OWN_CAUSES = ("non_finite", "out_of_memory")
+_OWN_CAUSES = (NON_FINITE, OUT_OF_MEMORY)
 
 
 @dataclass(frozen=True)
@@ -145,14 +147,14 @@ def time_to_target(name: str, seed: str | None, run: RunData, target: Target) ->
         if target.reached_by(result):
             return RunTime(name, seed, True, step, training_seconds_until(run, step))
     # Whoever has to share the machine may not get there in time, and would have had it alone.
-    in_time = run.status == "timeout" and not run.crowded
+    in_time = run.status == TIMEOUT and not run.crowded
     never = run.complete or in_time or run.cause in _OWN_CAUSES or _failed_by_itself(run)
     return RunTime(name, seed, False if never else None, None, None)
 
 
 def _failed_by_itself(run: RunData) -> bool:
     """Whether its loss was no number at the end, where no runner has noted a cause."""
-    return run.status == "failed" and run.cause is None and run.nonfinite_records > 0
+    return run.status == FAILED and run.cause is None and run.nonfinite_records > 0
 
 
 def training_seconds_until(run: RunData, step: int) -> float | None:

@@ -15,13 +15,13 @@ from kharness.config.foreign_text import readable
 from kharness.report.collection import Cell
 from kharness.report.excused import refused
 from kharness.report.summary import Summary
-from kharness.runs.attempts import Attempt
 from kharness.runs.files import JUNIT_XML
 from kharness.runs.output_tail import output_tail
+from kharness.runs.status import FAILED, PENDING, RUNNING, Attempt
 from monitoring.journal.atomic_file import write_atomically
 
 # Not (yet) judged: neither passed nor failed.
-_SKIPPED = ("pending", "running")
+_SKIPPED = (PENDING, RUNNING)
 
 
 def write_junit(summary: Summary) -> Path:
@@ -104,7 +104,7 @@ def _add(case: ElementTree.Element, kind: str, cause: str, message: str) -> Elem
 
 def _add_attempts(case: ElementTree.Element, kind: str, attempts: Sequence[Attempt]) -> None:
     for attempt in attempts:
-        _add(case, kind, attempt.cause or "failed", attempt.reason or f"exit code {attempt.exit_code}")
+        _add(case, kind, attempt.cause or FAILED, attempt.reason or f"exit code {attempt.exit_code}")
 
 
 def _properties(summary: Summary, cases: Sequence[ElementTree.Element]) -> ElementTree.Element:

@@ -1,0 +1,48 @@
+"""Why a process ended: exit codes of trainings and of make, and one word for each cause of a run's failure.
+
+0 is success and 1 a bug, with its traceback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from monitoring.errors import EXIT_DISK_FULL as EXIT_DISK_FULL
+
+EXIT_REFUSED = 2
+"""Something the user can fix; nothing was begun."""
+EXIT_FAILED = 3
+"""The command did its work, and a run failed, or there is nothing to show."""
+# Of a training, from sysexits.h: EX_DATAERR, EX_OSERR; EXIT_DISK_FULL is EX_IOERR.
+EXIT_NON_FINITE = 65
+EXIT_OUT_OF_MEMORY = 71
+EXIT_STOPPED = 75
+"""Stopped on request with everything saved: EX_TEMPFAIL, which schedulers take for "run me again"."""
+
+# The causes in status.json and in end records.
+DEVICE: Final = "device"
+"""The driver of a device reported an error."""
+DISK_FULL: Final = "disk_full"
+ERROR: Final = "error"
+NON_FINITE: Final = "non_finite"
+"""The loss or the gradient norm became NaN or infinite."""
+OTHER_VALUES: Final = "other_values"
+"""It ran with other values than requested."""
+OUT_OF_MEMORY: Final = "out_of_memory"
+REFUSED: Final = "refused"
+"""The user can fix it."""
+RUNNER_DIED: Final = "runner_died"
+SIGNAL: Final = "signal"
+STOPPED: Final = "stopped"
+"""On request."""
+STOPPED_EARLY: Final = "stopped_early"
+"""It was losing."""
+TIMED_OUT: Final = "timeout"
+
+CAUSE_OF_EXIT: Mapping[int, str] = {
+    EXIT_REFUSED: REFUSED,
+    EXIT_NON_FINITE: NON_FINITE,
+    EXIT_OUT_OF_MEMORY: OUT_OF_MEMORY,
+    EXIT_DISK_FULL: DISK_FULL,
+}
