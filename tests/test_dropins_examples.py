@@ -170,6 +170,12 @@ def test_the_page_has_an_example_of_every_kind() -> None:
     }
 
 
+def test_entries_of_the_page_say_what_they_affect(extended_tree: Tree) -> None:
+    symbols = {symbol.name for symbol in extended_tree.kconf.unique_defined_syms}
+    assert symbols - extended_tree.affects.words.keys() == set()
+    assert "LAUNCHER_NICE_INCREMENT" in symbols
+
+
 def test_added_optimizer_steps(added: Callable[[DropIns], Values]) -> None:
     values = added(OPTIMIZERS)
     optimizer, described = build_optimizer(values["OPTIMIZER"], nn.Linear(2, 1), values)
