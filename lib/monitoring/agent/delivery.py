@@ -23,6 +23,7 @@ from monitoring.follower import (
     is_live,
     journals_of,
 )
+from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import FOLLOWERS_JSON, GPU_STATS, JOURNAL
@@ -44,10 +45,8 @@ FLUSH_EVERY = 1.0
 # that a process, which imports the tracker's packages again, saves nothing.
 BEHIND_BYTES = 16 * 2**20
 
-# Seconds before a follower that failed is opened again: doubled at each failure. Once no records come any
-# more it is given up after LAST_TRIES further failures, and `make sync` delivers the rest.
-FIRST_DELAY = 1.0
-LONGEST_DELAY = 60.0
+# Once no records come any more, a follower that fails is given up after LAST_TRIES further failures, with at
+# most so many seconds between them, and `make sync` delivers the rest.
 LAST_TRIES = 5
 LONGEST_LAST_DELAY = 8.0
 
@@ -151,7 +150,7 @@ class Delivery:
         self._refused: set[tuple[object, object]] = set()  # event and seq of what this delivery put aside
         self._refusals: set[type[Exception]] = set()  # kinds of refusals that an alert has told
         self._apart = None if self._live else apart
-        self._failures, self._failed_at = 0, 0.0
+        self._backoff, self._failed_at = Backoff(), 0.0
         self._allowed = self._last_tries = last_tries
 
     def follow(
@@ -391,19 +390,17 @@ class Delivery:
             rest = "" if self._live else ", `make sync` delivers the rest"
             self._alerts.add("follower", "error", f"{message}; given up{rest}")
             return False
-        longest = LONGEST_LAST_DELAY if last_pass or self._live else LONGEST_DELAY
-        delay = min(FIRST_DELAY * 2**self._failures, longest)
-        self._failures += 1
+        delay = self._backoff.failed()
         self._failed_at = time.monotonic()
-        stop.wait(delay)
+        stop.wait(min(delay, LONGEST_LAST_DELAY) if last_pass or self._live else delay)
         return True
 
     def _note_success(self) -> None:
         if self.error is not None:
             self._alerts.add("follower", "info", f"{self.name}: takes records again")
             self.error, self._last_tries = None, self._allowed
-        if self._failures and time.monotonic() - self._failed_at > LONGEST_DELAY:
-            self._failures = 0
+        if time.monotonic() - self._failed_at > STEADY_SECONDS:
+            self._backoff.reset()
 
 
 def _time(record: Record) -> float:

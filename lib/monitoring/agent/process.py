@@ -13,17 +13,12 @@ import time
 from pathlib import Path
 from typing import Protocol
 
+from monitoring.host.backoff import Backoff
 from monitoring.host.process import process_started
 from monitoring.journal.files import AGENT_LOG
 
 # Names the process that forks agents for this one, if there is one (see agent_starter).
 STARTER = "MONITORING_AGENT_STARTER"
-
-# Seconds before an agent that died is started again: doubled each time, and back to the first for one
-# that lived a steady minute.
-FIRST_DELAY = 1.0
-LONGEST_DELAY = 60.0
-STEADY_SECONDS = 60.0
 
 # linux/socket.h: struct ucred is pid, uid, gid.
 UCRED = "iII"
@@ -43,7 +38,7 @@ class AgentProcess:
         self._directory = directory
         self._starter = os.environ.get(STARTER)
         self._process: _Process | None = None
-        self._delay = FIRST_DELAY
+        self._backoff = Backoff()
         self._started = 0.0
         self._not_before = 0.0
 
@@ -58,20 +53,18 @@ class AgentProcess:
         self._process = _Spawned(self._directory)
 
     def keep_alive(self, *, at_once: bool = False) -> None:
-        """Start the agent again if it is gone, after the delays above unless `at_once`; never raises."""
+        """Start the agent again if it is gone, after a delay unless `at_once`; never raises."""
         if self._process is not None and self._process.is_running(wait=LONGEST_ANSWER if at_once else 0.0):
             return
         now = time.monotonic()
         if self._process is not None:
             self._process = None
-            self._delay = FIRST_DELAY if now - self._started > STEADY_SECONDS else self._delay
-            self._not_before = now + self._delay
-            self._delay = min(2 * self._delay, LONGEST_DELAY)
+            self._not_before = now + self._backoff.failed(lived=now - self._started)
         if at_once or now >= self._not_before:
             try:
                 self.start()
             except OSError:  # out of processes, memory or disk: the next look tries again
-                self._not_before = now + self._delay
+                self._not_before = now + self._backoff.coming
 
 
 def open_log(directory: Path) -> int:

@@ -20,15 +20,10 @@ import orjson
 from monitoring.errors import SamplerError
 from monitoring.gpu.driver_calls import NOTE_BYTES, last_call
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Sampler
+from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.journal.alerts import Severity
 
 COMMAND = (sys.executable, "-P", "-m", "monitoring.sampling.server")
-
-# Seconds before sampling that failed begins again: doubled each time, and back to the first after a steady
-# minute.
-FIRST_DELAY = 1.0
-LONGEST_DELAY = 60.0
-STEADY_SECONDS = 60.0
 
 # Deaths in a row, each before its steady minute is over, after which a call of the driver is left out.
 QUICK_DEATHS = 2
@@ -205,7 +200,7 @@ class Restarts:
         self.left_out: list[str] = []
         """What SamplerProcess is to leave out."""
         self._began = 0.0
-        self._delay = FIRST_DELAY
+        self._backoff = Backoff()
         self._quick_deaths = 0
 
     def begin(self) -> None:
@@ -214,9 +209,10 @@ class Restarts:
 
     def after(self, error: Exception) -> Restart:
         """What to do about a failure of the process that was begun last."""
-        if time.monotonic() - self._began > STEADY_SECONDS:
-            self._delay, self._quick_deaths = FIRST_DELAY, 0
-        delay, self._delay = self._delay, min(2 * self._delay, LONGEST_DELAY)
+        lived = time.monotonic() - self._began
+        delay = self._backoff.failed(lived=lived)
+        if lived > STEADY_SECONDS:
+            self._quick_deaths = 0
         if not isinstance(error, SamplerDied):
             kind = "" if isinstance(error, SamplerError) else f"{type(error).__name__}: "
             return Restart(f"GPUs cannot be sampled: {kind}{error}; it is tried again", "warning", delay)

@@ -19,11 +19,12 @@ from pathlib import Path
 import psutil
 
 from monitoring.errors import MonitoringError
+from monitoring.host.backoff import Backoff
 
 UPLOAD_LOCK = ".upload.lock"
 UPLOAD_LOG = "sync.log"
 
-# Seconds before an upload that ended by itself is tried again: doubled each time.
+# Seconds before an upload that ended by itself is tried again.
 FIRST_DELAY = 10.0
 LONGEST_DELAY = 300.0
 
@@ -69,15 +70,14 @@ class Uploader:
         self._log = log
         self._lock = directory / "wandb" / UPLOAD_LOCK
         self._process: subprocess.Popen[bytes] | None = None
-        self._delay = FIRST_DELAY
+        self._backoff = Backoff(first=FIRST_DELAY, longest=LONGEST_DELAY)
         self._not_before = 0.0
 
     def keep_alive(self) -> None:
         """Start the upload if it is not at work, after the delays above; never waits for it."""
         if self._process is not None and self._process.poll() is not None:
             self._process = None
-            self._not_before = time.monotonic() + self._delay
-            self._delay = min(2 * self._delay, LONGEST_DELAY)
+            self._not_before = time.monotonic() + self._backoff.failed()
         if self._process is None and time.monotonic() >= self._not_before:
             self._process = self._start("beta", "sync", "--live")
 

@@ -151,7 +151,7 @@ def test_a_killed_agent_is_replaced_by_one_of_the_trainers_own(
 ) -> None:
     """Within a second too where the clock was set back by an hour meanwhile."""
     monkeypatch.setattr("monitoring.run.LOOK_EVERY", 0.02)
-    monkeypatch.setattr("monitoring.agent.process.FIRST_DELAY", 0.02)
+    monkeypatch.setattr("monitoring.host.backoff.FIRST_DELAY", 0.02)
     run = begin(tmp_path / "run")
     first = agent_of(run.directory)
     first.kill()

@@ -19,8 +19,8 @@ from monitoring import Run, read_records
 from monitoring.errors import SamplerError
 from monitoring.gpu.driver_calls import last_call
 from monitoring.gpu_monitor import GPUMonitor
+from monitoring.host.backoff import STEADY_SECONDS
 from monitoring.journal.rotating_journal import read_rotated
-from monitoring.sampling import process as sampler_process
 from monitoring.sampling.process import Restart, Restarts, SamplerDied, SamplerProcess
 
 from ..conftest import agents_of, wait_for_delivery, wait_until
@@ -69,9 +69,9 @@ FOLLOW = """
 import sys
 from pathlib import Path
 from monitoring.agent import follow as agent
-from monitoring.sampling import process as sampler_process
+from monitoring.host import backoff
 
-sampler_process.FIRST_DELAY = 0.05
+backoff.FIRST_DELAY = 0.05
 print(agent.follow(Path(sys.argv[1])))
 """
 
@@ -187,7 +187,7 @@ def test_death_between_two_samples_is_noticed_at_once(gpus: Any) -> None:
 def test_driver_that_crashes_leaves_a_training_with_a_monitor_alone(
     gpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler_process, "FIRST_DELAY", 0.05)
+    monkeypatch.setattr("monitoring.host.backoff.FIRST_DELAY", 0.05)
     with GPUMonitor("all", 0.05, log_dir=None, quiet=True) as monitor:
         assert monitor.ready.wait(60)
         gpus.add("gpu 0 encoder crash")
@@ -278,7 +278,7 @@ def test_steady_minute_makes_a_death_the_first_again(monkeypatch: pytest.MonkeyP
     policy = Restarts()
     for _ in range(3):
         policy.begin()
-        policy._began -= sampler_process.STEADY_SECONDS + 1
+        policy._began -= STEADY_SECONDS + 1
         message = "GPU sampling was killed by SIGSEGV in a; restarting in 1 s"
         facts: dict[str, object] = {"signal": "SIGSEGV", "call": "a"}
         assert policy.after(died(-11, "a")) == Restart(message, "warning", 1.0, facts)
