@@ -6,7 +6,6 @@ and one that crashes ends that process only.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import re
@@ -18,10 +17,11 @@ from typing import Any
 
 from monitoring.agent.gpu_stats import GpuStats
 from monitoring.gpu.options import gpu_monitor_options
-from monitoring.gpu.sample import GpuEvent, GpuSample
+from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.files import GPU_STATS, JOURNAL
-from monitoring.sampling.process import Restarts, SamplerProcess
+from monitoring.sampling.loop import SamplingLoop
+from monitoring.sampling.process import Restart
 
 # Seconds without an answer after which a driver counts as hanging.
 HANGING_AFTER = 10.0
@@ -40,7 +40,6 @@ class GpuSampling:
 
     def __init__(self, directory: Path, run: Mapping[str, Any], alerts: Alerts) -> None:
         """`run` is the run.json of a run that asks for samples."""
-        self.done = threading.Event()
         self._directory = directory
         self._run = run
         options = gpu_monitor_options(run["gpu_monitor"])
@@ -48,70 +47,44 @@ class GpuSampling:
         self._options = options
         self._alerts = alerts
         self._ending = threading.Event()
-        self._asked_at = 0.0  # when `_look` asked a driver that has not answered yet; 0 if none is asked
+        self._loop = SamplingLoop(self, options.interval, self._ending, last_sample=True)
+        self.done = self._loop.done
         self._told_hanging = False
         self._failure = ""
-        self._restarts = Restarts()
-        self._process: SamplerProcess | None = None
         self._told: set[str] = set()
+        self._stats: GpuStats | None = None
+        self._step: _LastStep | None = None
+        self._states = DeviceStates(None)
 
     def start(self) -> None:
         """Begin to sample."""
         threading.Thread(target=self._sample, name="gpu sampling", daemon=True).start()
 
     def end(self) -> None:
-        """Ask for one more sample, the last."""
+        """Request one more sample, the last."""
         self._ending.set()
 
     def watch(self) -> None:
-        """Tell of a driver that hangs; once the end is asked for, do without its last sample."""
-        asked_at = self._asked_at
+        """Report a driver that is not responding; once the end was requested, do without its last sample."""
+        asked_at = self._loop.asked_at
         if self.done.is_set() or not asked_at or time.monotonic() - asked_at < HANGING_AFTER:
             return
         if not self._told_hanging:
             self._told_hanging = True
             self._alerts.add("gpu_monitor", "warning", HANGS)
         if self._ending.is_set():
-            self.done.set()
-            if self._process is not None:
-                self._process.kill()
+            self._loop.give_up()
 
-    def _sample(self) -> None:
-        try:
-            while not self.done.is_set():
-                try:
-                    self._follow()
-                    return
-                except Exception as error:  # noqa: BLE001 - a sampler is called here; it becomes an alert
-                    delay = self._note_failure(error)
-                if delay is None or self._ending.wait(delay):
-                    return
-        finally:
-            self.done.set()
-
-    def _follow(self) -> None:
-        """Start the process that samples, and write until the end; raises what it raises."""
-        self._restarts.begin()
-        with contextlib.closing(SamplerProcess(left_out=self._restarts.left_out)) as process:
-            self._process = process
-            self._asked_at = time.monotonic()
-            sampler, problems = process.open()
-            self._asked_at = 0.0
-            self._tell_problems(problems, found=sampler is not None)
-            if sampler is not None:
-                self._write(process)
-
-    def _tell_problems(self, problems: Sequence[str], *, found: bool) -> None:
-        if not found:
+    def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
+        """Begin, or go on with, the run's gpu_stats.jsonl if there are GPUs."""
+        if devices is None:
             why = f": {'; '.join(problems)}" if problems else ""
             self._tell_once("warning", f"GPU_MONITOR=y, but there is no GPU{why}; {GPU_STATS} is not written")
             return
         for problem in problems:
             self._tell_once("warning", f"some GPUs are not sampled: {problem}")
-
-    def _write(self, process: SamplerProcess) -> None:
         attempt = self._run["attempts"][-1]
-        stats = GpuStats(
+        self._stats = GpuStats(
             self._directory,
             self._options,
             run_id=self._run["run_id"],
@@ -119,29 +92,39 @@ class GpuSampling:
             started=attempt["started"],
             host=platform.node(),
         )
-        with contextlib.closing(stats), contextlib.closing(_LastStep(self._directory / JOURNAL)) as step:
-            self._repeat(process, stats, step, self._options.interval)
+        self._states = DeviceStates(self._stats.before)
+        self._step = _LastStep(self._directory / JOURNAL)
 
-    def _repeat(self, sampler: SamplerProcess, stats: GpuStats, step: _LastStep, interval: float) -> None:
-        """One sample each `interval` seconds; those that a slow driver missed are not made up for."""
-        states = DeviceStates(stats.before)
-        due = time.monotonic()
-        while True:
-            is_last = self._ending.is_set()
-            self._asked_at = time.monotonic()
-            samples, events = sampler.sample(), sampler.events()
-            self._asked_at = 0.0
-            if self.done.is_set():  # given up meanwhile: what follows the run has gone on without this one
-                return
-            stats.append(samples, time=time.time(), global_step=step.read())
-            for event in [*states.changes(samples, time.time()), *merged(events)]:
-                self._tell_event(event)
-            self._note_success()
-            if is_last:
-                self.done.set()  # before anything is closed, which may wait for a driver
-                return
-            due = max(due + interval, time.monotonic())
-            sampler.wait(self._ending, due - time.monotonic())
+    def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
+        """Write a record, and alerts of what happened."""
+        assert self._stats is not None
+        assert self._step is not None
+        self._stats.append(samples, time=time.time(), global_step=self._step.read())
+        for event in [*self._states.changes(samples, time.time()), *merged(events)]:
+            self._tell_event(event)
+        self._told_hanging = False
+        if self._failure:
+            self._alerts.add("gpu_monitor", "info", "GPUs are sampled again")
+            self._failure = ""
+
+    def failed(self, restart: Restart) -> None:
+        """Make an alert of it, unless the same was the last."""
+        self._close()
+        if restart.message != self._failure:
+            self._alerts.add("gpu_monitor", restart.severity, restart.message, **restart.facts)
+        self._failure = restart.message
+
+    def _sample(self) -> None:
+        try:
+            self._loop.run()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
+        for opened in (self._stats, self._step):
+            if opened is not None:
+                opened.close()
+        self._stats = self._step = None
 
     def _tell_event(self, event: GpuEvent) -> None:
         self._alerts.add(
@@ -156,23 +139,6 @@ class GpuSampling:
         if message not in self._told:
             self._told.add(message)
             self._alerts.add("gpu_monitor", severity, message)
-
-    def _note_failure(self, error: Exception) -> float | None:
-        """Seconds until the next try, None if there is none."""
-        self._asked_at = 0.0
-        if self.done.is_set():  # given up: the process was ended for that
-            return None
-        restart = self._restarts.after(error)
-        if restart.message != self._failure:
-            self._alerts.add("gpu_monitor", restart.severity, restart.message, **restart.facts)
-        self._failure = restart.message
-        return restart.delay
-
-    def _note_success(self) -> None:
-        self._told_hanging = False
-        if self._failure:
-            self._alerts.add("gpu_monitor", "info", "GPUs are sampled again")
-            self._failure = ""
 
 
 def merged(events: Sequence[GpuEvent]) -> list[GpuEvent]:

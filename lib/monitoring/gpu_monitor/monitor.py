@@ -7,7 +7,6 @@ A training under a `Run` needs none of this: its agent samples with GPU_MONITOR=
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import sys
@@ -20,7 +19,7 @@ from typing import Any, Literal, Self
 
 from monitoring.errors import MonitoringError
 from monitoring.gpu.energy import EnergyMeter
-from monitoring.gpu.sample import MIB, GpuSample, Sampler
+from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
 from monitoring.gpu_monitor.history import GpuHistory, Snapshot, Statistics, metrics_line
 from monitoring.gpu_monitor.metrics_log import MetricsLog, file_stamp
 from monitoring.gpu_monitor.prometheus import MonitorMetrics
@@ -28,7 +27,8 @@ from monitoring.host.correlation import correlation_id, own_rank
 from monitoring.journal.encoding.global_step import as_step, shown
 from monitoring.journal.records import Record
 from monitoring.journal.structured_log import STANDARD, JsonLog, timestamp
-from monitoring.sampling.process import Restarts, SamplerProcess
+from monitoring.sampling.loop import SamplingLoop
+from monitoring.sampling.process import Restart
 
 # Seconds that `stop` waits for a driver that does not answer.
 STOP_SECONDS = 2.0
@@ -85,7 +85,8 @@ class GPUMonitor:
         self._root = root
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._process: SamplerProcess | None = None
+        self._meter: EnergyMeter
+        self._loop: SamplingLoop
         self._gpu_log: MetricsLog | None = None
         self._training_log: MetricsLog | None = None
         self._opening = threading.RLock()
@@ -124,7 +125,9 @@ class GPUMonitor:
             except MonitoringError as error:
                 self._tell(f"no metrics for Prometheus: {error}")
         self._log.info("monitoring begins", extra={"sample_interval": self.sample_interval})
-        self._thread = threading.Thread(target=self._sample, name="gpu monitor", daemon=True)
+        self._meter = EnergyMeter(interval=self.sample_interval, started=time.time())
+        self._loop = SamplingLoop(self, self.sample_interval, self._stopping, root=self._root)
+        self._thread = threading.Thread(target=self._loop.run, name="gpu monitor", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -135,8 +138,7 @@ class GPUMonitor:
         self._thread.join(STOP_SECONDS)
         if self._thread.is_alive():
             self._tell("the GPU driver does not answer; the process that asks it is killed")
-            if self._process is not None:
-                self._process.kill()
+            self._loop.give_up()
             self._thread.join(STOP_SECONDS)
         self._thread = None
         self.metrics.close()
@@ -175,47 +177,23 @@ class GPUMonitor:
 
     # ------------------------------------------------------------- the sampling thread
 
-    def _sample(self) -> None:
-        restarts = Restarts()
-        meter = EnergyMeter(interval=self.sample_interval, started=time.time())
-        while not self._stopping.is_set():
-            restarts.begin()
-            try:
-                with contextlib.closing(SamplerProcess(self._root, left_out=restarts.left_out)) as process:
-                    self._process = process
-                    sampler, problems = process.open()
-                    for problem in problems:
-                        self._tell(problem)
-                    if sampler is None:
-                        self._tell("there is no GPU to sample")
-                        self.ready.set()
-                        return
-                    self._repeat(process, meter)
-            except Exception as error:  # noqa: BLE001 - a sampler is called here; it must not end the training
-                if self._stopping.is_set():
-                    return  # `stop` has ended a process that hung
-                restart = restarts.after(error)
-                self._tell(restart.message)
-                self.ready.set()
-                if restart.delay is None:
-                    return
-                self._stopping.wait(restart.delay)
-
-    def _repeat(self, sampler: SamplerProcess, meter: EnergyMeter) -> None:
-        there = [device.index for device in sampler.devices()]
+    def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
+        """Say what is not sampled."""
+        for problem in problems:
+            self._tell(problem)
+        if devices is None:
+            self._tell("there is no GPU to sample")
+            self.ready.set()
+            return
+        there = [device.index for device in devices]
         for index in sorted((self._wanted or frozenset()).difference(there)):
             self._tell(f"there is no GPU {index}; there is {', '.join(map(str, there))}")
-        due = time.monotonic()
-        while not self._stopping.is_set():
-            self._take(sampler, meter)
-            due = max(due + self.sample_interval, time.monotonic())
-            sampler.wait(self._stopping, due - time.monotonic())
 
-    def _take(self, sampler: Sampler, meter: EnergyMeter) -> None:
-        samples, events = sampler.sample(), sampler.events()
+    def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
+        """Add to the history and to the files."""
         now = time.time()
         chosen = [sample for sample in samples if self._wanted is None or sample.index in self._wanted]
-        measured, _ = meter.measure(chosen, now)
+        measured, _ = self._meter.measure(chosen, now)
         self.history.add(Snapshot(now, measured))
         if measured and self._gpu_log is None:
             self._gpu_log = self._open_log("gpu_metrics")
@@ -227,6 +205,12 @@ class GPUMonitor:
             if self._wanted is None or event.index in self._wanted:
                 self._log.warning(event.message, extra={"gpu_index": event.index, "code": event.code})
         self.ready.set()
+
+    def failed(self, restart: Restart) -> None:
+        """Say why, unless it is about to end anyway."""
+        if not self._stopping.is_set():
+            self._tell(restart.message)
+            self.ready.set()
 
     # ------------------------------------------------------------- files and messages
 

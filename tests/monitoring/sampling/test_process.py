@@ -213,7 +213,9 @@ def test_stop_ends_a_process_that_hangs_in_the_driver(gpus: Any, monkeypatch: py
     monitor.start()
     [server] = wait_until(lambda: servers_of(os.getpid()), "the process")
     call = "nvmlDeviceGetUtilizationRates"
-    wait_until(lambda: monitor._process is not None and last_call(monitor._process._page) == call, call)
+    wait_until(
+        lambda: monitor._loop._process is not None and last_call(monitor._loop._process._page) == call, call
+    )
     monitor.stop()
     assert monitor.problems == ["the GPU driver does not answer; the process that asks it is killed"]
     wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "its end")

@@ -1,0 +1,104 @@
+"""Sampling the GPUs of this machine for as long as somebody wants it: the loop of agents and monitors."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
+from monitoring.sampling.process import Restart, Restarts, SamplerProcess
+
+
+class SampleSink(Protocol):
+    """Who wants the samples; called by the thread that runs the loop. What it raises is a failure, too."""
+
+    def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
+        """A process is about to sample these; None if there is no GPU, which ends the loop."""
+
+    def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
+        """One look, and what happened since the last."""
+
+    def failed(self, restart: Restart) -> None:
+        """Sampling has failed; `restart` says why, and when it begins again."""
+
+
+class SamplingLoop:
+    """One sample each `interval` seconds by a process of its own, which is started again when it fails."""
+
+    def __init__(
+        self,
+        sink: SampleSink,
+        interval: float,
+        ending: threading.Event,
+        *,
+        last_sample: bool = False,
+        root: Path = Path("/"),
+    ) -> None:
+        """`ending` ends it, after one more sample with `last_sample`."""
+        self.done = threading.Event()
+        """Set when no sample follows."""
+        self.asked_at = 0.0
+        """When a driver was asked that has not answered yet, by the monotonic clock; 0 if none is asked."""
+        self._sink = sink
+        self._interval = interval
+        self._ending = ending
+        self._last_sample = last_sample
+        self._root = root
+        self._process: SamplerProcess | None = None
+
+    def run(self) -> None:
+        """Sample until the end; never raises what a sampler or the sink raised."""
+        restarts = Restarts()
+        try:
+            while not self.done.is_set():
+                restarts.begin()
+                try:
+                    self._follow(restarts.left_out)
+                    return
+                except Exception as error:  # noqa: BLE001 - a sampler is called here; the sink is told
+                    self.asked_at = 0.0
+                    if self.done.is_set():  # given up: the process was ended for that
+                        return
+                    restart = restarts.after(error)
+                self._sink.failed(restart)
+                if restart.delay is None or self._ending.wait(restart.delay):
+                    return
+        finally:
+            self.done.set()
+
+    def give_up(self) -> None:
+        """Do without the driver that does not answer; any thread may call it."""
+        self.done.set()
+        if self._process is not None:
+            self._process.kill()
+
+    def _follow(self, left_out: Sequence[str]) -> None:
+        """Start the process that samples, and repeat until the end; raises what it raises."""
+        with contextlib.closing(SamplerProcess(self._root, left_out=left_out)) as process:
+            self._process = process
+            self.asked_at = time.monotonic()
+            sampler, problems = process.open()
+            self.asked_at = 0.0
+            self._sink.found(None if sampler is None else process.devices(), problems)
+            if sampler is not None:
+                self._repeat(process)
+
+    def _repeat(self, process: SamplerProcess) -> None:
+        """Samples that a slow driver missed are not made up for."""
+        due = time.monotonic()
+        while not (is_last := self._ending.is_set()) or self._last_sample:
+            self.asked_at = time.monotonic()
+            samples, events = process.sample(), process.events()
+            self.asked_at = 0.0
+            if self.done.is_set():  # given up meanwhile: what follows has gone on without this sample
+                return
+            self._sink.take(samples, events)
+            if is_last:
+                self.done.set()  # before the process is closed, which may wait for a driver
+                return
+            due = max(due + self._interval, time.monotonic())
+            process.wait(self._ending, due - time.monotonic())
