@@ -9,7 +9,6 @@ than wall time by other work on the machine, but it is: with both cores shared, 
 from __future__ import annotations
 
 import functools
-import inspect
 import json
 import os
 import resource
@@ -87,7 +86,7 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
     try:
         begun = cpu_ms()
         from kharness.config import errors
-        from kharness.training import run_directory
+        from kharness.training import loop, run_directory
         from kharness.training.forkserver.forked import become, run_script
         from monitoring.agent.process import AgentProcess
 
@@ -101,21 +100,24 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
         for name in ("start", "keep_alive"):  # `Agents` does it, which is told what the agent took
             setattr(AgentProcess, name, lambda *_, **__: None)
         parts: dict[str, float] = {}
-        for name in ("write_config", "Run"):
-            setattr(run_directory, name, timed(getattr(run_directory, name), "run", parts))
+        inner = [
+            *((run_directory, name, "run") for name in ("write_config", "Run")),
+            *((loop, "parse", "parse"), (loop.Setup, "of", "prepare"), (loop.Training, "_save", "save")),
+        ]
         run_command = errors.run_command
 
         def timed_command(script_main: Callable[..., int]) -> None:
-            names = inspect.unwrap(script_main).__globals__
-            for name in ("parse", "prepare", "load_splits", "fit", "save"):
-                names[name] = timed(names[name], name, parts)
+            names = script_main.__globals__
+            names["load_splits"] = timed(names["load_splits"], "load_splits", parts)
+            for owner, name, part in inner:
+                setattr(owner, name, timed(getattr(owner, name), part, parts))
             parts["begin"] = cpu_ms() - begun
-            run_command(script_main)
+            run_command(timed(script_main, "fit", parts))
 
         errors.run_command = timed_command  # type: ignore[assignment]
         status = run_script(["lenet5/train.py", "--run-dir", str(directory)], code)
+        parts["fit"] -= sum(parts[part] for part in ("parse", "prepare", "run", "save"))
         parts["prepare"] -= parts["load_splits"]
-        parts["fit"] -= parts["save"]
         told.write_text(json.dumps({**parts, "known": sum(parts.values())}))
         os._exit(status)
     finally:

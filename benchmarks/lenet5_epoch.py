@@ -7,16 +7,14 @@ The usual script is pytorch/examples' mnist/main.py with torchvision's own per-s
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
+import itertools
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,13 +23,13 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from kharness.config.options import parse
+from kharness.config.script import begin_script
 from kharness.training.datasets import load_dataset
-from kharness.training.guard import FiniteWatch, StopOnSignal
-from monitoring import Run
+from kharness.training.loop import open_training
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = begin_script(str(Path(__file__).parent.parent / "lenet5/train.py"), __file__, about="")
 BATCH, PAIRS = 64, 9
+STEPS = -(-5400 // BATCH)
 
 
 class UsualDataset(Dataset[tuple[Tensor, int]]):
@@ -100,44 +98,44 @@ def usual_epoch(images: Tensor, labels: Tensor) -> Callable[[], None]:
     return epoch
 
 
-def our_epoch(train: ModuleType, folder: Path, *flags: str) -> Callable[[], None]:
-    """lenet5/train.py's own train_epoch: gradient norm, learning rate and a journal record every step."""
+@contextlib.contextmanager
+def our_epoch(folder: Path, *flags: str) -> Iterator[Callable[[], None]]:
+    """The loop of lenet5/train.py: gradient norm, learning rate and a journal record every step."""
+    from lenet5.train import prepare
+
     fixed = ["--dataset", "mnist-subset", "--optimizer", "sgd", "--device", "cpu", "--num-threads", "1"]
-    fixed += [
-        "--batch-size",
-        str(BATCH),
-        "--tracker",
-        "none",
-        "--learning-rate",
-        "0.01",
-        "--num-epochs",
-        "1000",
-    ]
-    with contextlib.redirect_stdout(io.StringIO()):
-        options, _ = parse([*fixed, *flags], root=ROOT, model="lenet5", prog="bench", description="")
-        training = train.prepare(options)
-    run = Run(folder, name="bench", project="bench", config={}, agent=False)
-    watch, stop = FiniteWatch(record=run.log_step), StopOnSignal()
-    return lambda: train.train_epoch(training, run, stop, watch)
+    fixed += ["--batch-size", str(BATCH), "--tracker", "none", "--learning-rate", "0.01"]
+    fixed += ["--num-epochs", "1000", "--checkpoint-every", "0", "--run-dir", str(folder)]
+    opened = open_training([*fixed, *flags], root=ROOT, model="lenet5", about="", prepare=prepare)
+    said = contextlib.redirect_stdout(io.StringIO())
+    with said, contextlib.suppress(KeyboardInterrupt), opened as training:
+        steps = training.steps()
+
+        def epoch() -> None:
+            for indices in itertools.islice(steps, STEPS):
+                images, labels = training.batch(training.data.train, indices)
+                training.update(F.cross_entropy(training.model(images), labels))
+
+        yield epoch
+        raise KeyboardInterrupt  # it ends here, long before its last step
 
 
 def main() -> int:
     """Print the medians and the median ratio of the pairs."""
-    train = load_training_script()
     digits = load_dataset("mnist-subset", {}, ROOT)
     kept = [index for index in range(6000) if index % 10]  # the validation images are left out, as ours are
     images = torch.tensor(list(digits.train_images.rows(kept).data), dtype=torch.uint8).reshape(-1, 28, 28)
     labels = torch.tensor(list(digits.train_labels.rows(kept).data))
-    with tempfile.TemporaryDirectory() as folder:
-        shift = ["--lenet5-shift"]
-        epochs = {
-            "usual DataLoader script": usual_epoch(images, labels),
-            "lenet5/train.py": our_epoch(train, Path(folder, "1"), *shift, "0"),
-            "lenet5/train.py, not channels-last": our_epoch(
-                train, Path(folder, "2"), *shift, "0", "--no-channels-last"
-            ),
-            "lenet5/train.py, shifting images": our_epoch(train, Path(folder, "3"), *shift, "2"),
-        }
+    shift = "--lenet5-shift"
+    ours = {
+        "lenet5/train.py": (shift, "0"),
+        "lenet5/train.py, not channels-last": (shift, "0", "--no-channels-last"),
+        "lenet5/train.py, shifting images": (shift, "2"),
+    }
+    epochs = {"usual DataLoader script": usual_epoch(images, labels)}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, contextlib.ExitStack() as opened:
+        for number, (name, flags) in enumerate(ours.items()):
+            epochs[name] = opened.enter_context(our_epoch(Path(folder, str(number)), *flags))
         seconds: dict[str, list[float]] = {name: [] for name in epochs}
         for number in range(PAIRS + 1):
             for name, epoch in epochs.items():
@@ -157,18 +155,6 @@ def report(seconds: dict[str, list[float]]) -> None:
         ratios = sorted(own / other for own, other in zip(values, usual, strict=True))
         ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
         print(f"{name:36} {statistics.median(values):6.3f} s CPU  ratio {ratio}")
-
-
-def load_training_script() -> Any:
-    """lenet5/train.py as a module; its neighbours are found as they are when it is run."""
-    sys.path.insert(0, str(ROOT / "lenet5"))
-    spec = importlib.util.spec_from_file_location("lenet5_train", ROOT / "lenet5" / "train.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -33,4 +33,5 @@ class LeNet5(nn.Module):
         x = F.relu(F.max_pool2d(self.conv2(x), 2))
         x = F.relu(self.fc1(x.flatten(1)))
         x = F.relu(self.fc2(x))
-        return self.fc3(x)
+        logits: Tensor = self.fc3(x)
+        return logits

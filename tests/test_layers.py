@@ -44,10 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.report.graphs": frozenset({"matplotlib"}),
     "scripts": frozenset({"kharness", "monitoring"}),
     **{
-        # a script's own folder is on its path, so its neighbours have short names
-        model: frozenset(
-            {"torch", "numpy", "kharness.config", "kharness.training", "monitoring", "model", "data"}
-        )
+        model: frozenset({"torch", "numpy", "kharness.config", "kharness.training", "monitoring"})
         for model in MODELS
     },
 }
@@ -75,6 +72,7 @@ FLOORS: dict[str, list[str]] = {
         "config_py tree",
         "describe generate presets",
         "options",
+        "script",
         "make",
     ],
     "kharness.runs": [
@@ -85,12 +83,12 @@ FLOORS: dict[str, list[str]] = {
         "lost_status",
     ],
     "kharness.training": [
-        "console errors fingerprint forkserver progress seeds",
-        "data datasets guard optimizers pruning run_directory schedules",
+        "console due errors fingerprint forkserver progress seeds",
+        "checkpoint data datasets guard optimizers pruning run_directory schedules",
         "needs",
         "device",
-        "checkpoint",
-        "resume",
+        "resume setup",
+        "loop",
     ],
     "kharness.matrix": [
         "launchers machine",

@@ -1,14 +1,12 @@
-"""LeNet-5 as its user meets it: a command; and its modules, loaded as the command loads them."""
+"""LeNet-5 as its user meets it: a command."""
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -69,19 +67,3 @@ def train(train_command: Callable[..., list[str]], tmp_path: Path) -> Callable[.
         return Trained(done.returncode, done.stdout, done.stderr, results)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def lenet5(root: Path) -> Callable[[str], ModuleType]:
-    """A module of the model's folder by its name."""
-
-    def load(name: str) -> ModuleType:
-        spec = importlib.util.spec_from_file_location(f"lenet5_{name}", root / "lenet5" / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # dataclasses look their module up
-        spec.loader.exec_module(module)
-        return module
-
-    return load

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from kharness.training.data import LabelledImages
 from kharness.training.errors import DatasetError
+from lenet5.data import ShiftedImages, load_splits
 
-Load = Callable[[str], ModuleType]
 CPU = torch.device("cpu")
 
 
@@ -29,8 +28,8 @@ def options(**changes: object) -> SimpleNamespace:
     return SimpleNamespace(**values, values=values)
 
 
-def test_splits_of_the_subset(lenet5: Load, root: Path) -> None:
-    splits = lenet5("data").load_splits(options(), root=root, device=CPU)
+def test_splits_of_the_subset(root: Path) -> None:
+    splits = load_splits(options(), root=root, device=CPU)
     assert splits.sizes == {"train": 5400, "validation": 600, "test": 1000}
     assert splits.sha256 == "06b18432b1a5514a8658edc95b77a3a2b41f6f8d168e4cfefcb990d5b06ba969"
     labels = gzip.decompress((root / "lenet5/mnist-subset/train-labels-idx1-ubyte.gz").read_bytes())[8:]
@@ -38,9 +37,8 @@ def test_splits_of_the_subset(lenet5: Load, root: Path) -> None:
     assert splits.train.labels.tolist() == [label for i, label in enumerate(labels) if i % 10]
 
 
-def test_pixels_are_normalised(lenet5: Load, root: Path) -> None:
-    data = lenet5("data")
-    splits = data.load_splits(options(), root=root, device=CPU)
+def test_pixels_are_normalised(root: Path) -> None:
+    splits = load_splits(options(), root=root, device=CPU)
     pixels = gzip.decompress((root / "lenet5/mnist-subset/t10k-images-idx3-ubyte.gz").read_bytes())[16:]
     first = torch.tensor(list(pixels[: 28 * 28]), dtype=torch.float64).reshape(1, 28, 28)
     torch.testing.assert_close(
@@ -52,10 +50,10 @@ def test_pixels_are_normalised(lenet5: Load, root: Path) -> None:
     assert splits.train.images.std().item() == pytest.approx(1, abs=0.02)
 
 
-def test_shift_moves_an_image_and_fills_with_background(lenet5: Load) -> None:
+def test_shift_moves_an_image_and_fills_with_background() -> None:
     images = torch.full((1, 1, 28, 28), -0.5)
     images[0, 0, 10, 20] = 3.0
-    shifted = lenet5("data").ShiftedImages.of(LabelledImages(images, torch.tensor([7])), 2)
+    shifted = ShiftedImages.of(LabelledImages(images, torch.tensor([7])), 2)
     torch.manual_seed(0)
     seen = set()
     for _ in range(400):
@@ -67,23 +65,23 @@ def test_shift_moves_an_image_and_fills_with_background(lenet5: Load) -> None:
     assert seen == {(10 + down, 20 + across) for down in range(-2, 3) for across in range(-2, 3)}
 
 
-def test_each_image_of_a_batch_has_its_own_shift(lenet5: Load) -> None:
+def test_each_image_of_a_batch_has_its_own_shift() -> None:
     images = torch.zeros(64, 1, 28, 28)
     images[:, 0, 14, 14] = 1.0
-    shifted = lenet5("data").ShiftedImages.of(LabelledImages(images, torch.arange(64)), 1)
+    shifted = ShiftedImages.of(LabelledImages(images, torch.arange(64)), 1)
     batch, labels = shifted.batch(torch.arange(64).flip(0))
     assert labels.tolist() == list(range(63, -1, -1))
     assert len({tuple(index) for index in (batch[:, 0] == 1).nonzero()[:, 1:].tolist()}) == 9
 
 
-def test_full_set_that_was_not_fetched_is_refused(lenet5: Load, tmp_path: Path) -> None:
+def test_full_set_that_was_not_fetched_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as caught:
-        lenet5("data").load_splits(options(DATASET="mnist"), root=tmp_path, device=CPU)
+        load_splits(options(DATASET="mnist"), root=tmp_path, device=CPU)
     assert str(caught.value) == f"{tmp_path}/data/mnist/train-images-idx3-ubyte.gz does not exist"
     assert caught.value.hint == "make data fetches it; DATASET=mnist-subset needs no download"
 
 
-def test_full_set_elsewhere_is_verified(lenet5: Load, root: Path, tmp_path: Path) -> None:
+def test_full_set_elsewhere_is_verified(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "lenet5" / "mnist-subset", tmp_path / "mnist")  # whole files, but other ones
     with pytest.raises(DatasetError, match=r"mnist/train-images-idx3-ubyte\.gz is damaged"):
-        lenet5("data").load_splits(options(DATASET="mnist", DATA_DIR=str(tmp_path)), root=root, device=CPU)
+        load_splits(options(DATASET="mnist", DATA_DIR=str(tmp_path)), root=root, device=CPU)

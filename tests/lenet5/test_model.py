@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
-
 import torch
 import torch.nn.functional as F
 
-Load = Callable[[str], ModuleType]
+from lenet5.model import LeNet5
 
 
-def test_parameters_are_those_counted_by_hand(lenet5: Load) -> None:
+def test_parameters_are_those_counted_by_hand() -> None:
     counted = {
         "conv1": 6 * 1 * 5 * 5 + 6,
         "conv2": 16 * 6 * 5 * 5 + 16,
@@ -19,16 +16,16 @@ def test_parameters_are_those_counted_by_hand(lenet5: Load) -> None:
         "fc2": 120 * 84 + 84,
         "fc3": 84 * 10 + 10,
     }
-    model = lenet5("model").LeNet5()
+    model = LeNet5()
     found = {name: sum(p.numel() for p in layer.parameters()) for name, layer in model.named_children()}
     assert found == counted
     assert sum(counted.values()) == 61_706
 
 
-def test_forward_is_the_documented_chain(lenet5: Load) -> None:
+def test_forward_is_the_documented_chain() -> None:
     """Written out with ReLU before the pooling, as it is usually drawn."""
     torch.manual_seed(0)
-    model = lenet5("model").LeNet5()
+    model = LeNet5()
     images = torch.randn(3, 1, 28, 28)
     field = F.pad(images, (2, 2, 2, 2))
     x = F.max_pool2d(F.relu(F.conv2d(field, model.conv1.weight, model.conv1.bias)), 2)
@@ -40,9 +37,9 @@ def test_forward_is_the_documented_chain(lenet5: Load) -> None:
     torch.testing.assert_close(model(images), expected)
 
 
-def test_channels_last_changes_the_layout_only(lenet5: Load) -> None:
+def test_channels_last_changes_the_layout_only() -> None:
     torch.manual_seed(0)
-    model = lenet5("model").LeNet5()
+    model = LeNet5()
     images = torch.randn(5, 1, 28, 28)
     expected = model(images)
     torch.testing.assert_close(model.to(memory_format=torch.channels_last)(images), expected)

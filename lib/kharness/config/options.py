@@ -72,8 +72,8 @@ class ConfiguredOptions(Options):
         return f"{self._directory / CONFIG_PY} has none"
 
 
-def check_flags(*, root: Path, model: str, prog: str, description: str) -> None:
-    """Exit with what is wrong with the program's flags, or with its help, before it imports torch.
+def check_flags(*, root: Path, model: str, about: str | None) -> None:
+    """Exit with what is wrong with the flags of MODEL/train.py, or with its help, before it imports torch.
 
     That takes seconds. Where torch has been imported nothing is gained, and nothing is done.
     """
@@ -81,7 +81,7 @@ def check_flags(*, root: Path, model: str, prog: str, description: str) -> None:
         return
 
     def read(argv: Sequence[str]) -> None:
-        _read(argv, root=root, model=model, prog=prog, description=description)
+        _read(argv, root=root, model=model, prog=f"{model}/train.py", description=about)
 
     code = exit_code(read)
     if code:
@@ -89,7 +89,7 @@ def check_flags(*, root: Path, model: str, prog: str, description: str) -> None:
 
 
 def parse(
-    argv: Sequence[str], *, root: Path, model: str, prog: str, description: str
+    argv: Sequence[str], *, root: Path, model: str, prog: str, description: str | None
 ) -> tuple[Options, argparse.Namespace]:
     """The options of one training, flags on top of a configuration; says on stdout which one that is.
 
@@ -102,7 +102,7 @@ def parse(
 
 
 def _read(
-    argv: Sequence[str], *, root: Path, model: str, prog: str, description: str
+    argv: Sequence[str], *, root: Path, model: str, prog: str, description: str | None
 ) -> tuple[Options, argparse.Namespace, str]:
     """As parse, with the source in words. The tree is loaded only where flags have to be checked by it."""
     arguments, flags = _run_flags(prog).parse_known_args(argv)
@@ -178,7 +178,7 @@ class _Assign(argparse.Action):
 
 
 def _parser(
-    tree_options: Iterable[Option], trackers: Sequence[str], *, prog: str, description: str
+    tree_options: Iterable[Option], trackers: Sequence[str], *, prog: str, description: str | None
 ) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=prog,

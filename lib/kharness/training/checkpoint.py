@@ -17,23 +17,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 import torch
-from torch import nn
 
 from kharness.runs.exit_codes import DISK_FULL, ERROR
-from kharness.training.data import Batches
-from kharness.training.device import set_threads
 from kharness.training.errors import CheckpointError, CheckpointWriteError
-from kharness.training.pruning import NO_PRUNING, Pruning
-from kharness.training.schedules import Schedule
-from kharness.training.seeds import restore_rng_state, rng_state
 from monitoring.errors import is_full
 from monitoring.journal.atomic_file import create, name_beside, sync_folder
 
 # Counts up when a reader of older files must know the difference.
 FORMAT = 1
+
+# Entries of a checkpoint beside its parts and what a training says about them.
+_OWN_ENTRIES = ("format", "global_step", "best", "is_best", "parts")
 
 _NAME = re.compile(r"(?P<best>best-)?attempt(\d{2,})-step(\d{8,})-(?P<sha256>[0-9a-f]{16})\.pt")
 
@@ -46,62 +43,36 @@ class Best:
     global_step: int
 
 
-def training_state(
-    *,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    schedule: Schedule,
-    batches: Batches,
-    journal_seq: int,
-    attempt: int,
-    config: Mapping[str, Any],
-    progress: Mapping[str, Any],
-    pruner: Pruning = NO_PRUNING,
-) -> dict[str, Any]:
-    """All that `restore` needs, in types that `torch.load(weights_only=True)` takes.
+class Stateful(Protocol):
+    """A part of a training that a checkpoint keeps: torch's own protocol, that of its modules."""
 
-    `journal_seq` is the last record that belongs to the state; the checkpoint's own record comes next, and a
-    resumed run supersedes those behind that one.
-    `progress` is what the training itself counts, such as the sum of this epoch's losses.
+    def state_dict(self) -> Mapping[str, Any]:
+        """In types that `torch.load(weights_only=True)` takes."""
+
+    def load_state_dict(self, state: dict[str, Any], /) -> object:
+        """Go on from the state; ValueError or RuntimeError if it is of another training."""
+
+
+def training_state(parts: Mapping[str, Stateful], **about: object) -> dict[str, Any]:
+    """The state of every part under its name, and beside them what `about` says.
+
+    ValueError for a part with a name that is taken.
     """
-    return {
-        "model": model.state_dict(),
-        "optimizer": optimizer.state_dict(),
-        "schedule": asdict(schedule),
-        "pruning": pruner.state_dict(),
-        "data": batches.state_dict(),
-        "rng": rng_state(),
-        "device": str(_device_of(model)),
-        "cpu_threads": torch.get_num_threads(),
-        "journal_seq": journal_seq,
-        "attempt": attempt,
-        "config": dict(config),
-        "progress": dict(progress),
-    }
+    taken = parts.keys() & {*about, *_OWN_ENTRIES}
+    if taken:
+        raise ValueError(
+            f"no part can be named {', '.join(sorted(taken))}: a checkpoint has an entry of that name"
+        )
+    return {"parts": list(parts), **about, **{name: part.state_dict() for name, part in parts.items()}}
 
 
-def restore(
-    state: Mapping[str, Any],
-    *,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    batches: Batches,
-    pruner: Pruning = NO_PRUNING,
-) -> int:
-    """Put model, optimiser, masks, data position and generators where they were; returns the global step.
-
-    It goes on with as many CPU threads as before, for another number gives other bits. That is said, and so
-    is another device, where the bits cannot be kept. CheckpointError if the state is of another model,
-    optimiser or pruning method.
-    """
+def restore(state: Mapping[str, Any], parts: Mapping[str, Stateful]) -> None:
+    """Put every part where it was; CheckpointError if the state is of another training."""
     try:
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        pruner.load_state_dict(state.get("pruning", {}))
-        batches.load_state_dict(state["data"])
-        restore_rng_state(state["rng"])
-        _go_on_alike(state, _device_of(model))
-        return int(state["global_step"])
+        if set(state.get("parts", ())) != parts.keys():
+            raise ValueError(f"its parts are not {', '.join(parts)}")
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
     except (KeyError, ValueError, RuntimeError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0].rstrip(":")
         raise CheckpointError(
@@ -113,16 +84,10 @@ def restore(
 class Checkpoints:
     """The checkpoints of one run: of its lineage the newest `keep`, and the best by validation loss."""
 
-    def __init__(
-        self, directory: Path, *, attempt: int, every: int, keep: int = 2, first_attempt: int = 1
-    ) -> None:
-        """`every` counts epochs, 0 leaves only the last.
-
-        What attempts before `first_attempt` left behind, before training began anew, is never deleted.
-        """
+    def __init__(self, directory: Path, *, attempt: int, keep: int = 2, first_attempt: int = 1) -> None:
+        """What attempts before `first_attempt` left behind, before training began anew, is never deleted."""
         self.directory = directory
         self.attempt = attempt
-        self.every = every
         self.keep = keep
         self.first_attempt = first_attempt
         self.best: Best | None = None
@@ -150,10 +115,6 @@ class Checkpoints:
         if improved:
             self.best = Best(val_loss, step)
         return improved
-
-    def is_due(self, epoch: int) -> bool:
-        """Whether an epoch (from 1) ends with a checkpoint."""
-        return self.every > 0 and epoch % self.every == 0
 
     def save(self, step: int, state: Mapping[str, Any], *, best: bool = False) -> Path:
         """Write the state after a step, durable on return, then delete what is no longer kept.
@@ -191,18 +152,6 @@ class Checkpoints:
                 path.unlink(missing_ok=True)
         for path in self.directory.glob(".*.tmp"):  # left by a process that was killed while it wrote
             path.unlink(missing_ok=True)
-
-
-def _go_on_alike(state: Mapping[str, Any], device: torch.device) -> None:
-    threads, here = state.get("cpu_threads", 0), torch.get_num_threads()
-    if set_threads(threads) != here:
-        print(f"resume: with {threads} CPU threads as before, not {here}, for the same bits")
-    if state.get("device", str(device)) != str(device):
-        print(f"resume: begun on {state['device']}, now on {device}: from here on other bits than there")
-
-
-def _device_of(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
 
 
 def checkpoint_files(directory: Path, *, best: bool = False) -> list[Path]:

@@ -54,6 +54,11 @@ class Batches:
         self._seed = seed
         self._device = device
 
+    def __iter__(self) -> Iterator[Tensor]:
+        """Batches without end, from the next one on."""
+        while True:
+            yield from self.rest_of_epoch()
+
     def rest_of_epoch(self) -> Iterator[Tensor]:
         """The batches of the current epoch that were not taken yet; all of them in a new one."""
         order = torch.split(self.order(self.epoch), self.batch_size)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -57,3 +59,22 @@ def set_threads(count: int) -> int:
     """
     torch.set_num_threads(count or torch.get_num_threads())
     return torch.get_num_threads()
+
+
+class Compute:
+    """What the last bits of results depend on beside the seed: the device and the number of CPU threads."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"device": str(self._device), "cpu_threads": torch.get_num_threads()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Use as many CPU threads as before, and print so; another device is only reported."""
+        threads, here = state["cpu_threads"], torch.get_num_threads()
+        if set_threads(threads) != here:
+            print(f"resume: with {threads} CPU threads as before, not {here}, for the same bits")
+        if state["device"] != str(self._device):
+            before = state["device"]
+            print(f"resume: begun on {before}, now on {self._device}: from here on other bits than there")

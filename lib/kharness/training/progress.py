@@ -16,7 +16,7 @@ class Progress:
 
     def __init__(self, device: torch.device) -> None:
         self.best_accuracy: float | None = None
-        """The highest validation accuracy after any epoch."""
+        """The highest validation accuracy so far."""
         self.clock = Stopwatch()
         """Training and validation."""
         self.cpu_clock: Stopwatch | None = Stopwatch(clock=cpu_seconds)
@@ -47,9 +47,12 @@ class Progress:
         """The mean over the samples of this epoch so far; waits for the device."""
         return float(self._loss_sum) / self._seen
 
-    def end_epoch(self, accuracy: float) -> None:
-        """Begin to count the next epoch."""
+    def note_accuracy(self, accuracy: float) -> None:
+        """On the validation images."""
         self.best_accuracy = max(accuracy, self.best_accuracy or 0.0)
+
+    def end_epoch(self) -> None:
+        """Begin to count the next epoch."""
         self._loss_sum, self._seen = 0.0, 0
         self.epoch_clock.restart()
 

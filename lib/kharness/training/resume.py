@@ -84,7 +84,6 @@ class Origin:
         checkpoints = Checkpoints(
             run.directory / CHECKPOINTS,
             attempt=run.attempt,
-            every=options.CHECKPOINT_EVERY,
             keep=options.CHECKPOINT_KEEP,
             first_attempt=first,
         )

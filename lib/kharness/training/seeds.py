@@ -61,3 +61,13 @@ def restore_rng_state(state: Mapping[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
+
+
+class Generators:
+    """All global generators of random numbers, as a part of a checkpoint."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return rng_state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        restore_rng_state(state)

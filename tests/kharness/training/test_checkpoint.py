@@ -16,15 +16,17 @@ from torch import nn
 from kharness.training.checkpoint import (
     Best,
     Checkpoints,
+    Stateful,
     checkpoint_files,
     load,
     restore,
     training_state,
 )
 from kharness.training.data import Batches
+from kharness.training.device import Compute
 from kharness.training.errors import CheckpointError, CheckpointWriteError
 from kharness.training.schedules import Schedule, set_learning_rate
-from kharness.training.seeds import seed_everything
+from kharness.training.seeds import Generators, seed_everything
 
 
 class Session:
@@ -55,17 +57,18 @@ class Session:
                 if self.step == until:
                     break
 
+    def parts(self) -> dict[str, Stateful]:
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "data": self.batches,
+            "rng": Generators(),
+            "compute": Compute(torch.device("cpu")),
+        }
+
     def state(self) -> dict[str, object]:
-        return training_state(
-            model=self.model,
-            optimizer=self.optimizer,
-            schedule=self.schedule,
-            batches=self.batches,
-            journal_seq=41,
-            attempt=2,
-            config={"SEED": 3, "LEARNING_RATE": 0.05, "BETAS": [0.9, 0.999], "NAME": "x"},
-            progress={"loss_sum": torch.tensor(1.5)},
-        )
+        config = {"SEED": 3, "LEARNING_RATE": 0.05, "BETAS": [0.9, 0.999], "NAME": "x"}
+        return training_state(self.parts(), journal_seq=41, attempt=2, config=config)
 
 
 @pytest.mark.parametrize("saved_after", [1, 4, 7])
@@ -75,13 +78,12 @@ def test_restored_training_goes_on_bit_for_bit(tmp_path: Path, saved_after: int)
 
     begun = Session()
     begun.advance(saved_after)
-    path = Checkpoints(tmp_path, attempt=1, every=1).save(saved_after, begun.state())
+    path = Checkpoints(tmp_path, attempt=1).save(saved_after, begun.state())
 
     resumed = Session()
     random.seed(99)
-    resumed.step = restore(
-        load(path), model=resumed.model, optimizer=resumed.optimizer, batches=resumed.batches
-    )
+    restore(load(path), resumed.parts())
+    resumed.step = saved_after
     resumed.advance(12 - saved_after)
 
     assert begun.losses + resumed.losses == whole.losses
@@ -100,10 +102,10 @@ def test_restored_training_keeps_its_threads_and_says_where_it_went(
 ) -> None:
     """Another number of threads would change the bits; another device does."""
     here, session = torch.get_num_threads(), Session()
-    state = {**session.state(), "cpu_threads": here + 1, "device": "cuda:0"}
-    path = Checkpoints(tmp_path, attempt=1, every=1).save(0, state)
+    state = {**session.state(), "compute": {"cpu_threads": here + 1, "device": "cuda:0"}}
+    path = Checkpoints(tmp_path, attempt=1).save(0, state)
     try:
-        restore(load(path), model=session.model, optimizer=session.optimizer, batches=session.batches)
+        restore(load(path), session.parts())
         assert torch.get_num_threads() == here + 1
     finally:
         torch.set_num_threads(here)
@@ -116,27 +118,26 @@ def test_restored_training_keeps_its_threads_and_says_where_it_went(
 def test_file_holds_everything_and_torch_reads_it_as_it_is(tmp_path: Path) -> None:
     session = Session()
     session.advance(5)
-    path = Checkpoints(tmp_path, attempt=1, every=1).save(5, session.state())
+    path = Checkpoints(tmp_path, attempt=1).save(5, session.state())
     state = torch.load(path, weights_only=True)
-    tensors = {"model", "optimizer", "pruning", "rng", "progress"}
-    told = {"format", "global_step", "best", "is_best", "schedule", "data", "device", "cpu_threads"}
+    tensors = {"model", "optimizer", "rng"}
+    told = {"format", "global_step", "best", "is_best", "parts", "data", "compute"}
     assert state.keys() == {*tensors, *told, "journal_seq", "attempt", "config"}
     assert {key: state[key] for key in told} == {
         "format": 1,
         "global_step": 5,
         "best": None,
-        "schedule": {"name": "onecycle", "peak": 0.05, "num_steps": 12, "warmup_fraction": 0.3},
+        "parts": ["model", "optimizer", "data", "rng", "compute"],
         "data": {"epoch": 1, "position": 1},
         "is_best": False,
-        "device": "cpu",
-        "cpu_threads": torch.get_num_threads(),
+        "compute": {"device": "cpu", "cpu_threads": torch.get_num_threads()},
     }
     assert (state["journal_seq"], state["attempt"]) == (41, 2)
     assert state["config"] == {"SEED": 3, "LEARNING_RATE": 0.05, "BETAS": [0.9, 0.999], "NAME": "x"}
 
 
 def saved(directory: Path, *steps: int, attempt: int = 1, keep: int = 2) -> list[Path]:
-    checkpoints = Checkpoints(directory, attempt=attempt, every=1, keep=keep)
+    checkpoints = Checkpoints(directory, attempt=attempt, keep=keep)
     return [checkpoints.save(step, {"weights": torch.arange(1000) + step}) for step in steps]
 
 
@@ -169,7 +170,7 @@ def test_file_without_its_hash_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_are_kept_and_the_best(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, attempt=1, every=1, keep=2)
+    checkpoints = Checkpoints(tmp_path, attempt=1, keep=2)
     for step, val_loss in enumerate([0.9, 0.4, 0.6, 0.5], start=1):
         best = checkpoints.improves(val_loss, step=step)
         checkpoints.save(step, {"weights": torch.ones(3) * step}, best=best)
@@ -186,12 +187,12 @@ def test_later_attempt_is_newer_whatever_its_steps(tmp_path: Path) -> None:
 
 
 def test_what_was_saved_before_beginning_anew_is_never_deleted(tmp_path: Path) -> None:
-    before = Checkpoints(tmp_path, attempt=1, every=1)
+    before = Checkpoints(tmp_path, attempt=1)
     before.improves(0.4, step=80)
     kept = [before.save(step, {"weights": torch.ones(3)}, best=step == 80) for step in (80, 90)]
-    anew = Checkpoints(tmp_path, attempt=2, every=1, keep=1, first_attempt=2)
+    anew = Checkpoints(tmp_path, attempt=2, keep=1, first_attempt=2)
     saves = [anew.save(step, {"weights": torch.ones(3)}) for step in (10, 20, 30)]
-    resumed = Checkpoints(tmp_path, attempt=3, every=1, keep=1, first_attempt=2)
+    resumed = Checkpoints(tmp_path, attempt=3, keep=1, first_attempt=2)
     newest = resumed.save(40, {"weights": torch.ones(3)})
     assert checkpoint_files(tmp_path) == [newest, *reversed(kept)]
     assert [path.name for path in checkpoint_files(tmp_path, best=True)] == [f"best-{kept[0].name}"]
@@ -199,38 +200,38 @@ def test_what_was_saved_before_beginning_anew_is_never_deleted(tmp_path: Path) -
 
 
 def test_resumed_training_remembers_its_best_and_its_step(tmp_path: Path) -> None:
-    first = Checkpoints(tmp_path, attempt=1, every=1)
+    first = Checkpoints(tmp_path, attempt=1)
     first.improves(0.4, step=7)
     path = first.save(8, {"weights": torch.ones(3)})
-    resumed = Checkpoints(tmp_path, attempt=2, every=1)
+    resumed = Checkpoints(tmp_path, attempt=2)
     resumed.go_on_from(path, load(path))
     assert (resumed.best, resumed.last_step) == (Best(0.4, 7), 8)
     assert (resumed.improves(0.45, step=9), resumed.improves(0.39, step=10)) == (False, True)
 
 
 def test_best_that_a_kill_kept_from_its_second_name_gets_it_when_resumed(tmp_path: Path) -> None:
-    first = Checkpoints(tmp_path, attempt=1, every=1)
+    first = Checkpoints(tmp_path, attempt=1)
     first.improves(0.4, step=7)
     path = first.save(7, {"weights": torch.ones(3)}, best=True)
     (best,) = checkpoint_files(tmp_path, best=True)
     best.unlink()
-    Checkpoints(tmp_path, attempt=2, every=1).go_on_from(path, load(path))
+    Checkpoints(tmp_path, attempt=2).go_on_from(path, load(path))
     assert checkpoint_files(tmp_path, best=True) == [best]
     assert best.samefile(path)
 
 
 def test_best_that_is_resumed_from_needs_no_further_name(tmp_path: Path) -> None:
     """Whatever was written behind it is broken, and its own first name is gone."""
-    first = Checkpoints(tmp_path, attempt=1, every=1)
+    first = Checkpoints(tmp_path, attempt=1)
     first.improves(0.4, step=7)
     first.save(7, {"weights": torch.ones(3)}, best=True).unlink()
     (best,) = checkpoint_files(tmp_path, best=True)
-    Checkpoints(tmp_path, attempt=2, every=1).go_on_from(best, load(best))
+    Checkpoints(tmp_path, attempt=2).go_on_from(best, load(best))
     assert list(tmp_path.iterdir()) == [best]
 
 
 def test_best_is_compared_before_it_is_remembered(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path, attempt=1, every=1)
+    checkpoints = Checkpoints(tmp_path, attempt=1)
     losses = [0.5, 0.5, 0.6, float("nan"), 0.4, float("inf")]
     assert [checkpoints.improves(loss, step=i) for i, loss in enumerate(losses)] == [
         *(True, False, False, False, True, False)
@@ -238,23 +239,27 @@ def test_best_is_compared_before_it_is_remembered(tmp_path: Path) -> None:
     assert checkpoints.best == Best(0.4, 4)
 
 
-def test_every_says_which_epochs_are_due(tmp_path: Path) -> None:
-    assert [Checkpoints(tmp_path, attempt=1, every=2).is_due(epoch) for epoch in (1, 2, 3, 4)] == [
-        False,
-        True,
-        False,
-        True,
-    ]
-    assert [Checkpoints(tmp_path, attempt=1, every=0).is_due(epoch) for epoch in (1, 2)] == [False, False]
-
-
 def test_state_of_another_model_is_refused(tmp_path: Path) -> None:
     session, other = Session(), Session(outputs=3)
-    path = Checkpoints(tmp_path, attempt=1, every=1).save(0, session.state())
+    path = Checkpoints(tmp_path, attempt=1).save(0, session.state())
     with pytest.raises(
         CheckpointError, match=r"^the checkpoint does not fit this training: Error.* Sequential$"
     ):
-        restore(load(path), model=other.model, optimizer=other.optimizer, batches=other.batches)
+        restore(load(path), other.parts())
+
+
+def test_new_part_is_one_more_entry_and_is_never_dropped(tmp_path: Path) -> None:
+    """As a running mean of the weights would be: saved, restored, and refused where it is missing."""
+    session, mean = Session(), nn.Linear(4, 8)
+    state = training_state({**session.parts(), "mean": mean}, attempt=1)
+    path = Checkpoints(tmp_path, attempt=1).save(3, state)
+    again = nn.Linear(4, 8)
+    restore(load(path), {**session.parts(), "mean": again})
+    assert torch.equal(again.weight, mean.weight)
+    with pytest.raises(CheckpointError, match=r"its parts are not model, optimizer, data, rng, compute$"):
+        restore(load(path), session.parts())
+    with pytest.raises(ValueError, match="no part can be named attempt, format: a checkpoint has an entry"):
+        training_state({"format": mean, "attempt": mean}, attempt=1)
 
 
 def test_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
@@ -273,7 +278,7 @@ from pathlib import Path
 from kharness.training.checkpoint import Checkpoints
 from kharness.training.errors import CheckpointError, CheckpointWriteError
 
-checkpoints = Checkpoints(Path(sys.argv[1]), attempt=1, every=1)
+checkpoints = Checkpoints(Path(sys.argv[1]), attempt=1)
 checkpoints.save(1, {"weights": torch.zeros(1000)})
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -301,7 +306,7 @@ from pathlib import Path
 from kharness.training.checkpoint import Checkpoints
 
 def save_for_ever(directory, out):
-    checkpoints = Checkpoints(directory, attempt=1, every=1)
+    checkpoints = Checkpoints(directory, attempt=1)
     for step in itertools.count():
         checkpoints.improves(1 / (step + 1), step=step)
         checkpoints.save(step, {"weights": torch.full((50_000,), float(step))}, best=True)

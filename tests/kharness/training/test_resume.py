@@ -10,11 +10,9 @@ import torch
 from torch import nn
 
 from kharness.config.options import Options, parse
-from kharness.training.checkpoint import checkpoint_files, training_state
-from kharness.training.data import Batches
+from kharness.training.checkpoint import Stateful, checkpoint_files, training_state
 from kharness.training.errors import ResumeError
 from kharness.training.resume import Origin, find_origin, log_checkpoint
-from kharness.training.schedules import Schedule
 from monitoring import Record, Run, read_records
 from monitoring.journal.lineage import counting
 
@@ -59,16 +57,11 @@ class Trainer:
     def state(self, run: Run, step: int) -> dict[str, Any]:
         torch.manual_seed(step)
         model = nn.Linear(2, 2)
-        return training_state(
-            model=model,
-            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-            schedule=Schedule("constant", 0.1, 100),
-            batches=Batches(10, 5, seed=1, device=torch.device("cpu")),
-            journal_seq=run.last_seq(),
-            attempt=run.attempt,
-            config={},
-            progress={},
-        )
+        parts: dict[str, Stateful] = {
+            "model": model,
+            "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        }
+        return training_state(parts, journal_seq=run.last_seq(), attempt=run.attempt)
 
     def records(self, event: str) -> list[Record]:
         return [r for r, _ in read_records(self.directory / "metrics.jsonl") if r["event"] == event]

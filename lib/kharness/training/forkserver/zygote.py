@@ -50,7 +50,7 @@ PRELOADED = (
     "torch.utils.data",
     "torch.utils.serialization.config",
     "kconfiglib",
-    "kharness.config.options",
+    "kharness.config.script",
     "monitoring.run",
 )
 

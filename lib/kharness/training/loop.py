@@ -1,0 +1,273 @@
+"""What every training does alike; its model, forward pass, loss and evaluation stay in its train.py.
+
+with open_training(argv, root=ROOT, model="lenet5", about=__doc__, prepare=prepare) as training:
+    for indices in training.steps():
+        images, labels = training.batch(training.data.train, indices)
+        loss = F.cross_entropy(training.model(images), labels)
+        training.update(loss)
+        if training.evaluation_is_due:
+            training.evaluated("val", **evaluate(training.model, training.data.validation))
+    return training.finish(**evaluate(training.model, training.data.test))
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from torch import Tensor
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from kharness.config.options import parse
+from kharness.training.checkpoint import Checkpoints, restore, training_state
+from kharness.training.console import lasting_output
+from kharness.training.due import Every
+from kharness.training.guard import EXIT_STOPPED, FiniteWatch, StopOnSignal, named_causes
+from kharness.training.resume import find_origin, log_checkpoint
+from kharness.training.run_directory import open_run
+from kharness.training.schedules import set_learning_rate
+from kharness.training.setup import DataT, Prepare, Setup
+from monitoring import Run
+from monitoring.telemetry.pace import Pace
+from monitoring.telemetry.phases import open_phases
+
+BatchT = TypeVar("BatchT", covariant=True)
+
+
+class Split(Protocol[BatchT]):
+    """A part of the data."""
+
+    def batch(self, indices: Tensor, /) -> BatchT:
+        """What the model takes for the given indices."""
+
+
+@contextmanager
+def open_training(
+    argv: Sequence[str], *, root: Path, model: str, about: str | None, prepare: Prepare[DataT]
+) -> Iterator[Training[DataT]]:
+    """The training that flags and configuration ask for, at the step that it is to go on from.
+
+    It exits (SystemExit) with 0 where the run is complete already. KharnessError for what cannot be trained.
+    """
+    with lasting_output():
+        options, arguments = parse(argv, root=root, model=model, prog=f"{model}/train.py", description=about)
+        with named_causes():
+            setup = Setup.of(options, prepare)
+        directory: Path | None = arguments.run_dir
+        origin = find_origin(
+            directory, options, data_sha256=setup.data.sha256, from_scratch=arguments.from_scratch
+        )
+        if origin.complete:
+            print(f"{directory} is complete; --from-scratch trains it again, beside what is there")
+            sys.exit(0)
+        if origin.state:
+            restore(origin.state, setup.parts())
+        with (
+            StopOnSignal() as stop,
+            open_run(options, directory, root=root, identity=setup.identity()) as run,
+        ):
+            print(f"{origin}run: {run.directory}", flush=True)
+            checkpoints = origin.begin(run, options, model=setup.described_model(), training=setup.plan())
+            step = origin.state["global_step"] if origin.state else 0
+            with named_causes():
+                yield Training(setup, run, checkpoints, stop, step=step)
+
+
+class Training(Generic[DataT]):
+    """A training under way. Each step of `steps` calls `update` once, and `evaluated` where that is due."""
+
+    def __init__(
+        self, setup: Setup[DataT], run: Run, checkpoints: Checkpoints, stop: StopOnSignal, *, step: int
+    ) -> None:
+        self.options, self.model, self.data = setup.options, setup.model, setup.data
+        self.step = step
+        """Updates done, over all attempts."""
+        self.num_steps = setup.schedule.num_steps
+        self._setup, self._run, self._checkpoints, self._stop = setup, run, checkpoints, stop
+        self._evaluations = Every(epochs=1, steps=self.options.EVALUATE_EVERY_STEPS)
+        self._saves = Every(self.options.CHECKPOINT_EVERY, self.options.CHECKPOINT_EVERY_STEPS)
+        self._weights = [weight for weight in setup.model.parameters() if weight.requires_grad]
+        self._watch = FiniteWatch(record=run.log_step)
+        self._pace, self._phases = Pace(), open_phases(setup.device.torch)
+        self._rate, self._num_samples = 0.0, 0
+        self._loss: Tensor | None = None
+        self._validation: dict[str, float] = {}
+        self._outcome: dict[str, Any] = {}
+
+    def steps(self) -> Iterator[Tensor]:
+        """The indices of each step that is left, epoch after epoch; exits with 75 when asked to stop.
+
+        Where the order of calls matters, in a step and after it:
+
+        - The loss is checked before the update (`update`): weights that are NaN once stay so.
+        - What a GPU has not delivered yet is checked before an evaluation and before a checkpoint
+          (`FiniteWatch.wait`), so that none is made of spoiled weights.
+        - An evaluation is recorded before the end of its epoch, and both before the checkpoint: who resumes
+          from that does not repeat them.
+        - A request to stop is looked at after the checkpoint, so that no step is lost or done twice.
+        """
+        setup, batches = self._setup, iter(self._setup.batches)
+        setup.progress.start_clocks()
+        self._pace.restart()
+        while self.step < self.num_steps:
+            indices, before = next(batches), self.step
+            self._rate, self._num_samples = setup.schedule(self.step), len(indices)
+            set_learning_rate(setup.optimizer, self._rate)
+            setup.optimizer.zero_grad()
+            self._phases.begin()
+            yield indices
+            if self.step != before + 1:
+                raise RuntimeError("each step of a training calls update() once")
+            self._end_step()
+            if self._stop.requested:
+                break
+        self._end_steps()
+        if self.step < self.num_steps:
+            self._run.finish("interrupted", cause="stopped", reason=self._stop.requested, **self._outcome)
+            print(f"stopped by {self._stop.requested} after step {self.step}; everything is saved")
+            sys.exit(EXIT_STOPPED)
+
+    def batch(self, split: Split[BatchT], indices: Tensor) -> BatchT:
+        """The samples of a step, or of a part of it; the time that it takes is the step's `data_seconds`."""
+        found = split.batch(indices)
+        self._phases.end("data_seconds")
+        return found
+
+    def accumulate(self, loss: Tensor, *, share: float) -> None:
+        """Add the gradients of a micro-batch, by its mean loss and its share of the step's samples.
+
+        for part in indices.split(16):
+            loss = …
+            training.accumulate(loss, share=len(part) / len(indices))
+        training.update()
+        """
+        loss = loss if share == 1 else loss * share
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._phases.end("forward_backward_seconds")
+        self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
+
+    def update(self, loss: Tensor | None = None, *, clip_norm: float | None = None) -> None:
+        """Update the weights by the gradients of the step's mean loss, or of what was accumulated.
+
+        `clip_norm` scales gradients of a greater total norm down to it; the record has the norm before.
+        NonFiniteError before the update where the loss or the norm is not finite, on a GPU a few steps later.
+        """
+        setup = self._setup
+        if loss is not None:
+            self.accumulate(loss, share=1)
+        assert self._loss is not None, "update() needs a loss, or accumulate() before it"
+        loss, self._loss = self._loss, None
+        norm = get_total_norm([weight.grad for weight in self._weights if weight.grad is not None])
+        train_loss, grad_norm = self._watch.look(self.step + 1, loss, norm)
+        if clip_norm is not None:
+            clip_grads_with_norm_(self._weights, clip_norm, norm)
+        setup.optimizer.step()
+        self.step += 1
+        setup.pruner.after_step(self.step)
+        self._phases.end("optimizer_seconds")
+        setup.progress.add(loss, self._num_samples)
+        self._pace.step(self._num_samples)
+        if self.step == self.num_steps or self.step % self.options.LOG_EVERY == 0:
+            measured: dict[str, Any] = {**self._pace.read(), **self._phases.read()}
+            measured |= {**setup.device.memory(), **setup.pruner.measured()}
+            self._run.log_step(
+                self.step, train_loss=train_loss, lr=self._rate, grad_norm=grad_norm, **measured
+            )
+        if self.evaluation_is_due:
+            self._watch.wait()
+
+    @property
+    def evaluation_is_due(self) -> bool:
+        """Whether an evaluation follows this step: by EVALUATE_EVERY_STEPS, and after the last step."""
+        return self.step == self.num_steps or self._evaluations.is_due(self.step, epoch=self._ended_epoch)
+
+    def evaluated(self, split: str, **metrics: float) -> None:
+        """Record an evaluation; the `loss` on the split `val` decides which checkpoint is the best."""
+        named = {f"{split}_{name}": value for name, value in metrics.items()}
+        self._run.log_eval(self.step, split=split, **named)
+        if split == "val":
+            self._validation = named
+
+    def finish(self, **metrics: float) -> int:
+        """Record the end, with the metrics on the test set, at which nothing has looked before; returns 0."""
+        if not self._outcome:  # the steps were left before their end
+            self._end_steps()
+        named: dict[str, Any] = {f"test_{name}": value for name, value in metrics.items()}
+        if named:
+            self._run.log_eval(self.step, split="test", **named)
+        self._run.finish(**named, **self._outcome)
+        print(_shown(named))
+        return 0
+
+    @property
+    def _ended_epoch(self) -> int | None:
+        """The epoch (from 1) that the latest step ended; the last of all steps ends the epoch it is in."""
+        batches = self._setup.batches
+        if batches.position == 0:
+            return batches.epoch
+        return batches.epoch + 1 if self.step == self.num_steps else None
+
+    def _end_step(self) -> None:
+        """End the epoch and save, where that is due after an update and its evaluation."""
+        epoch, validation, self._validation = self._ended_epoch, self._validation, {}
+        if epoch:
+            self._end_epoch(epoch, validation)
+        elif validation:
+            print(f"step {self.step}/{self.num_steps}  {_shown(validation)}", flush=True)
+        if "val_accuracy" in validation:
+            self._setup.progress.note_accuracy(validation["val_accuracy"])
+        is_best = "val_loss" in validation and self._checkpoints.improves(
+            validation["val_loss"], step=self.step
+        )
+        if self._saves.is_due(self.step, epoch=epoch) or (is_best and self._saves):
+            self._save(best=is_best)
+        if epoch or validation or self._checkpoints.last_step == self.step:
+            self._pace.restart()
+
+    def _end_epoch(self, epoch: int, validation: dict[str, float]) -> None:
+        progress = self._setup.progress
+        train_loss = progress.train_loss()
+        measured = {"epoch_seconds": progress.epoch_clock.seconds, **self._setup.pruner.measured()}
+        self._run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
+        shown = _shown({"train_loss": train_loss, **validation})
+        print(
+            f"epoch {epoch}/{self.options.NUM_EPOCHS}  step {self.step}/{self.num_steps}  {shown}  "
+            f"{measured['epoch_seconds']:.1f} s",
+            flush=True,
+        )
+        progress.end_epoch()
+
+    def _end_steps(self) -> None:
+        """Save what is not saved yet, and note what the end record has."""
+        progress, best = self._setup.progress, self._checkpoints.best
+        if self._checkpoints.last_step != self.step:
+            self._save(reason=None if self.step == self.num_steps else self._stop.requested or None)
+        self._outcome = {
+            "steps_done": self.step,
+            "training_seconds": progress.clock.seconds,
+            "training_cpu_seconds": progress.cpu_seconds,
+            "best_val_loss": best.val_loss if best else None,
+            "best_val_accuracy": progress.best_accuracy,
+            **self._setup.pruner.measured(),
+        }
+
+    def _save(self, *, best: bool = False, reason: str | None = None) -> None:
+        """Write a checkpoint from which a later attempt resumes bit for bit."""
+        self._watch.wait()
+        state = training_state(
+            self._setup.parts(),
+            schedule=asdict(self._setup.schedule),
+            journal_seq=self._run.last_seq(),
+            attempt=self._run.attempt,
+            config=dict(self.options.values),
+        )
+        path = self._checkpoints.save(self.step, state, best=best)
+        log_checkpoint(self._run, self.step, path, state, best=best, reason=reason)
+
+
+def _shown(metrics: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -1,0 +1,124 @@
+"""What is trained, on what and how: everything that can fail does so here, before the run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from torch import nn
+
+from kharness.config.options import Options
+from kharness.training.checkpoint import Stateful
+from kharness.training.data import Batches
+from kharness.training.device import Compute, Device, choose_device, set_threads
+from kharness.training.optimizers import build_optimizer
+from kharness.training.progress import Progress
+from kharness.training.pruning import Pruning, build_pruner
+from kharness.training.schedules import Schedule
+from kharness.training.seeds import Generators, seed_everything
+
+
+class Data(Protocol):
+    """The data of a training, in a form of the model's own."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Samples by split: `train`, and what else there is."""
+
+    @property
+    def sha256(self) -> str:
+        """Which data they are, over the content of their files."""
+
+
+DataT = TypeVar("DataT", bound=Data)
+
+Prepare = Callable[[Options, torch.device], tuple[nn.Module, DataT]]
+"""The model on the device, with its first weights, and its data."""
+
+
+@dataclass(frozen=True)
+class Setup(Generic[DataT]):
+    """A training that has not begun."""
+
+    options: Options
+    device: Device
+    model: nn.Module
+    data: DataT
+    batches: Batches
+    optimizer: torch.optim.Optimizer
+    optimizer_options: Mapping[str, Any]
+    schedule: Schedule
+    pruner: Pruning
+    progress: Progress
+
+    @classmethod
+    def of(cls, options: Options, prepare: Prepare[DataT]) -> Setup[DataT]:
+        """Made as the options say, and printed; TrainingError for what cannot be."""
+        device = choose_device(options.DEVICE)
+        threads = set_threads(options.NUM_THREADS)
+        # Before the model, whose first weights are random.
+        seed_everything(options.SEED)
+        model, data = prepare(options, device.torch)
+        batches = Batches(data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device.torch)
+        num_steps = options.NUM_EPOCHS * batches.steps_per_epoch
+        num_steps = min(num_steps, options.MAX_STEPS or num_steps)
+        optimizer, optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
+        schedule = Schedule.read(options.values, num_steps=num_steps)
+        pruner = build_pruner(options.PRUNING, model, optimizer, options.values, num_steps=num_steps)
+        print(f"device: {device}, {threads} CPU threads")
+        print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in data.sizes.items()))
+        plan = f"{num_steps:,} steps of {batches.batch_size} samples"
+        print(f"plan: {plan}, {options.OPTIMIZER}, {schedule.name}")
+        return Setup(
+            options=options,
+            device=device,
+            model=model,
+            data=data,
+            batches=batches,
+            optimizer=optimizer,
+            optimizer_options=optimizer_options,
+            schedule=schedule,
+            pruner=pruner,
+            progress=Progress(device.torch),
+        )
+
+    def parts(self) -> dict[str, Stateful]:
+        """What a checkpoint keeps; a new part of trainings is one more entry."""
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "pruning": self.pruner,
+            "data": self.batches,
+            "rng": Generators(),
+            "compute": Compute(self.device.torch),
+            "progress": self.progress,
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """What run.json has about an attempt, beside what it has about every run."""
+        return {"seed": self.options.SEED, "data_sha256": self.data.sha256, "device": str(self.device)}
+
+    def plan(self) -> dict[str, Any]:
+        """The start record's account of the training."""
+        return {
+            "num_steps": self.schedule.num_steps,
+            "num_epochs": self.options.NUM_EPOCHS,
+            "steps_per_epoch": self.batches.steps_per_epoch,
+            "batch_size": self.options.BATCH_SIZE,
+            "optimizer": self.optimizer_options,
+            "schedule": asdict(self.schedule),
+            "pruning": self.pruner.described,
+            "dataset": {"name": self.options.DATASET, **self.data.sizes},
+            "cpu_threads": torch.get_num_threads(),
+            **self.identity(),
+        }
+
+    def described_model(self) -> dict[str, Any]:
+        """Name, number of parameters and layers, for the start record."""
+        return {
+            "name": type(self.model).__name__,
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "architecture": {name: str(layer) for name, layer in self.model.named_children()},
+        }

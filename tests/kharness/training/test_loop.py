@@ -1,0 +1,192 @@
+"""The loop that all trainings share, with a model of eight weights: what is called and recorded when."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kharness.config.options import Options
+from kharness.training.checkpoint import checkpoint_files, load
+from kharness.training.errors import NonFiniteError
+from kharness.training.loop import Training, open_training
+from monitoring import read_records
+
+PLAIN_SGD = (
+    *("--optimizer", "sgd", "--optimizer-sgd-momentum", "0", "--no-optimizer-sgd-nesterov"),
+    *("--schedule", "constant", "--learning-rate", "0.125", "--weight-decay", "0"),
+)
+
+
+@dataclass(frozen=True)
+class Points:
+    """Ten inputs and their sums."""
+
+    inputs: Tensor = field(default_factory=lambda: torch.arange(80.0).reshape(10, 8).remainder(7) / 8)
+    sizes: Mapping[str, int] = field(default_factory=lambda: {"train": 10})
+    sha256: str = "d" * 64
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        return self.inputs[indices], self.inputs[indices].sum(1, keepdim=True)
+
+
+def prepare(options: Options, device: torch.device) -> tuple[nn.Module, Points]:
+    return nn.Linear(8, 1, bias=False), Points()
+
+
+def loss_of(training: Training[Points], indices: Tensor) -> Tensor:
+    inputs, sums = training.batch(training.data, indices)
+    return F.mse_loss(training.model(inputs), sums)
+
+
+Step = Callable[[Training[Points], Tensor], None]
+
+
+def plain(training: Training[Points], indices: Tensor) -> None:
+    training.update(loss_of(training, indices))
+
+
+@pytest.fixture
+def train(root: Path, tmp_path: Path) -> Callable[..., Any]:
+    """Train in a directory to the end, ten samples in batches of four; returns the weights it ended with."""
+
+    def run(*flags: str, step: Step = plain, run: str = "run") -> Tensor:
+        fixed = [
+            *("--batch-size", "4", "--num-epochs", "2", "--device", "cpu", "--tracker", "none"),
+            *PLAIN_SGD,
+        ]
+        there = (tmp_path / run / ".config").exists()
+        argv = ["--run-dir", str(tmp_path / run), *([] if there else fixed), *flags]
+        with open_training(argv, root=root, model="lenet5", about="", prepare=prepare) as training:
+            for indices in training.steps():
+                step(training, indices)
+                if training.evaluation_is_due:
+                    training.evaluated("val", loss=0.5, accuracy=0.25)
+            assert training.finish(loss=0.75) == 0
+        return training.model.weight.detach().clone()  # type: ignore[operator, union-attr]
+
+    return run
+
+
+def events(directory: Path) -> list[tuple[object, object]]:
+    return [(r["event"], r.get("global_step")) for r, _ in read_records(directory / "metrics.jsonl")]
+
+
+def steps(first: int, last: int) -> list[tuple[str, int]]:
+    return [("step", step) for step in range(first, last + 1)]
+
+
+def test_an_epoch_ends_with_its_evaluation_then_its_record_then_the_checkpoint(
+    train: Callable[..., Any], tmp_path: Path
+) -> None:
+    train()
+    assert events(tmp_path / "run") == [
+        *[("start", None), *steps(1, 3), ("eval", 3), ("epoch", 3), ("checkpoint", 3)],
+        *[*steps(4, 6), ("eval", 6), ("epoch", 6), ("checkpoint", 6), ("eval", 6), ("end", None)],
+    ]
+    *_, test, end = (record for record, _ in read_records(tmp_path / "run" / "metrics.jsonl"))
+    assert (test["split"], test["test_loss"], end["test_loss"]) == ("test", 0.75, 0.75)
+    assert (end["steps_done"], end["best_val_loss"], end["best_val_accuracy"]) == (6, 0.5, 0.25)
+
+
+def test_evaluations_and_checkpoints_are_due_by_steps_where_that_is_asked_for(
+    train: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The first evaluation is the best one, so it is saved as well; the end always is."""
+    train("--evaluate-every-steps", "2", "--checkpoint-every-steps", "4")
+    assert events(tmp_path / "run") == [
+        *[("start", None), *steps(1, 2), ("eval", 2), ("checkpoint", 2), *steps(3, 3), ("epoch", 3)],
+        *[*steps(4, 4), ("eval", 4), ("checkpoint", 4), *steps(5, 6), ("eval", 6), ("epoch", 6)],
+        *[("checkpoint", 6), ("eval", 6), ("end", None)],
+    ]
+    epochs = [r for r, _ in read_records(tmp_path / "run" / "metrics.jsonl") if r["event"] == "epoch"]
+    assert ["val_loss" in epoch for epoch in epochs] == [False, True]
+
+
+def test_loss_is_checked_before_the_update(train: Callable[..., Any], tmp_path: Path) -> None:
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def spoiled_third(training: Training[Points], indices: Tensor) -> None:
+        weight = training.model.weight
+        assert isinstance(weight, nn.Parameter)
+        seen.append((weight, weight.detach().clone()))
+        training.update(loss_of(training, indices) * (math.nan if len(seen) == 3 else 1))
+
+    with pytest.raises(NonFiniteError, match=r"^step 3: loss nan"):
+        train(step=spoiled_third)
+    weight, before = seen[-1]
+    assert torch.equal(weight, before)
+    assert events(tmp_path / "run") == [("start", None), *steps(1, 3), ("end", None)]
+
+
+def test_request_to_stop_is_followed_after_the_checkpoint_and_no_bit_is_lost(
+    train: Callable[..., Any], tmp_path: Path
+) -> None:
+    def stopped_in_the_second(training: Training[Points], indices: Tensor) -> None:
+        plain(training, indices)
+        if training.step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as left:
+        train(step=stopped_in_the_second)
+    assert left.value.code == 75
+    assert events(tmp_path / "run") == [("start", None), *steps(1, 2), ("checkpoint", 2), ("end", None)]
+    resumed, undisturbed = train(), train(run="other")
+    assert torch.equal(resumed, undisturbed)
+    ours, theirs = (load(checkpoint_files(tmp_path / run / "checkpoints")[0]) for run in ("run", "other"))
+    assert torch.equal(ours["rng"]["torch"], theirs["rng"]["torch"])
+    assert (ours["data"], ours["parts"]) == (theirs["data"], theirs["parts"])
+
+    with pytest.raises(SystemExit) as complete:
+        train(step=pytest.fail)
+    assert complete.value.code == 0
+
+
+def test_gradients_of_micro_batches_make_one_update(train: Callable[..., Any], tmp_path: Path) -> None:
+    def in_parts(training: Training[Points], indices: Tensor) -> None:
+        for part in indices.split(2):
+            training.accumulate(loss_of(training, part), share=len(part) / len(indices))
+        training.update()
+
+    torch.testing.assert_close(train(step=in_parts, run="parts"), train(run="whole"))
+    found = [
+        [r for r, _ in read_records(tmp_path / run / "metrics.jsonl") if r["event"] == "step"]
+        for run in ("parts", "whole")
+    ]
+    for name in ("train_loss", "grad_norm"):
+        ours, theirs = ([step[name] for step in one] for one in found)
+        assert ours == pytest.approx(theirs, rel=1e-5)
+    assert all(step["data_seconds"] > 0 for step in found[0])
+
+
+def test_clipped_gradients_are_recorded_as_they_were(train: Callable[..., Any], tmp_path: Path) -> None:
+    moved: list[float] = []
+
+    def clipped(training: Training[Points], indices: Tensor) -> None:
+        weight = training.model.weight
+        assert isinstance(weight, nn.Parameter)
+        before = weight.detach().clone()
+        training.update(loss_of(training, indices), clip_norm=0.5)
+        moved.append((weight - before).norm().item())
+
+    train("--max-steps", "1", step=clipped)
+    assert moved == [pytest.approx(0.125 * 0.5, rel=1e-5)]
+    (norm,) = (
+        r["grad_norm"] for r, _ in read_records(tmp_path / "run" / "metrics.jsonl") if r["event"] == "step"
+    )
+    assert isinstance(norm, float)
+    assert norm > 0.5
+
+
+def test_step_without_an_update_is_an_error_and_no_endless_loop(train: Callable[..., Any]) -> None:
+    with pytest.raises(RuntimeError, match=r"each step of a training calls update\(\) once"):
+        train(step=lambda training, indices: None)
