@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from kharness.config.script import begin_script
+from kharness.config.options import begin_script
 from kharness.training.datasets import load_dataset
 from kharness.training.loop import open_training
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kharness.config.errors import run_command
-from kharness.config.options import Options
-from kharness.config.script import begin_script
+from kharness.config.options import Options, begin_script
 
 ROOT = begin_script(__file__, __name__, about=__doc__)  # checks flags before torch is imported
 

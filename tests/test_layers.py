@@ -72,7 +72,6 @@ FLOORS: dict[str, list[str]] = {
         "config_py tree",
         "describe generate presets",
         "options",
-        "script",
         "make",
     ],
     "kharness.runs": [

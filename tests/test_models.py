@@ -43,7 +43,7 @@ def test_model_is_a_package_whose_modules_are_found_beside_its_script(model: str
     (other / "__init__.py").touch()
     (other / "beside.py").write_text("WHERE = __file__\n")
     (other / "train.py").write_text(
-        "from kharness.config.script import begin_script\n"
+        "from kharness.config.options import begin_script\n"
         "ROOT = begin_script(__file__, 'imported', about='')\n"
         f"from {model}.beside import WHERE\n"
         "print(ROOT, WHERE)\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -72,14 +73,38 @@ class ConfiguredOptions(Options):
         return f"{self._directory / CONFIG_PY} has none"
 
 
-def check_flags(*, root: Path, model: str, about: str | None) -> None:
-    """Exit with what is wrong with the flags of MODEL/train.py, or with its help, before it imports torch.
+def begin_script(file: str, name: str, *, about: str | None) -> Path:
+    """The root of the checkout in which MODEL/train.py lies, by its `__file__`, `__name__` and `__doc__`.
 
-    That takes seconds. Where torch has been imported nothing is gained, and nothing is done.
+    The model's folder becomes importable as the package it is. As the program that runs (`__main__`) it
+    exits here with what is wrong with its flags, or with its help: importing torch takes seconds.
     """
-    if "torch" in sys.modules:
-        return
+    folder = Path(file).resolve().parent
+    _import_package(folder)
+    if name == "__main__" and "torch" not in sys.modules:
+        _check_flags(root=folder.parent, model=folder.name, about=about)
+    return folder.parent
 
+
+def _import_package(folder: Path) -> None:
+    """`python lenet5/train.py` has Python look for modules in lenet5/, not for lenet5 in the folder above it.
+
+    So the package is found here, beside the script: in its own checkout, whatever the environment, also in
+    processes that are forked or spawned. A root on PYTHONPATH could be that of another checkout.
+    """
+    if folder.name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(
+        folder.name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    package = importlib.util.module_from_spec(spec)
+    sys.modules[folder.name] = package
+    spec.loader.exec_module(package)
+
+
+def _check_flags(*, root: Path, model: str, about: str | None) -> None:
     def read(argv: Sequence[str]) -> None:
         _read(argv, root=root, model=model, prog=f"{model}/train.py", description=about)
 

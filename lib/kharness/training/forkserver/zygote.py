@@ -50,7 +50,7 @@ PRELOADED = (
     "torch.utils.data",
     "torch.utils.serialization.config",
     "kconfiglib",
-    "kharness.config.script",
+    "kharness.config.options",
     "monitoring.run",
 )
 
