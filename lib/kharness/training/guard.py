@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from kharness.runs.exit_codes import DEVICE
-from kharness.runs.exit_codes import EXIT_STOPPED as EXIT_STOPPED
 from kharness.training.errors import NonFiniteError, OutOfMemoryError
 
 # How torch, oneDNN, cuBLAS and cuDNN say that memory has given out, beside errors of their own for it.

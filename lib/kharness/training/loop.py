@@ -23,15 +23,17 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from kharness.config.options import parse
+from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
 from kharness.training.checkpoint import Checkpoints, restore, training_state
 from kharness.training.console import lasting_output
 from kharness.training.due import Every
-from kharness.training.guard import EXIT_STOPPED, FiniteWatch, StopOnSignal, named_causes
+from kharness.training.guard import FiniteWatch, StopOnSignal, named_causes
 from kharness.training.resume import find_origin, log_checkpoint
 from kharness.training.run_directory import open_run
 from kharness.training.schedules import set_learning_rate
 from kharness.training.setup import DataT, Prepare, Setup
 from monitoring import Run
+from monitoring.journal.end_status import INTERRUPTED
 from monitoring.telemetry.pace import Pace
 from monitoring.telemetry.phases import open_phases
 
@@ -127,7 +129,7 @@ class Training(Generic[DataT]):
                 break
         self._end_steps()
         if self.step < self.num_steps:
-            self._run.finish("interrupted", cause="stopped", reason=self._stop.requested, **self._outcome)
+            self._run.finish(INTERRUPTED, cause=STOPPED, reason=self._stop.requested, **self._outcome)
             print(f"stopped by {self._stop.requested} after step {self.step}; everything is saved")
             sys.exit(EXIT_STOPPED)
 
