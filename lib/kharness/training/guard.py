@@ -17,9 +17,12 @@ from torch import Tensor
 
 from kharness.runs.exit_codes import DEVICE
 from kharness.training.errors import NonFiniteError, OutOfMemoryError
+from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, copy_scalars
 
 # How torch, oneDNN, cuBLAS and cuDNN say that memory has given out, beside errors of their own for it.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory", "_ALLOC_FAILED")
+
+Scalar = float | DeviceScalar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -62,38 +65,34 @@ class FiniteWatch:
     steps later, so that training never waits; `wait` before a checkpoint keeps spoiled weights out of it.
     """
 
-    def __init__(self, record: Callable[..., object]) -> None:
+    def __init__(self, record: Callable[..., object], *, pool: DevicePool = POOL) -> None:
         """`record(step, train_loss=…, grad_norm=…)` is called with the bad values before the error."""
         self._record = record
-        self._in_flight: deque[tuple[int, Tensor, Tensor, Any]] = deque()
+        self._pool = pool
+        self._in_flight: deque[tuple[int, DeviceScalar, DeviceScalar]] = deque()
 
-    def look(self, step: int, loss: Tensor, grad_norm: Tensor) -> tuple[float | Tensor, float | Tensor]:
+    def look(self, step: int, loss: Tensor, grad_norm: Tensor) -> tuple[Scalar, Scalar]:
         """Note the values of a step; raise if these, or earlier ones that have arrived, are not finite.
 
-        Returns the two as numbers where that costs no waiting, else as the tensors they are.
+        Returns the two as numbers where that costs no waiting, else on their way, as a record takes them.
         """
         if not loss.is_cuda:
             values = loss.item(), grad_norm.item()
             self._check(step, *values)
             return values
-        copies = [torch.empty((), dtype=value.dtype, pin_memory=True) for value in (loss, grad_norm)]
-        for copy, value in zip(copies, (loss, grad_norm), strict=True):
-            copy.copy_(value.detach(), non_blocking=True)
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        self._in_flight.append((step, copies[0], copies[1], event))
-        while self._in_flight and self._in_flight[0][3].query():
+        train_loss, norm = copy_scalars([loss, grad_norm], self._pool)
+        self._in_flight.append((step, train_loss, norm))
+        while self._in_flight and all(scalar.arrived() for scalar in self._in_flight[0][1:]):
             self._check_oldest()
-        return loss.detach(), grad_norm.detach()
+        return train_loss, norm
 
     def wait(self) -> None:
         """Look at everything that was noted, waiting for the device."""
         while self._in_flight:
-            self._in_flight[0][3].synchronize()
             self._check_oldest()
 
     def _check_oldest(self) -> None:
-        step, loss, grad_norm, _ = self._in_flight.popleft()
+        step, loss, grad_norm = self._in_flight.popleft()
         self._check(step, loss.item(), grad_norm.item())
 
     def _check(self, step: int, loss: float, grad_norm: float) -> None:

@@ -1,4 +1,4 @@
-"""The one module that knows tensors: numbers out of 0-dim tensors, without waiting for their device.
+"""Numbers out of 0-dim tensors, without waiting for their device.
 
 It never imports torch: a process that has not imported it has no tensors.
 """
@@ -7,39 +7,32 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import Any
 
 from monitoring.journal.encoding.tensors import is_tensor
 from monitoring.journal.records import Record
+from monitoring.telemetry.device_pool import DeviceScalar, copy_scalars
 
 
 @dataclass(frozen=True)
 class InFlight:
-    """A record with scalars that are being copied from CUDA devices into pinned memory."""
+    """A record with scalars that are on their way from CUDA devices."""
 
     record: Record
-    copies: dict[str, Any] = field(default_factory=dict)
-    """Pinned tensors by field name; their values count once every event has passed."""
-    events: dict[Any, Any] = field(default_factory=dict)
-    """One CUDA event a device, recorded behind the device's copies."""
+    scalars: dict[str, DeviceScalar] = field(default_factory=dict)
+    """By field name."""
 
     def arrived(self) -> bool:
         """Whether every copy is complete; does not wait."""
-        try:
-            return all(event.query() for event in self.events.values())
-        except RuntimeError:  # the device failed; complete() tells which values are lost
-            return True
+        return all(scalar.arrived() for scalar in self.scalars.values())
 
     def complete(self) -> Record:
         """The record with numbers in it, waiting for them if need be.
 
         What a failed device cannot give has no JSON form, and is so listed as `unserializable`.
         """
-        for key, copy in self.copies.items():
+        for key, scalar in self.scalars.items():
             try:
-                for event in self.events.values():
-                    event.synchronize()
-                self.record[key] = copy.item()
+                self.record[key] = scalar.item()
             except RuntimeError:
                 self.record[key] = _Lost()
         return self.record
@@ -58,45 +51,28 @@ class _Lost:
 def take_scalars(record: Record) -> InFlight | None:
     """Turn host tensors of one element into numbers and start the copies of those on CUDA devices.
 
-    None when nothing is under way. A tensor on another kind of device (MPS, XPU) is read at once, which
-    waits for that device. One that cannot be read (a meta tensor, a device that failed) is lost.
+    None when nothing is under way. A DeviceScalar is under way already and is not copied again. A tensor on
+    another kind of device (MPS, XPU) is read at once, which waits for that device. One that cannot be read (a
+    meta tensor, a device that failed) is lost.
     """
-    torch = sys.modules.get("torch")
-    if torch is None:
+    if sys.modules.get("torch") is None:
         return None
     # nearly all values are plain, and to look a type up costs a tenth of asking whether it is a tensor's
-    tensors = [key for key, value in record.items() if type(value) not in _PLAIN and is_tensor(value)]
-    if not tensors:
+    special = {key: value for key, value in record.items() if type(value) not in _PLAIN}
+    if not special:
         return None
-    flight = InFlight(record)
-    for key in tensors:
-        value = record[key]
+    scalars = {key: value for key, value in special.items() if isinstance(value, DeviceScalar)}
+    on_device = {}
+    for key, value in special.items():
+        if key in scalars or not is_tensor(value):
+            continue
         try:
             if value.numel() == 1:  # type: ignore[attr-defined]
-                _take(torch, flight, key, value)
+                if value.is_cuda:  # type: ignore[attr-defined]
+                    on_device[key] = value
+                else:
+                    record[key] = value.item()  # type: ignore[attr-defined]
         except Exception:  # noqa: BLE001 - a tensor's own methods are called here; its field is named as lost
-            flight.copies.pop(key, None)
             record[key] = _Lost()
-    for device, event in flight.events.items():
-        _record(torch, flight, device, event)
-    return flight if flight.copies else None
-
-
-def _take(torch: Any, flight: InFlight, key: str, value: Any) -> None:
-    if not value.is_cuda:
-        flight.record[key] = value.item()
-        return
-    copy = torch.empty((), dtype=value.dtype, pin_memory=True)
-    copy.copy_(value.detach().reshape(()), non_blocking=True)
-    flight.copies[key] = copy
-    if value.device not in flight.events:
-        flight.events[value.device] = torch.cuda.Event()
-
-
-def _record(torch: Any, flight: InFlight, device: Any, event: Any) -> None:
-    try:
-        event.record(torch.cuda.current_stream(device))
-    except RuntimeError:  # the device failed: its copies never arrive
-        for key in flight.copies:
-            flight.record[key] = _Lost()
-        flight.copies.clear()
+    scalars |= dict(zip(on_device, copy_scalars(list(on_device.values())), strict=True))
+    return InFlight(record, scalars) if scalars else None

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
+
+from monitoring.telemetry.device_pool import POOL, DevicePool, Event
 
 if TYPE_CHECKING:
     import torch
@@ -34,13 +36,13 @@ class Phases(Protocol):
         """What has passed since the last call counts in no phase, such as a collective."""
 
     def read(self) -> Mapping[str, float | None]:
-        """Seconds a step of each phase, over the steps done since the last reading; None without any."""
+        """Seconds a step of each phase, over the steps since the last reading; None where none marked it."""
 
 
 def open_phases(device: torch.device) -> Phases:
     """Of the CPU's clock; on a GPU of the GPU's own, without waiting for it."""
     if device.type == "cuda":
-        return DevicePhases(_timing_event)
+        return DevicePhases(device)
     return HostPhases()
 
 
@@ -48,7 +50,7 @@ class HostPhases:
     """By the clock of this process."""
 
     def __init__(self) -> None:
-        self._seconds = dict.fromkeys(PHASES, 0.0)
+        self._seconds: dict[str, float] = {}
         self._steps = 0
         self._mark = 0.0
 
@@ -57,7 +59,7 @@ class HostPhases:
 
     def end(self, phase: str) -> None:
         now = time.perf_counter()
-        self._seconds[phase] += now - self._mark
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._mark
         self._mark = now
         if phase == PHASES[-1]:
             self._steps += 1
@@ -67,19 +69,8 @@ class HostPhases:
 
     def read(self) -> Mapping[str, float | None]:
         found = _means(self._seconds, self._steps)
-        self._seconds, self._steps = dict.fromkeys(PHASES, 0.0), 0
+        self._seconds, self._steps = {}, 0
         return found
-
-
-class Event(Protocol):
-    """The part of torch.cuda.Event that is used."""
-
-    def record(self) -> None: ...
-
-    def query(self) -> bool: ...
-
-    def elapsed_time(self, end_event: Any, /) -> float:
-        """Milliseconds from this event to that one."""
 
 
 class DevicePhases:
@@ -88,16 +79,15 @@ class DevicePhases:
     A reading never waits: steps that the GPU has not done yet count in a later one.
     """
 
-    def __init__(self, new_event: Callable[[], Event]) -> None:
-        self._new_event = new_event
-        self._free: list[Event] = []
+    def __init__(self, device: Any, pool: DevicePool = POOL) -> None:
+        self._device, self._pool = device, pool
         self._step: list[tuple[str, Event]] = []  # each with the phase that it ends, "" for none
         self._in_flight: deque[list[tuple[str, Event]]] = deque()
-        self._seconds = dict.fromkeys(PHASES, 0.0)
+        self._seconds: dict[str, float] = {}
         self._steps = 0
 
     def begin(self) -> None:
-        self._free.extend(event for _, event in self._step)  # of a step that did not come to its end
+        self._give_back(self._step)  # of a step that did not come to its end
         self._step = [("", self._recorded())]
 
     def end(self, phase: str) -> None:
@@ -114,30 +104,26 @@ class DevicePhases:
     def read(self) -> Mapping[str, float | None]:
         self._take_passed()
         found = _means(self._seconds, self._steps)
-        self._seconds, self._steps = dict.fromkeys(PHASES, 0.0), 0
+        self._seconds, self._steps = {}, 0
         return found
 
     def _recorded(self) -> Event:
-        event = self._free.pop() if self._free else self._new_event()
-        event.record()
-        return event
+        return self._pool.recorded(self._device, timing=True)
+
+    def _give_back(self, marks: Iterable[tuple[str, Event]]) -> None:
+        for _, event in marks:
+            self._pool.give_back(event, self._device, timing=True)
 
     def _take_passed(self) -> None:
         while self._in_flight and self._in_flight[0][-1][1].query():
             marks = self._in_flight.popleft()
             for (_, begin), (phase, end) in pairwise(marks):
                 if phase:
-                    self._seconds[phase] += begin.elapsed_time(end) / 1000
-            self._free.extend(event for _, event in marks)
+                    seconds = begin.elapsed_time(end) / 1000
+                    self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
+            self._give_back(marks)
             self._steps += 1
 
 
 def _means(seconds: Mapping[str, float], steps: int) -> Mapping[str, float | None]:
-    return {phase: total / steps if steps else None for phase, total in seconds.items()}
-
-
-def _timing_event() -> Event:
-    import torch
-
-    event: Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    return event
+    return {phase: seconds[phase] / steps if steps and phase in seconds else None for phase in PHASES}

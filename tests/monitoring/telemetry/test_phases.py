@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
 
 from monitoring.telemetry import load_balance
+from monitoring.telemetry.device_pool import Cuda, DevicePool
 from monitoring.telemetry.phases import MAX_IN_FLIGHT, PHASES, DevicePhases, HostPhases, open_phases
 
 NOTHING = dict.fromkeys(PHASES)
 
 
-class Gpu:
+class Gpu(Cuda):
     """A stream of events; one that is recorded passes when its moment, in ms, has come."""
 
     def __init__(self) -> None:
@@ -21,9 +23,12 @@ class Gpu:
         self.done = 0.0
         self.made = 0
 
-    def event(self) -> GpuEvent:
+    def event(self, *, timing: bool) -> GpuEvent:
         self.made += 1
         return GpuEvent(self)
+
+    def stream(self, device: Any) -> None:
+        return None
 
 
 class GpuEvent:
@@ -31,11 +36,14 @@ class GpuEvent:
         self.gpu = gpu
         self.at = 0.0
 
-    def record(self) -> None:
+    def record(self, stream: Any, /) -> None:
         self.at = self.gpu.queued
 
     def query(self) -> bool:
         return self.at <= self.gpu.done
+
+    def synchronize(self) -> None:
+        self.gpu.done = max(self.gpu.done, self.at)
 
     def elapsed_time(self, end_event: GpuEvent, /) -> float:
         return end_event.at - self.at
@@ -70,7 +78,7 @@ def test_a_cpu_has_the_clock_of_its_process() -> None:
 
 def test_a_gpu_is_read_without_waiting() -> None:
     gpu = Gpu()
-    phases = DevicePhases(gpu.event)
+    phases = DevicePhases("cuda:0", DevicePool(gpu))
     step(phases, gpu, 1, 20, 3)
     step(phases, gpu, 3, 40, 5)
     assert phases.read() == NOTHING
@@ -84,7 +92,7 @@ def test_a_gpu_is_read_without_waiting() -> None:
 def test_what_passes_in_a_collective_is_left_out() -> None:
     gpu = Gpu()
     gpu.done = 1e9
-    phases = DevicePhases(gpu.event)
+    phases = DevicePhases("cuda:0", DevicePool(gpu))
     for waited in (1000.0, 7.0):
         phases.begin()
         gpu.queued += 1
@@ -109,7 +117,7 @@ def test_what_passes_in_a_collective_is_left_out() -> None:
 
 def test_events_are_used_again() -> None:
     gpu = Gpu()
-    phases = DevicePhases(gpu.event)
+    phases = DevicePhases("cuda:0", DevicePool(gpu))
     gpu.done = 1e9
     for _ in range(10 * MAX_IN_FLIGHT):
         step(phases, gpu, 1, 1, 1)
