@@ -74,7 +74,7 @@ FLOORS: dict[str, list[str]] = {
         "make",
     ],
     "kharness.runs": [
-        "errors exit_codes files",
+        "budget errors exit_codes files",
         "journal_tail latest launch output_tail",
         "lock rundir status",
         "attempts causes",

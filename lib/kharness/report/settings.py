@@ -10,7 +10,7 @@ from pathlib import Path
 from kharness.config.config_py import CONFIG_PY, read_values
 from kharness.config.errors import ConfigError
 from kharness.report.errors import ReportError
-from monitoring.journal.budget import UNITS
+from kharness.runs.budget import UNITS
 
 _SYMBOLS = (
     *("REPORT_BASELINE", "REPORT_BUDGET_UNIT", "REPORT_CONFIDENCE", "REPORT_EQUIVALENCE_MARGIN"),
@@ -29,7 +29,7 @@ class ReportSettings:
     target: str = ""
     """`val_accuracy>=0.97`; empty lets the report choose."""
     budget_unit: str = "auto"
-    """One of monitoring.journal.budget.UNITS."""
+    """One of kharness.runs.budget.UNITS."""
     other_work_limit: float = 0.1
     """The share of the processors that others may have kept busy beside a run whose times count."""
     time_tolerance: float = 0.5

@@ -19,12 +19,12 @@ from kharness.matrix.planning.matrix_json import read_plan
 from kharness.matrix.sweep.rank_errors import CONFIDENCE, Measured, Ranges, rank_ranges
 from kharness.matrix.sweep.trials import Trial, read_trial
 from kharness.matrix.sweep.validation import Objective, read_objective
+from kharness.runs.budget import COUNTS, Spent, counted_unit, spent
 from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.files import LEADERBOARD_CSV, LEADERBOARD_JSON, LEADERBOARD_MD
 from kharness.runs.latest import shown
 from monitoring.counts import counted
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.budget import COUNTS, Spent, counted_unit, spent
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.run_state import read_end
 
@@ -77,7 +77,7 @@ class Leaderboard:
     """Name and reason of what the option tree refused."""
     num_trials: int
     budget_unit: str = "steps"
-    """One of monitoring.journal.budget.COUNTS."""
+    """One of kharness.runs.budget.COUNTS."""
 
     @cached_property
     def ranges(self) -> Ranges | None:

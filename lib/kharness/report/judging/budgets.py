@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kharness.report.judging.statistics import paired, welch
 from kharness.report.runs import RunData
-from monitoring.journal.budget import COUNTS, counted_unit, spent
+from kharness.runs.budget import COUNTS, counted_unit, spent
 
 
 @dataclass(frozen=True)
