@@ -8,27 +8,11 @@ from dataclasses import dataclass
 
 from kharness.report.errors import ReportError
 from kharness.report.runs import RunData
+from monitoring.journal.fields import REPORT, row_of
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.records import last_record
 
-COSTS = (
-    *("training_seconds", "training_cpu_seconds", "sec_per_step", "peak_gpu_memory", "peak_cpu_memory"),
-    *("energy_joules", "cost"),
-)
-"""What a result is bought with; every other metric is a quality."""
-
-# The ends of names of numbers that one wants small; every other one is wanted large.
-_SMALL_ENDS = (
-    "loss",
-    "perplexity",
-    "seconds",
-    "joules",
-    "memory",
-    "cost",
-    "_mb",
-    "sec_per_step",
-    "other_work",
-)
+_Read = Callable[[RunData], float | None]
 
 
 @dataclass(frozen=True)
@@ -45,12 +29,18 @@ class Metric:
     """Shown = number * scale."""
     digits: int
     meaning: str
-    read: Callable[[RunData], float | None]
+    read: _Read
     in_table: bool = False
 
     @property
     def higher_is_better(self) -> bool:
-        return not self.name.endswith(_SMALL_ENDS)
+        """Also of one that nothing is known of."""
+        return not row_of(self.name).smaller_is_better
+
+    @property
+    def is_cost(self) -> bool:
+        """Whether it is what a result is bought with; every other metric is a quality."""
+        return row_of(self.name).kind != "result"
 
     @property
     def resolution(self) -> float:
@@ -84,16 +74,14 @@ def metric_named(name: str) -> Metric:
         )
     read = _last_validation(name) if name.startswith("val_") else _at_end(name)
     where = "of the last validation" if name.startswith("val_") else "of the end record"
-    return Metric(name, name.replace("_", " "), "", 1, 4, f"{name} {where}", read)
+    return Metric(name, name.replace("_", " "), row_of(name).unit, 1, 4, f"{name} {where}", read)
 
 
-def _last_validation(name: str) -> Callable[[RunData], float | None]:
+def _last_validation(name: str) -> _Read:
     return lambda run: run.validation(name).last
 
 
-def _best_validation(
-    name: str, best: Callable[[Sequence[float]], float]
-) -> Callable[[RunData], float | None]:
+def _best_validation(name: str, best: Callable[[Sequence[float]], float]) -> _Read:
     def read(run: RunData) -> float | None:
         values = run.validation(name).values
         return best(values) if values else None
@@ -101,11 +89,11 @@ def _best_validation(
     return read
 
 
-def _at_end(name: str) -> Callable[[RunData], float | None]:
+def _at_end(name: str) -> _Read:
     return lambda run: run.at_end(name)
 
 
-def _of_steps(name: str, what: Callable[[Sequence[float]], float]) -> Callable[[RunData], float | None]:
+def _of_steps(name: str, what: Callable[[Sequence[float]], float]) -> _Read:
     def read(run: RunData) -> float | None:
         values = run.metric("step", name).values
         return what(values) if values else None
@@ -113,7 +101,7 @@ def _of_steps(name: str, what: Callable[[Sequence[float]], float]) -> Callable[[
     return read
 
 
-def _total(name: str) -> Callable[[RunData], float | None]:
+def _total(name: str) -> _Read:
     """A running total: the end record's, else that of the last GPU sample, else the last of a step.
 
     A GPU sample's totals are over all attempts of the run.
@@ -130,51 +118,32 @@ def _total(name: str) -> Callable[[RunData], float | None]:
     return read
 
 
+def _metric(
+    name: str, label: str, scale: float, digits: int, read: _Read, *, in_table: bool = False
+) -> Metric:
+    """How tables show a number whose unit and meaning stand in its row."""
+    row = row_of(name)
+    return Metric(name, label, row.unit, scale, digits, row.about[REPORT], read, in_table)
+
+
 # In the order of the tables.
 METRICS: tuple[Metric, ...] = (
-    Metric(
-        "test_accuracy", "test accuracy (%)", "fraction", 100, 2,
-        "accuracy on the test set, read once after training", _at_end("test_accuracy"), in_table=True,
+    _metric("test_accuracy", "test accuracy (%)", 100, 2, _at_end("test_accuracy"), in_table=True),
+    _metric("test_loss", "test loss", 1, 4, _at_end("test_loss")),
+    _metric("val_accuracy", "val accuracy (%)", 100, 2, _last_validation("val_accuracy"), in_table=True),
+    _metric("val_loss", "val loss", 1, 4, _last_validation("val_loss"), in_table=True),
+    _metric("best_val_accuracy", "best val accuracy (%)", 100, 2, _best_validation("val_accuracy", max)),
+    _metric("best_val_loss", "best val loss", 1, 4, _best_validation("val_loss", min)),
+    _metric("train_loss", "train loss", 1, 4, lambda run: run.metric("epoch", "train_loss").last),
+    _metric("sparsity", "sparsity (%)", 100, 1, _at_end("sparsity"), in_table=True),
+    _metric("training_seconds", "training (s)", 1, 1, _at_end("training_seconds"), in_table=True),
+    _metric("training_cpu_seconds", "CPU (s)", 1, 1, _at_end("training_cpu_seconds"), in_table=True),
+    _metric("other_work", "other work (%)", 100, 0, lambda run: run.other_work, in_table=True),
+    _metric(
+        "sec_per_step", "step (ms)", 1000, 2, _of_steps("sec_per_step", statistics.median), in_table=True
     ),
-    Metric("test_loss", "test loss", "nats", 1, 4, "loss on the test set, read once after training",
-           _at_end("test_loss")),
-    Metric(
-        "val_accuracy", "val accuracy (%)", "fraction", 100, 2,
-        "accuracy of the last validation", _last_validation("val_accuracy"), in_table=True,
-    ),
-    Metric(
-        "val_loss", "val loss", "nats", 1, 4, "loss of the last validation", _last_validation("val_loss"),
-        in_table=True,
-    ),
-    Metric("best_val_accuracy", "best val accuracy (%)", "fraction", 100, 2,
-           "highest accuracy of any validation", _best_validation("val_accuracy", max)),
-    Metric("best_val_loss", "best val loss", "nats", 1, 4, "lowest loss of any validation",
-           _best_validation("val_loss", min)),
-    Metric("train_loss", "train loss", "nats", 1, 4, "mean training loss of the last epoch",
-           lambda run: run.metric("epoch", "train_loss").last),
-    Metric("sparsity", "sparsity (%)", "fraction", 100, 1,
-           "share of the prunable weights that is zero in the end", _at_end("sparsity"), in_table=True),
-    Metric(
-        "training_seconds", "training (s)", "s", 1, 1, "wall time of the training loop",
-        _at_end("training_seconds"), in_table=True,
-    ),
-    Metric("training_cpu_seconds", "CPU (s)", "s", 1, 1,
-           "CPU time, user and system, of the training loop and the children it waited for",
-           _at_end("training_cpu_seconds"), in_table=True),
-    Metric("other_work", "other work (%)", "fraction", 100, 0,
-           "share of the processors that other programs kept busy meanwhile", lambda run: run.other_work,
-           in_table=True),
-    Metric(
-        "sec_per_step", "step (ms)", "s", 1000, 2, "median time of one step, over the recorded steps",
-        _of_steps("sec_per_step", statistics.median), in_table=True,
-    ),
-    Metric("peak_gpu_memory", "GPU memory (GB)", "GB", 1, 2,
-           "highest gpu_mem_reserved of any recorded step, 1e9 bytes", _of_steps("gpu_mem_reserved", max),
-           in_table=True),
-    Metric("peak_cpu_memory", "CPU memory (MB)", "MB", 1, 0,
-           "highest cpu_mem_rss_mb of any recorded step, 1e6 bytes", _of_steps("cpu_mem_rss_mb", max)),
-    Metric("energy_joules", "energy (J)", "J", 1, 0, "energy of the devices over the training",
-           _total("energy_joules"), in_table=True),
-    Metric("cost", "cost", "", 1, 4, "cost of the training in the currency of its price", _total("cost"),
-           in_table=True),
-)  # fmt: skip
+    _metric("peak_gpu_memory", "GPU memory (GB)", 1, 2, _of_steps("gpu_mem_reserved", max), in_table=True),
+    _metric("peak_cpu_memory", "CPU memory (MB)", 1, 0, _of_steps("cpu_mem_rss_mb", max)),
+    _metric("energy_joules", "energy (J)", 1, 0, _total("energy_joules"), in_table=True),
+    _metric("cost", "cost", 1, 4, _total("cost"), in_table=True),
+)

@@ -15,17 +15,18 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.status import COMPLETE, Attempt, read_status
+from monitoring.journal.fields import FIELDS, REPORT, rows_at
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, points, read_records
 from monitoring.journal.run_state import NOTHING, RunState
 
-STEP_METRICS = ("train_loss", "sec_per_step", "gpu_mem_reserved", "cpu_mem_rss_mb", "energy_joules", "cost")
+STEP_METRICS = tuple(row.of for row in rows_at(REPORT) if row.of)
 """What reports read of step records, which are nearly all there is in a journal; the rest stays there.
 
-A report that reads another one adds it here: `RunData.metric` refuses what is not listed.
+A report that reads another one names it in a row of `fields`: `RunData.metric` refuses what is not listed.
 """
 
-WALL_TIMES = ("training_seconds", "sec_per_step", "epoch_seconds")
+WALL_TIMES = frozenset(row.name for row in FIELDS if row.kind == "wall time")
 """What other work on the machine makes longer; CPU time hardly."""
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from monitoring.journal.run_metrics import RankMetrics, RunMetrics
+from monitoring.journal.fields import OF_GPU, prometheus_rows, rows_at
+from monitoring.journal.run_metrics import GAUGES, RankMetrics, RunMetrics
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -14,54 +15,18 @@ if TYPE_CHECKING:
 RUN_LABELS = ("run", "rank", "host")
 GPU_LABELS = ("gpu", "uuid", *RUN_LABELS)
 
-# Metric -> the help text of a value that the records hold as it is.
-HELD = {
-    "training_loss": "Loss of the last recorded step, NaN if it was no finite number",
-    "training_samples_per_second": "Throughput",
-    "training_sparsity": "Share of the prunable weights that is zero",
-    "learning_rate": "Learning rate that the last recorded step used",
-    "gradient_norm": "2-norm of all gradients of the last recorded step",
-    "validation_loss": "Loss on the validation set",
-    "validation_accuracy": "Accuracy on the validation set, 0 to 1",
+# What the state of a rank says of each; None is not shown. Their help texts stand in their rows.
+RANK_VALUES: dict[str, Callable[[RankMetrics], float | None]] = {
+    "training_step": lambda rank: rank.step,
+    "training_planned_steps": lambda rank: rank.num_steps,
+    "training_epoch": RankMetrics.epoch,
+    "training_last_step_timestamp_seconds": lambda rank: rank.last_step_time,
+    "training_steps_total": lambda rank: rank.most_steps,
+    "training_nonfinite_records_total": lambda rank: rank.nonfinite,
 }
 
-# Metric -> its help text and its value in the state of a rank; None is not shown.
-RANK_GAUGES: dict[str, tuple[str, Callable[[RankMetrics], float | None]]] = {
-    "training_step": ("Optimiser steps done; a resumed run goes back to its checkpoint", lambda r: r.step),
-    "training_planned_steps": ("Steps after which the run is complete", lambda r: r.num_steps),
-    "training_epoch": ("Epochs done, with the fraction of the current one", RankMetrics.epoch),
-    "training_last_step_timestamp_seconds": (
-        "When the last step was recorded, or the attempt began that has none yet",
-        lambda r: r.last_step_time,
-    ),
-}
-
-RANK_COUNTERS: dict[str, tuple[str, Callable[[RankMetrics], float | None]]] = {
-    "training_steps": ("Optimiser steps reached; one that is done again counts once", lambda r: r.most_steps),
-    "training_nonfinite_records": ("Records with a value that is no finite number", lambda r: r.nonfinite),
-}
-
-# Metric -> its help text, the field of a GPU sample, and what one of its units is here.
-GPU_GAUGES: dict[str, tuple[str, str, float]] = {
-    "gpu_utilization_percent": ("Share of the time in which a kernel ran", "utilization_percent", 1),
-    "gpu_memory_used_mb": ("Memory in use, MiB", "memory_used_mb", 1),
-    "gpu_memory_total_mb": ("Memory of the GPU, MiB", "memory_total_mb", 1),
-    "gpu_temperature_celsius": ("Temperature of the core", "temperature_celsius", 1),
-    "gpu_temperature_memory_celsius": ("Temperature of the memory", "temperature_memory_celsius", 1),
-    "gpu_power_draw_watts": ("Power drawn", "power_draw_watts", 1),
-    "gpu_power_limit_watts": ("Power that the GPU may draw", "power_limit_watts", 1),
-    "gpu_fan_speed_percent": ("Fan speed", "fan_speed_percent", 1),
-    "gpu_clock_sm_hertz": ("Clock of the processors", "clock_sm_mhz", 1e6),
-    "gpu_clock_memory_hertz": ("Clock of the memory", "clock_memory_mhz", 1e6),
-}
-
-# The same for what only rises.
-GPU_COUNTERS: dict[str, tuple[str, str]] = {
-    "gpu_energy_joules": ("Energy used since sampling began", "energy_joules"),
-    "gpu_pcie_sent_bytes": ("Bytes that the GPU sent over PCIe", "pcie_tx_bytes"),
-    "gpu_pcie_received_bytes": ("Bytes that the GPU received over PCIe", "pcie_rx_bytes"),
-    "gpu_ecc_uncorrected_errors": ("Memory errors that could not be corrected", "ecc_uncorrected"),
-}
+# Prometheus wants base units, but knows memory in MiB by the documented names.
+FACTORS = {"MHz": 1e6}
 
 
 class ShownRun(Protocol):
@@ -108,42 +73,42 @@ def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     yield from (family for family in found if family.samples)
 
 
-def _rank_families(runs: Sequence[ShownRun]) -> Iterator[Metric]:
-    from prometheus_client.core import (
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-        SummaryMetricFamily,
-    )
+def _family(name: str, labels: Sequence[str]) -> Any:
+    """An empty family of the type and with the help text of its row."""
+    from prometheus_client import core
 
+    row = prometheus_rows()[name]
+    kinds = {
+        "counter": core.CounterMetricFamily,
+        "gauge": core.GaugeMetricFamily,
+        "histogram": core.HistogramMetricFamily,
+        "summary": core.SummaryMetricFamily,
+    }
+    return kinds[row.prometheus_type](name, row.help, labels=labels)
+
+
+def _rank_families(runs: Sequence[ShownRun]) -> Iterator[Metric]:
     ranks = [
         ([run.name, str(number), run.host], rank)
         for run in runs
         for number, rank in sorted(run.state.ranks.items())
         if rank.last_seq
     ]
-    for name, text in HELD.items():
-        held = GaugeMetricFamily(name, text, labels=RUN_LABELS)
+    for name in GAUGES:
+        held = _family(name, RUN_LABELS)
         for labels, rank in ranks:
             if name in rank.gauges:
                 held.add_metric(labels, rank.gauges[name][0])
         yield held
-    for kind, table in ((GaugeMetricFamily, RANK_GAUGES), (CounterMetricFamily, RANK_COUNTERS)):
-        for name, (text, value_of) in table.items():
-            family = kind(name, text, labels=RUN_LABELS)
-            for labels, rank in ranks:
-                value = value_of(rank)
-                if value is not None:
-                    family.add_metric(labels, value)
-            yield family
-    durations = HistogramMetricFamily(
-        "training_step_duration_seconds",
-        "Wall clock a step, one observation a step record",
-        labels=RUN_LABELS,
-    )
-    allocations = SummaryMetricFamily(
-        "memory_allocation_mb", "GPU memory that PyTorch's allocator has given out, MiB", labels=RUN_LABELS
-    )
+    for name, value_of in RANK_VALUES.items():
+        family = _family(name, RUN_LABELS)
+        for labels, rank in ranks:
+            value = value_of(rank)
+            if value is not None:
+                family.add_metric(labels, value)
+        yield family
+    durations = _family("training_step_duration_seconds", RUN_LABELS)
+    allocations = _family("memory_allocation_mb", RUN_LABELS)
     for labels, rank in ranks:
         durations.add_metric(labels, rank.durations.cumulative(), rank.durations.sum)
         if rank.allocations:
@@ -154,24 +119,12 @@ def _rank_families(runs: Sequence[ShownRun]) -> Iterator[Metric]:
 
 def _run_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     """What there is once a run: whether it runs, its identity, its alerts, and its GPUs together."""
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
     labels = ("run", "host")
-    running = GaugeMetricFamily("training_running", "1 while the run's process trains, else 0", labels=labels)
-    about = GaugeMetricFamily(
-        "training_run_info", "Always 1; which run this is", labels=(*labels, "run_id", "project", "group")
-    )
-    firing = GaugeMetricFamily(
-        "training_alert_firing",
-        "1 while an alert of the run's own rules fires",
-        labels=(*labels, "rule", "subject"),
-    )
-    cost = CounterMetricFamily("gpu_cost", "GPU hours times GPU_HOUR_PRICE, in its currency", labels=labels)
-    balance = GaugeMetricFamily(
-        "gpu_load_balance_cv_percent",
-        "Standard deviation over mean of the run's GPUs, of memory, utilization or power",
-        labels=(*labels, "quantity"),
-    )
+    running = _family("training_running", labels)
+    about = _family("training_run_info", (*labels, "run_id", "project", "group"))
+    firing = _family("training_alert_firing", (*labels, "rule", "subject"))
+    cost = _family("gpu_cost_total", labels)
+    balance = _family("gpu_load_balance_cv_percent", (*labels, "quantity"))
     for run in runs:
         who, state = [run.name, run.host], run.state
         tracking = run.run["tracking"]
@@ -189,27 +142,20 @@ def _run_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
 
 
 def _gpu_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
-    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
     gpus = [
         ([str(gpu["index"]), gpu.get("uuid") or "", run.name, run.rank_of(gpu), run.host], gpu)
         for run in runs
         for gpu in run.samples(now)
     ]
-    up = GaugeMetricFamily(
-        "gpu_up", "1 if the GPU answers, 0 if it is lost or cannot be read", labels=GPU_LABELS
-    )
+    up = _family("gpu_up", GPU_LABELS)
     for labels, gpu in gpus:
         up.add_metric(labels, float(gpu.get("state") == "ok"))
     yield up
-    for name, (text, source, factor) in GPU_GAUGES.items():
-        gauge = GaugeMetricFamily(name, text, labels=GPU_LABELS)
-        _add(gauge, gpus, source, factor)
-        yield gauge
-    for name, (text, source) in GPU_COUNTERS.items():
-        counter = CounterMetricFamily(name, text, labels=GPU_LABELS)
-        _add(counter, gpus, source, 1)
-        yield counter
+    for row in rows_at(OF_GPU):
+        if row.prometheus:
+            family = _family(row.prometheus, GPU_LABELS)
+            _add(family, gpus, row.name, FACTORS.get(row.unit, 1.0))
+            yield family
 
 
 def _add(family: Any, gpus: Iterable[tuple[list[str], dict[str, Any]]], source: str, factor: float) -> None:

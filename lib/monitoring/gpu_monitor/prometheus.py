@@ -12,6 +12,7 @@ from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import MIB
 from monitoring.gpu_monitor.history import GpuHistory
 from monitoring.journal.encoding.json_form import mark_nonfinite
+from monitoring.journal.fields import STEP, rows_at
 from monitoring.journal.records import Record
 from monitoring.journal.run_metrics import RankMetrics, RunMetrics
 from monitoring.trackers import require_package
@@ -20,13 +21,7 @@ if TYPE_CHECKING:
     from monitoring.exporters._metrics_server import MetricsServer
 
 # Fields of a line of training_metrics_*.jsonl -> fields of a step record.
-STEP_FIELDS = {
-    "loss": "train_loss",
-    "learning_rate": "lr",
-    "gradient_norm": "grad_norm",
-    "throughput_samples_per_sec": "samples_per_sec",
-    "step_duration_seconds": "sec_per_step",
-}
+STEP_FIELDS = {row.line: row.name for row in rows_at(STEP) if row.line}
 
 
 class MonitorMetrics:

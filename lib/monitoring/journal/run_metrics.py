@@ -9,6 +9,7 @@ from bisect import bisect_left
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from monitoring.journal.fields import EVAL, STEP, rows_at
 from monitoring.journal.records import Record, as_number
 from monitoring.journal.run_state import RunState
 
@@ -20,13 +21,10 @@ STEP_BUCKETS = (
 
 # Metric -> the records and the field that it shows the last value of.
 GAUGES = {
-    "training_loss": ("step", "train_loss"),
-    "learning_rate": ("step", "lr"),
-    "gradient_norm": ("step", "grad_norm"),
-    "training_samples_per_second": ("step", "samples_per_sec"),
-    "validation_loss": ("eval", "val_loss"),
-    "validation_accuracy": ("eval", "val_accuracy"),
-    "training_sparsity": ("step", "sparsity"),
+    row.prometheus: (event, row.name)
+    for event in (STEP, EVAL)
+    for row in rows_at(event)
+    if row.prometheus_type == "gauge"
 }
 
 # MiB, as the GPU's own memory figures, in the journal's GB of 1e9 bytes.

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from monitoring.journal.fields import prometheus_rows
+
 DASHBOARD = "lib/monitoring/grafana/dashboards/gpu-training-dashboard.json"
 RULES = "lib/monitoring/grafana/gpu-training.rules.yml"
 
@@ -84,22 +86,13 @@ def test_everything_is_asked_of_the_chosen_prometheus(dashboard: dict[str, Any])
     assert [it for it in asking if it["datasource"] != chosen] == []
 
 
-def test_queries_use_metrics_and_variables_that_there_are(dashboard: dict[str, Any], root: Path) -> None:
+def test_queries_use_metrics_and_variables_that_there_are(dashboard: dict[str, Any]) -> None:
     shown = set()
-    for family in families_documented(root):
+    for family in prometheus_rows():
         shown |= {family, *(f"{family}_{part}" for part in ("bucket", "sum", "count"))}
     assert {name for query in queries(dashboard) for name in metrics_in(query)} - shown == set()
     variables = {variable["name"] for variable in dashboard["templating"]["list"]} | BUILT_IN
     assert {name for query in queries(dashboard) for name in re.findall(r"\$(\w+)", query)} <= variables
-
-
-def families_documented(root: Path) -> set[str]:
-    rows = re.findall(
-        r"^\| (`.*`) \| (?:gauge|counter|histogram|summary) \|",
-        (root / "docs/prometheus.md").read_text(),
-        flags=re.MULTILINE,
-    )
-    return {name for names in rows for name in re.findall(r"`(\w+)`", names)}
 
 
 def test_units_and_thresholds_are_such_as_grafana_knows(dashboard: dict[str, Any]) -> None:

@@ -19,9 +19,9 @@ import orjson
 import pytest
 
 from monitoring.agent.follow import catch_up, is_followed, undelivered
-from monitoring.exporters._families import GPU_COUNTERS, GPU_GAUGES
 from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters.prometheus import Exporter
+from monitoring.journal.fields import OF_GPU, prometheus_rows, rows_at
 from monitoring.journal.records import read_records
 
 from ..conftest import agents_of, wait_until
@@ -121,14 +121,16 @@ def test_every_metric_is_documented_with_its_type(root: Path, run_dir: Path) -> 
     with new_run(run_dir) as run, shown(run_dir) as address:
         log_steps(run, 1, 1, gpu_mem_allocated=0.5, samples_per_sec=9.0, sparsity=0.5)
         run.log_eval(1, split="val", val_loss=0.5, val_accuracy=0.5)
-        numbers = dict.fromkeys((source for _, source, _ in GPU_GAUGES.values()), 1.0)
-        counters = dict.fromkeys((source for _, source in GPU_COUNTERS.values()), 1.0)
-        gpus = [simulated_gpu(i, **{**numbers, **counters}) for i in (0, 1)]
+        numbers = {row.name: 1.0 for row in rows_at(OF_GPU) if row.prometheus}
+        gpus = [simulated_gpu(i, **numbers) for i in (0, 1)]
         GpuStats(run_dir).add(*gpus, cost=1.0)
         alert = {"event": "alert", "seq": 1, "rule": "gradient_norm", "state": "firing"}
         (run_dir / "alerts.jsonl").write_bytes(orjson.dumps(alert) + b"\n")
         text = scrape(address)
     shown_types = {tuple(line.split()[2:]) for line in text.splitlines() if line.startswith("# TYPE")}
+    assert {(name, row.prometheus_type) for name, row in prometheus_rows().items()} == shown_types
+    helps = {line.split(maxsplit=3)[2]: line for line in text.splitlines() if line.startswith("# HELP")}
+    assert helps == {name: f"# HELP {name} {row.help}" for name, row in prometheus_rows().items()}
     rows = re.findall(
         r"^\| (`.*`) \| (\w+) \|", (root / "docs/prometheus.md").read_text(), flags=re.MULTILINE
     )

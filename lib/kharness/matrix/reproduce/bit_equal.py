@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from monitoring.journal.end_status import INTERRUPTED
+from monitoring.journal.fields import is_result
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage, counting
-from monitoring.journal.records import ENVELOPE, MEASURING, Record, read_records
-
-# What no two runs have in common: times, speeds, memory, power, and where files lie.
-_OF_THE_MACHINE = re.compile(
-    r"(_seconds|_per_sec|_mb|_gb|_watts|_joules|_celsius|_utilization|_path)$|^sec_per_|_mem_|^mfu"
-)
+from monitoring.journal.records import MEASURING, Record, read_records
 
 # What a start record says about the machine, by its field and the name of a part of it.
 _MACHINE = (
@@ -55,7 +50,8 @@ def machine_differences(run: Path, other: Path) -> list[str]:
 def compare(run: Path, other: Path) -> Comparison:
     """Every value of `run` that counts with that of `other`; what `other` has beyond those is not looked at.
 
-    Records are matched by event, step and split. Times, speeds, memory and paths are no results.
+    Records are matched by event, step and split. What `monitoring.journal.fields` has as of the machine
+    (times, speeds, memory, paths) is no result; a field that it does not know is one.
     """
     before, after = (Lineage.read(directory / JOURNAL) for directory in (run, other))
     data = [lineage.starts[-1].get("data_sha256") for lineage in (before, after)]
@@ -75,7 +71,7 @@ def compare(run: Path, other: Path) -> Comparison:
         if match is None:
             return Comparison(equal, f"{_named(record)} is missing in {other.name}", on_request)
         for field, value in record.items():
-            if _is_result(field) and json.dumps(value) != json.dumps(match.get(field)):
+            if is_result(field) and json.dumps(value) != json.dumps(match.get(field)):
                 values = f"{_text(value)} in {run.name}, {_text(match.get(field))} in {other.name}"
                 return Comparison(equal, f"{_named(record)}: {field}: {values}", on_request)
         equal += 1
@@ -85,10 +81,6 @@ def compare(run: Path, other: Path) -> Comparison:
 def _results(run: Path) -> Iterable[Record]:
     records = counting(record for record, _ in read_records(run / JOURNAL))
     return [record for record in records if record.get("event") in MEASURING]
-
-
-def _is_result(field: str) -> bool:
-    return field not in ENVELOPE and not _OF_THE_MACHINE.search(field)
 
 
 def _key(record: Record) -> tuple[object, object, object]:

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.runs.errors import MatrixError
+from monitoring.journal.fields import row_of
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, read_records
 from monitoring.journal.run_state import superseded
-
-_SMALL = ("loss", "perplexity")
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Objective:
 
     @property
     def minimize(self) -> bool:
-        return self.metric.endswith(_SMALL)
+        return row_of(self.metric).smaller_is_better
 
     def best(self, values: Sequence[float]) -> float:
         return min(values) if self.minimize else max(values)

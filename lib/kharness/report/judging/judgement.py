@@ -25,7 +25,7 @@ from kharness.report.judging.evidence import (
 from kharness.report.judging.looks import FEWEST, MOST_SEEDS
 from kharness.report.judging.pairing import Pairing, failed, failures, pair_up
 from kharness.report.judging.statistics import Difference, Interval, holm, paired, welch
-from kharness.report.metrics import COSTS, Metric
+from kharness.report.metrics import Metric
 from kharness.report.settings import ReportSettings
 
 
@@ -366,7 +366,7 @@ def _more_words(
 
 def _with_equal_time(decided: Comparison, pairing: Pairing, settings: ReportSettings) -> Comparison:
     """Time is a budget too: a better result in more of it shows nothing; in less, all the more."""
-    if decided.verdict not in (Verdict.BETTER, Verdict.WORSE) or decided.metric.name in COSTS:
+    if decided.verdict not in (Verdict.BETTER, Verdict.WORSE) or decided.metric.is_cost:
         return decided
     if decided.budget_unit != "time" and not same_work(*decided.budgets):
         return decided  # another size of batches takes another time for the same budget, which is said

@@ -1,0 +1,440 @@
+"""What is known of each field of records and reports: one row a field; every table elsewhere is a view.
+
+A field that a training of yours logs needs no row: it is kept and shown, its unit is unknown, and `make
+reproduce` compares it, because a difference that nobody looked at is worse than one that is explained. Names
+that say what they are (`tokens_per_second`, `backup_seconds`) are covered by patterns at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Literal, NamedTuple
+
+from monitoring.journal.files import RUN_JSON
+
+Better = Literal["up", "down", "neither"]
+
+Kind = Literal["result", "machine", "wall time"]
+"""A result is equal bit for bit when a training is reproduced. What the machine did (speed, memory, power,
+paths) is not; wall time is the part of it that other programs on the machine make longer."""
+
+EVERY, STEP, EVAL, EPOCH, CHECKPOINT = "every", "step", "eval", "epoch", "checkpoint"
+START, END, GAP, GPU = "start", "end", "gap", "gpu"
+"""Places: events of records, and `every` for what stands in each."""
+OF_GPU, OF_GPUS, TRACKERS = "of_gpu", "of_gpus", "trackers"
+"""Places in a gpu record: one GPU of `multi_gpu_data`, `aggregate_stats`, and its points in trackers."""
+REPORT, SCRAPE, OWN = "report", "scrape", "own"
+"""Places outside of records: a number of a run in reports, a metric of Prometheus, a name of your own."""
+
+MEASURED = frozenset({EVERY, STEP, EVAL, EPOCH, CHECKPOINT, END, TRACKERS, REPORT})
+"""Where a name means a measurement: a `lost` of your own is not that of a gap."""
+
+
+class FieldRow(NamedTuple):
+    """One field, or a family of fields whose names follow a pattern."""
+
+    name: str
+    """In a pattern `*` stands for any text and `N` for a number."""
+    unit: str
+    """Empty for what has none: texts, hashes, truth values, ratios without a scale."""
+    about: Mapping[str, str]
+    """Place -> what the field is there, and how it is measured."""
+    better: Better = "neither"
+    kind: Kind = "result"
+    prometheus: str = ""
+    """Its name in Prometheus."""
+    prometheus_type: str = ""
+    of: str = ""
+    """The field of step records that a number of reports is made of."""
+    line: str = ""
+    """Its name in lines of training_metrics_*.jsonl."""
+
+    @property
+    def smaller_is_better(self) -> bool:
+        return self.better == "down"
+
+    @property
+    def help(self) -> str:
+        """The help text in Prometheus."""
+        text = self.about[SCRAPE].replace("`", "")
+        return text[0].upper() + text[1:]
+
+
+UNITS = {
+    "fraction": "0 to 1",
+    "GB": "GB, 1e9 bytes",
+    "MB": "MB, 1e6 bytes",
+    "MiB": "MiB, 2^20 bytes",
+}
+"""Unit -> how docs write it out; others stand as they are."""
+
+UNKNOWN_UNIT = "unit unknown"
+
+
+def _rows(
+    names: str,
+    unit: str = "",
+    better: Better = "neither",
+    kind: Kind = "result",
+    *,
+    prometheus: str = "",
+    prometheus_type: str = "",
+    of: str = "",
+    line: str = "",
+    **about: str,
+) -> list[FieldRow]:
+    """A row for each of some names that have everything in common."""
+    if prometheus:
+        about = {**about, SCRAPE: about.get(SCRAPE) or next(iter(about.values()))}
+        prometheus_type = prometheus_type or ("counter" if prometheus.endswith("_total") else "gauge")
+    return [
+        FieldRow(name, unit, about, better, kind, prometheus, prometheus_type, of, line)
+        for name in names.split()
+    ]
+
+
+def _shown(name: str, text: str, unit: str = "", *, kind: Kind = "machine") -> list[FieldRow]:
+    """The row of a metric that only Prometheus has."""
+    return _rows(name, unit, kind=kind, prometheus=name, scrape=text)
+
+
+# Texts end without a full stop; `;` and `.` may stand within. In the order of docs/metrics.md.
+FIELDS: tuple[FieldRow, ...] = (
+    # In every record.
+    *_rows("event", every="which kind of record this is"),
+    *_rows("time", "s, UTC epoch", every="the system's clock when the record was logged", kind="machine"),
+    *_rows("seq", "from 1", every="counts the run's records over all attempts", kind="machine"),
+    *_rows("attempt", "from 1", every="counts the processes that have written the run", kind="machine"),
+    *_rows("nonfinite", "field names",
+           every="only if a value was NaN or infinite: these were, and are `null`"),
+    *_rows("unserializable", "field names",
+           every="only if a value, or a part of one, has no JSON form: these, or those parts, are `null`"),
+    *_rows("refused_step",
+           every="only if the step given is no integer of 64 bits: how it looked, in at most 100 "
+                 "characters; there is no `global_step` then"),
+    *_rows("global_step", "from 1",
+           every="optimiser steps done; in every record but start, end and gap"),
+    # Losses, accuracies and what else comes of the training itself.
+    *_rows("train_loss", "nats", "down", prometheus="training_loss", of="train_loss", line="loss",
+           step="mean cross-entropy of the step's batch, before its update",
+           epoch="mean over the epoch's samples, each before the update of its step",
+           report="mean training loss of the last epoch",
+           scrape="loss of the last recorded step, NaN if it was no finite number"),
+    *_rows("lr", prometheus="learning_rate", line="learning_rate",
+           step="the learning rate that the step used",
+           scrape="learning rate that the last recorded step used"),
+    *_rows("grad_norm", prometheus="gradient_norm", line="gradient_norm",
+           step="2-norm of all gradients together, before the update",
+           scrape="2-norm of all gradients of the last recorded step"),
+    *_rows("samples_per_sec", "1/s", "up", "machine",
+           prometheus="training_samples_per_second", line="throughput_samples_per_sec",
+           step="samples of the steps since the last step record, by the wall clock",
+           scrape="throughput of the last recorded step"),
+    *_rows("sec_per_step", "s", "down", "wall time", of="sec_per_step", line="step_duration_seconds",
+           prometheus="training_step_duration_seconds", prometheus_type="histogram",
+           step="wall clock a step since the last step record",
+           report="median time of one step, over the recorded steps",
+           scrape="wall clock a step, one observation a step record: the mean of its `LOG_EVERY` steps"),
+    *_rows("data_seconds", "s", "down", "wall time",
+           step="a step's wait for its batch; this and the two below are means since the last step record, "
+                "for the [balance between ranks](gpu-load.md). On a GPU they are the GPU's own time, by "
+                "events, of the steps that it has done by then; `null` if it has done none"),
+    *_rows("forward_backward_seconds", "s", "down", "wall time",
+           step="forward and backward of a step, without collectives"),
+    *_rows("optimizer_seconds", "s", "down", "wall time",
+           step="the gradient norm, its check, and the update of the weights with what pruning adds"),
+    *_rows("gpu_mem_allocated", "GB", "down", "machine",
+           prometheus="memory_allocation_mb", prometheus_type="summary",
+           step="`torch.cuda.memory_allocated`; `null` without a GPU",
+           scrape="GPU memory that PyTorch's allocator has given out, MiB, one observation a step record; "
+                  "no series without a GPU"),
+    *_rows("gpu_mem_reserved", "GB", "down", "machine",
+           step="`torch.cuda.memory_reserved`; `null` without a GPU"),
+    *_rows("cpu_mem_rss_mb", "MB", "down", "machine",
+           step="resident memory of the training process, `/proc/self/statm`, at most 1 s old"),
+    *_rows("sparsity", "fraction", "up", prometheus="training_sparsity",
+           step="only with a `PRUNING` method: share of the prunable weights (two or more dimensions) that "
+                "is zero after the update, counted",
+           epoch="only with a `PRUNING` method: as in a step record, at the end of the epoch",
+           end="only with a `PRUNING` method: of the final weights, which the test figures are of",
+           report="share of the prunable weights that is zero in the end",
+           scrape="share of the prunable weights that is zero after the last recorded step"),
+    *_rows("nan_inf_detected", step="whether a value of this record was NaN or infinite"),
+    *_rows("split", eval="`val` (held out of the training set) or `test`"),
+    *_rows("val_loss", "nats", "down", prometheus="validation_loss",
+           eval="mean cross-entropy over the split", epoch="as in the eval record at its end",
+           report="loss of the last validation", scrape="loss of the last evaluation on the validation set"),
+    *_rows("test_loss", "nats", "down",
+           eval="mean cross-entropy over the split",
+           end="of the final weights; the test set is read once",
+           report="loss on the test set, read once after training"),
+    *_rows("val_accuracy", "fraction", "up", prometheus="validation_accuracy",
+           eval="fraction of the split that is classified right", epoch="as in the eval record at its end",
+           report="accuracy of the last validation",
+           scrape="accuracy of the last evaluation on the validation set, 0 to 1"),
+    *_rows("test_accuracy", "fraction", "up",
+           eval="fraction of the split that is classified right",
+           end="of the final weights; the test set is read once",
+           report="accuracy on the test set, read once after training"),
+    *_rows("epoch", "from 1", epoch="epochs done"),
+    *_rows("epoch_seconds", "s", "down", "wall time",
+           epoch="wall clock, with its evaluation; of an epoch that was resumed, without what was done "
+                 "again"),
+    # Checkpoints.
+    *_rows("checkpoint_path", kind="machine", checkpoint="the file, which is complete on disk"),
+    *_rows("best", checkpoint="whether it has the lowest `val_loss` so far"),
+    *_rows("reason",
+           checkpoint="of one that was made on request: the signal that requested it",
+           end="of an interrupted one: the signal that requested it",
+           gap="the system's last answer"),
+    *_rows("model_sha256", checkpoint="of all weights; runs with the same one are equal to the last bit"),
+    *_rows("optimizer_sha256", checkpoint="of the optimiser's state, in the same way"),
+    # What a start record says.
+    *_rows("resumed_from",
+           start="`checkpoint` (file name), its `attempt`, `global_step` and `journal_seq` (the last record "
+                 "that belongs to it); `null` for an attempt that began at step 0"),
+    *_rows("supersedes",
+           start="`first_seq` and `last_seq`: the measurements between them no longer count, because this "
+                 "attempt does them again; `null` if there are none"),
+    *_rows("passed_over",
+           start="newer checkpoints that could not be used: `checkpoint` and `reason` of each"),
+    *_rows("run_name project run_id", start=f"as in `{RUN_JSON}`"),
+    *_rows("correlation_id",
+           start="the run's id; every file that the run writes, on every rank, has it under this name",
+           gpu="the run's id"),
+    *_rows("rank", start="of a rank above 0: which it is; its process is described by the fields below, that "
+                         f"of rank 0 in `{RUN_JSON}`"),
+    *_rows("host", start="of a rank above 0: the machine it runs on", gpu="the machine of the GPUs"),
+    *_rows("pid pid_started started command cwd", start="of a rank above 0: its process"),
+    *_rows("num_steps num_epochs steps_per_epoch", start="the plan; the last step is `num_steps`"),
+    *_rows("batch_size", "samples", start="of one optimiser step"),
+    *_rows("optimizer", start="its name and every option it was built with"),
+    *_rows("pruning", start="method and every option; `null` without pruning"),
+    *_rows("schedule",
+           start="name, peak learning rate, number of steps, fraction of them that warms up"),
+    *_rows("dataset", "samples", start="its name and the size of each split"),
+    *_rows("data_sha256", start="of the images and labels as they were trained on"),
+    *_rows("seed", start="of initial weights and order of samples"),
+    *_rows("device", start="where the tensors are, and why"),
+    *_rows("cpu_threads", start="threads of a tensor operation"),
+    *_rows("model", start="name, number of parameters, architecture"),
+    *_rows("config", start="every configuration value"),
+    *_rows("hardware", "memory in bytes",
+           start="host, processor, cores (and those this process may use), memory, GPUs"),
+    *_rows("versions", start="Python, system, and the packages that can change a result"),
+    *_rows("git", start="revision, whether files differ from it, SHA-256 of that difference"),
+    # What an end record says.
+    *_rows("status",
+           end="`complete`, `interrupted` (stopped on request, everything saved) or `failed`"),
+    *_rows("cause",
+           end="of all but complete ones: `stopped`, `non_finite`, `out_of_memory`, `disk_full`, `device` "
+               "(the driver reported an error), `refused` (you can fix it) or `error`"),
+    *_rows("error", end="of a failed one: the exception", of_gpu="why the state is not `ok`"),
+    *_rows("steps_done", "steps", end="over all attempts"),
+    *_rows("training_seconds", "s", "down", "wall time",
+           end="wall clock of training and validation over all attempts; what was lost in a crash and done "
+               "again counts once",
+           report="wall time of the training loop"),
+    *_rows("training_cpu_seconds", "s", "down", "machine",
+           end="CPU time of the same, user and system, of the process and the children it waited for; null "
+               "on from a checkpoint that does not hold it",
+           report="CPU time, user and system, of the training loop and the children it waited for"),
+    *_rows("best_val_loss", "nats", "down", end="the lowest of any epoch",
+           report="lowest loss of any validation"),
+    *_rows("best_val_accuracy", "fraction", "up", end="the highest of any epoch",
+           report="highest accuracy of any validation"),
+    # What only reports have.
+    *_rows("other_work", "fraction", "down", "machine",
+           report="share of the processors that other programs kept busy meanwhile"),
+    *_rows("peak_gpu_memory", "GB", "down", "machine", of="gpu_mem_reserved",
+           report="highest gpu_mem_reserved of any recorded step, 1e9 bytes"),
+    *_rows("peak_cpu_memory", "MB", "down", "machine", of="cpu_mem_rss_mb",
+           report="highest cpu_mem_rss_mb of any recorded step, 1e6 bytes"),
+    # Gaps of the journal.
+    *_rows("seconds", "s", kind="machine",
+           gap="from the first refusal until everything kept was written"),
+    *_rows("delayed", "records", kind="machine", gap="written late"),
+    *_rows("lost", "records", kind="machine",
+           gap="dropped, the oldest first, because more than 16 MiB waited"),
+    *_rows("first_lost_seq last_lost_seq", kind="machine", gap="which; `null` if none"),
+    # One GPU of a sample: docs/gpu-monitoring.md has the source of each value, vendor by vendor.
+    *_rows("multi_gpu_data", kind="machine", gpu="a list with the values of each GPU"),
+    *_rows("aggregate_stats", kind="machine", gpu="all GPUs together, and their balance"),
+    *_rows("index", kind="machine", of_gpu="its number on this machine, whichever GPUs are selected"),
+    *_rows("uuid name vendor", kind="machine", of_gpu="which device it is"),
+    *_rows("state", kind="machine", of_gpu="`ok`, `lost` (it does not answer any more) or `error`"),
+    *_rows("utilization_percent", "%", "up", "machine", prometheus="gpu_utilization_percent",
+           of_gpu="share of the time in which a kernel ran"),
+    *_rows("memory_utilization_percent", "%", kind="machine",
+           of_gpu="share of the time in which the memory was read or written"),
+    *_rows("memory_used_mb", "MiB", "down", "machine", prometheus="gpu_memory_used_mb",
+           of_gpu="memory in use, MiB, as in nvidia-smi"),
+    *_rows("memory_total_mb", "MiB", kind="machine", prometheus="gpu_memory_total_mb",
+           of_gpu="memory of the GPU, MiB, as in nvidia-smi"),
+    *_rows("memory_percent", "%", "down", "machine", of_gpu="memory in use of the total"),
+    *_rows("temperature_celsius", "°C", kind="machine", prometheus="gpu_temperature_celsius",
+           of_gpu="temperature of the core"),
+    *_rows("temperature_hotspot_celsius", "°C", kind="machine", of_gpu="temperature of the hottest place"),
+    *_rows("temperature_memory_celsius", "°C", kind="machine", prometheus="gpu_temperature_memory_celsius",
+           of_gpu="temperature of the memory"),
+    *_rows("temperature_margin_celsius", "°C", kind="machine",
+           of_gpu="degrees left until the device slows itself down"),
+    *_rows("power_draw_watts", "W", kind="machine", prometheus="gpu_power_draw_watts",
+           of_gpu="power drawn"),
+    *_rows("power_average_watts", "W", kind="machine", of_gpu="mean of the power drawn"),
+    *_rows("power_limit_watts", "W", kind="machine", prometheus="gpu_power_limit_watts",
+           of_gpu="power that the GPU may draw"),
+    *_rows("energy_joules", "J", "down", "machine", prometheus="gpu_energy_joules_total", of="energy_joules",
+           of_gpu="energy used since the run began", of_gpus="energy of the run",
+           step="only of a training that logs it: energy of its devices so far",
+           end="only of a training that logs it: energy of its devices",
+           report="energy of the devices over the training",
+           scrape="energy used since sampling began"),
+    *_rows("energy_source", kind="machine", of_gpu="`counter` or `integrated` power",
+           of_gpus="those of the GPUs, joined by `+`"),
+    *_rows("energy_counter_joules", "J", kind="machine",
+           of_gpu="the device's own counter, which began when the driver was loaded"),
+    *_rows("fan_speed_percent", "%", kind="machine", prometheus="gpu_fan_speed_percent",
+           of_gpu="fan speed"),
+    *_rows("clock_sm_mhz", "MHz", kind="machine", prometheus="gpu_clock_sm_hertz",
+           of_gpu="clock of the processors"),
+    *_rows("clock_memory_mhz", "MHz", kind="machine", prometheus="gpu_clock_memory_hertz",
+           of_gpu="clock of the memory"),
+    *_rows("throttle_reasons", "names", kind="machine",
+           of_gpu="why the clocks are lower than requested; empty if they are not"),
+    *_rows("pcie_tx_bytes", "bytes", kind="machine", prometheus="gpu_pcie_sent_bytes_total",
+           of_gpu="bytes that the GPU sent over PCIe since the driver was loaded"),
+    *_rows("pcie_rx_bytes", "bytes", kind="machine", prometheus="gpu_pcie_received_bytes_total",
+           of_gpu="bytes that the GPU received over PCIe since the driver was loaded"),
+    *_rows("pcie_replay_count", kind="machine", of_gpu="transfers over PCIe that were repeated"),
+    *_rows("nvlink_tx_bytes nvlink_rx_bytes", "bytes", kind="machine", of_gpu="over all NVLinks"),
+    *_rows("ecc_corrected", "errors", kind="machine", of_gpu="memory errors since the driver was loaded"),
+    *_rows("ecc_uncorrected", "errors", kind="machine", prometheus="gpu_ecc_uncorrected_errors_total",
+           of_gpu="memory errors that could not be corrected, since the driver was loaded"),
+    *_rows("remapped_rows", "rows", kind="machine", of_gpu="rows of memory that were replaced"),
+    *_rows("encoder_percent decoder_percent", "%", kind="machine", of_gpu="share of the time in use"),
+    *_rows("sm_activity_percent tensor_activity_percent dram_activity_percent", "%", kind="machine",
+           of_gpu="share of cycles in which these units worked"),
+    *_rows("processes", "pid, name, MB", kind="machine", of_gpu="that compute on it"),
+    *_rows("mig", kind="machine", of_gpu="its MIG instances; `null` if it is not partitioned"),
+    *_rows("numa_node", kind="machine", of_gpu="of its PCI device"),
+    # All GPUs of a sample together.
+    *_rows("gpu_count", kind="machine", of_gpus="GPUs that are sampled"),
+    *_rows("lost", "indices", kind="machine", of_gpus="GPUs that do not answer any more"),
+    *_rows("total_memory_used_mb total_memory_mb", "MiB", kind="machine", of_gpus="over all GPUs"),
+    *_rows("total_memory_percent", "%", kind="machine", of_gpus="memory in use of the total"),
+    *_rows("average_utilization", "%", "up", "machine", of_gpus="mean over the GPUs"),
+    *_rows("total_power_watts", "W", kind="machine", of_gpus="over all GPUs"),
+    *_rows("max_temperature_celsius", "°C", kind="machine", of_gpus="of the hottest core"),
+    *_rows("load_balance", "%", kind="machine", prometheus="gpu_load_balance_cv_percent",
+           of_gpus="for each of memory, utilization and power its `cv` and `quality`",
+           scrape="standard deviation over mean of the run's GPUs; label `quantity`: `memory`, "
+                  "`utilization`, `power`"),
+    *_rows("gpu_hours", "h", "down", "machine", of_gpus="wall clock times GPUs"),
+    *_rows("unmeasured_seconds", "s", kind="machine",
+           of_gpus="in which nobody sampled, and no counter counted"),
+    *_rows("cost", "", "down", "machine", prometheus="gpu_cost_total", of="cost",
+           of_gpus="`gpu_hours` times `GPU_HOUR_PRICE`; `null` without a price",
+           step="only of a training that logs it: what it cost so far",
+           end="only of a training that logs it: what it cost",
+           report="cost of the training in the currency of its price",
+           scrape="GPU hours times `GPU_HOUR_PRICE`, in its currency"),
+    # The points of a gpu record in trackers.
+    *_rows("gpu_total_memory_used", "MiB", kind="machine", trackers="over all GPUs"),
+    *_rows("gpu_total_memory_percent", "%", kind="machine", trackers="memory in use of the total"),
+    *_rows("gpu_average_utilization", "%", "up", "machine", trackers="mean over the GPUs"),
+    *_rows("gpu_total_power", "W", kind="machine", trackers="over all GPUs"),
+    *_rows("gpu_max_temperature", "°C", kind="machine", trackers="of the hottest core"),
+    *_rows("gpu_load_balance_cv", "%", "down", "machine",
+           trackers="coefficient of variation of the memory used"),
+    *_rows("gpu_load_balance_quality", "text", kind="machine", trackers="its band"),
+    *_rows("gpu_load_balance_memory_cv gpu_load_balance_utilization_cv gpu_load_balance_power_cv", "%",
+           "down", "machine", trackers="coefficient of variation of each"),
+    *_rows("gpu_energy_joules", "J", "down", "machine", trackers="since the run began"),
+    *_rows("gpu_cost", "", "down", "machine", trackers="in the currency of `GPU_HOUR_PRICE`, with a price"),
+    *_rows("gpu_N_memory_used", "MiB", "down", "machine", trackers="of each GPU by its `index`"),
+    *_rows("gpu_N_utilization", "%", "up", "machine", trackers="of each GPU by its `index`"),
+    *_rows("gpu_N_temperature", "°C", kind="machine", trackers="of each GPU by its `index`"),
+    *_rows("gpu_N_power", "W", kind="machine", trackers="of each GPU by its `index`"),
+    # Metrics that only Prometheus has.
+    *_shown("gpu_up", "1 if the GPU answers, 0 if it is lost or cannot be read"),
+    *_shown("training_steps_total", "highest optimiser step reached; one that is done again counts once",
+            kind="result"),
+    *_shown("training_step", "optimiser steps done; a resumed run goes back to its checkpoint",
+            kind="result"),
+    *_shown("training_planned_steps", "steps after which the run is complete", kind="result"),
+    *_shown("training_epoch", "epochs done, with the fraction of the current one", kind="result"),
+    *_shown("training_nonfinite_records_total", "records with a value that is no finite number",
+            kind="result"),
+    *_shown("training_last_step_timestamp_seconds",
+            "when the last step was recorded, or the attempt began that has none yet", "s, UTC epoch"),
+    *_shown("training_running", "1 while the run's process trains, else 0"),
+    *_shown("training_run_info", "always 1; which run this is: labels `run_id`, `project`, `group`"),
+    *_shown("training_alert_firing",
+            "1 while an alert of the run's own rules fires; labels `rule`, `subject`"),
+    # Names that say what they are. The first pattern that fits holds.
+    *_rows("tokens_per_second tokens_per_sec", "1/s", "up", "machine", own="throughput"),
+    *_rows("step_mfu train_mfu mfu* *_mfu", "fraction", "up", "machine", own="model FLOPs utilisation"),
+    *_rows("tflops *_tflops", "TFLOP/s", "up", "machine", own="floating-point operations"),
+    *_rows("eta_minutes", "min", "down", "machine", own="time left"),
+    *_rows("rankN_*", UNKNOWN_UNIT, kind="machine",
+           own="timers, memory and temperature of one rank, as `rank000_steps_mean`"),
+    *_rows("*loss", UNKNOWN_UNIT, "down", own="a loss"),
+    *_rows("*perplexity", "", "down", own="`exp` of a loss"),
+    *_rows("*_seconds sec_per_* *sec_per_step", "s", "down", "machine", own="a time"),
+    *_rows("*_per_sec *_per_second", "1/s", "up", "machine", own="a rate"),
+    *_rows("*_mb", "MB", "down", "machine", own="memory"),
+    *_rows("*_gb", "GB", "down", "machine", own="memory"),
+    *_rows("*_mem_*", UNKNOWN_UNIT, "down", "machine", own="memory"),
+    *_rows("*_watts", "W", kind="machine", own="power"),
+    *_rows("*_joules", "J", "down", "machine", own="energy"),
+    *_rows("*_celsius", "°C", kind="machine", own="a temperature"),
+    *_rows("*_utilization", UNKNOWN_UNIT, "up", "machine", own="how busy a part of the machine was"),
+    *_rows("*_path", kind="machine", own="where a file lies"),
+    *_rows("*seconds *joules *memory *cost", UNKNOWN_UNIT, "down", own="what a result is bought with"),
+)  # fmt: skip
+
+
+@cache
+def row_of(name: str) -> FieldRow:
+    """The row of a field of a record that measures, or of a number of reports; else the first family's.
+
+    A field without a row has an unknown unit and stands nowhere.
+    """
+    named = _measured().get(name)
+    if named is not None:
+        return named
+    families = (row for pattern, row in _families() if pattern.fullmatch(name))
+    return next(families, FieldRow(name, UNKNOWN_UNIT, {}))
+
+
+def rows_at(place: str) -> Iterator[FieldRow]:
+    """The rows of an event, or of another place, in the order of the docs."""
+    return (row for row in FIELDS if place in row.about)
+
+
+def is_result(name: str) -> bool:
+    """Whether a field is equal bit for bit when a training is reproduced; also one without a row."""
+    return row_of(name).kind == "result"
+
+
+@cache
+def prometheus_rows() -> Mapping[str, FieldRow]:
+    """Metric in Prometheus -> its row."""
+    return {row.prometheus: row for row in FIELDS if row.prometheus}
+
+
+@cache
+def _measured() -> Mapping[str, FieldRow]:
+    return {row.name: row for row in FIELDS if not MEASURED.isdisjoint(row.about)}
+
+
+@cache
+def _families() -> list[tuple[re.Pattern[str], FieldRow]]:
+    return [(_expression(row.name), row) for row in FIELDS if OWN in row.about or "N" in row.name]
+
+
+def _expression(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.escape(pattern).replace(r"\*", ".*").replace("N", r"\d+"))
