@@ -202,8 +202,12 @@ bench: $(setup_tests)		## time kharness beside the alternatives: ONLY=name for o
 	@$(python) scripts/bench.py
 
 .PHONY: docs
-docs: $(setup)			## generate docs/options.md from the Kconfig help
+docs: $(setup) docs-fields	## generate docs/options.md from the Kconfig help, and what docs-fields does
 	@$(python) scripts/options_doc.py
+
+.PHONY: docs-fields
+docs-fields: $(setup)		## generate the tables of fields in docs/ from their rows
+	@$(python) scripts/metrics_doc.py
 
 .PHONY: requirements
 requirements: variables		## pin requirements/*.txt anew from requirements/*.in

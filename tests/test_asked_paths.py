@@ -20,7 +20,17 @@ from kharness.config.places import asked_path, split_place
 
 ROOT = Path(__file__).resolve().parent.parent
 PATHS = ("A", "B", "BASELINE", "DATA_DIR", "DEFCONFIG", "FRAGMENTS", "O", "RANGE_CONFIG", "RUN", "TARGET")
-NO_SCRIPT = {"check", "bench", "docs", "requirements", "clean", "mrproper", "distclean", "help"}
+NO_SCRIPT = {
+    "check",
+    "bench",
+    "docs",
+    "docs-fields",
+    "requirements",
+    "clean",
+    "mrproper",
+    "distclean",
+    "help",
+}
 
 pieces = st.text("ab-_.~ é", max_size=8)
 control = st.characters(max_codepoint=31, exclude_characters="\t")

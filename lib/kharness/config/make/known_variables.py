@@ -119,6 +119,7 @@ TARGETS: dict[str, Reads] = {
     "check-newest": _NONE,
     "bench": Reads(("ONLY",)),
     "docs": _NONE,
+    "docs-fields": _NONE,
     "requirements": _NONE,
     "clean": _NONE,
     "mrproper": _NONE,
