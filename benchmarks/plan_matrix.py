@@ -64,7 +64,9 @@ def measure(cells: int, rounds: int, folder: Path) -> dict[str, list[float]]:
         finish(plan)
         with timed(times, "dry run with a history"):
             found = draft(tree, base, layer, matrix="x")
-            dry_run_lines(found, read_history(results), results=results, root=ROOT, shown="results")
+            dry_run_lines(
+                found, read_history(results, tree.affects), results=results, root=ROOT, shown="results"
+            )
     return times
 
 

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     chosen = parse_filter(variables.get("FILTER", ""))
     drafted = draft(tree, base, command_line, matrix=TIME, chosen=chosen)
     results = results_of(tree, base, command_line, output=output)
-    history = read_history(results)
+    history = read_history(results, tree.affects)
     plan = as_plan(drafted, results / TIME, ROOT)
     check_running(plan)
     planned = planned_content(plan)

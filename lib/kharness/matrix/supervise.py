@@ -10,6 +10,8 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from kharness.config.affects import Affects
+from kharness.config.config_py import read_affects
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.machine.resources import open_resources, refuse_too_few_gpus
 from kharness.matrix.planning.filter import Filter
@@ -120,7 +122,8 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
 
 def expected_seconds(launches: Sequence[Launch], results: Path) -> dict[str, float]:
     """What each is expected to take, by name, as far as the earlier runs in `results` tell."""
-    history = read_history(results)
+    affects = read_affects(launches[0].directory) if launches else Affects()
+    history = read_history(results, affects)
     found = {launch.name: history.expected(launch.asked) for launch in launches}
     return {name: estimate.seconds for name, estimate in found.items() if estimate is not None}
 

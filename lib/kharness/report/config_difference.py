@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from kharness.config.affects import Affects
+from kharness.config.config_py import read_affects
 from kharness.report.collection import REPLICATE_AXIS, Variant
 
 _HASH = re.compile(r"[0-9a-f]{32,}")
-# Of the matrix around the runs, or different in every run.
-_NOT_OF_THE_TRAINING = (
-    *("LAUNCHER_", "MATRIX_", "REPORT_", "SWEEP_"),
-    *("RESULTS_DIR", "TRACKER_RUN_NAME", REPLICATE_AXIS),
-)
 
 
 def differences(a: Variant, b: Variant) -> Sequence[str]:
@@ -20,35 +17,35 @@ def differences(a: Variant, b: Variant) -> Sequence[str]:
     first, second = _start(a), _start(b)
     if not first or not second:
         return []
-    ours, theirs = _flat(first), _flat(second)
-    different = [
-        name
+    affects = _affects([a, b])
+    ours, theirs = _flat(first, affects), _flat(second, affects)
+    return [
+        f"{name} {_text(ours.get(name))} -> {_text(theirs.get(name))}"
         for name in [*ours, *(name for name in theirs if name not in ours)]
         if ours.get(name) != theirs.get(name)
     ]
-    # OPTIMIZER_ADAM is told by OPTIMIZER, whose member it is
-    members = {
-        f"{name}_{value}".upper().replace("-", "_")
-        for name in different
-        for value in (ours.get(name), theirs.get(name))
-        if isinstance(value, str)
-    }
-    return [
-        f"{name} {_text(ours.get(name))} -> {_text(theirs.get(name))}"
-        for name in different
-        if name not in members
-    ]
+
+
+def _affects(variants: Sequence[Variant]) -> Affects:
+    """As the first run of all says that says it."""
+    runs = (cell.run.directory for variant in variants for cell in variant.cells)
+    return next((found for run in runs if (found := read_affects(run)).words), Affects())
 
 
 def _start(variant: Variant) -> Mapping[str, object]:
     return next((cell.run.start for cell in [*variant.complete, *variant.cells] if cell.run.start), {})
 
 
-def _flat(start: Mapping[str, object]) -> Mapping[str, object]:
+def _flat(start: Mapping[str, object], affects: Affects) -> Mapping[str, object]:
     """The options of the training, then data, device and code."""
     config = start.get("config")
     options = dict(config) if isinstance(config, Mapping) else {}
-    found = {name: value for name, value in options.items() if not name.startswith(_NOT_OF_THE_TRAINING)}
+    names = affects.names(options, "results", "speed", "reporting", "machine")
+    found = {
+        name: options[name]
+        for name in names
+        if name != REPLICATE_AXIS and not affects.touches(name, "matrix")  # of the matrix around the runs
+    }
     for name in ("data_sha256", "device", "cpu_threads"):
         found[name] = start.get(name)
     for group in ("git", "versions"):

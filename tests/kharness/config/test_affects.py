@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,3 +48,30 @@ def test_a_help_without_the_line_says_nothing() -> None:
 
 def test_the_groups_of_config_py_give_back_the_same(tree: Tree) -> None:
     assert Affects.from_groups(tree.affects.groups) == tree.affects
+
+
+# What a target of make reads of its command line is another question, asked before kconfiglib is installed.
+NO_SECOND_LIST = {"lib/kharness/config/make/known_variables.py"}
+
+
+def collected(path: Path) -> Iterator[tuple[int, str]]:
+    """Every text in a list, a tuple or a set of a module."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        for one in node.elts if isinstance(node, (ast.List, ast.Set, ast.Tuple)) else []:
+            if isinstance(one, ast.Constant) and isinstance(one.value, str):
+                yield one.lineno, one.value
+
+
+def test_nothing_else_lists_symbols_by_how_they_begin(root: Path) -> None:
+    """Whether an option matters for something is read from its `Affects:` line."""
+    symbols = [symbol.name for symbol in Tree.load(root).kconf.unique_defined_syms]
+    paths = [*root.glob("lib/**/*.py"), *root.glob("scripts/*.py"), *root.glob("*/train.py")]
+    assert len(paths) > 200
+    found = [
+        f"{path.relative_to(root)}:{line}: {text}"
+        for path in paths
+        if str(path.relative_to(root)) not in NO_SECOND_LIST
+        for line, text in collected(path)
+        if text.endswith("_") and any(name.startswith(text) for name in symbols)
+    ]
+    assert found == []

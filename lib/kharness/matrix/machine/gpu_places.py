@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kharness.config.affects import Affects
+from kharness.config.config_py import read_affects
 from kharness.matrix.machine.devices import Gpus, Memory
 from kharness.runs.journal_tail import journal_end
 from kharness.runs.launch import Launch, Occupant, Slot
@@ -20,19 +22,15 @@ from monitoring.journal.records import read_records
 # where the driver does not tell what each process holds.
 CONTEXT_MB = 600.0
 
-# These change no memory: seeds, and names.
-_NOT_OF_THE_KIND = frozenset({"SEED", "TRACKER_PROJECT", "TRACKER_RUN_NAME"})
-
 Kind = tuple[tuple[str, str], ...]
 
 
-def kind_of(asked: Mapping[str, object]) -> Kind:
-    """What cells that need the same memory share: all values but seeds, names and fractional numbers."""
+def kind_of(asked: Mapping[str, object], affects: Affects) -> Kind:
+    """What cells that need the same memory share: all that shapes a training, but seeds and fractions."""
+    names = affects.names(asked, "results", "speed")
     return tuple(
         sorted(
-            (name, repr(value))
-            for name, value in asked.items()
-            if name not in _NOT_OF_THE_KIND and not _is_fractional(value)
+            (name, repr(asked[name])) for name in names if name != "SEED" and not _is_fractional(asked[name])
         )
     )
 
@@ -56,6 +54,7 @@ class GpuPlaces:
         self._percent = percent
         self._per_cell = per_cell
         self._say = say
+        self._affects: Affects | None = None
         self._held: list[_Held] = []
         self._needs: dict[Kind, float] = {}
         """MiB, the most that was seen."""
@@ -69,7 +68,9 @@ class GpuPlaces:
         """The words of the GPUs for a cell; None if it does not fit beside the running ones now."""
         memory = self._gpus.look()
         self._observe(memory, running)
-        kind = kind_of(launch.asked)
+        if self._affects is None:  # the same for all cells of a matrix
+            self._affects = read_affects(launch.directory)
+        kind = kind_of(launch.asked, self._affects)
         words = self._choose(kind, memory)
         if words is None:
             if not self._held:

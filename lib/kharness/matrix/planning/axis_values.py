@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from kharness.config.affects import Affects
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
@@ -15,14 +16,12 @@ from kharness.config.tree import Tree
 from kharness.matrix.planning.axes import Axis, refuse_repeated
 from kharness.runs.errors import MatrixError
 
-# What a cell cannot decide: these shape the matrix around it.
+# Why no cell can decide these; of the other settings of a matrix it is the same for all.
 NO_AXIS = {
     "MATRIX_AXES": "it says what the axes are",
     "RESULTS_DIR": "it says where the matrix lies",
     "TRACKER_RUN_NAME": "a matrix names its runs after their cells",
 }
-# So do all symbols that begin like this: the settings of the matrix.
-SETTINGS = ("LAUNCHER", "MATRIX_", "MAX_GPU_", "REPORT_", "SWEEP_")
 
 ALL = "all"
 LONGEST_RANGE = 10_000
@@ -59,9 +58,9 @@ class SettledAxis:
         return self.axis.symbol
 
 
-def is_setting(symbol: str) -> bool:
+def is_setting(affects: Affects, symbol: str) -> bool:
     """Whether a symbol shapes the matrix and so is the same for all its cells."""
-    return symbol in NO_AXIS or symbol.startswith(SETTINGS)
+    return affects.touches(symbol, "matrix")
 
 
 def settle(tree: Tree, axes: Sequence[Axis], *, source: str = "MATRIX_AXES") -> list[SettledAxis]:
@@ -69,7 +68,7 @@ def settle(tree: Tree, axes: Sequence[Axis], *, source: str = "MATRIX_AXES") -> 
     settled: list[SettledAxis] = []
     bad: list[ConfigError] = []
     for axis in axes:
-        if is_setting(axis.symbol):
+        if is_setting(tree.affects, axis.symbol):
             bad.append(ConfigError(_no_axis(axis.symbol), hint="vary what cells are trained with"))
             continue
         try:
@@ -130,7 +129,7 @@ def _fragments(tree: Tree, axis: Axis) -> SettledAxis:
     for fragment in fragments:
         layers[fragment.value] = layer = tree.parse(fragment.text, fragment.file, "fragment")
         for assignment in layer:
-            _refuse_setting(assignment)
+            _refuse_setting(tree, assignment)
     return SettledAxis(axis, layers, fragments)
 
 
@@ -141,8 +140,8 @@ def _read(tree: Tree, axis: Axis) -> Iterator[Fragment]:
         yield Fragment(value, shown, read_text(path, shown))
 
 
-def _refuse_setting(assignment: Assignment) -> None:
-    if is_setting(assignment.symbol):
+def _refuse_setting(tree: Tree, assignment: Assignment) -> None:
+    if is_setting(tree.affects, assignment.symbol):
         raise ConfigError(f"{assignment.origin.where}: {_no_axis(assignment.symbol)}")
 
 

@@ -56,9 +56,9 @@ class Draft:
 def read_settings(tree: Tree, base: Layer, *above: Layer) -> dict[str, Value]:
     """The settings of the matrix; those that are out of reach are absent."""
     # Only these of what lies above: its other values may need what an axis brings.
-    of_matrix = [[assignment for assignment in layer if is_setting(assignment.symbol)] for layer in above]
+    of_matrix = [[one for one in layer if is_setting(tree.affects, one.symbol)] for layer in above]
     values = tree.resolve(base, *of_matrix).values
-    settings = {n: value for n, value in values.items() if is_setting(n) and n != "TRACKER_RUN_NAME"}
+    settings = {n: v for n, v in values.items() if is_setting(tree.affects, n) and n != "TRACKER_RUN_NAME"}
     if "REPORT_BASELINE" in settings:
         settings["REPORT_BASELINE"] = lasting_place(str(settings["REPORT_BASELINE"]))
     return settings

@@ -13,16 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from kharness.config.affects import Affects
 from kharness.config.values import Value
-from kharness.matrix.planning.axis_values import is_setting
 from kharness.matrix.planning.cells import Cell
 from kharness.runs.files import MATRIX_JSON
 
 SEED = "SEED"
-
-# What changes nothing about the numbers that a training comes to.
-_BESIDE = frozenset({SEED, "DATA_DIR", "GPU_MONITOR"})
-_BESIDE_PREFIXES = ("CHECKPOINT_", "ENABLE_", "LOG_", "TRACKER", "TRACKIO_", "WANDB_")
 
 
 @dataclass(frozen=True)
@@ -99,9 +95,6 @@ def _seed(cell: Cell) -> str:
 
 def _variant(cell: Cell) -> str:
     values = cell.resolved.values if cell.resolved else dict(cell.values)
-    lines = sorted(f"{name}={value}" for name, value in values.items() if _matters(name))
+    affects = cell.resolved.affects if cell.resolved else Affects()
+    lines = sorted(f"{name}={values[name]}" for name in affects.names(values, "results") if name != SEED)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
-
-
-def _matters(name: str) -> bool:
-    return name not in _BESIDE and not name.startswith(_BESIDE_PREFIXES) and not is_setting(name)

@@ -5,18 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from kharness.config.affects import Affects
 from kharness.config.errors import ConfigError
 from kharness.config.make.variables import layer, sets_symbol
 from kharness.config.tree import Tree
-
-# What may differ from call to call: how cells run and are judged, not what they train.
-CHANGEABLE = frozenset(
-    {
-        *("MATRIX_GPUS_PER_CELL", "MATRIX_JOBS", "MATRIX_KEEP_GOING", "MATRIX_RETRIES", "MATRIX_TIMEOUT"),
-        "MAX_GPU_MEMORY_PERCENT",
-    }
-)
-CHANGEABLE_PREFIXES = ("LAUNCHER", "REPORT_")
+from kharness.matrix.planning.axis_values import NO_AXIS
 
 
 def with_command_line(
@@ -30,7 +23,7 @@ def with_command_line(
     tree = Tree.load(root)
     asked = layer(tree, asked_of_it)
     for assignment in asked:
-        if assignment.symbol not in CHANGEABLE and not assignment.symbol.startswith(CHANGEABLE_PREFIXES):
+        if not _is_changeable(tree.affects, assignment.symbol):
             raise ConfigError(
                 f"{assignment.origin.where} cannot change a matrix that has begun",
                 hint="its cells keep the configuration that they were planned with; leave it out",
@@ -41,3 +34,9 @@ def with_command_line(
         names.add("LAUNCHER")
     changed.update({name: values[name] for name in names})
     return changed
+
+
+def _is_changeable(affects: Affects, symbol: str) -> bool:
+    """What may differ from call to call: how cells run and are judged, not what they train or are called."""
+    of_matrix = affects.touches(symbol, "matrix") and symbol not in NO_AXIS
+    return of_matrix and affects.touches(symbol, "machine", "reporting")

@@ -1,6 +1,6 @@
 """How long a training will take, judged by earlier complete ones of the same model.
 
-    history = read_history(results)
+    history = read_history(results, affects)
     estimate = history.expected(values)
 
 Read are the first and the last record of each journal and its status.json: whole journals would take longer
@@ -17,16 +17,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.matrix.planning.axis_values import is_setting
+from kharness.config.affects import Affects
 from kharness.runs.errors import MatrixError
 from kharness.runs.status import read_status
 from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, last_record, parse
-
-# What does not change how long a step takes, or is counted apart.
-_BESIDE = frozenset({"CHECKPOINT_KEEP", "DATA_DIR", "GPU_MONITOR", "MAX_STEPS", "NUM_EPOCHS", "SEED"})
-_BESIDE_PREFIXES = ("ENABLE_", "TRACKER_", "TRACKIO_", "WANDB_")
 
 # The newest journals are read, and of each model the newest configurations are kept.
 MOST_JOURNALS = 2000
@@ -56,19 +52,20 @@ class Estimate:
     runs: int
     """How many it is judged by."""
     different: Sequence[str]
-    """The symbols in which those differ from it, as far as they might matter."""
+    """The symbols in which those differ from it, as far as they affect the speed."""
 
 
 class History:
     """The earlier runs, by what they trained."""
 
-    def __init__(self, runs: Sequence[PastRun]) -> None:
+    def __init__(self, runs: Sequence[PastRun], affects: Affects) -> None:
         """`runs` are the newest first."""
+        self._affects = affects
         self._models: dict[object, dict[frozenset[str], list[PastRun]]] = {}
         self._nearest_to: dict[frozenset[str], list[PastRun]] = {}
         for run in runs:
             model = self._models.setdefault(run.config.get("MODEL"), {})
-            key = _essence(run.config)
+            key = self._essence(run.config)
             if key in model or len(model) < MOST_CONFIGURATIONS:
                 model.setdefault(key, []).append(run)
 
@@ -82,23 +79,31 @@ class History:
         ]
         if not seconds:
             return None
-        return Estimate(statistics.median(seconds), len(seconds), _different(values, nearest[0].config))
+        return Estimate(statistics.median(seconds), len(seconds), self._different(values, nearest[0].config))
 
     def _nearest(self, values: Mapping[str, object]) -> list[PastRun]:
         """The runs of the configuration that differs in the fewest symbols."""
-        key = _essence(values)
+        key = self._essence(values)
         if key not in self._nearest_to:
             model = self._models.get(values.get("MODEL"), {})
             nearest = min(model, key=lambda other: len(other ^ key), default=None)
             self._nearest_to[key] = model[nearest] if nearest is not None else []
         return self._nearest_to[key]
 
+    def _essence(self, values: Mapping[str, object]) -> frozenset[str]:
+        """What affects how long a step takes, fit to be compared."""
+        return frozenset(f"{name}={values[name]!r}" for name in self._affects.names(values, "speed"))
 
-def read_history(results: Path) -> History:
+    def _different(self, values: Mapping[str, object], others: Mapping[str, object]) -> list[str]:
+        names = self._affects.names({**values, **others}, "speed")
+        return [name for name in names if values.get(name) != others.get(name)]
+
+
+def read_history(results: Path, affects: Affects) -> History:
     """The complete runs of a folder of run directories, and of the matrices in it."""
     journals = heapq.nlargest(MOST_JOURNALS, _journals(results))
     runs = (_past_run(path) for _, path in journals)
-    return History([run for run in runs if run is not None])
+    return History([run for run in runs if run is not None], affects)
 
 
 def _journals(results: Path) -> Iterator[tuple[float, Path]]:
@@ -181,23 +186,3 @@ def _steps_per_epoch(values: Mapping[str, object], past: PastRun) -> int | None:
     if isinstance(samples, int) and isinstance(batch, int) and batch > 0:
         return math.ceil(samples / batch)
     return None
-
-
-def _matters(name: str) -> bool:
-    return name not in _BESIDE and not name.startswith(_BESIDE_PREFIXES) and not is_setting(name)
-
-
-def _essence(values: Mapping[str, object]) -> frozenset[str]:
-    """What might decide how long a step takes, fit to be compared."""
-    return frozenset(f"{name}={value!r}" for name, value in values.items() if _matters(name))
-
-
-def _different(values: Mapping[str, object], others: Mapping[str, object]) -> list[str]:
-    """Of a choice its alias speaks, so its members are not listed."""
-    names = [name for name in {**values, **others} if _matters(name) and not _is_member(name, values, others)]
-    return [name for name in names if values.get(name) != others.get(name)]
-
-
-def _is_member(name: str, *configurations: Mapping[str, object]) -> bool:
-    prefix = name.rpartition("_")[0]
-    return any(isinstance(config.get(name), bool) and prefix in config for config in configurations)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
+from kharness.config.affects import Affects
+from kharness.config.config_py import read_affects
 from kharness.config.foreign_text import in_markdown, list_item, on_one_line
 from kharness.config.writing import Writing
 from kharness.matrix.planning.axis_values import is_setting
@@ -155,6 +157,7 @@ def read_leaderboard(directory: Path) -> Leaderboard:
     plan = read_plan(directory)
     objective = read_objective(plan.settings)
     trials = [read_trial(directory, cell, objective) for cell in plan.cells]
+    affects = read_affects(directory / trials[0].name) if trials else Affects()
     groups: dict[tuple[tuple[str, str], ...], list[Trial]] = {}
     for trial in trials:
         key = tuple((name, value) for name, value in trial.values.items() if name != REPLICATE)
@@ -175,8 +178,8 @@ def read_leaderboard(directory: Path) -> Leaderboard:
             for layer in ("fixed", "command_line")
             for assignment in plan.layers.get(layer, ())
             if assignment.symbol not in (REPLICATE, *plan.ranges)
-            and not is_setting(assignment.symbol)
-            and not assignment.symbol.startswith("ENABLE_")
+            and not is_setting(affects, assignment.symbol)
+            and affects.touches(assignment.symbol, "results", "speed", "machine")
         },
         rows=ranked,
         incomplete=[trial for trial in trials if trial.value is None],

@@ -111,7 +111,7 @@ def _read_line(tree: Tree, line: Line, where: str) -> Range | Layer:
             raise MatrixError(f"{where}: {line.symbol} means nothing to a sweep", hint="remove the line")
         value = text[1:-1] if re.fullmatch(r"'[^']*'", text) else text
         return tree.assignments(line.symbol, value, origin)
-    if is_setting(line.symbol):
+    if is_setting(tree.affects, line.symbol):
         raise MatrixError(
             f"{where}: {line.symbol} cannot vary: it is the same for all trials of a sweep",
             hint="give it one value",

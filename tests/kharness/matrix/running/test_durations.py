@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 
+from kharness.config.tree import Tree
 from kharness.matrix.running.durations import read_history
 
 RECORDED = "tests/data/recorded_matrix"
+AFFECTS = Tree.load(Path(__file__).resolve().parents[4]).affects
 # Seconds of the training loop, and seconds from launch to exit less those.
 SGD = [(2.046359587000552, 7.671708135), (2.1999386040006357, 8.802650219)]
 ADAMW = (1.8718205539998962, 8.376336003)
 
 
 def expected_seconds(results: Path, values: Mapping[str, object]) -> float | None:
-    estimate = read_history(results).expected(values)
+    estimate = read_history(results, AFFECTS).expected(values)
     return estimate.seconds if estimate else None
 
 
@@ -35,7 +37,7 @@ def values(root: Path, cell: str, **different: Any) -> dict[str, Any]:
 
 
 def test_a_training_takes_as_long_as_the_runs_most_like_it(results: Path, root: Path) -> None:
-    history = read_history(results)
+    history = read_history(results, AFFECTS)
     estimate = history.expected(values(root, "optimizer-sgd_seed-1", SEED=9, MATRIX_JOBS=3))
     assert estimate is not None
     assert estimate.seconds == pytest.approx(sum(map(sum, SGD)) / 2)
@@ -56,7 +58,7 @@ def test_a_training_takes_as_long_as_the_runs_most_like_it(results: Path, root: 
     ],
 )
 def test_the_planned_steps_count(results: Path, root: Path, different: dict[str, int], steps: int) -> None:
-    estimate = read_history(results).expected(values(root, "optimizer-adamw_seed-1", **different))
+    estimate = read_history(results, AFFECTS).expected(values(root, "optimizer-adamw_seed-1", **different))
     loop, around = ADAMW
     assert estimate is not None
     assert estimate.seconds == pytest.approx(around + loop / 44 * steps)
@@ -64,12 +66,12 @@ def test_the_planned_steps_count(results: Path, root: Path, different: dict[str,
 
 
 def test_another_model_tells_nothing(results: Path, root: Path) -> None:
-    assert read_history(results).expected(values(root, "optimizer-sgd_seed-1", MODEL="gpt2")) is None
+    assert read_history(results, AFFECTS).expected(values(root, "optimizer-sgd_seed-1", MODEL="gpt2")) is None
 
 
 def test_epochs_of_another_dataset_tell_nothing(results: Path, root: Path) -> None:
     asked = values(root, "optimizer-sgd_seed-1", DATASET="mnist", NUM_EPOCHS=7)
-    assert read_history(results).expected(asked) is None
+    assert read_history(results, AFFECTS).expected(asked) is None
 
 
 def test_a_single_run_counts_without_a_status(results: Path, root: Path) -> None:
