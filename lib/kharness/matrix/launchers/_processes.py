@@ -8,12 +8,23 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Exit, Launch, Slot
 from monitoring.host import libc
 from monitoring.host.process import process_started
+
+
+class Holder(Protocol):
+    """Whose children runs are."""
+
+    def poll(self, pid: int) -> Exit | None: ...
+
+    def signal(self, pid: int, number: int) -> None: ...
+
+    def kill(self, pid: int) -> None: ...
 
 
 class FreshProcesses:

@@ -192,6 +192,21 @@ def test_where_forking_is_not_safe_runs_start_fresh(
     assert said == [f"note: runs start as fresh processes, which takes longer: {reason}"]
 
 
+def test_without_the_fork_servers_runs_start_fresh(
+    open_runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No feature depends on their folder: here it is as if it had been deleted."""
+    (tmp_path / "path" / "kharness" / "training").mkdir(parents=True)
+    for package in ("kharness", "kharness/training"):
+        (tmp_path / "path" / package / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "path"))
+    runs, said = open_runs()
+    assert runs.run("print('ran')")[1] == "ran\n"
+    (note,) = said
+    assert note.startswith("note: runs start as fresh processes, which takes longer: ")
+    assert note.endswith("No module named 'kharness.training.forkserver')")
+
+
 def test_variables_that_only_a_fresh_process_reads(open_runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_PROC_BIND", "true")
     runs, said = open_runs()

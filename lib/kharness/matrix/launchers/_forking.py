@@ -1,0 +1,93 @@
+"""The one door to the fork servers: with it deleted, runs and their agents start as fresh processes."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Mapping
+
+from kharness.matrix.launchers._processes import Holder
+from kharness.matrix.launchers._zygote import Zygote, ZygoteLost, ZygoteUnsafe
+from kharness.runs.launch import Launch, Slot
+from monitoring.agent.starter import AgentStarter
+
+# A zygote that is lost is replaced; one that is lost this often is better done without.
+MOST_LOSSES = 3
+
+
+class Forking:
+    """Forks runs from a process that has imported torch, and their agents from one of their own."""
+
+    def __init__(self, environment: Mapping[str, str], say: Callable[[str], None], *, enabled: bool) -> None:
+        """`environment` is that of the runs. Without `enabled` nothing is forked, and nothing is started."""
+        self._environment = environment
+        self._say = say
+        self._zygotes: list[Zygote] = []
+        """The last one forks; earlier ones have been lost and may have children whose end is not told yet."""
+        self._enabled = enabled
+        self._agents: AgentStarter | None = None
+        if enabled:
+            self._new_zygote()
+            self._start_agent_starter()
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What runs need in theirs to find the server that forks agents."""
+        return self._agents.environment if self._agents else {}
+
+    def start(
+        self, launch: Launch, slot: Slot, environment: Mapping[str, str]
+    ) -> tuple[int, float | None] | None:
+        """Process id and start of a child; None where a fresh process is to be started."""
+        while self._enabled:
+            try:
+                return self._zygotes[-1].fork(launch, slot, environment)
+            except ZygoteUnsafe as error:
+                self._stop(str(error))
+                if not self._zygotes[-1].has_children:
+                    self._zygotes.pop().close()
+            except ZygoteLost as error:
+                if len(self._zygotes) >= MOST_LOSSES or not self._zygotes[-1].was_ready:
+                    self._stop(str(error))
+                else:
+                    self._say(f"note: {error}; starting another")
+                    self._new_zygote()
+        return None
+
+    def holder(self, pid: int) -> Holder | None:
+        """The server whose child a process is."""
+        return next((zygote for zygote in self._zygotes if zygote.holds(pid)), None)
+
+    def filenos(self) -> list[int]:
+        """Descriptors that become readable when a child has ended."""
+        return [fd for zygote in self._zygotes if (fd := zygote.fileno()) is not None]
+
+    def close_zygotes(self) -> None:
+        """End all children."""
+        for zygote in self._zygotes:
+            zygote.close()
+        self._zygotes.clear()
+
+    def close(self) -> None:
+        """After all runs have ended, so that each could ask for its agent."""
+        self.close_zygotes()
+        if self._agents is not None:
+            self._agents.close()
+
+    def _new_zygote(self) -> None:
+        try:
+            self._zygotes.append(Zygote(self._environment))
+        except ZygoteUnsafe as error:
+            self._stop(str(error))
+        except OSError as error:
+            self._stop((error.strerror or str(error)).lower())
+
+    def _start_agent_starter(self) -> None:
+        """Without it each run starts its own agent, so there is nothing to report."""
+        if sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                self._agents = AgentStarter(self._environment)
+
+    def _stop(self, reason: str) -> None:
+        self._enabled = False
+        self._say(f"note: runs start as fresh processes, which takes longer: {reason}")
