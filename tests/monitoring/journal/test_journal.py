@@ -105,7 +105,7 @@ def test_journal_on_a_full_disk_keeps_records_and_writes_them_later(tmp_path: Pa
 FULL_FOR_TOO_LONG = """
 import resource, sys
 from pathlib import Path
-from monitoring.journal.journal import journal as module
+from monitoring.journal import journal as module
 from monitoring.journal.journal import Journal
 journal = Journal(Path(sys.argv[1]))
 def step(text=""):
