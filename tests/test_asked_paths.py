@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PATHS = ("A", "B", "BASELINE", "DATA_DIR", "DEFCONFIG", "FRAGMENTS", "O", "RANGE_CONFIG", "RUN", "TARGET")
 NO_SCRIPT = {
     "check",
+    "check-newest",
     "bench",
     "docs",
     "docs-fields",
