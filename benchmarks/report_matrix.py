@@ -63,11 +63,22 @@ def make_matrix(directory: Path, cells: int, steps: int) -> None:
         planned.append({"name": name, "values": values, "model": "lenet5", "command": command})
         write_run(directory / name, values, steps, killed=number % 97 == 96)
     plan = {
-        "format": 1,
+        "format": 2,
+        "kind": "matrix",
         "created": 1795262002.0,
         "model": "lenet5",
         "axes": [{"symbol": symbol, "values": values} for symbol, values in AXES.items()],
         "cells": planned,
+        "filter": "",
+        "ranges": {},
+        "layers": {},
+        "settings": {},
+        "seeds": {},
+        "machine": None,
+        "order": [],
+        "excluded": [],
+        "refused": [],
+        "quarantine": [],
         "git": {"revision": "0" * 40, "diff_sha256": None},
         "versions": {"python": "3.11.9", "torch": "2.13.0"},
     }

@@ -76,7 +76,7 @@ FLOORS: dict[str, list[str]] = {
     "kharness.runs": [
         "budget errors exit_codes files",
         "journal_tail latest launch output_tail",
-        "lock rundir status",
+        "lock matrix_plan rundir status",
         "attempts causes",
         "lost_status",
     ],
@@ -94,10 +94,10 @@ FLOORS: dict[str, list[str]] = {
         "reproduce running",
         "overview sweep",
         "supervise",
-        "dry_run",
+        "continuing dry_run",
     ],
     "kharness.report": [
-        "errors excused gpu runs",
+        "errors gpu runs",
         "metrics settings",
         "collection",
         "config_difference judging",

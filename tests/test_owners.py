@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = sorted(path.parent for path in ROOT.glob("*/model.py"))
 
@@ -166,15 +168,18 @@ def test_exit_codes_have_one_owner() -> None:
     assert set(NO_EXIT_CODES) <= set(found), "these exceptions are over"
 
 
-def test_one_module_parses_status_json() -> None:
+@pytest.mark.parametrize(
+    ("constant", "owner"), [("STATUS_JSON", STATUSES), ("MATRIX_JSON", "kharness.runs.matrix_plan")]
+)
+def test_a_file_of_the_harness_has_one_parser(constant: str, owner: str) -> None:
     readers = ("read_bytes", "read_text", "open", "loads", "load")
     found = [
         f"{module}:{node.lineno}"
         for module, nodes in NODES.items()
-        if module != STATUSES
+        if module != owner
         for node in nodes
         if isinstance(node, ast.Call)
         and (getattr(node.func, "attr", None) or getattr(node.func, "id", None)) in readers
-        and any(isinstance(part, ast.Name) and part.id == "STATUS_JSON" for part in ast.walk(node))
+        and any(isinstance(part, ast.Name) and part.id == constant for part in ast.walk(node))
     ]
-    assert found == [], f"{STATUSES}.read_status reads it"
+    assert found == [], f"{owner} reads it"

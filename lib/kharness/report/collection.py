@@ -6,7 +6,6 @@ in a mean; every other one stays in it with its status and reason.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from kharness.report.errors import ReportError
-from kharness.report.excused import known_failures
 from kharness.report.gpu.history import GpuHistory, read_gpu_history
 from kharness.report.metrics import METRICS, Metric
 from kharness.report.runs import RunData, load_run
 from kharness.report.settings import ReportSettings, read_settings
+from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON, STATUS_JSON
-from monitoring.journal.encoding.json_shape import check_shape
+from kharness.runs.matrix_plan import known_failures, read_matrix_json
 from monitoring.journal.files import JOURNAL
 from monitoring.telemetry.load_balance import RankBalance, rank_balance
 
@@ -159,26 +158,13 @@ def collection_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[
     return Collection(directory, directory.name, axes, dict(plan), cells, variants, settings)
 
 
-_PLAN = {
-    "model": str,
-    "axes": [{"symbol": str, "values": [str]}],
-    "cells": [{"name": str, "values": {"*": str}}],
-    "settings?": dict,
-}
-
-
 def _read_plan(directory: Path) -> dict[str, Any] | None:
-    path = directory / MATRIX_JSON
-    try:
-        plan: dict[str, Any] = json.loads(path.read_bytes())
-        check_shape(plan, _PLAN)
-    except (FileNotFoundError, NotADirectoryError):
+    if not (directory / MATRIX_JSON).is_file():
         return None
-    except (OSError, ValueError) as error:
-        raise ReportError(
-            f"{path} is not the plan of a matrix: {error}", hint="name the directory of one cell instead"
-        ) from error
-    return plan
+    try:
+        return read_matrix_json(directory)
+    except MatrixError as error:
+        raise ReportError(str(error), hint="name the directory of one cell instead") from error
 
 
 def _single(directory: Path, settings: ReportSettings) -> Collection:

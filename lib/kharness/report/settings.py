@@ -20,7 +20,7 @@ _SYMBOLS = (
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """The defaults are those of the option tree; a matrix of an earlier version stored none."""
+    """The defaults are those of the option tree, for a run without a config.py."""
 
     baseline: str = ""
     """A variant, or the directory of a run or another matrix; empty takes the first variant."""

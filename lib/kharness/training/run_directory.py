@@ -12,6 +12,7 @@ from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.project_name import run_name
 from kharness.runs.files import MATRIX_JSON
+from kharness.runs.rundir import numbered
 from kharness.training.errors import TrainingError
 from monitoring import Run
 from monitoring.follower import TRACKERS, configured_options, exporter_names
@@ -60,7 +61,7 @@ def _new_directory(options: Options, name: str, root: Path) -> Path:
     results = root / asked_path("RESULTS_DIR", options.RESULTS_DIR)
     number = 1
     while True:
-        directory = results / (name if number == 1 else f"{name}_{number}")
+        directory = results / numbered(name, number)
         try:
             directory.mkdir(parents=True)
             return directory

@@ -151,6 +151,18 @@ def test_what_the_seeds_could_show_is_told(checkout: Any) -> None:
     ]
 
 
+EMPTY_PLAN = {
+    "format": 2,
+    "kind": "matrix",
+    "created": 1000.0,
+    "model": "x",
+    "filter": "",
+    "machine": None,
+    **{name: {} for name in ("ranges", "layers", "settings", "seeds")},
+    **{name: [] for name in ("order", "excluded", "refused", "quarantine")},
+}
+
+
 def put_matrix(checkout: Any) -> None:
     """Two optimisers, two seeds; accuracies of 50, 52, 51 and 51 percent."""
     directory = checkout.root / "results" / "old"
@@ -159,9 +171,10 @@ def put_matrix(checkout: Any) -> None:
         for seed, accuracy in zip("12", accuracies, strict=True):
             name = f"optimizer-{optimizer}_seed-{seed}"
             put_run(checkout, f"old/{name}", accuracy=accuracy)
-            cells.append({"name": name, "values": {"OPTIMIZER": optimizer, "SEED": seed}})
+            values = {"OPTIMIZER": optimizer, "SEED": seed}
+            cells.append({"name": name, "values": values, "model": "x"})
     axes = [{"symbol": "OPTIMIZER", "values": ["sgd", "adam"]}, {"symbol": "SEED", "values": ["1", "2"]}]
-    (directory / "matrix.json").write_text(json.dumps({"model": "x", "axes": axes, "cells": cells}))
+    (directory / "matrix.json").write_text(json.dumps({**EMPTY_PLAN, "axes": axes, "cells": cells}))
     (checkout.root / "results" / "latest").symlink_to("old")
 
 

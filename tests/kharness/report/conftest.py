@@ -24,7 +24,8 @@ class MatrixDirectory:
     def plan(self, values: Mapping[str, str]) -> Path:
         """Add a cell to the plan; its directory is not made."""
         name = "_".join(f"{symbol.lower()}-{value}" for symbol, value in values.items())
-        self.cells.append({"name": name, "values": dict(values), "command": "python lenet5/train.py"})
+        cell = {"name": name, "values": dict(values), "model": "lenet5", "command": "python lenet5/train.py"}
+        self.cells.append(cell)
         self._write_plan()
         return self.directory / name
 
@@ -44,10 +45,22 @@ class MatrixDirectory:
 
     def _write_plan(self) -> None:
         plan = {
-            "format": 1,
+            "format": 2,
+            "kind": "matrix",
+            "created": 1795262002.0,
             "model": "lenet5",
             "axes": [{"symbol": symbol, "values": list(values)} for symbol, values in self.axes.items()],
             "cells": self.cells,
+            "filter": "",
+            "ranges": {},
+            "layers": {},
+            "settings": {},
+            "seeds": {},
+            "machine": None,
+            "order": [],
+            "excluded": [],
+            "refused": [],
+            "quarantine": [],
             "git": {"revision": "0123abcd", "dirty": True, "diff_sha256": "fedcba9876543210"},
             "versions": {"python": "3.11.9", "torch": "2.13.0"},
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
@@ -16,31 +15,12 @@ from kharness.matrix.machine.threads import Machine
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.axis_values import Fragment
 from kharness.matrix.planning.cells import Cell, Refused
-from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON
 from kharness.runs.launch import Launch
+from kharness.runs.matrix_plan import FORMAT, known_failures, no_plan, read_matrix_json, write_matrix_json
 from monitoring.host.environment import git_state
-from monitoring.journal.atomic_file import sync_folder, write_atomically
-from monitoring.journal.encoding.json_shape import NUMBER, check_shape
 
-FORMAT = 2
 PACKAGES = ("kharness", "torch", "numpy", "kconfiglib")
-
-_SHAPE = {
-    "format?": int,
-    "kind?": str,
-    "created": NUMBER,
-    "model": str,
-    "axes": [{"symbol": str, "values": [str], "fragments?": [{"value": str, "file": str, "text": str}]}],
-    "filter?": str,
-    "ranges?": {"*": str},
-    "layers?": {"*": [{"symbol": str, "value": str, "kind": str, "where": str}]},
-    "settings?": dict,
-    "cells": [{"name": str, "values": {"*": str}, "model": str}],
-    "excluded?": [str],
-    "refused?": [{"name": str, "values": {"*": str}, "reason": str}],
-    "quarantine?": [{"cell": str, "reason": str}],
-}
 
 Kind = Literal["matrix", "sweep"]
 
@@ -56,7 +36,7 @@ class Plan:
     """In the order of the cells."""
     kind: Kind = "matrix"
     settings: Mapping[str, Value] = field(default_factory=dict)
-    """MATRIX_JOBS and its like; empty for a plan of format 1."""
+    """MATRIX_JOBS and its like."""
     refused: Sequence[Refused] = ()
     excluded: Sequence[str] = ()
     fragments: Mapping[str, Sequence[Fragment]] = field(default_factory=dict)
@@ -70,9 +50,9 @@ class Plan:
     layers: Mapping[str, Layer] = field(default_factory=dict)
     """Of a sweep, what its trials have in common: a trial chosen later is made from these."""
     machine: Machine | None = None
-    """That it was planned on; None for a plan of an earlier version."""
+    """That it was planned on."""
     threads: Mapping[str, int] = field(default_factory=dict)
-    """CPU threads by cell; without an entry where an earlier version planned it."""
+    """CPU threads by cell, of those that the plan gives some."""
     order: Sequence[str] = ()
     """The names of the cells as they are to run; empty for the order of the cells."""
     notes: Sequence[str] = ()
@@ -91,42 +71,35 @@ class Plan:
 def write_plan(plan: Plan, root: Path, *, into: Path) -> None:
     """Write a new plan; it is on disk on return. The directory `into` will have the plan's name."""
     versions = {"python": python_version(), **{name: _version(name) for name in PACKAGES}}
-    _write(into, {**planned_content(plan), "git": git_state(root), "versions": versions})
+    write_matrix_json(into, {**planned_content(plan), "git": git_state(root), "versions": versions})
 
 
 def add_cell(directory: Path, cell: Cell, launch: Launch) -> None:
     """Put one more cell into the plan of a search that goes on; its directory must exist."""
-    content = _read(directory)
+    content = read_matrix_json(directory)
     content["cells"].append(_cell_json(cell, launch))
     content["model"] = ", ".join(dict.fromkeys(known["model"] for known in content["cells"]))
     for axis in content["axes"]:
         value = cell.values.get(axis["symbol"])
         if value is not None and value not in axis["values"]:
             axis["values"].append(value)
-    _write(directory, content)
+    write_matrix_json(directory, content)
 
 
 def add_refused(directory: Path, refused: Sequence[Refused]) -> None:
     """Note combinations that the tree refused while a search went on."""
-    content = _read(directory)
+    content = read_matrix_json(directory)
     content["refused"] += map(_refused_json, refused)
-    _write(directory, content)
+    write_matrix_json(directory, content)
 
 
 def read_plan(directory: Path) -> Plan:
-    """The plan of a directory, without launches; MatrixError if there is none that can be read."""
-    content = _read(directory)
-    path = directory / MATRIX_JSON
-    if content.get("format", 1) not in (1, FORMAT):
-        raise MatrixError(
-            f"{path} has format {content['format']}, which this checkout does not know",
-            hint="use the checkout that the matrix was started with",
-        )
+    """The plan of a directory, without launches; MatrixError if it cannot be read."""
+    content = read_matrix_json(directory)
     try:
-        check_shape(content, _SHAPE)
         return _as_plan(directory, content)
     except ValueError as error:
-        raise _broken(path, str(error)) from error
+        raise no_plan(directory / MATRIX_JSON, str(error)) from error
 
 
 def planned_content(plan: Plan) -> dict[str, Any]:
@@ -197,49 +170,25 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
         axes=[Axis(axis["symbol"], list(axis["values"])) for axis in content["axes"]],
         cells=cells,
         launches=(),
-        kind=content.get("kind", "matrix"),
-        settings=dict(content.get("settings", {})),
-        refused=[Refused(one["name"], one["values"], one["reason"]) for one in content.get("refused", [])],
-        excluded=list(content.get("excluded", [])),
+        kind=content["kind"],
+        settings=content["settings"],
+        refused=[Refused(one["name"], one["values"], one["reason"]) for one in content["refused"]],
+        excluded=content["excluded"],
         fragments={
             axis["symbol"]: [Fragment(f["value"], f["file"], f["text"]) for f in axis["fragments"]]
             for axis in content["axes"]
             if "fragments" in axis
         },
-        quarantine={entry["cell"]: entry["reason"] for entry in content.get("quarantine", [])},
-        chosen=content.get("filter", ""),
-        ranges=dict(content.get("ranges", {})),
-        layers={name: [_assignment(a) for a in layer] for name, layer in content.get("layers", {}).items()},
-        seeds=dict(content.get("seeds", {})),
-        machine=Machine(**content["machine"]) if content.get("machine") else None,
+        quarantine=known_failures(content),
+        chosen=content["filter"],
+        ranges=content["ranges"],
+        layers={name: [_assignment(a) for a in layer] for name, layer in content["layers"].items()},
+        seeds=content["seeds"],
+        machine=Machine(**content["machine"]) if content["machine"] else None,
         threads={cell["name"]: int(cell["threads"]) for cell in content["cells"] if cell.get("threads")},
-        order=[str(name) for name in content.get("order", [])],
+        order=content["order"],
         created=float(content["created"]),
     )
-
-
-def _read(directory: Path) -> dict[str, Any]:
-    path = directory / MATRIX_JSON
-    try:
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise MatrixError(
-            f"{directory} holds no {MATRIX_JSON}", hint="name the directory of a matrix: results/latest"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise _broken(path, str(error)) from error
-    if not isinstance(content, dict):
-        raise _broken(path, "it is no JSON object")
-    return content
-
-
-def _write(directory: Path, content: Mapping[str, Any]) -> None:
-    write_atomically(directory / MATRIX_JSON, (json.dumps(content, indent=2) + "\n").encode())
-    sync_folder(directory)
-
-
-def _broken(path: Path, what: str) -> MatrixError:
-    return MatrixError(f"{path} is not the plan of a matrix: {what}", hint="name another directory")
 
 
 def _version(package: str) -> str | None:

@@ -8,7 +8,6 @@ how many were planned at first. Fresh seeds alone are a new experiment.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,9 @@ from pathlib import Path
 from kharness.config.affects import Affects
 from kharness.config.values import Value
 from kharness.matrix.planning.cells import Cell
+from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON
+from kharness.runs.matrix_plan import read_matrix_json
 
 SEED = "SEED"
 
@@ -75,7 +76,7 @@ def _earlier(results: Path) -> Iterator[tuple[str, SeedsPlanned]]:
         if path.parent.is_symlink():
             continue  # `latest` is one of the others
         try:
-            content = json.loads(path.read_bytes())
+            content = read_matrix_json(path.parent)
             seeds = content["seeds"]
             planned = SeedsPlanned(
                 tuple(map(str, seeds["first"])),
@@ -83,8 +84,8 @@ def _earlier(results: Path) -> Iterator[tuple[str, SeedsPlanned]]:
                 variants=tuple(map(str, seeds["variants"])),
             )
             found.append((float(content["created"]), path.parent.name, planned))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            continue  # damaged, or of a version that noted nothing
+        except (MatrixError, ValueError, KeyError, TypeError):
+            continue  # damaged, or a sweep, which asks nothing of seeds
     for _, name, planned in sorted(found, key=lambda one: one[:2]):
         yield name, planned
 

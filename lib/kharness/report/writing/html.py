@@ -17,7 +17,6 @@ from pathlib import Path
 
 from kharness.report.collection import Cell
 from kharness.report.comparison_table import EXPLANATION, Table, comparison, each_run
-from kharness.report.excused import refused
 from kharness.report.graphs import shows_numbers
 from kharness.report.graphs._canvas import DPI
 from kharness.report.judging.conclusions import Conclusions
@@ -35,6 +34,7 @@ from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
 from kharness.report.writing.other_work import other_work_lines
 from kharness.runs.files import GRAPHS, REPORT_HTML
+from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import RUN_JSON

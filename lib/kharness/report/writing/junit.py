@@ -13,9 +13,9 @@ from xml.etree import ElementTree
 
 from kharness.config.foreign_text import readable
 from kharness.report.collection import Cell
-from kharness.report.excused import refused
 from kharness.report.summary import Summary
 from kharness.runs.files import JUNIT_XML
+from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
 from kharness.runs.status import FAILED, PENDING, RUNNING, Attempt
 from monitoring.journal.atomic_file import write_atomically

@@ -111,35 +111,15 @@ def test_two_plans_of_one_second_have_two_directories(tree: Tree) -> None:
     assert len(directories) == 3
 
 
-def test_a_plan_of_the_first_format_is_read(tree: Tree) -> None:
-    plan = planned(tree, MATRIX_AXES="SEED=1|2")
-    path = plan.directory / "matrix.json"
-    content = json.loads(path.read_text())
-    known = ("created", "model", "axes", "cells", "git", "versions")
-    path.write_text(json.dumps({"format": 1, **{name: content[name] for name in known}}))
-    again = load(plan.directory, tree.root)
-    assert ([cell.name for cell in again.cells], again.settings, again.kind) == (
-        ["seed-1", "seed-2"],
-        {},
-        "matrix",
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "is not the plan of a matrix: Expecting value: line 1 column 1 (char 0)"),
         ("[]", "is not the plan of a matrix: it is no JSON object"),
         ('{"format": 3}', "has format 3, which this checkout does not know"),
-        ('{"format": 2}', "is not the plan of a matrix: created is missing"),
-        (
-            '{"created": 1, "model": "", "axes": [], "cells": [{"name": "../x", "values": {}, "model": ""}]}',
-            "is not the plan of a matrix: '../x' is no name of a cell",
-        ),
-        (
-            '{"created": 1, "model": "m", "axes": [], "cells": [{"name": "x", "values": [], "model": "m"}]}',
-            "is not the plan of a matrix: cells[0].values is a list, not an object",
-        ),
+        ('{"format": 1}', "has format 1, which this checkout does not know"),
+        ('{"created": 1}', "is not the plan of a matrix: format is missing"),
+        ('{"format": 2}', "is not the plan of a matrix: kind is missing"),
     ],
 )
 def test_a_plan_that_cannot_be_read_is_refused(tmp_path: Any, text: str, message: str) -> None:
@@ -147,6 +127,21 @@ def test_a_plan_that_cannot_be_read_is_refused(tmp_path: Any, text: str, message
     with pytest.raises(MatrixError) as caught:
         load(tmp_path, tmp_path)
     assert str(caught.value) == f"{tmp_path / 'matrix.json'} {message}"
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ({"name": "../x", "values": {}, "model": ""}, "'../x' is no name of a cell"),
+        ({"name": "x", "values": [], "model": "m"}, "cells[0].values is a list, not an object"),
+    ],
+)
+def test_a_cell_that_cannot_be_one_is_refused(tree: Tree, cell: dict[str, Any], message: str) -> None:
+    path = planned(tree, MATRIX_AXES="SEED=1").directory / "matrix.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "cells": [cell]}))
+    with pytest.raises(MatrixError) as caught:
+        load(path.parent, tree.root)
+    assert str(caught.value) == f"{path} is not the plan of a matrix: {message}"
 
 
 def test_a_directory_without_a_plan_is_refused(tmp_path: Any) -> None:

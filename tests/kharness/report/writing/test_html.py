@@ -378,7 +378,10 @@ def test_sorting_keeps_a_thousand_runs_together(
 ) -> None:
     seeds = [str(seed) for seed in range(1000)]
     made = make.matrix(tmp_path / "m", {"SEED": ["0"]})
-    made.cells += [{"name": f"seed-{s}", "values": {"SEED": s}, "command": f"train {s}"} for s in seeds]
+    made.cells += [
+        {"name": f"seed-{s}", "values": {"SEED": s}, "model": "lenet5", "command": f"train {s}"}
+        for s in seeds
+    ]
     made._write_plan()
     browser.open(write_html(collect(made.directory)))
     click(browser, "each", 0)

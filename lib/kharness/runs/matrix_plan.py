@@ -1,0 +1,78 @@
+"""matrix.json, the plan of a matrix, as it stands on the disk. docs/run-directory.md lists the fields."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kharness.runs.errors import MatrixError
+from kharness.runs.files import MATRIX_JSON
+from monitoring.journal.atomic_file import sync_folder, write_atomically
+from monitoring.journal.encoding.json_shape import NUMBER, OBJECT_OR_NULL, WHOLE_OR_NULL, check_shape
+
+FORMAT = 2
+
+_SHAPE = {
+    "format": int,
+    "kind": str,
+    "created": NUMBER,
+    "model": str,
+    "axes": [{"symbol": str, "values": [str], "fragments?": [{"value": str, "file": str, "text": str}]}],
+    "filter": str,
+    "ranges": {"*": str},
+    "layers": {"*": [{"symbol": str, "value": str, "kind": str, "where": str}]},
+    "settings": dict,
+    "seeds": dict,
+    "cells": [{"name": str, "values": {"*": str}, "model": str, "threads?": WHOLE_OR_NULL}],
+    "machine": OBJECT_OR_NULL,
+    "order": [str],
+    "excluded": [str],
+    "refused": [{"name": str, "values": {"*": str}, "reason": str}],
+    "quarantine": [{"cell": str, "reason": str}],
+}
+
+
+def read_matrix_json(directory: Path) -> dict[str, Any]:
+    """DIRECTORY/matrix.json; MatrixError if it is missing or not what write_matrix_json writes."""
+    path = directory / MATRIX_JSON
+    try:
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError("it is no JSON object")
+        found = content.get("format")
+        if isinstance(found, int) and found != FORMAT:
+            raise MatrixError(
+                f"{path} has format {found}, which this checkout does not know",
+                hint="use the checkout that the matrix was started with",
+            )
+        check_shape(content, _SHAPE)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MatrixError(
+            f"{directory} holds no {MATRIX_JSON}", hint="name the directory of a matrix: results/latest"
+        ) from error
+    except (OSError, ValueError) as error:
+        raise no_plan(path, str(error)) from error
+    return content
+
+
+def write_matrix_json(directory: Path, content: Mapping[str, Any]) -> None:
+    """Replace DIRECTORY/matrix.json; it survives a loss of power on return."""
+    write_atomically(directory / MATRIX_JSON, (json.dumps(content, indent=2) + "\n").encode())
+    sync_folder(directory)
+
+
+def no_plan(path: Path, what: str) -> MatrixError:
+    """The error for a file that is no plan, with what is wrong."""
+    return MatrixError(f"{path} is not the plan of a matrix: {what}", hint="name another directory")
+
+
+def known_failures(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Cell name to reason, for the quarantined cells."""
+    return {entry["cell"]: entry["reason"] for entry in plan.get("quarantine", [])}
+
+
+def refused(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Cell name to reason, for the cells that the option tree refused and the plan skipped."""
+    return {entry["name"]: entry["reason"] for entry in plan.get("refused", [])}
