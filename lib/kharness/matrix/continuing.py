@@ -1,0 +1,119 @@
+"""What is left of a matrix, a sweep or a single training, run to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kharness.matrix.planning.locate import Found
+from kharness.matrix.planning.needs import refuse_unmet
+from kharness.matrix.planning.plan import load
+from kharness.matrix.running.remaining import Remaining, remaining
+from kharness.matrix.supervise import Report, expected_seconds, in_order, supervise, supervise_single, tell
+from kharness.matrix.sweep.halving import open_watcher
+from kharness.matrix.sweep.leaderboard import told_leaderboard
+from kharness.matrix.sweep.sweep import source_for
+from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import EXIT_FAILED
+from kharness.runs.latest import shown
+from kharness.runs.launch import Launch
+from monitoring.counts import counted
+
+
+def continue_found(found: Found, settings: Mapping[str, object], *, root: Path, report: Report) -> int:
+    """Run what is left, then report; an exit code, as of what began it. The caller holds the lock.
+
+    MatrixError for a single training that still runs.
+    """
+    if found.kind == "sweep":
+        return _continue_sweep(found, settings, root)
+    if found.is_matrix:
+        return _continue_matrix(found, settings, root, report)
+    return _continue_run(found.launches[0], root)
+
+
+def _continue_matrix(found: Found, settings: Mapping[str, object], root: Path, report: Report) -> int:
+    """Run the missing cells; of a complete matrix only the report is made again."""
+    left = remaining(found.launches)
+    _introduce(found, left)
+    if not left.launches:
+        return tell(found.directory, report, chosen=found.chosen)
+    refuse_unmet(left.launches)
+    expected = expected_seconds(left.launches, found.directory.parent)
+    return supervise(
+        found.directory,
+        in_order(left.launches, settings, expected, order=found.order),
+        settings,
+        root=root,
+        report=report,
+        num_runs=len(left.launches),
+        chosen=found.chosen,
+        watcher=open_watcher(settings, [member.launch for member in found.members]),
+        expected=expected,
+    )
+
+
+def _continue_sweep(found: Found, settings: Mapping[str, object], root: Path) -> int:
+    """Run the missing trials, those included that a search has not chosen yet."""
+    left = remaining(found.launches)
+    plan = load(found.directory, root)
+    source = source_for(plan, root, left.launches)
+    waiting = source.waiting()
+    print(
+        f"sweep: {'?' if waiting is None else counted(waiting, 'trial')} left in {shown(found.directory)}",
+        flush=True,
+    )
+    _tell_left(found, left)
+    if source.done():
+        return tell(found.directory, told_leaderboard, chosen=found.chosen)
+    return supervise(
+        found.directory,
+        source,
+        settings,
+        root=root,
+        report=told_leaderboard,
+        num_runs=waiting,
+        chosen=found.chosen,
+        watcher=open_watcher(settings, plan.launches),
+    )
+
+
+def _continue_run(launch: Launch, root: Path) -> int:
+    """Finish a single training."""
+    left = remaining([launch])
+    where = launch.shown_directory
+    for _, process in left.alive:
+        raise MatrixError(f"{where} still runs, as {process}", hint="wait for its end, or stop it first")
+    for _, reason in left.left:
+        print(f"{where} would only fail again: {reason}")
+        print(f"hint: to try it all the same: make test-rerun TARGET={where}")
+        return EXIT_FAILED
+    if not left.launches:
+        print(f"{where} is complete")
+        return 0
+    print(f"run: {where}\n{left.launches[0].command_line}", flush=True)
+    return supervise_single(left.launches[0], root=root)
+
+
+def _introduce(found: Found, left: Remaining) -> None:
+    """What is to run, and what is not although it is not complete."""
+    where = shown(found.directory)
+    total = len(found.launches)
+    runs = counted(total, "run")
+    if left.launches:
+        print(f"matrix: {len(left.launches)} of {runs} left in {where}", flush=True)
+    elif len(left.complete) == total:
+        print(f"matrix: complete: {runs} in {where}")
+    else:
+        print(f"matrix: nothing is left to run of {runs} in {where}")
+    _tell_left(found, left)
+
+
+def _tell_left(found: Found, left: Remaining) -> None:
+    """The cells that are not complete and are not run either."""
+    for name, reason in left.left:
+        print(f"left: {name} would only fail again: {reason}")
+    if left.left:
+        print(f"hint: to try them all the same: make test-rerun TARGET={shown(found.directory)}")
+    for name, process in left.alive:
+        print(f"left: {name} still runs without its runner, as {process}")
