@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -26,6 +27,16 @@ FOREIGN = (
     "WANDB_API_KEY",
     "WANDB_MODE",
 )
+SIMULATED_NVML = ROOT / "tests/simulated_nvml/simulated_nvml.py"
+WARM_PYTHON = ROOT / "tests/warm_python.py"
+# What scripts and trainings import sooner or later.
+OF_SCRIPTS = (
+    *("kharness.config.*", "kharness.runs.*", "kharness.matrix.*", "kharness.report.*", "monitoring.run"),
+    *("jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.style", "optuna"),
+    *("rich.console", "scipy.optimize", "scipy.special"),
+)
+OF_TRACKERS = ("monitoring.agent.starter", "monitoring.run", "tensorboard", "trackio", "wandb")
+OF_TRAININGS = ("kharness.training.*", "torch._dynamo", "torch.utils.data", "monitoring.run")
 
 
 def pytest_configure() -> None:
@@ -51,10 +62,17 @@ def nobodys_settings() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """One folder after the other; to make each would read the names of all before it."""
+    folder = tmp_path_factory.mktemp("homes")
+    return (folder / str(number) for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def clean_environment(monkeypatch: pytest.MonkeyPatch, homes: Iterator[Path]) -> None:
     """A Trackio database and a W&B home of each test's own."""
-    home = tmp_path_factory.mktemp("home")
+    home = next(homes)
     monkeypatch.setenv("TRACKIO_DIR", str(home / "trackio"))
     monkeypatch.setenv("WANDB_CONFIG_DIR", str(home / "wandb-config"))
     monkeypatch.setenv("WANDB_CACHE_DIR", str(home / "wandb-cache"))
@@ -66,21 +84,21 @@ def nvml_header(root: Path) -> Path:
     """The folder of NVIDIA's nvml.h, where there is a compiler that reads it."""
     if not shutil.which("gcc"):
         pytest.skip("gcc, which builds the simulated NVML, is not installed")
-    folder: Path = _simulated_nvml(root).header_folder()
+    folder: Path = _module(SIMULATED_NVML).header_folder()
     return folder
 
 
 @pytest.fixture(scope="session")
 def nvml_library(root: Path, nvml_header: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The simulated libnvidia-ml.so.1, compiled once a session."""
-    library: Path = _simulated_nvml(root).build(tmp_path_factory.mktemp("nvml"))
+    library: Path = _module(SIMULATED_NVML).build(tmp_path_factory.mktemp("nvml"))
     return library
 
 
 @pytest.fixture(scope="session")
 def simulate_nvml(root: Path, nvml_library: Path) -> Callable[[Path], Any]:
     """A SimulatedNvml (tests/simulated_nvml/) whose script stands in the file that is named."""
-    return lambda script: _simulated_nvml(root).SimulatedNvml(nvml_library, script)
+    return lambda script: _module(SIMULATED_NVML).SimulatedNvml(nvml_library, script)
 
 
 @pytest.fixture
@@ -89,9 +107,32 @@ def simulated_nvml(simulate_nvml: Callable[[Path], Any], tmp_path: Path) -> Any:
     return simulate_nvml(tmp_path / "nvml.txt")
 
 
-def _simulated_nvml(root: Path) -> ModuleType:
-    path = root / "tests/simulated_nvml/simulated_nvml.py"
-    spec = importlib.util.spec_from_file_location("simulated_nvml", path)
+@pytest.fixture(scope="session")
+def warm_python() -> Iterator[Any]:
+    """Starts our scripts as `subprocess` does, from an interpreter that has imported all but torch."""
+    warm = _module(WARM_PYTHON).WarmPython(*OF_SCRIPTS)
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="session")
+def warm_torch() -> Iterator[Any]:
+    """The same for trainings."""
+    warm = _module(WARM_PYTHON).WarmPython(*OF_TRAININGS)
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="session")
+def warm_trackers() -> Iterator[Any]:
+    """The same for agents, with the packages of trackers."""
+    warm = _module(WARM_PYTHON).WarmPython(*OF_TRACKERS, read=("TRACKIO",))
+    yield warm
+    warm.close()
+
+
+def _module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,13 +56,13 @@ def train_command(root: Path) -> Callable[..., list[str]]:
 
 
 @pytest.fixture
-def train(train_command: Callable[..., list[str]], tmp_path: Path) -> Callable[..., Trained]:
+def train(train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any) -> Callable[..., Trained]:
     """Run a training to its end."""
     results = tmp_path / "results"
 
     def run(*flags: str, **options: Path) -> Trained:
         command = train_command(results, *flags, **options)
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = warm_torch.run(command[1:], cwd=tmp_path)
         return Trained(done.returncode, done.stdout, done.stderr, results)
 
     return run

@@ -39,12 +39,12 @@ def records(run: Path) -> list[dict[str, Any]]:
     return [record for record, _ in read_records(run / "metrics.jsonl")]
 
 
-def test_out_of_memory_is_told(train_command: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_out_of_memory_is_told(
+    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any
+) -> None:
     flags = ("--batch-size", "5400", "--max-steps", "3", "--tracker-run-name", "run")
-    python, *training = train_command(tmp_path, *flags)
-    done = subprocess.run(
-        [python, "-c", LITTLE_MEMORY, "200", *training], capture_output=True, text=True, check=False
-    )
+    _, *training = train_command(tmp_path, *flags)
+    done = warm_torch.run(["-c", LITTLE_MEMORY, "200", *training])
     error, hint = done.stderr.splitlines()
     assert error.startswith("error: out of memory: can't allocate memory: you tried to allocate ")
     assert hint == "hint: leave the training more memory and start it again, or lower BATCH_SIZE"
@@ -54,7 +54,7 @@ def test_out_of_memory_is_told(train_command: Callable[..., list[str]], tmp_path
 
 
 def test_full_disk_is_told_and_the_training_goes_on_where_there_is_room(
-    train_command: Callable[..., list[str]], tmp_path: Path
+    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any
 ) -> None:
     small, saved = tmp_path / "small", tmp_path / "saved"
     small.mkdir()
@@ -82,8 +82,7 @@ def test_full_disk_is_told_and_the_training_goes_on_where_there_is_room(
     assert (end["event"], end["status"], end["cause"]) == ("end", "failed", "disk_full")
     assert [load(path)["global_step"] for path in checkpoint_files(run / "checkpoints")] == [12, 6]
 
-    again = [*train_command(tmp_path)[:2], "--run-dir", str(run)]
-    subprocess.run(again, capture_output=True, check=True)
+    warm_torch.run([train_command(tmp_path)[1], "--run-dir", run]).check_returncode()
     assert records(run)[-1]["status"] == "complete"
     (start,) = (r for r in records(run) if r["event"] == "start" and r["attempt"] == 2)
     assert start["resumed_from"]["global_step"] == 12

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 
-def run(root: Path, script: str, output: Path, *arguments: str) -> str:
-    command = [sys.executable, f"scripts/{script}.py", f"O={output}", "TRACKER=none", *arguments]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
+def run(warm_python: Any, root: Path, script: str, output: Path, *arguments: str) -> str:
+    command = [f"scripts/{script}.py", f"O={output}", "TRACKER=none", *arguments]
+    done = warm_python.run(command, cwd=root, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 def records(run: Path, event: str) -> list[dict[str, Any]]:
@@ -25,13 +23,13 @@ def records(run: Path, event: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow  # three trainings, one after the other
-def test_each_value_reaches_its_training(root: Path, tmp_path: Path) -> None:
+def test_each_value_reaches_its_training(warm_python: Any, root: Path, tmp_path: Path) -> None:
     ranges = tmp_path / "my.ranges"
     ranges.write_text(
         'CONFIG_LEARNING_RATE="0.002:0.024:0.05"\n'
         'CONFIG_SCHEDULE="constant"\nCONFIG_MAX_STEPS=25\nCONFIG_LOG_EVERY=1\nCONFIG_CHECKPOINT_EVERY=0\n'
     )
-    run(root, "sweep", tmp_path, f"RANGE_CONFIG={ranges}")
+    run(warm_python, root, "sweep", tmp_path, f"RANGE_CONFIG={ranges}")
     directory = (tmp_path / "results" / "latest").resolve()
     asked = {f"learning-rate-{text}": float(text) for text in ("0.002", "0.026", "0.05")}
     losses = {}
@@ -56,8 +54,9 @@ def test_each_value_reaches_its_training(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow  # two trainings of some epochs
-def test_a_cell_that_clearly_loses_is_stopped_early(root: Path, tmp_path: Path) -> None:
+def test_a_cell_that_clearly_loses_is_stopped_early(warm_python: Any, root: Path, tmp_path: Path) -> None:
     output = run(
+        warm_python,
         root,
         "test_matrix",
         tmp_path,

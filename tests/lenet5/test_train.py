@@ -82,13 +82,15 @@ def test_a_short_training_is_recorded_whole(train: Train) -> None:
     assert end["training_cpu_seconds"] > 0
 
 
-def test_seed_decides_every_loss_to_the_bit(train_command: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_seed_decides_every_loss_to_the_bit(
+    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any
+) -> None:
     """Two runs of one name and different seeds, and the first of them begun anew in its directory."""
     flags = ("--max-steps", "12", "--batch-size", "500", "--tracker-run-name", "digits")
     commands = [train_command(tmp_path, *flags, "--seed", seed) for seed in ("3", "4")]
     commands.append([*commands[0][:2], "--run-dir", str(tmp_path / "digits"), "--from-scratch"])
     for command in commands:
-        subprocess.run(command, check=True, capture_output=True)
+        warm_torch.run(command[1:]).check_returncode()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["digits", "digits_2"]
 
     records = [record for record, _ in read_records(tmp_path / "digits" / "metrics.jsonl")]
@@ -139,11 +141,11 @@ def wait_for_steps(results: Path, count: int) -> Path:
 
 
 @pytest.fixture
-def long_training(train_command: Callable[..., list[str]], tmp_path: Path) -> Iterator[Any]:
+def long_training(train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any) -> Iterator[Any]:
     """A training under way that would take minutes."""
     command = train_command(tmp_path / "results", "--num-epochs", "1000")
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    with warm_torch.start(
+        command[1:], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         yield process
         process.kill()
@@ -258,18 +260,16 @@ def test_what_is_wrong_with_flags_is_said_before_torch_is_imported(
 
 
 def test_a_new_run_directory_is_begun_and_then_complete(
-    train_command: Callable[..., list[str]], tmp_path: Path
+    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any
 ) -> None:
     new = tmp_path / "runs" / "new"
     flags = ["--run-dir", str(new), "--max-steps", "2"]
     command = train_command(tmp_path / "results", *flags)
-    first = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    first = warm_torch.run(command[1:], cwd=tmp_path)
     assert (first.returncode, first.stderr) == (0, "")
     assert f"run: {new}\n" in first.stdout
     assert not (tmp_path / "results").exists()
-    again = subprocess.run(
-        [*command[:2], "--run-dir", str(new)], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    again = warm_torch.run([command[1], "--run-dir", new], cwd=tmp_path)
     assert (again.returncode, again.stderr) == (0, "")
     assert f"configuration: {new}/.config\n" in again.stdout
     assert f"{new} is complete" in again.stdout
@@ -292,11 +292,13 @@ def test_damaged_subset_is_refused(train: Train, root: Path, tmp_path: Path) -> 
     )
 
 
-def test_output_that_nobody_reads_stops_no_training(train_command: Any, tmp_path: Path) -> None:
+def test_output_that_nobody_reads_stops_no_training(
+    train_command: Any, tmp_path: Path, warm_torch: Any
+) -> None:
     read, write = os.pipe()
     os.close(read)
     command = train_command(tmp_path, "--max-steps", "3")
-    done = subprocess.run(command, stdout=write, check=False, timeout=120)
+    done = warm_torch.run(command[1:], stdout=write)
     os.close(write)
     [journal] = tmp_path.glob("*/metrics.jsonl")
     end = last_record(journal)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from monitoring import Run
+from monitoring.agent.follow import is_followed
+
+Sync = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -20,20 +26,25 @@ def matrix(tmp_path: Path) -> Path:
     return tmp_path / "matrix"
 
 
-def sync(root: Path, *variables: str) -> tuple[int, str, str]:
-    command = [sys.executable, "scripts/sync.py", *variables]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120, check=False)
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def sync(root: Path, warm_python: Any) -> Sync:
+    """Exit code, output and errors of the script."""
+
+    def run(*variables: str) -> tuple[int, str, str]:
+        done = warm_python.run(["scripts/sync.py", *variables], cwd=root)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
 
 
-def test_sync_brings_every_run_of_a_matrix_up_to_date(root: Path, matrix: Path) -> None:
+def test_sync_brings_every_run_of_a_matrix_up_to_date(sync: Sync, matrix: Path) -> None:
     lines = [f"{matrix}/{name}: csv: {{}} new records, 2 in all\n" for name in ("a", "b")]
-    assert sync(root, f"RUN={matrix}") == (0, "".join(lines).format(2, 2), "")
-    assert sync(root, f"RUN={matrix}") == (0, "".join(lines).format(0, 0), "")
+    assert sync(f"RUN={matrix}") == (0, "".join(lines).format(2, 2), "")
+    assert sync(f"RUN={matrix}") == (0, "".join(lines).format(0, 0), "")
 
 
-def test_sync_adds_a_tracker_that_the_run_did_not_have(root: Path, matrix: Path) -> None:
-    code, out, err = sync(root, f"RUN={matrix}/a", "TRACKER=tensorboard")
+def test_sync_adds_a_tracker_that_the_run_did_not_have(sync: Sync, matrix: Path) -> None:
+    code, out, err = sync(f"RUN={matrix}/a", "TRACKER=tensorboard")
     assert (code, err) == (0, "")
     assert out == (
         f"{matrix}/a: csv: 2 new records, 2 in all\n{matrix}/a: tensorboard: 2 new records, 2 in all\n"
@@ -41,11 +52,11 @@ def test_sync_adds_a_tracker_that_the_run_did_not_have(root: Path, matrix: Path)
     assert list((matrix / "a" / "tensorboard").iterdir())
 
 
-def test_sync_of_a_run_that_is_complete_has_nothing_new(root: Path, matrix: Path) -> None:
+def test_sync_of_a_run_that_is_complete_has_nothing_new(sync: Sync, matrix: Path) -> None:
     """The end record has no points: no sink of a tracker shows that it came."""
     lines = [f"{matrix}/a: {name}: {{}}, 2 in all\n" for name in ("csv", "tensorboard")]
     for count in ("2 new records", "0 new records"):
-        assert sync(root, f"RUN={matrix}/a", "TRACKER=tensorboard") == (
+        assert sync(f"RUN={matrix}/a", "TRACKER=tensorboard") == (
             0,
             "".join(lines).format(count, count),
             "",
@@ -54,17 +65,17 @@ def test_sync_of_a_run_that_is_complete_has_nothing_new(root: Path, matrix: Path
 
     with Run(matrix / "a", name="a", project="p", config={}, agent=False) as run:
         run.log_step(2, train_loss=0.5)
-        written = sync(root, f"RUN={matrix}/a", "TRACKER=tensorboard")
+        written = sync(f"RUN={matrix}/a", "TRACKER=tensorboard")
     lines = [f"{matrix}/a: {name}: 1 new record, 3 in all\n" for name in ("csv", "tensorboard")]
     assert written == (0, "".join(lines), "")
     assert events in (matrix / "a" / "tensorboard").iterdir()
 
 
-def test_sync_says_what_is_put_aside(root: Path, matrix: Path) -> None:
+def test_sync_says_what_is_put_aside(sync: Sync, matrix: Path) -> None:
     journal = matrix / "a" / "gpu_stats.jsonl"
     journal.write_text('{"event":"gpu","seq":1,"attempt":1,"time":0}\n')
     for new in ("3 new records", "0 new records"):
-        _, out, _ = sync(root, f"RUN={matrix}/a", "TRACKER=tensorboard")
+        _, out, _ = sync(f"RUN={matrix}/a", "TRACKER=tensorboard")
         assert out.splitlines()[1] == (
             f"{matrix}/a: tensorboard: {new}, 2 in all; 1 record put aside, "
             "last record 1 (gpu): KeyError: 'aggregate_stats'"
@@ -76,6 +87,7 @@ TRAINING = """
 import sys, time
 from pathlib import Path
 from monitoring import Run
+from monitoring.agent.follow import is_followed
 with Run(Path(sys.argv[1]), name="n", project="p", config={}) as run:
     print("begun", flush=True)
     for step in range(1, int(float(sys.argv[2]) * 100) + 1):
@@ -89,13 +101,16 @@ def training(directory: Path, seconds: float) -> subprocess.Popen[str]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
+    while not is_followed(directory):
+        assert process.poll() is None
+        time.sleep(0.01)
     return process
 
 
-def test_sync_of_a_run_that_goes_on_returns_when_its_agent_has_delivered(root: Path, tmp_path: Path) -> None:
+def test_sync_of_a_run_that_goes_on_returns_when_its_agent_has_delivered(sync: Sync, tmp_path: Path) -> None:
     with training(tmp_path / "run", 600) as process:
         try:
-            code, out, err = sync(root, f"RUN={tmp_path / 'run'}")
+            code, out, err = sync(f"RUN={tmp_path / 'run'}")
         finally:
             process.kill()
     assert (code, err) == (0, "")
@@ -104,9 +119,9 @@ def test_sync_of_a_run_that_goes_on_returns_when_its_agent_has_delivered(root: P
     )
 
 
-def test_sync_with_a_further_tracker_waits_for_the_agent_and_says_so(root: Path, tmp_path: Path) -> None:
+def test_sync_with_a_further_tracker_waits_for_the_agent_and_says_so(sync: Sync, tmp_path: Path) -> None:
     with training(tmp_path / "run", 3) as process:
-        code, out, err = sync(root, f"RUN={tmp_path / 'run'}", "TRACKER=tensorboard")
+        code, out, err = sync(f"RUN={tmp_path / 'run'}", "TRACKER=tensorboard")
         assert process.wait() == 0
     first, *_, csv, added = out.splitlines()
     assert (code, err) == (0, "")
@@ -115,9 +130,9 @@ def test_sync_with_a_further_tracker_waits_for_the_agent_and_says_so(root: Path,
     assert added == f"{tmp_path}/run: tensorboard: 301 new records, 301 in all"
 
 
-def test_sync_says_which_follower_fails_and_delivers_the_others(root: Path, matrix: Path) -> None:
+def test_sync_says_which_follower_fails_and_delivers_the_others(sync: Sync, matrix: Path) -> None:
     (matrix / "a" / "metrics.csv").mkdir()
-    code, out, err = sync(root, f"RUN={matrix}/a", "TRACKER=tensorboard")
+    code, out, err = sync(f"RUN={matrix}/a", "TRACKER=tensorboard")
     assert (code, out) == (2, f"{matrix}/a: tensorboard: 2 new records, 2 in all\n")
     assert err.startswith(f"error: {matrix}/a: csv: [Errno 21] Is a directory")
 
@@ -138,5 +153,5 @@ def test_sync_says_which_follower_fails_and_delivers_the_others(root: Path, matr
         ),
     ],
 )
-def test_sync_refuses_what_it_cannot_do(root: Path, variables: tuple[str, ...], error: str) -> None:
-    assert sync(root, *variables) == (2, "", error)
+def test_sync_refuses_what_it_cannot_do(sync: Sync, variables: tuple[str, ...], error: str) -> None:
+    assert sync(*variables) == (2, "", error)

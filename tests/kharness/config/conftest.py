@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,19 +46,14 @@ def checkout(root: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def kconfig(checkout: Path) -> Run:
+def kconfig(checkout: Path, warm_python: Any) -> Run:
     """Runs `kconfig.py TARGET` as make does: in the checkout, its variables in the environment."""
 
     def run(target: str, *, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **variables, "KHARNESS_MAKE_VARS": " ".join(variables)}
-        return subprocess.run(
-            [sys.executable, "scripts/kconfig.py", target],
-            cwd=checkout,
-            env=environment,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
+        done: subprocess.CompletedProcess[str] = warm_python.run(
+            ["scripts/kconfig.py", target], cwd=checkout, env=environment, input=stdin
         )
+        return done
 
     return run

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -172,13 +173,8 @@ while True:
 """
 
 
-def start_writer(tree: Tree, directory: Path, words: str) -> subprocess.Popen[str]:
-    writer = subprocess.Popen(
-        [sys.executable, "-c", WRITE_FOREVER, str(directory), str(tree.root), words],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert writer.stdout
+def start_writer(python: Any, tree: Tree, directory: Path, words: str) -> Any:
+    writer = python.start(["-c", WRITE_FOREVER, directory, tree.root, words], stdout=subprocess.PIPE)
     assert writer.stdout.readline() == "ready\n"
     writer.stdout.close()
     return writer
@@ -191,9 +187,11 @@ def whole_texts(tree: Tree, words: str) -> Iterator[tuple[str, str, str]]:
         yield word, resolved.text, config_py(resolved, tree.root)
 
 
-def test_writers_at_once_leave_one_consistent_configuration(tree: Tree, tmp_path: Path) -> None:
+def test_writers_at_once_leave_one_consistent_configuration(
+    warm_python: Any, tree: Tree, tmp_path: Path
+) -> None:
     scripts = {script for _, _, script in whole_texts(tree, "abcd")}
-    writers = [start_writer(tree, tmp_path, words) for words in ("ab", "cd")]
+    writers = [start_writer(warm_python, tree, tmp_path, words) for words in ("ab", "cd")]
     unseen, deadline = set(scripts), time.monotonic() + 120
     while unseen and time.monotonic() < deadline:
         if (tmp_path / "config.py").exists():
@@ -211,12 +209,12 @@ def test_writers_at_once_leave_one_consistent_configuration(tree: Tree, tmp_path
     assert resolved.text == config
 
 
-def test_two_makes_at_once_leave_the_result_of_one_of_them(checkout: Path) -> None:
+def test_two_makes_at_once_leave_the_result_of_one_of_them(checkout: Path, warm_python: Any) -> None:
     environment = {**os.environ, "KHARNESS_MAKE_VARS": "TRACKER"}
-    command = [sys.executable, "scripts/kconfig.py", "defconfig"]
+    command = ["scripts/kconfig.py", "defconfig"]
     for _ in range(5):
         running = [
-            subprocess.Popen(
+            warm_python.start(
                 command, cwd=checkout, env={**environment, "TRACKER": name}, stdout=subprocess.DEVNULL
             )
             for name in ("wandb", "trackio", "both", "none")
@@ -239,14 +237,16 @@ def test_two_makes_at_once_leave_the_result_of_one_of_them(checkout: Path) -> No
     assert not list(checkout.glob(".*.tmp"))
 
 
-def test_writer_killed_at_any_moment_leaves_each_file_old_or_new(tree: Tree, tmp_path: Path) -> None:
+def test_writer_killed_at_any_moment_leaves_each_file_old_or_new(
+    warm_python: Any, tree: Tree, tmp_path: Path
+) -> None:
     chance = random.Random(7)
     wholes = list(whole_texts(tree, "ab"))
     write_config(
         tree.resolve([Assignment("DATA_DIR", "a" * 2000, Origin("flag", "a"))]), tmp_path, root=tree.root
     )
     for _ in range(20):
-        writer = start_writer(tree, tmp_path, "ab")
+        writer = start_writer(warm_python, tree, tmp_path, "ab")
         with pytest.raises(subprocess.TimeoutExpired):
             writer.wait(timeout=chance.uniform(0.001, 0.05))
         writer.send_signal(signal.SIGKILL)

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -221,8 +220,9 @@ CONFIG_MATRIX_ORDER_LISTED=y
 class Checkout:
     """Runs the scripts of a small checkout as make does."""
 
-    def __init__(self, root: Path, repository: Path) -> None:
+    def __init__(self, root: Path, repository: Path, python: Any) -> None:
         self.root = root
+        self._python = python
         for folder in ("lib/monitoring/trackers", "lib/kharness/matrix", "lib/kharness/report"):
             (root / folder).mkdir(parents=True)
             shutil.copy(repository / folder / "Kconfig", root / folder / "Kconfig")
@@ -235,8 +235,9 @@ class Checkout:
 
     def start(self, script: str, *arguments: str, **kwargs: Any) -> subprocess.Popen[str]:
         defaults = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": self.root}
-        command = [sys.executable, str(self.root / "scripts" / f"{script}.py"), *arguments]
-        return subprocess.Popen(command, **{**defaults, **kwargs})
+        command = [self.root / "scripts" / f"{script}.py", *arguments]
+        started: subprocess.Popen[str] = self._python.start(command, **{**defaults, **kwargs})
+        return started
 
     def run(self, script: str, *arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
         """Exit code and everything printed."""
@@ -263,14 +264,16 @@ class Checkout:
 
 
 @pytest.fixture(scope="module")
-def make_checkout(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Callable[[], Checkout]:
+def make_checkout(
+    tmp_path_factory: pytest.TempPathFactory, root: Path, warm_python: Any
+) -> Callable[[], Checkout]:
     """For tests that share one."""
-    return lambda: Checkout(tmp_path_factory.mktemp("shared") / "checkout", root)
+    return lambda: Checkout(tmp_path_factory.mktemp("shared") / "checkout", root, warm_python)
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, root: Path) -> Checkout:
-    return Checkout(tmp_path / "checkout", root)
+def checkout(tmp_path: Path, root: Path, warm_python: Any) -> Checkout:
+    return Checkout(tmp_path / "checkout", root, warm_python)
 
 
 @pytest.fixture

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,10 +50,15 @@ def matrices(tmp_path: Path, make: SimpleNamespace) -> Any:
     return build
 
 
-def script(root: Path, name: str, *arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, str(root / "scripts" / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=root, check=False)
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def script(root: Path, warm_python: Any) -> Callable[..., tuple[int, str, str]]:
+    """Exit code, output and errors of a script."""
+
+    def run(name: str, *arguments: str) -> tuple[int, str, str]:
+        done = warm_python.run([root / "scripts" / name, *arguments], cwd=root)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
 
 
 OLD = {"1": 0.90, "2": 0.80, "3": 0.70}
@@ -78,9 +81,9 @@ configuration: the same
 """
 
 
-def test_two_matrices_side_by_side(root: Path, matrices: Any) -> None:
+def test_two_matrices_side_by_side(script: Any, matrices: Any) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
-    code, out, error = script(root, "compare.py", f"A={old}", f"B={new}")
+    code, out, error = script("compare.py", f"A={old}", f"B={new}")
     expected = TABLE.format(old=old, new=new)
     squeezed = [" ".join(line.split()) for line in out.splitlines() if not line.startswith("---")]
     assert squeezed == [
@@ -89,37 +92,37 @@ def test_two_matrices_side_by_side(root: Path, matrices: Any) -> None:
     assert (code, error) == (0, "")
 
 
-def test_a_regression_is_exit_code_3(root: Path, matrices: Any) -> None:
+def test_a_regression_is_exit_code_3(script: Any, matrices: Any) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
     for asking in ("--fail-on-regression", "FAIL_ON_REGRESSION=y"):
-        code, out, _ = script(root, "compare.py", f"A={old}", f"B={new}", asking)
+        code, out, _ = script("compare.py", f"A={old}", f"B={new}", asking)
         assert (code, out.splitlines()[-1]) == (
             3,
             "regression: lenet5 (B): test accuracy -3.00 (-5.63 to -0.37) points",
         )
-    code, out, _ = script(root, "compare.py", f"A={new}", "--fail-on-regression", f"B={old}")
+    code, out, _ = script("compare.py", f"A={new}", "--fail-on-regression", f"B={old}")
     assert (code, out.splitlines()[-1]) == (0, "no regression shown")
 
 
-def test_what_is_not_shown_is_no_regression(root: Path, matrices: Any) -> None:
+def test_what_is_not_shown_is_no_regression(script: Any, matrices: Any) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=UNCLEAR)
-    code, out, _ = script(root, "compare.py", f"A={old}", f"B={new}", "--fail-on-regression")
+    code, out, _ = script("compare.py", f"A={old}", f"B={new}", "--fail-on-regression")
     assert (code, out.splitlines()[-1]) == (0, "no regression shown")
 
 
-def test_a_run_that_fails_only_now_is_a_regression(root: Path, matrices: Any) -> None:
+def test_a_run_that_fails_only_now_is_a_regression(script: Any, matrices: Any) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd={**UNCLEAR, "4": None})
-    code, out, _ = script(root, "compare.py", f"A={old}", f"B={new}", "--fail-on-regression")
+    code, out, _ = script("compare.py", f"A={old}", f"B={new}", "--fail-on-regression")
     assert (code, out.splitlines()[-1]) == (3, "regression: lenet5 (B): 1 failed, none of lenet5 (A)")
     assert "not counted: optimizer-sgd_seed-4: failed (exit code 1)" in out
     both = matrices("both", sgd={**OLD, "4": None})
-    assert script(root, "compare.py", f"A={both}", f"B={new}", "--fail-on-regression")[0] == 0
+    assert script("compare.py", f"A={both}", f"B={new}", "--fail-on-regression")[0] == 0
 
 
-def test_single_runs_are_compared_and_not_judged(root: Path, matrices: Any) -> None:
+def test_single_runs_are_compared_and_not_judged(script: Any, matrices: Any) -> None:
     old = matrices("old", sgd={"1": 0.9}) / "optimizer-sgd_seed-1"
     new = matrices("new", adam={"1": 0.896}) / "optimizer-adam_seed-1"
-    code, out, error = script(root, "compare.py", f"A={old}", f"B={new}", "FAIL_ON_REGRESSION=y")
+    code, out, error = script("compare.py", f"A={old}", f"B={new}", "FAIL_ON_REGRESSION=y")
     assert "-0.40 points" in out
     assert "configuration: OPTIMIZER sgd -> adam" in out
     assert code == 2
@@ -127,44 +130,44 @@ def test_single_runs_are_compared_and_not_judged(root: Path, matrices: Any) -> N
     assert error.splitlines()[1] == (
         "hint: train more seeds with the same budget, or give TOLERANCE= for a single run of each"
     )
-    assert script(root, "compare.py", f"A={old}", f"B={new}")[0] == 0
+    assert script("compare.py", f"A={old}", f"B={new}")[0] == 0
 
 
 @pytest.mark.parametrize(("tolerance", "code"), [("0.005", 0), ("0.004", 0), ("0.003", 3), ("0", 3)])
 def test_a_tolerance_decides_between_single_runs(
-    root: Path, matrices: Any, tolerance: str, code: int
+    script: Any, matrices: Any, tolerance: str, code: int
 ) -> None:
     old = matrices("old", sgd={"1": 0.75}) / "optimizer-sgd_seed-1"
     new = matrices("new", sgd={"1": 0.746}) / "optimizer-sgd_seed-1"
     asking = ["FAIL_ON_REGRESSION=y", f"TOLERANCE={tolerance}"]
-    assert script(root, "compare.py", f"A={old}", f"B={new}", *asking)[0] == code
-    assert script(root, "compare.py", f"A={new}", f"B={old}", *asking)[0] == 0
+    assert script("compare.py", f"A={old}", f"B={new}", *asking)[0] == code
+    assert script("compare.py", f"A={new}", f"B={old}", *asking)[0] == 0
 
 
-def test_other_budgets_leave_the_question_open(root: Path, tmp_path: Path, make: SimpleNamespace) -> None:
+def test_other_budgets_leave_the_question_open(script: Any, tmp_path: Path, make: SimpleNamespace) -> None:
     for name, steps in (("old", 100), ("new", 50)):
         made = make.matrix(tmp_path / name, {"SEED": ["1", "2"]})
         for seed in ("1", "2"):
             made.add({"SEED": seed}, end(0.5 + int(seed) * steps / 1000, steps=steps))
     places = [f"A={tmp_path / 'old'}", f"B={tmp_path / 'new'}"]
-    code, out, error = script(root, "compare.py", *places, "--fail-on-regression", "TOLERANCE=1")
+    code, out, error = script("compare.py", *places, "--fail-on-regression", "TOLERANCE=1")
     assert code == 2
     assert "not comparable: budgets differ (samples 500 vs 1,000; steps 50 vs 100)" in out
     assert "not comparable" in error
 
 
-def test_one_variant_of_a_place_against_another(root: Path, matrices: Any) -> None:
+def test_one_variant_of_a_place_against_another(script: Any, matrices: Any) -> None:
     place = matrices("m", sgd=OLD, adam=WORSE)
-    code, out, _ = script(root, "compare.py", f"A={place}:OPTIMIZER=sgd", f"B={place}:OPTIMIZER=adam")
+    code, out, _ = script("compare.py", f"A={place}:OPTIMIZER=sgd", f"B={place}:OPTIMIZER=adam")
     assert code == 0
     assert "-3.00 (-5.63 to -0.37) points" in out
     assert "configuration: OPTIMIZER sgd -> adam" in out
 
 
-def test_variants_meet_their_namesakes(root: Path, matrices: Any) -> None:
+def test_variants_meet_their_namesakes(script: Any, matrices: Any) -> None:
     old = matrices("old", sgd=OLD, adam=OLD)
     new = matrices("new", adam=WORSE, adamw=OLD)
-    code, out, _ = script(root, "compare.py", f"A={old}", f"B={new}")
+    code, out, _ = script("compare.py", f"A={old}", f"B={new}")
     assert code == 0
     rows = [line.split()[:4] for line in out.splitlines() if "test accuracy" in line]
     assert rows == [["test", "accuracy", "(%)", "80.00"]]
@@ -197,7 +200,7 @@ def test_variants_meet_their_namesakes(root: Path, matrices: Any) -> None:
     ],
 )
 def test_places_that_cannot_be_compared_are_refused(
-    root: Path, tmp_path: Path, make: SimpleNamespace, matrices: Any, arguments: list[str], message: str
+    script: Any, tmp_path: Path, make: SimpleNamespace, matrices: Any, arguments: list[str], message: str
 ) -> None:
     place = matrices("m", sgd=OLD, adam=OLD)
     other = make.matrix(tmp_path / "other", {"OPTIMIZER": ["sgd", "adam"], "BATCH_SIZE": ["1", "2"]})
@@ -207,27 +210,27 @@ def test_places_that_cannot_be_compared_are_refused(
     if "{other}" in message:
         place_of_two = matrices("two", rprop=OLD, asgd=OLD)
         arguments = [f"A={place_of_two}", "B={other}"]
-    code, _, error = script(root, "compare.py", *(argument.format(**names) for argument in arguments))
+    code, _, error = script("compare.py", *(argument.format(**names) for argument in arguments))
     assert code == 2
     assert error.startswith(message.format(**names))
     assert "\nhint: " in error
 
 
-def test_summary_judges_against_a_baseline_elsewhere(root: Path, matrices: Any) -> None:
+def test_summary_judges_against_a_baseline_elsewhere(script: Any, matrices: Any) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
-    code, out, _ = script(root, "summary.py", f"RUN={new}", f"BASELINE={old}", "FAIL_ON_REGRESSION=y")
+    code, out, _ = script("summary.py", f"RUN={new}", f"BASELINE={old}", "FAIL_ON_REGRESSION=y")
     assert code == 3
     assert "regression: lenet5: test accuracy -3.00 (-5.63 to -0.37) points\n" in out
     assert "  lenet5  -3.00 (-5.63 to -0.37) points  worse, p 0.039\n" in out
-    assert script(root, "summary.py", f"RUN={new}", f"BASELINE={new}", "FAIL_ON_REGRESSION=y")[0] == 0
+    assert script("summary.py", f"RUN={new}", f"BASELINE={new}", "FAIL_ON_REGRESSION=y")[0] == 0
     content = json.loads((new / "summary.json").read_text())
     assert content["comparisons"][0]["baseline"] == "lenet5 of new"
 
 
-def test_a_baseline_with_a_run_only_says_so(root: Path, matrices: Any) -> None:
+def test_a_baseline_with_a_run_only_says_so(script: Any, matrices: Any) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
     arguments = [f"RUN={new}", f"BASELINE={old / 'optimizer-sgd_seed-1'}", "FAIL_ON_REGRESSION=y"]
-    code, out, _ = script(root, "summary.py", *arguments)
+    code, out, _ = script("summary.py", *arguments)
     assert code == 2
     assert "error: nobody can tell whether this is a regression: lenet5: undecided: one common seed" in out
 

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ class Followed:
     directory: Path
     tracker: str
     options: dict[str, object]
+    python: Any
 
     @property
     def info(self) -> RunInfo:
@@ -51,25 +51,17 @@ class Followed:
 
     def follow(self, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run the agent to its end; it ends because the journal has ended or its trainer is gone."""
-        return subprocess.run(
-            [sys.executable, "-m", "monitoring.agent", str(self.directory)],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return self._run("-m", "monitoring.agent", self.directory, **environment)
 
     def catch_up(self, root: Path, **environment: str) -> subprocess.CompletedProcess[str]:
         """`make sync` of the run."""
-        return subprocess.run(
-            [sys.executable, str(root / "scripts/sync.py"), f"RUN={self.directory}"],
-            env={**os.environ, **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
+        return self._run(root / "scripts/sync.py", f"RUN={self.directory}", **environment)
+
+    def _run(self, *command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+        done: subprocess.CompletedProcess[str] = self.python.run(
+            command, env={**os.environ, **environment}, timeout=60
         )
+        return done
 
     def sent(self) -> list[Point]:
         records = (record for record, _ in read_records(self.directory / "metrics.jsonl"))
@@ -84,7 +76,7 @@ class Followed:
 
 
 @pytest.fixture
-def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Followed]:
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_trackers: Any) -> Callable[..., Followed]:
     """Makes `Followed`s: followed("wandb", offline=True). Agents share this process's Trackio directory."""
     from trackio.utils import TRACKIO_DIR
 
@@ -92,7 +84,7 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., F
     monkeypatch.setenv("TRACKIO_SQLITE_SYNCHRONOUS", "off")  # no test pulls the plug
 
     def make(tracker: str, directory: str = "run", **options: object) -> Followed:
-        return Followed(tmp_path / directory, tracker, options)
+        return Followed(tmp_path / directory, tracker, options, warm_trackers)
 
     return make
 

@@ -6,8 +6,6 @@ import contextlib
 import random
 import signal
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -108,12 +106,14 @@ def test_followers_that_are_far_behind_catch_up_and_end_as_always(
     assert [it.delivered for it in catch_up(run.directory)] == [0] * 4
 
 
-def test_killed_agents_and_killed_processes_lose_and_double_nothing(followed, tmp_path: Path) -> None:
+def test_killed_agents_and_killed_processes_lose_and_double_nothing(
+    followed, warm_trackers, tmp_path: Path
+) -> None:
     """Agents are killed with all their processes at work; some of these alone."""
     run = train(tmp_path / "killed", 6000)
     chance = random.Random(3)
     for life in range(6):
-        agent = subprocess.Popen([sys.executable, "-c", AGENT, str(run.directory)])
+        agent = warm_trackers.start(["-c", AGENT, run.directory])
         deadline = time.monotonic() + 120
         while not (at_work := list(processes(run.directory))) and agent.poll() is None:
             assert time.monotonic() < deadline
@@ -127,7 +127,7 @@ def test_killed_agents_and_killed_processes_lose_and_double_nothing(followed, tm
         if life == 0:
             psutil.wait_procs(at_work, timeout=120)
             assert not is_followed(run.directory)
-    last = subprocess.run([sys.executable, "-c", AGENT, str(run.directory)], timeout=300, check=False)
+    last = warm_trackers.run(["-c", AGENT, run.directory], timeout=300)
     assert last.returncode == 0
     for tracker in TRACKERS:
         assert received(run, tracker) == sent(run.directory, tracker)

@@ -99,19 +99,21 @@ def test_tracker_that_is_added_later_gets_everything(followed, tracker: str) -> 
 
 
 @pytest.mark.parametrize("tracker", TRACKERS)
-def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(followed, tracker: str) -> None:
+def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(
+    followed, warm_trackers, tracker: str
+) -> None:
     run = followed(tracker)
     began = time.time()
     run.train(2000)
     samples = add_gpu_samples(run.directory, began, time.time(), 700)
     longest, most = LIFE[tracker]
     chance = random.Random(11)
-    command = [sys.executable, "-c", DELIVER, str(run.directory), tracker, str(most)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    warm = deque(subprocess.Popen([*command, str(life)], **pipes) for life in range(2))
+    command = ["-c", DELIVER, run.directory, tracker, most]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    warm = deque(warm_trackers.start([*command, life], **pipes) for life in range(2))
     killed = 0
     for life in range(2, 28):
-        warm.append(subprocess.Popen([*command, str(life)], **pipes))
+        warm.append(warm_trackers.start([*command, life], **pipes))
         with warm.popleft() as process:
             begin(process)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -188,14 +190,16 @@ for step in range(int(sys.argv[2]), 10**9):
 """
 
 
-def test_trainer_killed_at_any_moment_has_every_logged_step_in_csv_and_trackers(followed) -> None:
+def test_trainer_killed_at_any_moment_has_every_logged_step_in_csv_and_trackers(
+    followed, warm_trackers
+) -> None:
     """One run, killed and taken up again at 20 moments, its agents handing over to each other."""
     directory = followed("all").directory
     chance = random.Random(7)
     last = 0
     for _ in range(20):
-        command = [sys.executable, "-c", TRAIN, str(directory), str(last + 1)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        command = ["-c", TRAIN, directory, last + 1]
+        with warm_trackers.start(command, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             first = process.stdout.readline()
             time.sleep(chance.uniform(0, 0.2))

@@ -10,7 +10,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,9 +58,14 @@ def run(trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(trained, tmp_path / "two"))
 
 
-def gpu_report(root: Path, run: Path) -> list[str]:
-    command = [sys.executable, str(root / "scripts/gpu_report.py"), f"RUN={run}"]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+@pytest.fixture
+def gpu_report(root: Path, warm_python: Any, run: Path) -> Callable[[], list[str]]:
+    def lines() -> list[str]:
+        done = warm_python.run([root / "scripts/gpu_report.py", f"RUN={run}"])
+        done.check_returncode()
+        return list(done.stdout.splitlines())
+
+    return lines
 
 
 def without_times(lines: list[str]) -> list[str]:
@@ -66,8 +73,10 @@ def without_times(lines: list[str]) -> list[str]:
     return [re.sub(r"\d+\.\d+", "N", line).strip() for line in lines]
 
 
-def test_the_slow_rank_is_named_although_the_gpus_look_even(root: Path, run: Path) -> None:
-    lines = without_times(gpu_report(root, run))
+def test_the_slow_rank_is_named_although_the_gpus_look_even(
+    gpu_report: Callable[[], list[str]], run: Path
+) -> None:
+    lines = without_times(gpu_report())
     assert lines[6:] == [
         "Balance: memory CV = N% (Excellent), utilization CV = N% (Excellent), power CV = N% (Excellent)",
         "Ranks: wasted share = N% (1 - mean/max of the ranks' own work, 12 step records); not balanced: the "
@@ -95,9 +104,9 @@ def test_what_a_rank_waits_for_others_is_not_its_own_work(trained: Path) -> None
     assert ranks.slowest.best_over_mine < 0.6
 
 
-def test_ranks_without_gpus_have_a_report(root: Path, run: Path) -> None:
+def test_ranks_without_gpus_have_a_report(gpu_report: Callable[[], list[str]], run: Path) -> None:
     (run / "gpu_stats.jsonl").unlink()
-    lines = without_times(gpu_report(root, run))
+    lines = without_times(gpu_report())
     assert lines[:2] == [
         "two - no GPU samples:",
         "Ranks: wasted share = N% (1 - mean/max of the ranks' own work, 12 step records); not balanced: the "
