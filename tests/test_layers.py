@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,6 +121,11 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield name.removesuffix(".__init__"), path
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def rule_for(module: str) -> tuple[str, frozenset[str]]:
     """The longest package of the table that holds the module, with all that its parents may import too."""
     parts = module.split(".")
@@ -150,7 +156,7 @@ def allowed(name: str, own: str, may: frozenset[str]) -> bool:
 )
 def test_imports_stay_within_the_layer(module: str, path: Path) -> None:
     own, may = rule_for(module)
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     found = imports(tree, module, path.name == "__init__.py")
     refused = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
@@ -162,13 +168,14 @@ def test_imports_stay_within_the_layer(module: str, path: Path) -> None:
     )
 
 
+@functools.cache
 def own_imports() -> dict[str, set[str]]:
     """Each module in lib/ -> those of ours that it imports, inside functions and for types too."""
     paths = {name: path for name, path in modules() if path.is_relative_to(ROOT / "lib")}
     found: dict[str, set[str]] = {}
     for module, path in paths.items():
         found[module] = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Import):
                 found[module] |= {alias.name for alias in node.names} & paths.keys()
             elif isinstance(node, ast.ImportFrom) and node.module in paths:
@@ -198,7 +205,7 @@ def test_imports_go_down_only(package: str) -> None:
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
-    left = own_imports()
+    left = dict(own_imports())
     while leaves := {name for name, found in left.items() if not found & left.keys()}:
         left = {name: found for name, found in left.items() if name not in leaves}
     assert left == {}, "these modules import each other in a circle, or one of a circle"
@@ -225,7 +232,7 @@ def test_outside_packages_are_imported_inside_functions(package: str) -> None:
     for module, path in modules():
         if module.startswith(tuple(free)) and free:
             continue
-        for node in ast.parse(path.read_text()).body:
+        for node in parsed(path).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
             found += [f"{module}:{node.lineno}" for name in names if name.split(".")[0] == package]
@@ -238,7 +245,7 @@ def test_outside_packages_are_imported_inside_functions(package: str) -> None:
 def test_modules_only_define_on_import(module: str, path: Path) -> None:
     definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
     work = []
-    for node in ast.parse(path.read_text()).body:
+    for node in parsed(path).body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         guard = isinstance(node, ast.If) and ast.unparse(node.test) in (
             "__name__ == '__main__'",
