@@ -36,27 +36,36 @@ def test_environment_without_packages_is_told_what_to_install(root: Path, tmp_pa
     )
 
 
-def test_failed_installation_is_an_error_and_leaves_no_stamp(root: Path, tmp_path: Path) -> None:
-    requirements = tmp_path / "requirements.txt"
-    requirements.write_text(f"{tmp_path}/no-such-package\n")
-    stamp = tmp_path / "venv" / ".ready"
-    code, errors = environment(root, "create", stamp, requirements)
-    assert code == 2
-    assert f"error: pip could not install {requirements}\nhint: " in errors
-    assert not stamp.exists()
-
-
-def test_a_reader_that_is_gone_ends_no_set_up(root: Path, tmp_path: Path) -> None:
-    """It fails here because of what it is to install, which comes later."""
-    (tmp_path / "requirements.txt").write_text(f"{tmp_path}/no-such-package\n")
-    arguments = ["create", tmp_path / "venv" / ".ready", tmp_path / "requirements.txt"]
+@pytest.fixture(scope="module")
+def set_up(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
+    """Folder, exit code and errors of a set-up whose output nobody reads; it finds no package to install."""
+    folder = tmp_path_factory.mktemp("set-up")
+    (folder / "requirements.txt").write_text(f"{folder}/no-such-package\n")
+    arguments = ["create", folder / "venv" / ".ready", folder / "requirements.txt"]
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-I", root / "scripts" / "environment.py", *arguments]
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
     os.close(write)
-    assert done.returncode == 2
-    assert f"error: pip could not install {tmp_path}/requirements.txt\nhint: " in done.stderr
+    return folder, done.returncode, done.stderr
+
+
+def test_a_reader_that_is_gone_ends_no_set_up(set_up: tuple[Path, int, str]) -> None:
+    folder, code, errors = set_up
+    assert code == 2
+    assert f"error: pip could not install {folder}/requirements.txt\nhint: " in errors
+
+
+def test_failed_installation_is_an_error_and_leaves_no_stamp(
+    root: Path, set_up: tuple[Path, int, str]
+) -> None:
+    folder, _, _ = set_up
+    requirements, stamp = folder / "requirements.txt", folder / "venv" / ".ready"
+    assert not stamp.exists()
+    code, errors = environment(root, "create", stamp, requirements)
+    assert code == 2
+    assert f"error: pip could not install {requirements}\nhint: " in errors
+    assert not stamp.exists()
 
 
 @pytest.mark.parametrize("arguments", [[], ["create"], ["verify", "x"]])
