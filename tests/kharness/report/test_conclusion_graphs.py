@@ -37,7 +37,7 @@ def seeded(tmp_path: Path, make: SimpleNamespace) -> Any:
 
 
 def test_differences_and_intervals_are_in_percentage_points(seeded: Any) -> None:
-    draw_all(collect(seeded.directory))
+    draw_all(collect(seeded.directory), ["differences"])
     adam, lion = rows(seeded.directory, "differences")
     # Differences of 10, 20 and 30 points, and of -25: of the residuals of the table (adam's ±10 points, two
     # thirds of them, and a third in each of the others) the mean square is 400/3 / 4. Dunnett's t of two.
@@ -63,7 +63,7 @@ def test_time_to_target_has_every_run(seeded: Any) -> None:
     (seeded.directory / "optimizer-adam_seed-3" / "status.json").unlink()
     journal = seeded.directory / "optimizer-adam_seed-3" / "metrics.jsonl"
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:4]))
-    draw_all(collect(seeded.directory, {"CONFIG_REPORT_TARGET": "val_accuracy>=0.5"}))
+    draw_all(collect(seeded.directory, {"CONFIG_REPORT_TARGET": "val_accuracy>=0.5"}), ["time_to_target"])
     found = {row["run"]: row for row in rows(seeded.directory, "time_to_target")}
     assert {name: (row["reached"], row["global_step"]) for name, row in found.items()} == {
         "optimizer-sgd_seed-1": ("yes", "4"),
@@ -87,7 +87,7 @@ def test_front_holds_what_nothing_beats(seeded: Any) -> None:
         seconds = {"adam": 9.0, "lion": 8.0, "sgd": 5.0}[path.parent.name.split("_")[0].split("-")[1]]
         assert text.count('"training_seconds": 4.0') == 1, number
         path.write_text(text.replace('"training_seconds": 4.0', f'"training_seconds": {seconds}'))
-    draw_all(collect(seeded.directory))
+    draw_all(collect(seeded.directory), ["pareto_front"])
     found = [
         [row[key] for key in ("variant", "quality_value", "cost", "cost_value", "on_front", "beaten_by")]
         for row in rows(seeded.directory, "pareto_front")
@@ -109,7 +109,7 @@ def test_profile_over_two_workloads(tmp_path: Path, make: SimpleNamespace) -> No
         accuracies = [0.75, 0.75] if step == 2 else [0.5, 0.75]
         records = make.training([2.0, 1.5, 1.0, 0.5], accuracies, 0.75)
         made.add({"DATASET": dataset, "OPTIMIZER": optimizer}, records)
-    draw_all(collect(made.directory, {"CONFIG_REPORT_TARGET": "val_accuracy>=0.7"}))
+    draw_all(collect(made.directory, {"CONFIG_REPORT_TARGET": "val_accuracy>=0.7"}), ["performance_profile"])
     found = [[row["variant"], *list(row.values())[2:]] for row in rows(made.directory, "performance_profile")]
     assert [row[0] for row in found] == ["OPTIMIZER=sgd", "OPTIMIZER=adam"]
     ratios = [[float(ratio) for ratio in row[1:]] for row in found]

@@ -42,7 +42,7 @@ def test_every_graph_is_a_picture_with_its_numbers(matrix: Any) -> None:
 
 
 def test_training_loss_shows_runs_and_the_mean_of_complete_ones(matrix: Any) -> None:
-    draw_all(collect(matrix.directory))
+    draw_all(collect(matrix.directory), ["training_loss"])
     rows = csv_rows(matrix.directory, "training_loss")
     assert rows[0] == ["variant", "run", "num_runs", "global_step", "train_loss"]
     assert [row[3:] for row in rows if row[:3] == ["sgd", "", "2"]] == [
@@ -58,7 +58,7 @@ def test_training_loss_shows_runs_and_the_mean_of_complete_ones(matrix: Any) -> 
 def test_long_runs_are_drawn_as_means_over_steps(tmp_path: Path, make: SimpleNamespace) -> None:
     made = make.matrix(tmp_path / "m", {"SEED": ["1"]})
     made.add({"SEED": "1"}, make.training([float(n) for n in range(1, 251)], [0.5], 0.5))
-    draw_all(collect(made.directory))
+    draw_all(collect(made.directory), ["training_loss"])
     rows = csv_rows(made.directory, "training_loss")
     assert rows[1] == ["lenet5", "seed-1", "1", "2.0", "2.0"]
     # Step 250 would be alone in its bin of three, and a single step is no mean.
@@ -69,7 +69,7 @@ def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: SimpleNa
     made = make.matrix(tmp_path / "m", {"SEED": ["1", "2"]})
     made.add({"SEED": "1"}, make.training([1.0, 1.0, 1.0], [0.5], 0.5))
     made.add({"SEED": "2"}, make.training([3.0, 3.0], [0.5], 0.5))
-    draw_all(collect(made.directory))
+    draw_all(collect(made.directory), ["training_loss"])
     mean = [row[3:] for row in csv_rows(made.directory, "training_loss") if row[1] == ""]
     assert mean == [["1.0", "2.0"], ["2.0", "2.0"]]
 
@@ -135,7 +135,7 @@ def test_long_names_fold_above_their_panels() -> None:
 
 
 def test_time_per_step_gives_quantiles_in_milliseconds(matrix: Any) -> None:
-    draw_all(collect(matrix.directory))
+    draw_all(collect(matrix.directory), ["time_per_step"])
     rows = csv_rows(matrix.directory, "time_per_step")
     assert rows[0] == [
         *("variant", "run", "status", "num_steps"),
@@ -174,7 +174,7 @@ def test_many_runs_share_a_row_a_variant(tmp_path: Path, make: SimpleNamespace) 
 
 
 def test_validation_accuracy_is_in_percent(matrix: Any) -> None:
-    draw_all(collect(matrix.directory))
+    draw_all(collect(matrix.directory), ["validation_accuracy"])
     rows = csv_rows(matrix.directory, "validation_accuracy")
     assert rows[1:3] == [
         ["sgd", "optimizer-sgd_seed-1", "1", "2.0", "50.0"],
@@ -210,7 +210,7 @@ def test_more_variants_than_colours_are_small_multiples(tmp_path: Path, make: Si
 def test_a_perfect_accuracy_stays_on_a_logarithmic_picture(tmp_path: Path, make: SimpleNamespace) -> None:
     made = make.matrix(tmp_path / "m", {"SEED": ["1"]})
     made.add({"SEED": "1"}, make.training([2.0, 1.0, 0.5], [0.5, 0.99, 1.0], 1.0))
-    draw_all(collect(made.directory))
+    draw_all(collect(made.directory), ["validation_accuracy"])
     assert csv_rows(made.directory, "validation_accuracy")[3] == ["lenet5", "seed-1", "1", "3.0", "100.0"]
 
 
