@@ -1,4 +1,4 @@
-"""Trains in forks of one process that has its imports, and ends most of them by a signal.
+"""Trains in forks of one process that has imported torch, and ends most of them by a signal.
 
     python crashes.py TRAIN_PY DIRECTORY SEED PLAN FLAG…
 
@@ -22,9 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-
-from kharness.training.forkserver.zygote import preload
-from monitoring.agent.starter import AgentStarter
+import torch._dynamo
 
 
 def main(program: Path, directory: Path, seed: int, plan: Sequence[str], flags: Sequence[str]) -> None:
@@ -125,9 +123,5 @@ def damage(run: Path) -> str | None:
 
 
 if __name__ == "__main__":
-    preload()
     torch.set_num_threads(1)
-    agents = AgentStarter(os.environ)  # they are forked as well
-    os.environ.update(agents.environment)
     main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(), sys.argv[5:])
-    agents.close()

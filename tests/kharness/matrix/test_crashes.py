@@ -6,6 +6,7 @@ import contextlib
 import json
 import random
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,25 +40,25 @@ OF_THE_CLOCK = {"training_seconds", "training_cpu_seconds", "sec_per_step", "pea
 class Matrix:
     """A LeNet-5 matrix in a folder of its own, and who runs it."""
 
-    def __init__(self, python: Any, root: Path, output: Path) -> None:
-        self._python = python
+    def __init__(self, root: Path, output: Path) -> None:
         self._root = root
         self.output = output
-        self.runner: Any = None
+        self.runner: subprocess.Popen[str] | None = None
         self._known: dict[Path, tuple[int, int]] = {}
         """Size of the journal and the steps in it."""
 
     def start(self, script: str, *arguments: str) -> None:
-        command = [f"scripts/{script}.py", f"O={self.output}", *arguments]
-        self.runner = self._python.start(
-            command, cwd=self._root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command = [sys.executable, f"scripts/{script}.py", f"O={self.output}", *arguments]
+        self.runner = subprocess.Popen(
+            command, cwd=self._root, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
 
     def finish(self) -> str:
         """Wait for the runner and return what it printed."""
+        assert self.runner is not None
         output, _ = self.runner.communicate(timeout=240)
         assert self.runner.returncode == 0, output
-        return str(output)
+        return output
 
     @property
     def runs(self) -> list[Path]:
@@ -87,12 +88,14 @@ class Matrix:
 
     def everything(self) -> list[psutil.Process]:
         """Runner, zygote, trainings and the agents of this matrix, also those that have lost their parent."""
+        assert self.runner is not None
         own = psutil.Process(self.runner.pid)
         agents = [p for p in psutil.process_iter(["cmdline"]) if str(self.output) in str(p.info["cmdline"])]
         return list({*own.children(recursive=True), *agents, own})
 
     def kill(self, victim: str, pick: random.Random) -> bool:
         """SIGKILL; returns whether the runner was among the victims."""
+        assert self.runner is not None
         if victim == "everything":
             victims = self.everything()
         else:
@@ -160,8 +163,8 @@ def check_resumed(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(warm_python: Any, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Matrix:
-    matrix = Matrix(warm_python, root, tmp_path_factory.mktemp("undisturbed"))
+def undisturbed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Matrix:
+    matrix = Matrix(root, tmp_path_factory.mktemp("undisturbed"))
     matrix.start("test_matrix", *OPTIONS, *RUNNING)
     matrix.finish()
     return matrix
@@ -169,15 +172,12 @@ def undisturbed(warm_python: Any, root: Path, tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.slow
 def test_twenty_kills_leave_no_trace_in_the_results(
-    warm_python: Any,
-    root: Path,
-    tmp_path: Path,
-    undisturbed: Matrix,
-    wait_until: Callable[[Callable[[], bool]], None],
+    root: Path, tmp_path: Path, undisturbed: Matrix, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     pick = random.Random(20)
-    matrix = Matrix(warm_python, root, tmp_path)
+    matrix = Matrix(root, tmp_path)
     matrix.start("test_matrix", *OPTIONS, *RUNNING)
+    assert matrix.runner is not None
     wait_until(lambda: (tmp_path / "results/latest").exists())
     victims = ["cell", "runner", "both", "everything"] * (KILLS // 4)
     pick.shuffle(victims)
