@@ -33,9 +33,10 @@ def main() -> int:
     # pytest prints as it goes; the short checks share its first seconds.
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         short = pool.submit(lambda: [timed(name, command) for name, command in checks.items()])
-        workers = str(max(2, len(os.sched_getaffinity(0))))
+        # Neighbours stay together, so that what a module's tests share is made once.
+        workers = ["-n", str(max(2, len(os.sched_getaffinity(0)))), "--dist", "worksteal"]
         tests = subprocess.run(
-            [BIN / "pytest", "-n", workers, "-rs", "--durations=10"], cwd=ROOT, check=False
+            [BIN / "pytest", *workers, "-rs", "--durations=10"], cwd=ROOT, check=False
         ).returncode
         failed = [name for name, code in short.result() if code != 0] + (["pytest"] if tests else [])
         failed += [] if complete else ["what the tests need"]
