@@ -75,7 +75,7 @@ test_matrix: $(setup)		## train every cell of MATRIX_AXES, compare them, draw th
 test-matrix: test_matrix	## the same as test_matrix
 
 .PHONY: test_matrix_dry_run test-matrix-dry-run
-test_matrix_dry_run: $(setup)	## tell what test_matrix would run, and for how long
+test_matrix_dry_run: $(setup)	## print what test_matrix would run, and for how long
 	@$(python) scripts/test_matrix_dry_run.py
 
 test-matrix-dry-run: test_matrix_dry_run	## the same as test_matrix_dry_run
@@ -95,11 +95,11 @@ test_rerun: $(setup)		## run cells again from scratch: TARGET=dir FILTER=… (de
 test-rerun: test_rerun		## the same as test_rerun
 
 .PHONY: status
-status: $(setup)		## tell how far a matrix or a run is: RUN=dir (default: the newest)
+status: $(setup)		## report how far a matrix or a run is: RUN=dir (default: the newest)
 	@$(python) scripts/status.py
 
 .PHONY: estimate
-estimate: $(setup)		## tell how long a running or interrupted matrix still takes: RUN=dir JOBS=n
+estimate: $(setup)		## estimate how long a running or interrupted matrix still takes: RUN=dir JOBS=n
 	@$(python) scripts/estimate.py
 
 .PHONY: logs
@@ -115,7 +115,7 @@ graphs: $(setup)		## draw the graphs again from run directories: RUN=dir (defaul
 	@$(python) scripts/graphs.py
 
 .PHONY: gpu-report
-gpu-report: $(setup)		## tell how evenly the GPUs were used, and draw it: RUN=dir (default: the newest)
+gpu-report: $(setup)		## report how evenly the GPUs were used, and draw it: RUN=dir (default: the newest)
 	@$(python) scripts/gpu_report.py
 
 .PHONY: reproduce
@@ -146,7 +146,7 @@ allnoconfig: $(setup)		## write .config with every yes/no option off
 alldefconfig: $(setup)		## write .config with every default
 randconfig: $(setup)		## write a random .config: SEED=n gives the same again
 mergeconfig: $(setup)		## lay fragments over .config: FRAGMENTS="a b"
-configwhy: $(setup)		## tell an option's value, where it comes from and what it depends on: SYMBOL=X
+configwhy: $(setup)		## print an option's value, where it comes from and what it depends on: SYMBOL=X
 configdiff: $(setup)		## compare two configs or run directories: A= B=
 
 $(config_targets):
@@ -157,7 +157,7 @@ defconfig-%: export KHARNESS_PRESET = $*
 $(addprefix defconfig-,$(presets)): defconfig-%: $(setup)
 	@$(python) scripts/kconfig.py defconfig
 
-# A name that is no preset: the script tells the nearest ones.
+# A name that is no preset: the script names the nearest ones.
 defconfig-%: $(setup) FORCE
 	@$(python) scripts/kconfig.py defconfig
 
@@ -210,7 +210,7 @@ docs-fields: $(setup)		## generate the tables of fields in docs/ from their rows
 	@$(python) scripts/metrics_doc.py
 
 .PHONY: requirements
-requirements: variables		## pin requirements/*.txt anew from requirements/*.in
+requirements: variables		## pin requirements/*.txt again from requirements/*.in
 	@$(PYTHON) scripts/requirements.py
 
 ##@ Cleaning

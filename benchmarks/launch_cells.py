@@ -31,7 +31,7 @@ from pathlib import Path
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.launchers.local import HUGE_PAGES as HUGE_PAGES
 from kharness.matrix.machine.resources import open_resources
-from kharness.matrix.running.progress import Progress
+from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.protocols import Queue
 from kharness.matrix.running.runner import run_all
 from kharness.matrix.running.signals import Signals
@@ -55,7 +55,7 @@ def runner(directories: Sequence[Path], *, zygote: bool) -> None:
         contextlib.closing(open_launcher("local", settings, print)) as launcher,
     ):
         resources = open_resources(settings, print)
-        run_all(Queue(launches), launcher, resources, signals, Progress(io.StringIO(), len(launches)))
+        run_all(Queue(launches), launcher, resources, signals, MatrixProgress(io.StringIO(), len(launches)))
 
 
 def command(directory: Path) -> list[str]:

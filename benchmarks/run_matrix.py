@@ -23,7 +23,7 @@ from kharness.config.tree import Tree
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.machine.resources import open_resources
 from kharness.matrix.planning.plan import load, prepare
-from kharness.matrix.running.progress import Progress
+from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.protocols import Queue
 from kharness.matrix.running.remaining import remaining
 from kharness.matrix.running.runner import Limits, run_all
@@ -58,7 +58,7 @@ def main(argv: list[str]) -> int:
             launches = [replace(launch, root=folder) for launch in plan.launches]
             own, children, wall = usage(), resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
             with Signals() as signals, closing(open_launcher("local", {})) as launcher:
-                progress = Progress(nowhere, cells)
+                progress = MatrixProgress(nowhere, cells)
                 resources = open_resources({"MATRIX_JOBS": 2}, progress.say)
                 with RunnerLock(plan.directory):
                     outcomes = run_all(

@@ -37,7 +37,7 @@ if __name__ == "statistics":
 else:
     import numpy as np
 
-    from kharness.report.collection import Cell, Variant
+    from kharness.report.collection import CellResult, Variant
     from kharness.report.judging.judgement import Comparison, Verdict, judge
     from kharness.report.metrics import metric_named
     from kharness.report.runs import RunData
@@ -150,7 +150,7 @@ def variant(label: str, numbers: Sequence[float], seeds: Sequence[str]) -> Varia
     # images are known where numbers are shares of them
     start = {"dataset": {"test": IMAGES}} if all(0 <= number <= 1 for number in numbers) else {}
     cells = [
-        Cell(
+        CellResult(
             label,
             {"SEED": seed},
             RunData(NOWHERE, "complete", "", 1, start, {"steps_done": 1, METRIC: number}, {}, 0),

@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> None:
     follow = variables.get("FOLLOW", "n") in ("y", "1")
     if not log.is_file() and not follow:
         raise KharnessError(
-            f"{shown(log)} does not exist: the run was not started", hint="make status tells more"
+            f"{shown(log)} does not exist: the run was not started", hint="make status reports more"
         )
     with Copier(log, sys.stdout.buffer, from_start=True) as copier:
         copier.copy()

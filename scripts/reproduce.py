@@ -12,7 +12,7 @@ from pathlib import Path
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.matrix.reproduce.bit_equal import compare, machine_differences
-from kharness.matrix.reproduce.reproduce import PastRun, prepare_again
+from kharness.matrix.reproduce.reproduce import ReproducedRun, prepare_again
 from kharness.matrix.reproduce.revision import code_of
 from kharness.matrix.supervise import supervise_single
 from kharness.runs.errors import MatrixError
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     if not variables.get("RUN"):
         raise MatrixError("RUN is not given", hint="for example make reproduce RUN=results/latest")
     anyway = variables.get("ANYWAY", "n") == "y"
-    past = PastRun.read(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
+    past = ReproducedRun.read(asked_directory(variables, make_variables.output_directory(variables, ROOT)))
     with code_of(past.git, ROOT, anyway=anyway) as code:
         print(code.description)
         if not past.has_config:
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     return verdict(past, launch.directory, exit_code)
 
 
-def verdict(past: PastRun, again: Path, exit_code: int) -> int:
+def verdict(past: ReproducedRun, again: Path, exit_code: int) -> int:
     """Say what is equal and what is not."""
     lineage = Lineage.read(again / JOURNAL)
     ends = [past.lineage.end.get("status"), lineage.end.get("status")]

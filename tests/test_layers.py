@@ -265,3 +265,13 @@ def test_nothing_edits_the_import_path() -> None:
         if "sys.path" in path.read_text() and name != stands_in
     ]
     assert edits == [], "lib/ is the source root (pyproject.toml); nothing edits sys.path"
+
+
+def test_no_class_name_means_two_things() -> None:
+    """But for what every drop-in of a kind defines under one name."""
+    named: dict[str, list[str]] = {}
+    for module, path in modules():
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ClassDef) and node.name not in ("Options", "Rule"):
+                named.setdefault(node.name, []).append(module)
+    assert {name: found for name, found in named.items() if len(found) > 1} == {}

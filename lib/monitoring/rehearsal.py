@@ -15,7 +15,7 @@ from monitoring.journal.end_status import COMPLETE, INTERRUPTED
 from monitoring.journal.files import ALERTS, JOURNAL
 from monitoring.journal.records import read_records
 from monitoring.run import Run
-from monitoring.trackers import Point, journal_points
+from monitoring.trackers import TrackerPoint, journal_points
 
 STEPS_AN_EPOCH = 100
 EPOCHS = 3
@@ -27,8 +27,8 @@ class Rehearsal:
     """What went out and what came back."""
 
     run: RunInfo
-    sent: list[Point]
-    received: list[Point]
+    sent: list[TrackerPoint]
+    received: list[TrackerPoint]
     records: int
     error: Exception | None
     """Why the tracker did not take everything."""
@@ -77,7 +77,7 @@ def rehearse(
     info = RunInfo.read(directory)
     records = [record for record, _ in read_records(directory / JOURNAL)]
     error = next((delivery.error for delivery in deliveries if delivery.name == tracker), None)
-    received: list[Point] = []
+    received: list[TrackerPoint] = []
     if error is None:
         received = follower_module(tracker).read_back(info, follower_options(tracker, options))
     return Rehearsal(info, journal_points(records), received, len(records), error)
@@ -120,5 +120,5 @@ def _train(run: Run, epochs: range, *, status: str) -> None:
         run.finish("interrupted")
 
 
-def _place(point: Point) -> tuple[int, str]:
+def _place(point: TrackerPoint) -> tuple[int, str]:
     return point.seq, point.metric

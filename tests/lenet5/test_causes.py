@@ -76,7 +76,7 @@ def test_full_disk_is_told_and_the_training_goes_on_where_there_is_room(
         pytest.skip(f"this system does not let a user mount a small disk: {done.stderr.strip()}")
     run = saved / "run"
     what = f"{small}/run/checkpoints: the checkpoint of step 18 cannot be written: no space left on device"
-    assert done.stderr == f"error: {what}\nhint: free some space; the checkpoints before it are whole\n"
+    assert done.stderr == f"error: {what}\nhint: free some space; the checkpoints before it are intact\n"
     assert done.returncode == 74
     end = records(run)[-1]
     assert (end["event"], end["status"], end["cause"]) == ("end", "failed", "disk_full")

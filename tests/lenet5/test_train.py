@@ -193,7 +193,8 @@ def test_loss_that_is_no_number_stops_before_the_step(train: Train) -> None:
     first, second = done.err.splitlines()
     assert first.startswith("error: step 2: loss ")
     assert (
-        second == "hint: lower LEARNING_RATE or raise SCHEDULE_WARMUP_FRACTION; earlier checkpoints are whole"
+        second
+        == "hint: lower LEARNING_RATE or raise SCHEDULE_WARMUP_FRACTION; earlier checkpoints are intact"
     )
     last = done.records("step")[-1]
     assert (last["global_step"], last["nan_inf_detected"], last["train_loss"]) == (2, True, None)

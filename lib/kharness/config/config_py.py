@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kharness.config.affects import Affects
 from kharness.config.assignment import printable
-from kharness.config.dotconfig import CONFIG, Line, parse_lines, read_text, unquote
+from kharness.config.dotconfig import CONFIG, ConfigLine, parse_lines, read_text, unquote
 from kharness.config.errors import ConfigError
 from kharness.config.record import read_record
 from kharness.config.values import Value
@@ -105,7 +105,7 @@ def _edited(shown: str, different: list[tuple[str, str, str]], *, of_config: boo
     )
 
 
-def _different(values: Mapping[str, Value], lines: list[Line]) -> Iterator[tuple[str, str, str]]:
+def _different(values: Mapping[str, Value], lines: list[ConfigLine]) -> Iterator[tuple[str, str, str]]:
     """(symbol, text in `.config`, text in `config.py`) where they are not the same."""
     texts = {line.symbol: line.text or "n" for line in lines}
     for name in dict.fromkeys([*values, *texts]):

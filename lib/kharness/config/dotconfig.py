@@ -20,7 +20,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
-class Line:
+class ConfigLine:
     """One assignment as it stands in a file."""
 
     number: int
@@ -46,15 +46,15 @@ def read_text(path: Path, shown: str) -> str:
         ) from error
 
 
-def parse_lines(text: str, shown: str) -> Iterator[Line]:
+def parse_lines(text: str, shown: str) -> Iterator[ConfigLine]:
     """Every assignment of a file called `shown`; ConfigError at a line that is neither one nor a comment."""
     # Not splitlines(): it would also split inside strings that hold a form feed or a Unicode line separator.
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.rstrip(" \t\r")
         if match := _SET.fullmatch(line):
-            yield Line(number, match[1], match[2])
+            yield ConfigLine(number, match[1], match[2])
         elif match := _UNSET.fullmatch(line):
-            yield Line(number, match[1], None)
+            yield ConfigLine(number, match[1], None)
         elif line and not line.lstrip().startswith("#"):
             nearly = _NEARLY_SET.match(line)
             raise ConfigError(
@@ -90,7 +90,7 @@ def unquote(text: str) -> str:
     raise ValueError("has an unterminated quote")
 
 
-def plain_value(line: Line, kind: str, where: str, *, number: bool = False) -> str:
+def plain_value(line: ConfigLine, kind: str, where: str, *, number: bool = False) -> str:
     """The value that a line gives a symbol of type `kind` (`bool`, `int`, `hex`, `string`), unquoted.
 
     A string that stands for numbers (`number`) needs no quotes.

@@ -150,7 +150,7 @@ class Tree:
             return record.asked
         untouched: list[Assignment] = []
         edited: list[Assignment] = []
-        follows: list[dotconfig.Line] = []
+        follows: list[dotconfig.ConfigLine] = []
         for line in dotconfig.parse_lines(text, shown):
             symbol = self.kconf.syms.get(line.symbol)
             as_written = record.written.get(line.symbol) == (line.text or "n")
@@ -314,7 +314,7 @@ class Tree:
 
     # Checking single assignments
 
-    def _line_assignments(self, line: dotconfig.Line, origin: Origin) -> Layer:
+    def _line_assignments(self, line: dotconfig.ConfigLine, origin: Origin) -> Layer:
         symbol = self.symbol(line.symbol, line.text or "n", origin)
         number = line.symbol in self.value_types
         value = dotconfig.plain_value(line, self.type_of(symbol), origin.where, number=number)
@@ -368,7 +368,7 @@ class Tree:
                     )
         return settled
 
-    def _check_follows(self, lines: Sequence[dotconfig.Line], shown: str) -> None:
+    def _check_follows(self, lines: Sequence[dotconfig.ConfigLine], shown: str) -> None:
         """A symbol without a prompt must say in the file what the others make it."""
         for line in lines:
             value = dotconfig.plain_value(line, self.type_of(self.kconf.syms[line.symbol]), shown)

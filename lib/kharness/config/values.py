@@ -25,7 +25,7 @@ FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?", re.ASCI
 HEX = re.compile(r"(0[xX])?[0-9a-fA-F]{1,16}", re.ASCII)
 HINTS = {
     "bool": "y or n",
-    "int": "a whole number",
+    "int": "an integer",
     "hex": "a hex number such as 0x1f",
     "string": "a line of text",
 }

@@ -19,7 +19,7 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import ERROR, STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Job
-from kharness.runs.lock import Holder, holder
+from kharness.runs.lock import LockHolder, holder
 from kharness.runs.lost_status import known_status
 from kharness.runs.status import (
     BESIDE_THE_RUN,
@@ -43,7 +43,7 @@ MOST_LINES = 20
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellState:
     """One cell as its files tell."""
 
     member: Member
@@ -100,20 +100,20 @@ class Overview:
     """All chosen cells of a matrix, or the one run."""
 
     found: Found
-    cells: Sequence[Cell]
-    holder: Holder | None
+    cells: Sequence[CellState]
+    holder: LockHolder | None
     """Who runs it now."""
 
-    def having(self, *statuses: str) -> list[Cell]:
+    def having(self, *statuses: str) -> list[CellState]:
         return [cell for cell in self.cells if cell.status.status in statuses]
 
     @property
-    def unfinished(self) -> list[Cell]:
+    def unfinished(self) -> list[CellState]:
         """Begun or not, what still takes time."""
         return [cell for cell in self.cells if cell.status.status != COMPLETE and cell.cause != STOPPED_EARLY]
 
     @property
-    def continuable(self) -> list[Cell]:
+    def continuable(self) -> list[CellState]:
         """What `make continue` would run: not what would only fail again, nor what still runs."""
         return [cell for cell in self.unfinished if cell.cause not in DETERMINISTIC and not cell.lives_on]
 
@@ -133,7 +133,7 @@ class Overview:
         waiting = [self._cell_left(cell, expected) for cell in self.unfinished if cell not in running]
         return time_left(left, waiting, jobs=max(jobs, len(running), 1))
 
-    def _cell_left(self, cell: Cell, expected: Mapping[str, float]) -> float | None:
+    def _cell_left(self, cell: CellState, expected: Mapping[str, float]) -> float | None:
         """At its own pace if it has one, else the part that is left of what such a cell takes."""
         if cell.state is not None and cell.state.seconds_left is not None:
             return cell.state.seconds_left
@@ -179,7 +179,7 @@ def _headline(overview: Overview, shown: str) -> str:
     return f"{what}: ended; make test-rerun TARGET={shown} trains again what failed"
 
 
-def _counts(cells: Sequence[Cell]) -> str:
+def _counts(cells: Sequence[CellState]) -> str:
     counts: Counter[str] = Counter()
     for cell in cells:
         cause = cell.cause if cell.status.status in (FAILED, KILLED, INTERRUPTED) else ""
@@ -190,17 +190,17 @@ def _counts(cells: Sequence[Cell]) -> str:
     return f"{counted(len(cells), 'run')}: " + ", ".join(f"{count} {what}" for what, count in parts)
 
 
-def _bad(overview: Overview) -> list[Cell]:
+def _bad(overview: Overview) -> list[CellState]:
     return overview.having(INTERRUPTED, TIMEOUT, KILLED, FAILED)
 
 
-def _failed_before(cell: Cell) -> list[str]:
+def _failed_before(cell: CellState) -> list[str]:
     """The causes of attempts before the last, except those that say nothing about the run."""
     causes = [attempt.cause for attempt in cell.status.attempts[:-1]]
     return [cause for cause in causes if cause and cause not in BESIDE_THE_RUN]
 
 
-def _running_line(cell: Cell, held_by: Holder | None) -> str:
+def _running_line(cell: CellState, held_by: LockHolder | None) -> str:
     if held_by is None:
         return f"  {cell.name}: was running when its runner died"
     state = cell.state
@@ -216,7 +216,7 @@ def _running_line(cell: Cell, held_by: Holder | None) -> str:
     return f"  {cell.name}: " + "  ".join(parts)
 
 
-def _bad_line(cell: Cell, quarantine: Mapping[str, str]) -> str:
+def _bad_line(cell: CellState, quarantine: Mapping[str, str]) -> str:
     reason = (cell.last.reason if cell.last else None) or "no reason is known"
     attempts = len(cell.status.attempts)
     more = f", {attempts} attempts" if attempts > 1 else ""
@@ -225,12 +225,12 @@ def _bad_line(cell: Cell, quarantine: Mapping[str, str]) -> str:
     return f"  {cell.name}: {cell.status.status}{more}: {reason}{excuse}"
 
 
-def _unstable_line(cell: Cell) -> str:
+def _unstable_line(cell: CellState) -> str:
     before = ", ".join(_failed_before(cell))
     return f"  {cell.name}: unstable: complete at attempt {len(cell.status.attempts)}, before that {before}"
 
 
-def _refused_lines(cell: Cell) -> list[str]:
+def _refused_lines(cell: CellState) -> list[str]:
     """What trackers have put aside of its records."""
     if cell.status.status == PENDING:
         return []
@@ -253,7 +253,7 @@ def _some(lines: Sequence[str]) -> list[str]:
     return [*lines[:MOST_LINES], *more]
 
 
-def _read(member: Member, half_done: bool) -> Cell:
+def _read(member: Member, half_done: bool) -> CellState:
     directory: Path = member.launch.directory
     try:
         status = known_status(directory, member.launch.asked)
@@ -265,7 +265,7 @@ def _read(member: Member, half_done: bool) -> Cell:
     state = None
     if status.status == RUNNING or (half_done and status.status not in (COMPLETE, PENDING)):
         state = read_end(directory / JOURNAL, since=_begins(status.last))
-    return Cell(member, status, state)
+    return CellState(member, status, state)
 
 
 def _begins(attempt: Attempt | None) -> int:

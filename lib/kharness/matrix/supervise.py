@@ -21,7 +21,7 @@ from kharness.matrix.running.delivery import alert_lines, delivery_lines, wait_f
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.in_child import Say, apart
-from kharness.matrix.running.progress import Progress
+from kharness.matrix.running.progress import MatrixProgress
 from kharness.matrix.running.protocols import Queue, Source, Watcher, longest_first
 from kharness.matrix.running.runner import Limits, run_all, run_one
 from kharness.matrix.running.signals import Signals, hangup_ignored
@@ -67,7 +67,7 @@ def supervise(
     """
     begun = time.time()
     with Signals() as signals:
-        progress = Progress(sys.stdout, num_runs, expected=expected)
+        progress = MatrixProgress(sys.stdout, num_runs, expected=expected)
         resources = open_resources(settings, progress.say)
         launcher = open_launcher(str(settings.get("LAUNCHER", "local")), settings, progress.say)
         with closing(launcher):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.report.errors import ReportError
-from kharness.report.gpu.history import GpuHistory, read_gpu_history
+from kharness.report.gpu.history import GpuRecording, read_gpu_history
 from kharness.report.metrics import METRICS, Metric
 from kharness.report.runs import RunData, load_run
 from kharness.report.settings import ReportSettings, read_settings
@@ -38,7 +38,7 @@ class Statistic:
 
 
 @dataclass(frozen=True)
-class Cell:
+class CellResult:
     """One planned run and what came of it."""
 
     name: str
@@ -59,7 +59,7 @@ class Cell:
         return self._numbers[metric.name]
 
     @cached_property
-    def gpus(self) -> GpuHistory:
+    def gpus(self) -> GpuRecording:
         """What its GPU samples say; empty without samples."""
         return read_gpu_history(self.run.directory)
 
@@ -83,10 +83,10 @@ class Variant:
 
     values: Mapping[str, str]
     label: str
-    cells: Sequence[Cell]
+    cells: Sequence[CellResult]
 
     @property
-    def complete(self) -> Sequence[Cell]:
+    def complete(self) -> Sequence[CellResult]:
         return [cell for cell in self.cells if cell.run.complete]
 
     def statistic(self, metric: Metric) -> Statistic:
@@ -107,12 +107,12 @@ class Collection:
     axes: Mapping[str, Sequence[str]]
     plan: Mapping[str, object]
     """matrix.json; empty for a single run."""
-    cells: Sequence[Cell]
+    cells: Sequence[CellResult]
     variants: Sequence[Variant]
     settings: ReportSettings = field(default_factory=ReportSettings)
 
     @property
-    def incomplete(self) -> Sequence[Cell]:
+    def incomplete(self) -> Sequence[CellResult]:
         return [cell for cell in self.cells if not cell.run.complete]
 
     @property
@@ -145,7 +145,7 @@ def collection_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[
     axes = {axis["symbol"]: list(axis["values"]) for axis in plan["axes"]}
     known = known_failures(plan)
     cells = [
-        Cell(
+        CellResult(
             name,
             dict(cell["values"]),
             load_run(directory / name, most_other_work=settings.other_work_limit),
@@ -173,14 +173,14 @@ def _single(directory: Path, settings: ReportSettings) -> Collection:
             f"{directory} holds neither a matrix ({MATRIX_JSON}) nor a run ({JOURNAL})",
             hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
         )
-    cell = Cell(directory.name, {}, load_run(directory, most_other_work=settings.other_work_limit))
+    cell = CellResult(directory.name, {}, load_run(directory, most_other_work=settings.other_work_limit))
     variants = [Variant({}, directory.name, [cell])]
     return Collection(directory, directory.name, {}, {}, [cell], variants, settings)
 
 
-def _variants(cells: Sequence[Cell], axes: Mapping[str, Sequence[str]], model: str) -> list[Variant]:
+def _variants(cells: Sequence[CellResult], axes: Mapping[str, Sequence[str]], model: str) -> list[Variant]:
     """In the order of the plan."""
-    groups: dict[tuple[tuple[str, str], ...], list[Cell]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[CellResult]] = {}
     for cell in cells:
         key = tuple((s, v) for s, v in cell.values.items() if s != REPLICATE_AXIS)
         groups.setdefault(key, []).append(cell)
@@ -205,7 +205,7 @@ def variant_label(values: Mapping[str, str], varying: Sequence[str]) -> str:
     return ", ".join(parts)
 
 
-def why_incomplete(cell: Cell) -> str:
+def why_incomplete(cell: CellResult) -> str:
     """Status and reason, in the words of whoever noticed."""
     status = cell.run.shown_status
     return f"{status} ({cell.run.reason})" if cell.run.reason else status

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kharness.config.foreign_text import in_markdown, on_one_line
-from kharness.report.collection import Cell, Variant, why_incomplete
+from kharness.report.collection import CellResult, Variant, why_incomplete
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary
 from kharness.runs.status import FAILED
@@ -84,7 +84,7 @@ def incomplete_lines(summary: Summary) -> list[str]:
     return [f"{cell.name}: {why_incomplete(cell)}" for cell in unexpected(summary)]
 
 
-def unexpected(summary: Summary) -> Sequence[Cell]:
+def unexpected(summary: Summary) -> Sequence[CellResult]:
     """Runs that are not complete and not in quarantine."""
     return [cell for cell in summary.incomplete if not cell.known_failure]
 
@@ -98,7 +98,7 @@ def quarantined_lines(summary: Summary) -> list[str]:
     ]
 
 
-def unstable_words(cell: Cell) -> str:
+def unstable_words(cell: CellResult) -> str:
     """Why a run that is complete is not to be relied on."""
     causes = [attempt.reason or attempt.cause or FAILED for attempt in cell.run.failed_attempts]
     return f"{cell.name}: unstable, complete only in a later attempt ({'; '.join(causes)})"
@@ -119,7 +119,7 @@ def _number(number: float | None, metric: Metric) -> str:
     return ABSENT if number is None else f"{number * metric.scale:.{metric.digits}f}"
 
 
-def _steps(cell: Cell) -> str:
+def _steps(cell: CellResult) -> str:
     if cell.run.last_step is None:
         return ABSENT
     return f"{cell.run.last_step}/{cell.run.num_steps or '?'}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kharness.report.collection import Cell, Variant
+from kharness.report.collection import CellResult, Variant
 from kharness.report.errors import ReportError
 from kharness.report.gpu.balance import BALANCED, EVEN, balance_words, far_line, verdict
 from kharness.report.graphs import draw_all, graphs_that_choose
@@ -57,12 +57,12 @@ def gpu_report_lines(summary: Summary) -> list[str]:
     return [*lines, runs_table(summary).plain()]
 
 
-def draw_gpu_graphs(summary: Summary, cells: Sequence[Cell]) -> list[Path]:
+def draw_gpu_graphs(summary: Summary, cells: Sequence[CellResult]) -> list[Path]:
     """Draw them for the whole, and for each of the cells into its own graphs/; returns the pictures."""
     return [*draw_all(summary, graphs_that_choose()), *draw_cells(summary, cells)]
 
 
-def draw_cells(summary: Summary, cells: Sequence[Cell]) -> list[Path]:
+def draw_cells(summary: Summary, cells: Sequence[CellResult]) -> list[Path]:
     """Draw the GPU graphs of single cells of a matrix."""
     if not summary.plan:
         return []
@@ -70,7 +70,7 @@ def draw_cells(summary: Summary, cells: Sequence[Cell]) -> list[Path]:
     return [path for cell in cells for path in draw_all(_single(summary, cell), names)]
 
 
-def cells_of_report(summary: Summary) -> Sequence[Cell]:
+def cells_of_report(summary: Summary) -> Sequence[CellResult]:
     """The cells that a report draws GPU graphs of."""
     return with_load(summary)[:MAX_CELLS_DRAWN] if summary.plan else []
 
@@ -106,7 +106,7 @@ def gpu_summary_lines(summary: Summary) -> list[str]:
     return lines
 
 
-def _remarkable(cell: Cell) -> list[str]:
+def _remarkable(cell: CellResult) -> list[str]:
     """What one has to look at: uneven loads, ranks that wait, lost GPUs, heat."""
     history, (ranks, _) = cell.gpus, cell.ranks
     uneven = [name for name in BALANCED if history.balance(name)[1] == POOR]
@@ -117,7 +117,7 @@ def _remarkable(cell: Cell) -> list[str]:
     return [*found, *([far] if far else []), *remarks(history)]
 
 
-def _single(summary: Summary, cell: Cell) -> Summary:
+def _single(summary: Summary, cell: CellResult) -> Summary:
     """A cell as the summary of a single run; it keeps what has been read."""
     return replace(
         summary,

@@ -58,7 +58,7 @@ def regressions(comparisons: Sequence[Comparison], tolerance: float | None = Non
                 unknown.append(f"{comparison.variant}: {comparison.verdict}: {comparison.reason}")
     if unknown and not worse:
         raise ReportError(
-            f"nobody can tell whether this is a regression: {'; '.join(unknown)}",
+            f"cannot decide whether this is a regression: {'; '.join(unknown)}",
             hint="train more seeds with the same budget, or give TOLERANCE= for a single run of each",
         )
     return worse

@@ -68,7 +68,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Ending:
     status: Status
     cause: str | None
     reason: str | None
@@ -81,7 +81,7 @@ def judge(
     *,
     stop: Stop | None = None,
     output: Sequence[str] = (),
-) -> Verdict:
+) -> Ending:
     """Of a process that has ended: from its exit, its journal, what its launcher knows and its last words.
 
     Exit code 0 is not enough: the journal must say that the training is complete and that it ran with the
@@ -97,24 +97,24 @@ def judge(
     cause = ended.cause or _cause(ended, state, output)
     number = _signal(ended)
     if number is not None:
-        return Verdict(KILLED, cause, ended.reason or f"signal {number} ({_signal_name(number)})")
+        return Ending(KILLED, cause, ended.reason or f"signal {number} ({_signal_name(number)})")
     error = state.end.get("error") or _last_words(output)
     how = "its end is unknown" if ended.exit_code is None else f"exit code {ended.exit_code}"
-    return Verdict(FAILED, cause, ended.reason or how + (f": {error}" if error else ""))
+    return Ending(FAILED, cause, ended.reason or how + (f": {error}" if error else ""))
 
 
-def judge_unseen(state: RunState, asked: Mapping[str, object]) -> Verdict:
+def judge_unseen(state: RunState, asked: Mapping[str, object]) -> Ending:
     """Of a process whose runner died and which is gone, too: from its journal alone."""
     ended_as = state.end.get("status")
     if ended_as == COMPLETE:
         return _judge_success(state, asked)
     if ended_as == INTERRUPTED:
-        return Verdict(INTERRUPTED, STOPPED, f"stopped on request after step {state.step or 0}")
+        return Ending(INTERRUPTED, STOPPED, f"stopped on request after step {state.step or 0}")
     if ended_as == FAILED:
         error = state.end.get("error")
         cause = _cause(Exit(None, None, 0.0), state, ())
-        return Verdict(FAILED, cause, f"its runner died; the journal says {error or FAILED}")
-    return Verdict(KILLED, RUNNER_DIED, f"its runner died after step {state.step or 0}")
+        return Ending(FAILED, cause, f"its runner died; the journal says {error or FAILED}")
+    return Ending(KILLED, RUNNER_DIED, f"its runner died after step {state.step or 0}")
 
 
 def other_values(recorded: object, asked: Mapping[str, object]) -> str:
@@ -123,7 +123,9 @@ def other_values(recorded: object, asked: Mapping[str, object]) -> str:
         return "the start record holds no configuration"
     names = [name for name in asked if name not in EXPANDED]
     different = [
-        f"{name}={recorded[name]!r}, asked {asked[name]!r}" if name in recorded else f"{name} is not recorded"
+        f"{name}={recorded[name]!r}, requested {asked[name]!r}"
+        if name in recorded
+        else f"{name} is not recorded"
         for name in names
         if name not in recorded or not _same(recorded[name], asked[name])
     ]
@@ -131,18 +133,18 @@ def other_values(recorded: object, asked: Mapping[str, object]) -> str:
     return "; ".join(different[:3]) + more
 
 
-def _judge_success(state: RunState, asked: Mapping[str, object]) -> Verdict:
+def _judge_success(state: RunState, asked: Mapping[str, object]) -> Ending:
     ended_as = state.end.get("status")
     if ended_as != COMPLETE:
         says = f"says {ended_as}" if state.end else "is missing"
-        return Verdict(FAILED, ERROR, f"exit code 0, but the journal's end record {says}")
+        return Ending(FAILED, ERROR, f"exit code 0, but the journal's end record {says}")
     different = other_values(state.start.get("config"), asked)
     if different:
-        return Verdict(FAILED, OTHER_VALUES, f"ran with other values than asked: {different}")
-    return Verdict(COMPLETE, None, None)
+        return Ending(FAILED, OTHER_VALUES, f"ran with other values than requested: {different}")
+    return Ending(COMPLETE, None, None)
 
 
-def _judge_stopped(ended: Exit, state: RunState, stop: Stop) -> Verdict:
+def _judge_stopped(ended: Exit, state: RunState, stop: Stop) -> Ending:
     step = state.step or 0
     if state.end.get("status") == INTERRUPTED:
         how = f"stopped on request after step {step}"
@@ -151,9 +153,9 @@ def _judge_stopped(ended: Exit, state: RunState, stop: Stop) -> Verdict:
     else:
         how = f"stopped on request after step {step}, without an end record"
     if stop.cause == TIMEOUT:
-        return Verdict(TIMEOUT, TIMED_OUT, f"{stop.reason}; {how}")
+        return Ending(TIMEOUT, TIMED_OUT, f"{stop.reason}; {how}")
     status: Status = KILLED if ended.signal == signal.SIGKILL else INTERRUPTED
-    return Verdict(status, stop.cause, f"{stop.reason}; {how}" if stop.reason else how)
+    return Ending(status, stop.cause, f"{stop.reason}; {how}" if stop.reason else how)
 
 
 def _cause(ended: Exit, state: RunState, output: Sequence[str]) -> str:

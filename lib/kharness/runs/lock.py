@@ -24,7 +24,7 @@ PAUSE = 0.02
 
 
 @dataclass(frozen=True)
-class Holder:
+class LockHolder:
     """A runner at work."""
 
     pid: int
@@ -69,7 +69,7 @@ class RunnerLock:
         _held_here.add(self._fd)
         _watch_forks()
         pid = os.getpid()
-        holder = Holder(pid, socket.gethostname(), time.time(), process_started(pid))
+        holder = LockHolder(pid, socket.gethostname(), time.time(), process_started(pid))
         os.ftruncate(self._fd, 0)
         with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
             os.pwrite(self._fd, json.dumps(asdict(holder)).encode() + b"\n", 0)
@@ -99,7 +99,7 @@ def _release_in_child() -> None:
     _held_here.clear()
 
 
-def holder(directory: Path) -> Holder | None:
+def holder(directory: Path) -> LockHolder | None:
     """Who runs what is in the directory now; None if nobody does."""
     try:
         fd = os.open(directory / RUNNER_LOCK, os.O_RDONLY | os.O_CLOEXEC)
@@ -127,14 +127,14 @@ def _lock(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _read(fd: int) -> Holder | None:
+def _read(fd: int) -> LockHolder | None:
     try:
-        return Holder(**json.loads(os.pread(fd, 4096, 0)))
+        return LockHolder(**json.loads(os.pread(fd, 4096, 0)))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def _held(directory: Path, by: Holder | None) -> MatrixError:
+def _held(directory: Path, by: LockHolder | None) -> MatrixError:
     if by is not None and by.is_gone:
         return MatrixError(
             f"{directory} is still locked, though its runner, pid {by.pid}, is gone",

@@ -141,7 +141,7 @@ class Checkpoints:
             reason = (error.strerror or str(error)).lower()
             raise CheckpointWriteError(
                 f"{self.directory}: the checkpoint of step {step} cannot be written: {reason}",
-                hint="free some space; the checkpoints before it are whole",
+                hint="free some space; the checkpoints before it are intact",
                 cause=DISK_FULL if is_full(error) else ERROR,
             ) from error
 

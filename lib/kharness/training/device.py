@@ -41,10 +41,10 @@ class Device:
 def choose_device(name: str) -> Device:
     """The device for `auto`, `cpu` or `cuda`; DeviceError if it is not there: nothing falls back."""
     if name == "cpu":
-        return Device(torch.device("cpu"), "asked for")
+        return Device(torch.device("cpu"), "requested")
     if torch.cuda.is_available():
         found = torch.cuda.get_device_name(0)
-        return Device(torch.device("cuda", 0), f"{found}, {'asked for' if name == 'cuda' else 'found'}")
+        return Device(torch.device("cuda", 0), f"{found}, {'requested' if name == 'cuda' else 'found'}")
     if name == "cuda":
         build = torch.version.cuda or torch.version.hip
         reason = "no GPU is visible" if build else f"torch {torch.__version__} is a build without GPU support"

@@ -101,7 +101,7 @@ class FiniteWatch:
         self._record(step, train_loss=loss, grad_norm=grad_norm)
         raise NonFiniteError(
             f"step {step}: loss {loss}, gradient norm {grad_norm}",
-            hint="lower LEARNING_RATE or raise SCHEDULE_WARMUP_FRACTION; earlier checkpoints are whole",
+            hint="lower LEARNING_RATE or raise SCHEDULE_WARMUP_FRACTION; earlier checkpoints are intact",
         )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from monitoring.telemetry.pace import Stopwatch, cpu_seconds
 
 
-class Progress:
+class StepProgress:
     """The losses of this epoch, the best accuracy of all, and times over all attempts."""
 
     def __init__(self, device: torch.device) -> None:

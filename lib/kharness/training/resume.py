@@ -23,7 +23,7 @@ from monitoring.journal.lineage import Lineage
 
 
 @dataclass(frozen=True)
-class Origin:
+class ResumePoint:
     """Where an attempt begins."""
 
     lineage: Lineage
@@ -40,9 +40,9 @@ class Origin:
         """What to tell the user, one line a fact; empty for the first attempt at a run."""
         lines = [f"passed over: {name}: {reason}" for name, reason in self.passed_over]
         if self.path and self.state:
-            lines.append(f"resume: behind step {self.state['global_step']:,}, from {self.path.name}")
+            lines.append(f"resume: after step {self.state['global_step']:,}, from {self.path.name}")
         elif self.lineage.last_seq:
-            lines.append("begin anew: what was recorded and saved before stays, and no longer counts")
+            lines.append("from scratch: what was recorded and saved before stays, and no longer counts")
         return "".join(f"{line}\n" for line in lines)
 
     @property
@@ -98,7 +98,7 @@ class Origin:
 
 def find_origin(
     directory: Path | None, options: Options, *, data_sha256: str, from_scratch: bool = False
-) -> Origin:
+) -> ResumePoint:
     """Where the next attempt in a run directory begins; None is a directory that is still to be made.
 
     ResumeError if there is something to go on with, and the options or the data are not those that it was
@@ -106,12 +106,12 @@ def find_origin(
     """
     lineage = Lineage.read(directory / JOURNAL) if directory else Lineage()
     if from_scratch or directory is None or not lineage.starts:
-        return Origin(lineage)
+        return ResumePoint(lineage)
     candidates = _candidates(directory / CHECKPOINTS, lineage)
     if candidates or lineage.complete:
         _refuse_changes(directory, lineage.starts[-1], options, data_sha256)
     if lineage.complete:
-        return Origin(lineage, complete=True)
+        return ResumePoint(lineage, complete=True)
     passed_over: list[tuple[str, str]] = []
     for path in candidates:
         try:
@@ -123,8 +123,8 @@ def find_origin(
         if lineage.has_lost(attempt, seq):
             passed_over.append((path.name, f"the journal has lost its records up to {seq}"))
         elif not lineage.has_superseded(attempt, seq):
-            return Origin(lineage, path, state, passed_over)
-    return Origin(lineage, passed_over=passed_over)
+            return ResumePoint(lineage, path, state, passed_over)
+    return ResumePoint(lineage, passed_over=passed_over)
 
 
 def log_checkpoint(
@@ -161,7 +161,7 @@ def _refuse_changes(directory: Path, start: Record, options: Options, data_sha25
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise ResumeError(
             f"{directory} was trained with {', '.join(changed[:5])}{more}",
-            hint="--from-scratch begins anew with what is asked for now; what is there stays",
+            hint="--from-scratch begins with what is requested now; what is there stays",
         )
 
 

@@ -14,7 +14,7 @@ from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
 from kharness.training.device import Compute, Device, choose_device, set_threads
 from kharness.training.optimizers import build_optimizer
-from kharness.training.progress import Progress
+from kharness.training.progress import StepProgress
 from kharness.training.pruning import Pruning, build_pruner
 from kharness.training.schedules import Schedule
 from kharness.training.seeds import Generators, seed_everything
@@ -51,7 +51,7 @@ class Setup(Generic[DataT]):
     optimizer_options: Mapping[str, Any]
     schedule: Schedule
     pruner: Pruning
-    progress: Progress
+    progress: StepProgress
 
     @classmethod
     def of(cls, options: Options, prepare: Prepare[DataT]) -> Setup[DataT]:
@@ -81,7 +81,7 @@ class Setup(Generic[DataT]):
             optimizer_options=optimizer_options,
             schedule=schedule,
             pruner=pruner,
-            progress=Progress(device.torch),
+            progress=StepProgress(device.torch),
         )
 
     def parts(self) -> dict[str, Stateful]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import orjson
 
-from monitoring.agent.delivery import Delivery, Progress, read_progress
+from monitoring.agent.delivery import Delivery, DeliveryProgress, read_progress
 from monitoring.follower import RunInfo
 from monitoring.journal.alerts import Alerts, Severity
 
@@ -44,7 +44,7 @@ class Apart:
         run: RunInfo,
         name: str,
         options: Mapping[str, object],
-        moved: Callable[[Progress, int], None],
+        moved: Callable[[DeliveryProgress, int], None],
     ) -> bool:
         """Return when the follower has caught up; False if its process failed, or could not be started.
 
@@ -70,14 +70,14 @@ class Apart:
                 self._take(line, moved)
         return process.returncode == 0
 
-    def _take(self, line: bytes, moved: Callable[[Progress, int], None]) -> None:
+    def _take(self, line: bytes, moved: Callable[[DeliveryProgress, int], None]) -> None:
         if not line.endswith(b"\n"):  # it was killed
             return
         told = orjson.loads(line)
         if "alert" in told:
             self._alerts.add(*told["alert"])
         else:
-            moved(Progress(**told["progress"]), told["delivered"])
+            moved(DeliveryProgress(**told["progress"]), told["delivered"])
 
 
 class _Teller(Alerts):
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     threading.Thread(target=_end_with, args=[about["parent"]], daemon=True).start()
     run = RunInfo.read(Path(about["directory"]))
     name, teller = about["name"], _Teller(about["fd"])
-    saved = read_progress(run.directory).get(name, Progress())
+    saved = read_progress(run.directory).get(name, DeliveryProgress())
     delivery = Delivery(run, name, about["options"], saved=saved, alerts=teller)
     try:
         delivery.bring_up_to_date(

@@ -59,12 +59,12 @@ class CatchUp(Protocol):
         run: RunInfo,
         name: str,
         options: Mapping[str, object],
-        moved: Callable[[Progress, int], None],
+        moved: Callable[[DeliveryProgress, int], None],
     ) -> bool: ...
 
 
 @dataclass(frozen=True)
-class Progress:
+class DeliveryProgress:
     """How far a follower is, as followers.json keeps it. Only a hint where to read: the sink itself knows."""
 
     offset: int = 0
@@ -93,16 +93,16 @@ class Progress:
         return self.gpu_held if journal == GPU_STATS else self.held
 
 
-def read_progress(directory: Path) -> dict[str, Progress]:
+def read_progress(directory: Path) -> dict[str, DeliveryProgress]:
     """What followers.json says, which is nothing if it is not there or not whole."""
     try:
         saved = orjson.loads((directory / FOLLOWERS_JSON).read_bytes())
-        return {name: Progress(**progress) for name, progress in saved.items()}
+        return {name: DeliveryProgress(**progress) for name, progress in saved.items()}
     except (OSError, orjson.JSONDecodeError, AttributeError, TypeError):
         return {}
 
 
-def write_progress(directory: Path, progress: Mapping[str, Progress]) -> None:
+def write_progress(directory: Path, progress: Mapping[str, DeliveryProgress]) -> None:
     """Replace followers.json, keeping what it says of followers that are not in `progress`."""
     merged = {**read_progress(directory), **progress}
     data = orjson.dumps(
@@ -121,7 +121,7 @@ class Delivery:
         name: str,
         options: Mapping[str, object],
         *,
-        saved: Progress,
+        saved: DeliveryProgress,
         alerts: Alerts,
         last_tries: int = LAST_TRIES,
         apart: CatchUp | None = None,
@@ -231,7 +231,7 @@ class Delivery:
             follower.close(None)
         before = self.delivered
 
-        def moved(progress: Progress, delivered: int) -> None:
+        def moved(progress: DeliveryProgress, delivered: int) -> None:
             if (progress.seq, progress.gpu_seq) != (self.progress.seq, self.progress.gpu_seq):
                 self.last_moved = time.monotonic()
             self.progress, self.delivered = progress, before + delivered
@@ -300,7 +300,7 @@ class Delivery:
         self._last = last_record(self._journal) or {}  # stands if there is nothing left to read
         return follower
 
-    def _where(self) -> Progress:
+    def _where(self) -> DeliveryProgress:
         """How far the tails are."""
         journal, gpu = self._tails[JOURNAL], self._tails.get(GPU_STATS)
         gpu_seq = gpu.seq if gpu is not None else 0
@@ -388,7 +388,7 @@ class Delivery:
             self._last_tries -= self._allowed + 1 if isinstance(error, MonitoringError) else 1
         if stop.is_set() or self._last_tries < 0:
             rest = "" if self._live else ", `make sync` delivers the rest"
-            self._alerts.add("follower", "error", f"{message}; given up{rest}")
+            self._alerts.add("follower", "error", f"{message}; not tried again{rest}")
             return False
         delay = self._backoff.failed()
         self._failed_at = time.monotonic()

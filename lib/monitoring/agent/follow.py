@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from monitoring.agent.catching_up import Apart
-from monitoring.agent.delivery import LAST_TRIES, Delivery, Progress, read_progress, write_progress
+from monitoring.agent.delivery import LAST_TRIES, Delivery, DeliveryProgress, read_progress, write_progress
 from monitoring.agent.log import log_as_json
 from monitoring.agent.rule_watch import RuleWatch
 from monitoring.errors import MonitoringError, RunBusyError, report_error
@@ -81,7 +81,7 @@ def follow(directory: Path) -> bool:
                 sampling.watch()
                 if _hanging(deliveries, ending):
                     alerts.add(
-                        "follower", "error", "a follower hangs; given up, `make sync` delivers the rest"
+                        "follower", "error", "a follower is not responding: `make sync` delivers the rest"
                     )
                     break
                 _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
@@ -141,7 +141,7 @@ def undelivered(directory: Path, newest: tuple[int, int] | None = None) -> dict[
     names = [*ALWAYS, *(name for name in trackers if not is_live(name))]
     lacking = {}
     for name in names:
-        held = progress.get(name, Progress())
+        held = progress.get(name, DeliveryProgress())
         lacking[name] = max(0, last - held.seq)
         if GPU_STATS in journals_of(name):
             lacking[name] += max(0, last_gpu - held.gpu_seq)
@@ -220,7 +220,7 @@ def _deliveries(
             run,
             name,
             options,
-            saved=saved.get(name, Progress()),
+            saved=saved.get(name, DeliveryProgress()),
             alerts=alerts,
             last_tries=last_tries,
             apart=apart,

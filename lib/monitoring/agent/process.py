@@ -37,7 +37,7 @@ class AgentProcess:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._starter = os.environ.get(STARTER)
-        self._process: _Process | None = None
+        self._process: _AgentStart | None = None
         self._backoff = Backoff()
         self._started = 0.0
         self._not_before = 0.0
@@ -72,7 +72,7 @@ def open_log(directory: Path) -> int:
     return os.open(directory / AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
-class _Process(Protocol):
+class _AgentStart(Protocol):
     def is_running(self, *, wait: float) -> bool:
         """Whether it lives, which may take `wait` seconds to be found out."""
 

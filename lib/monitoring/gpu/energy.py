@@ -21,7 +21,7 @@ GAP_SECONDS = 5.0
 
 
 @dataclass
-class _Gpu:
+class _GpuEnergy:
     """What one GPU has used, and its last sample in this attempt."""
 
     joules: float | None = None
@@ -43,7 +43,7 @@ class EnergyMeter:
         self._price = hour_price
         self._longest = max(GAP_INTERVALS * interval, GAP_SECONDS)
         self._time = started
-        self._gpus: dict[str, _Gpu] = {}
+        self._gpus: dict[str, _GpuEnergy] = {}
         self._elsewhere: float | None = None  # joules of GPUs that this attempt does not have
         self._gpu_seconds = 0.0
         self._unmeasured = 0.0
@@ -54,7 +54,7 @@ class EnergyMeter:
         self._gpu_seconds = 3600.0 * (totals["gpu_hours"] or 0.0)
         self._unmeasured = totals["unmeasured_seconds"] or 0.0
         for gpu in record["multi_gpu_data"]:
-            state = _Gpu(gpu["energy_joules"], gpu["energy_source"])
+            state = _GpuEnergy(gpu["energy_joules"], gpu["energy_source"])
             if same_attempt:
                 state.counter = gpu["energy_counter_joules"]
                 state.power = gpu["power_draw_watts"]
@@ -75,7 +75,7 @@ class EnergyMeter:
             self._unmeasured += seconds
         measured = []
         for sample in samples:
-            gpu = self._gpus.setdefault(_key(sample.uuid, sample.index), _Gpu())
+            gpu = self._gpus.setdefault(_key(sample.uuid, sample.index), _GpuEnergy())
             _add(gpu, sample, seconds, is_gap=is_gap)
             measured.append(sample._replace(energy_joules=gpu.joules, energy_source=gpu.source))
         return measured, self._totals()
@@ -95,7 +95,7 @@ class EnergyMeter:
         }
 
 
-def _add(gpu: _Gpu, sample: GpuSample, seconds: float, *, is_gap: bool) -> None:
+def _add(gpu: _GpuEnergy, sample: GpuSample, seconds: float, *, is_gap: bool) -> None:
     """Add what a GPU used since its last sample."""
     counter, power = sample.energy_counter_joules, sample.power_draw_watts
     if counter is not None:

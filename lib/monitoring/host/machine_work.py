@@ -34,7 +34,7 @@ _COLUMNS, _IDLE = 8, (3, 4)
 
 
 @dataclass(frozen=True)
-class Reading:
+class WorkReading:
     """Sums since some moment, in CPU seconds but for `clock`."""
 
     clock: float
@@ -47,7 +47,7 @@ class Reading:
     """Of the tree."""
 
 
-class _Process(NamedTuple):
+class _OtherProcess(NamedTuple):
     """Times are ticks."""
 
     started: int
@@ -67,9 +67,9 @@ class MachineWork:
         self._root_pid = root_pid
         self._processors = frozenset(_affinity() if processors is None else processors)
         self._proc = root / "proc"
-        self._tree: dict[int, _Process] = {}
+        self._tree: dict[int, _OtherProcess] = {}
         self._own = 0
-        self._last: Reading | None = None
+        self._last: WorkReading | None = None
         self._next_look = 0.0
 
     def look(self) -> None:
@@ -77,7 +77,7 @@ class MachineWork:
         if time.monotonic() >= self._next_look:
             self.read()
 
-    def read(self, *, newest: float = 0.0) -> Reading | None:
+    def read(self, *, newest: float = 0.0) -> WorkReading | None:
         """None where the system does not say; an earlier one will do that is at most `newest` seconds old."""
         begun = time.monotonic()
         if self._last is None or begun - self._last.clock > newest:
@@ -85,14 +85,14 @@ class MachineWork:
             self._next_look = begun + max(LOOK_EVERY, MOST_EFFORT * (time.monotonic() - begun))
         return self._last
 
-    def _read(self) -> Reading | None:
+    def _read(self) -> WorkReading | None:
         try:
             processes = self._processes()
             total, busy = self._machine()
         except (OSError, ValueError, IndexError):
             return None
         self._count(processes)
-        return Reading(
+        return WorkReading(
             time.monotonic(),
             len(self._processors),
             total * _SECONDS_PER_TICK,
@@ -114,7 +114,7 @@ class MachineWork:
             raise ValueError("a processor is not listed")
         return total, busy
 
-    def _processes(self) -> dict[int, _Process]:
+    def _processes(self) -> dict[int, _OtherProcess]:
         found, folder = {}, str(self._proc)
         for name in os.listdir(folder):
             if name.isdigit():
@@ -123,10 +123,12 @@ class MachineWork:
                 except OSError:  # it has just ended
                     continue
                 parent, user, system, child_user, child_system = (int(fields[i]) for i in (1, 11, 12, 13, 14))
-                found[int(name)] = _Process(int(fields[19]), parent, user + system, child_user + child_system)
+                found[int(name)] = _OtherProcess(
+                    int(fields[19]), parent, user + system, child_user + child_system
+                )
         return found
 
-    def _count(self, processes: Mapping[int, _Process]) -> None:
+    def _count(self, processes: Mapping[int, _OtherProcess]) -> None:
         """Add what the tree did since the last look: each time once, whoever has collected whom."""
         before, self._tree = self._tree, self._members(processes)
         gone: dict[int, int] = {}
@@ -143,7 +145,7 @@ class MachineWork:
                 self._own += now.own - earlier.own
                 self._own += max(0, now.collected - earlier.collected - gone.get(pid, 0))
 
-    def _members(self, processes: Mapping[int, _Process]) -> dict[int, _Process]:
+    def _members(self, processes: Mapping[int, _OtherProcess]) -> dict[int, _OtherProcess]:
         """The root, what was of the tree before, and all that they started."""
         known: dict[int, bool] = {
             pid: True for pid, old in self._tree.items() if _is_same(processes.get(pid), old)
@@ -159,7 +161,7 @@ class MachineWork:
         return {pid: process for pid, process in processes.items() if known[pid]}
 
 
-def other_work(before: Reading | None, after: Reading | None) -> float | None:
+def other_work(before: WorkReading | None, after: WorkReading | None) -> float | None:
     """The share of the processors' time, from 0 to 1, that others than the tree kept busy.
 
     None where it was not measured, or for less than FEWEST_SECONDS of all processors together.
@@ -184,7 +186,7 @@ def _content(path: str) -> bytes:
         os.close(fd)
 
 
-def _heir(gone: _Process, before: Mapping[int, _Process], now: Mapping[int, _Process]) -> int:
+def _heir(gone: _OtherProcess, before: Mapping[int, _OtherProcess], now: Mapping[int, _OtherProcess]) -> int:
     """The nearest ancestor that is still there, who may have collected its time; 0 for none."""
     pid = gone.parent
     while pid in before:
@@ -194,7 +196,7 @@ def _heir(gone: _Process, before: Mapping[int, _Process], now: Mapping[int, _Pro
     return 0
 
 
-def _is_same(one: _Process | None, other: _Process) -> bool:
+def _is_same(one: _OtherProcess | None, other: _OtherProcess) -> bool:
     """Whether two looks at a process id met the same process."""
     return one is not None and one.started == other.started
 

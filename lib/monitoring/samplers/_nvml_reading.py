@@ -66,7 +66,7 @@ class Field(NamedTuple):
     number: int
     key: str
     divisor: int = 0
-    """0 leaves it a whole number, times `factor`."""
+    """0 leaves it an integer, times `factor`."""
     factor: int = 1
     scope: int = 0
 

@@ -65,7 +65,7 @@ class Card(NamedTuple):
 
 
 class Value(NamedTuple):
-    """Where a value of a sample stands, and what brings it into our unit; 0 leaves it a whole number."""
+    """Where a value of a sample stands, and what brings it into our unit; 0 leaves it an integer."""
 
     name: str
     path: Path

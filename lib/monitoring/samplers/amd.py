@@ -89,10 +89,10 @@ def _gpu(index: int, card: Card) -> SysfsGpu:
     # only the graphics part of a processor has a voltage of the processor's northbridge
     integrated = hwmon is not None and (hwmon / "in1_input").exists()
     info = DeviceInfo(index, _uuid(card), name, "amd", card.pci_bus_id, node(device), integrated)
-    return SysfsGpu(info, card, values, _Derived(temperatures))
+    return SysfsGpu(info, card, values, _AmdDerived(temperatures))
 
 
-class _Derived:
+class _AmdDerived:
     """The values of AMD's that are made of others."""
 
     def __init__(self, temperatures: Mapping[str, Path]) -> None:

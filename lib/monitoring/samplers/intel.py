@@ -97,10 +97,10 @@ def _gpu(index: int, card: Card, clients: Clients) -> SysfsGpu:
     name = text(device / "label") or f"Intel GPU {text(device / 'device')}"
     integrated = card.pci_bus_id == INTEGRATED
     info = DeviceInfo(index, None, name, "intel", card.pci_bus_id, node(device), integrated)
-    return SysfsGpu(info, card, values, _Derived(card, clients))
+    return SysfsGpu(info, card, values, _IntelDerived(card, clients))
 
 
-class _Derived:
+class _IntelDerived:
     """The values of Intel's that are made of others, or of other sources."""
 
     def __init__(self, card: Card, clients: Clients) -> None:

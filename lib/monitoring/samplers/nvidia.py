@@ -79,7 +79,7 @@ def _noted(pynvml: Any, *, thread: int = SAMPLING) -> Any:
 
 
 @dataclass
-class _Gpu:
+class _NvmlGpu:
     """A selected GPU. Without a reading it could not be had when we came."""
 
     device: DeviceInfo
@@ -144,7 +144,7 @@ class NvidiaSampler:
                         gpu.gpm.close()
                 self._pynvml.nvmlShutdown()
 
-    def _sample(self, gpu: _Gpu) -> GpuSample:
+    def _sample(self, gpu: _NvmlGpu) -> GpuSample:
         if gpu.reading is None:
             return self._failed(gpu, gpu.refusal)
         values = gpu.template.copy()
@@ -155,11 +155,11 @@ class NvidiaSampler:
             gpu.gpm.read(values)
         return GpuSample._make(values)
 
-    def _failed(self, gpu: _Gpu, answer: int) -> GpuSample:
+    def _failed(self, gpu: _NvmlGpu, answer: int) -> GpuSample:
         state: State = "lost" if answer in GONE else "error"
         return gpu.device.sample(state, str(self._pynvml.NVMLError(answer)))
 
-    def _look_closely(self, gpu: _Gpu) -> None:
+    def _look_closely(self, gpu: _NvmlGpu) -> None:
         """Processes and MIG instances, into the template of the samples to come."""
         if gpu.reading is None:
             return
@@ -185,7 +185,7 @@ class NvidiaSampler:
             return str(self._pynvml.nvmlSystemGetProcessName(pid)).rpartition("/")[2]
         return None
 
-    def _mig(self, gpu: _Gpu) -> list[dict[str, object]] | None:
+    def _mig(self, gpu: _NvmlGpu) -> list[dict[str, object]] | None:
         """The instances that are selected, None of a GPU that is not partitioned."""
         instances = _mig_handles(self._pynvml, gpu.handle)
         if instances is None:
@@ -229,7 +229,7 @@ class NvidiaSampler:
         except pynvml.NVMLError:
             return Identity(None)
 
-    def _gpu(self, index: int, handle: Any, word: str) -> _Gpu:
+    def _gpu(self, index: int, handle: Any, word: str) -> _NvmlGpu:
         pynvml = self._pynvml
         mig_word = word if word.startswith("MIG") else ""
         try:
@@ -245,8 +245,10 @@ class NvidiaSampler:
                 numa_node=node(self._root / "sys/bus/pci/devices" / bus_id),
             )
         except pynvml.NVMLError as error:
-            return _Gpu(DeviceInfo(index, None, None, "nvidia"), None, None, mig_word, refusal=error.value)
-        gpu = _Gpu(device, handle, Reading(self._nvml, handle), mig_word)
+            return _NvmlGpu(
+                DeviceInfo(index, None, None, "nvidia"), None, None, mig_word, refusal=error.value
+            )
+        gpu = _NvmlGpu(device, handle, Reading(self._nvml, handle), mig_word)
         gpu.template = list(device.sample())
         gpu.gpm = _Gpm.of(pynvml, self._nvml, handle)
         return gpu

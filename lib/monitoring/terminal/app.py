@@ -89,7 +89,7 @@ class Dashboard(App[None]):
         super().__init__(ansi_color=True)
         self._gpu = gpu
         self._interval = interval
-        self._picture = Picture()
+        self._picture = Frame()
         self._runs = RunWatch(run) if run is not None else None
         self._watched = run
         self._history_size = history_size
@@ -249,7 +249,7 @@ class Dashboard(App[None]):
         self._traces = Traces(self._history_size)
 
 
-class Picture(Widget):
+class Frame(Widget):
     """Lines of styled text; only those that changed are painted again."""
 
     def __init__(self) -> None:

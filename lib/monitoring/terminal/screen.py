@@ -369,7 +369,7 @@ def _processes(view: View, rows: int) -> list[Line]:
     lines: list[Line] = [[Span(" gpu      pid  memory MiB  process", HEADING)]]
     if not found:
         untold = all(sample.processes is None for sample in _chosen(view))
-        lines.append([Span(" not told by the driver" if untold else " none computes on a GPU", "dim")])
+        lines.append([Span(" not reported by the driver" if untold else " none computes on a GPU", "dim")])
     ours = view.run.pid if view.run is not None else None
     for index, process in found[:rows]:
         memory = process.get("memory_mb")

@@ -26,7 +26,7 @@ ANY_VERSION = "MONITORING_ANY_VERSION"
 
 
 @dataclass(frozen=True)
-class Point:
+class TrackerPoint:
     """One number of one record."""
 
     seq: int
@@ -38,10 +38,10 @@ class Point:
     value: float
 
 
-def journal_points(records: Iterable[Record]) -> list[Point]:
+def journal_points(records: Iterable[Record]) -> list[TrackerPoint]:
     """What every tracker holds after these records: no point more, no point less."""
     return [
-        Point(seq_of(record), event_of(record), step_of(record), metric, value)
+        TrackerPoint(seq_of(record), event_of(record), step_of(record), metric, value)
         for record in records
         for metric, value in points(record).items()
     ]

@@ -19,7 +19,7 @@ from monitoring.follower import RunInfo
 from monitoring.journal.files import GPU_STATS, JOURNAL
 from monitoring.journal.records import Record
 from monitoring.trackers import (
-    Point,
+    TrackerPoint,
     event_of,
     journal_metric,
     journal_of,
@@ -120,13 +120,13 @@ class TensorboardFollower:
         self._size += len(data)
 
 
-def read_back(run: RunInfo, options: Options) -> list[Point]:
+def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
     """What the run's event files hold, through TensorBoard's own loader; values have 32 bits."""
     require_package("tensorboard")
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
 
-    found: list[Point] = []
+    found: list[TrackerPoint] = []
     for path in _files(run.directory / "tensorboard"):
         for data in RawEventFileLoader(str(path)).Load():
             event = Event.FromString(data)
@@ -138,7 +138,9 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
             for value in event.summary.value:
                 if value.HasField("tensor"):  # a text
                     continue
-                found.append(Point(seq, kind, step, journal_metric(value.tag, kind), value.simple_value))
+                found.append(
+                    TrackerPoint(seq, kind, step, journal_metric(value.tag, kind), value.simple_value)
+                )
     return found
 
 

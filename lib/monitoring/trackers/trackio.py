@@ -19,7 +19,7 @@ from monitoring.follower import RunInfo
 from monitoring.journal.files import GPU_STATS, JOURNAL
 from monitoring.journal.records import Record
 from monitoring.trackers import (
-    Point,
+    TrackerPoint,
     event_of,
     journal_metric,
     journal_of,
@@ -129,11 +129,11 @@ class TrackioFollower:
         return {**self._config, "_Created": before.get("_Created", created), "_Group": group}
 
 
-def read_back(run: RunInfo, options: Options) -> list[Point]:
+def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
     """What Trackio's database holds of the run, through Trackio's own read-only query."""
     import orjson
 
-    found: list[Point] = []
+    found: list[TrackerPoint] = []
     after = 0
     while True:
         rows = _query(
@@ -149,7 +149,7 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
                     continue
                 kept = name.removeprefix("__")
                 metric = journal_metric(kept if kept in RESERVED else name, event)
-                found.append(Point(int(seq), event, step, metric, value))
+                found.append(TrackerPoint(int(seq), event, step, metric, value))
         if len(rows) < ROWS_A_QUERY:
             return found
         after = rows[-1]["id"]

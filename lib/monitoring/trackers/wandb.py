@@ -22,7 +22,7 @@ from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import GPU_STATS, JOURNAL
 from monitoring.journal.records import Record
 from monitoring.trackers import (
-    Point,
+    TrackerPoint,
     event_of,
     journal_metric,
     journal_of,
@@ -209,10 +209,10 @@ class Disabled:
         pass
 
 
-def read_back(run: RunInfo, options: Options) -> list[Point]:
+def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
     """What the run's transaction log holds."""
     path = _path(run)
-    found: list[Point] = []
+    found: list[TrackerPoint] = []
     for stored in read_log(path) if path is not None else ():
         row = row_of(_record(stored.data))
         if row is None:
@@ -221,7 +221,9 @@ def read_back(run: RunInfo, options: Options) -> list[Point]:
         for name, value in row.items():
             if name not in COLUMNS and not isinstance(value, str):
                 seq = row.get("seq", row["_step"])
-                found.append(Point(seq, event, row.get("global_step"), journal_metric(name, event), value))
+                found.append(
+                    TrackerPoint(seq, event, row.get("global_step"), journal_metric(name, event), value)
+                )
     return found
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kharness.config.dotconfig import Line, check_storable, parse_lines, quote, unquote
+from kharness.config.dotconfig import ConfigLine, check_storable, parse_lines, quote, unquote
 from kharness.config.errors import ConfigError
 
 storable = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
@@ -18,7 +18,7 @@ storable = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
 def test_every_storable_string_survives_quoting_in_a_file(value: str) -> None:
     check_storable(value)
     [line] = parse_lines(f"CONFIG_X={quote(value)}\n", "x")
-    assert line == Line(1, "X", quote(value))
+    assert line == ConfigLine(1, "X", quote(value))
     assert unquote(quote(value)) == value
 
 
@@ -39,7 +39,11 @@ def test_string_that_no_line_can_hold_is_refused(value: str, reason: str) -> Non
 
 def test_lines_of_a_file_are_assignments_unsets_and_comments() -> None:
     text = '# comment\r\n\n  # indented\nCONFIG_A=y  \r\n# CONFIG_B is not set\n#CONFIG_C=y\nCONFIG_D=" #"'
-    assert list(parse_lines(text, "x")) == [Line(4, "A", "y"), Line(5, "B", None), Line(7, "D", '" #"')]
+    assert list(parse_lines(text, "x")) == [
+        ConfigLine(4, "A", "y"),
+        ConfigLine(5, "B", None),
+        ConfigLine(7, "D", '" #"'),
+    ]
 
 
 @pytest.mark.parametrize("line", ["FOO=y", " CONFIG_FOO=y", "CONFIG_FOO = y", "\ufeffCONFIG_FOO=y"])

@@ -106,7 +106,7 @@ def test_refused_cells_are_listed_and_nothing_is_made(checkout: Any) -> None:
             "error: 2 values of MATRIX_AXES are refused",
             "  OPTIMIZER=lion is not one of adam, sgd (give adam or sgd)",
             "  SEED=1|101: SEED=101 is outside 0..100 (give a value from 0 to 100)",
-            "hint: mend MATRIX_AXES",
+            "hint: fix MATRIX_AXES",
         ],
     )
     assert not (checkout.root / "results").exists()
@@ -168,7 +168,7 @@ def test_a_baseline_is_the_matrix_that_it_was_when_it_was_given(checkout: Any) -
         ("sigkill", "killed", "signal 9 (SIGKILL)"),
         ("no-journal", "failed", "exit code 0, but the journal's end record is missing"),
         ("no-end", "failed", "exit code 0, but the journal's end record is missing"),
-        ("lie", "failed", "ran with other values than asked: LEARNING_RATE=0.5, asked 0.1"),
+        ("lie", "failed", "ran with other values than requested: LEARNING_RATE=0.5, asked 0.1"),
     ],
 )
 def test_a_run_that_goes_wrong_takes_no_other_along(

@@ -126,7 +126,7 @@ def test_single_runs_are_compared_and_not_judged(script: Any, matrices: Any) -> 
     assert "-0.40 points" in out
     assert "configuration: OPTIMIZER sgd -> adam" in out
     assert code == 2
-    assert error.splitlines()[0].startswith("error: nobody can tell whether this is a regression: ")
+    assert error.splitlines()[0].startswith("error: cannot decide whether this is a regression: ")
     assert error.splitlines()[1] == (
         "hint: train more seeds with the same budget, or give TOLERANCE= for a single run of each"
     )
@@ -232,7 +232,7 @@ def test_a_baseline_with_a_run_only_says_so(script: Any, matrices: Any) -> None:
     arguments = [f"RUN={new}", f"BASELINE={old / 'optimizer-sgd_seed-1'}", "FAIL_ON_REGRESSION=y"]
     code, out, _ = script("summary.py", *arguments)
     assert code == 2
-    assert "error: nobody can tell whether this is a regression: lenet5: undecided: one common seed" in out
+    assert "error: cannot decide whether this is a regression: lenet5: undecided: one common seed" in out
 
 
 def test_a_partial_baseline_meets_its_like(tmp_path: Path, make: SimpleNamespace) -> None:

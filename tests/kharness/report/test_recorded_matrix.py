@@ -25,7 +25,7 @@ not complete, in no mean: 1 of 4
 other work on the machine was not measured: times may hold it
 budget: equal samples: 10,800
 test accuracy compared with sgd (95 % intervals):
-  adamw  +7.30 points  undecided: one common seed: chance cannot be told from a difference  \
+  adamw  +7.30 points  undecided: one common seed: chance cannot be separated from a difference  \
 [1 run not counted]"""
 
 RUNS = [

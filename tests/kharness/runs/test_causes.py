@@ -38,7 +38,7 @@ LOSING = Stop("stopped_early", "rank 3 of 3")
         ),
         (
             *(0, None, None, [{"event": "start", "config": {"SEED": 2}}, COMPLETE]),
-            ("failed", "other_values", "ran with other values than asked: SEED=2, asked 1"),
+            ("failed", "other_values", "ran with other values than requested: SEED=2, asked 1"),
         ),
         (
             *(75, None, BY_HAND, [START, STEP, INTERRUPTED]),

@@ -268,7 +268,7 @@ def test_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         CheckpointWriteError, match="the checkpoint of step 3 cannot be written: file exists"
     ) as caught:
         saved(tmp_path / "checkpoints", 3)
-    assert caught.value.hint == "free some space; the checkpoints before it are whole"
+    assert caught.value.hint == "free some space; the checkpoints before it are intact"
     assert (caught.value.exit_code, caught.value.cause) == (74, "error")
 
 

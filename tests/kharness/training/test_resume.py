@@ -12,7 +12,7 @@ from torch import nn
 from kharness.config.options import Options, parse
 from kharness.training.checkpoint import Stateful, checkpoint_files, training_state
 from kharness.training.errors import ResumeError
-from kharness.training.resume import Origin, find_origin, log_checkpoint
+from kharness.training.resume import ResumePoint, find_origin, log_checkpoint
 from monitoring import Record, Run, read_records
 from monitoring.journal.lineage import counting
 
@@ -30,12 +30,12 @@ class Trainer:
         options, _ = parse(list(flags), root=self.root, model="lenet5", prog="train.py", description="")
         return options
 
-    def find(self, *flags: str, data_sha256: str = DATA, from_scratch: bool = False) -> Origin:
+    def find(self, *flags: str, data_sha256: str = DATA, from_scratch: bool = False) -> ResumePoint:
         return find_origin(
             self.directory, self.options(*flags), data_sha256=data_sha256, from_scratch=from_scratch
         )
 
-    def attempt(self, origin: Origin, until: int, *, saves: tuple[int, ...] = (), **ending: Any) -> None:
+    def attempt(self, origin: ResumePoint, until: int, *, saves: tuple[int, ...] = (), **ending: Any) -> None:
         """Log the steps up to `until`, save after some; `recorded=False` leaves the last save unrecorded."""
         recorded = ending.pop("recorded", True)
         options = self.options()
@@ -97,7 +97,7 @@ def test_attempt_goes_on_from_the_newest_and_supersedes_what_came_behind(trainer
     trainer.attempt(trainer.find(), 7, saves=(3, 5))
     origin = trainer.find()
     name = trainer.checkpoint(1, 5).name
-    assert str(origin) == f"resume: behind step 5, from {name}\n"
+    assert str(origin) == f"resume: after step 5, from {name}\n"
     trainer.attempt(origin, 8)
     start = trainer.records("start")[1]
     # start, 3 steps, checkpoint, 2 steps (seq 7), checkpoint (seq 8), 2 steps
@@ -141,7 +141,7 @@ def test_broken_checkpoint_is_reported_and_passed_over(trainer: Trainer) -> None
     origin = trainer.find()
     first, second = str(origin).splitlines()
     assert first.startswith(f"passed over: {newest.name}: is damaged: its SHA-256 begins with ")
-    assert second == f"resume: behind step 3, from {trainer.checkpoint(1, 3).name}"
+    assert second == f"resume: after step 3, from {trainer.checkpoint(1, 3).name}"
     trainer.attempt(origin, 4)
     (passed,) = trainer.records("start")[1]["passed_over"]  # type: ignore[misc, attr-defined]
     assert passed["checkpoint"] == newest.name
@@ -156,7 +156,7 @@ def test_checkpoint_of_a_future_that_was_given_up_is_not_taken_up_again(trainer:
     trainer.attempt(trainer.find(), 4)
     damage(trainer.checkpoint(1, 5))  # the same bit again: whole
     origin = trainer.find()
-    assert str(origin) == f"resume: behind step 3, from {trainer.checkpoint(1, 3).name}\n"
+    assert str(origin) == f"resume: after step 3, from {trainer.checkpoint(1, 3).name}\n"
 
 
 def test_best_is_taken_when_all_later_ones_are_broken(trainer: Trainer) -> None:
@@ -184,7 +184,7 @@ def test_nothing_whole_begins_anew_and_says_why(trainer: Trainer) -> None:
     trainer.attempt(trainer.find(), 4, saves=(3,))
     damage(trainer.checkpoint(1, 3))
     origin = trainer.find()
-    assert [line.partition(":")[0] for line in str(origin).splitlines()] == ["passed over", "begin anew"]
+    assert [line.partition(":")[0] for line in str(origin).splitlines()] == ["passed over", "from scratch"]
     trainer.attempt(origin, 2)
     start = trainer.records("start")[1]
     assert (start["resumed_from"], start["supersedes"]) == (None, {"first_seq": 1, "last_seq": 6})
@@ -235,7 +235,7 @@ def test_options_that_shape_the_training_must_be_the_same(trainer: Trainer) -> N
         f"{trainer.directory} was trained with SEED=1 (now 2), OPTIMIZER=sgd (now adamw), "
     )
     assert "LEARNING_RATE=0.05 (now 0.25)" in message
-    assert caught.value.hint == "--from-scratch begins anew with what is asked for now; what is there stays"
+    assert caught.value.hint == "--from-scratch begins with what is requested now; what is there stays"
     assert trainer.find("--seed", "2", from_scratch=True).state is None
 
 

@@ -23,7 +23,7 @@ from monitoring.gpu.sample import GpuEvent, GpuSample, State
 from monitoring.journal.records import Record
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
-from monitoring.trackers import Point, journal_points
+from monitoring.trackers import TrackerPoint, journal_points
 
 from ..conftest import agents_of, wait_for_delivery, wait_until
 
@@ -71,7 +71,7 @@ def alerts(directory: Path) -> list[tuple[object, object]]:
     return [(alert["rule"], alert["message"]) for alert, _ in read_records(directory / "alerts.jsonl")]
 
 
-def sent(directory: Path, journal: str, tracker: str) -> list[Point]:
+def sent(directory: Path, journal: str, tracker: str) -> list[TrackerPoint]:
     records: list[Record] = [record for record, _ in read_records(directory / "metrics.jsonl")]
     found = journal_points(list(read_rotated(directory / "gpu_stats.jsonl")) if journal == "gpu" else records)
     if tracker == "tensorboard":  # its values have 32 bits
@@ -79,13 +79,13 @@ def sent(directory: Path, journal: str, tracker: str) -> list[Point]:
     return sorted(found, key=_place)
 
 
-def received(directory: Path, journal: str, tracker: str) -> list[Point]:
+def received(directory: Path, journal: str, tracker: str) -> list[TrackerPoint]:
     module = follower_module(tracker)
     found = module.read_back(RunInfo.read(directory), module.Options())
     return sorted((it for it in found if (it.event == "gpu") == (journal == "gpu")), key=_place)
 
 
-def _place(point: Point) -> tuple[int, str]:
+def _place(point: TrackerPoint) -> tuple[int, str]:
     return point.seq, point.metric
 
 

@@ -396,7 +396,7 @@ def test_port_that_stays_taken_holds_up_nothing(run_dir: Path) -> None:
     assert undelivered(run_dir) == {}
     assert (
         alerts(run_dir)[-1]
-        == f"prometheus: PortTakenError: 127.0.0.1:{port}: address already in use; given up"
+        == f"prometheus: PortTakenError: 127.0.0.1:{port}: address already in use; not tried again"
     )
     assert [delivery.name for delivery in catch_up(run_dir)] == ["csv"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.host.machine_work import MachineWork, Reading, other_work
+from monitoring.host.machine_work import MachineWork, WorkReading, other_work
 
 # Uses a second of CPU time, whatever share of a core it gets.
 BUSY = "import time\nwhile time.process_time() < 1: pass\nprint('done', flush=True)\ninput()"
@@ -108,16 +108,18 @@ def test_the_time_of_the_tree_counts_once_whatever_becomes_of_its_processes(proc
 @pytest.mark.parametrize(
     ("before", "after", "share"),
     [
-        (Reading(0, 2, 0, 0, 0), Reading(10, 2, 20, 15, 5), 0.5),
-        (Reading(0, 2, 0, 0, 0), Reading(10, 2, 20, 5, 5.2), 0.0),  # ticks are rounded
-        (Reading(0, 2, 0, 0, 0), Reading(0.2, 2, 0.4, 0.4, 0), None),  # too short
-        (Reading(0, 2, 0, 0, 0), Reading(10, 2, 2, 1, 5), None),  # a /proc that only pretends
-        (Reading(0, 2, 0, 0, 0), Reading(10, 3, 20, 15, 5), None),
-        (None, Reading(10, 2, 20, 15, 5), None),
-        (Reading(10, 2, 20, 15, 5), None, None),
+        (WorkReading(0, 2, 0, 0, 0), WorkReading(10, 2, 20, 15, 5), 0.5),
+        (WorkReading(0, 2, 0, 0, 0), WorkReading(10, 2, 20, 5, 5.2), 0.0),  # ticks are rounded
+        (WorkReading(0, 2, 0, 0, 0), WorkReading(0.2, 2, 0.4, 0.4, 0), None),  # too short
+        (WorkReading(0, 2, 0, 0, 0), WorkReading(10, 2, 2, 1, 5), None),  # a /proc that only pretends
+        (WorkReading(0, 2, 0, 0, 0), WorkReading(10, 3, 20, 15, 5), None),
+        (None, WorkReading(10, 2, 20, 15, 5), None),
+        (WorkReading(10, 2, 20, 15, 5), None, None),
     ],
 )
-def test_the_share_of_others(before: Reading | None, after: Reading | None, share: float | None) -> None:
+def test_the_share_of_others(
+    before: WorkReading | None, after: WorkReading | None, share: float | None
+) -> None:
     assert other_work(before, after) == share
 
 

@@ -26,13 +26,13 @@ WHOLE = {
         ({"tracking": {**WHOLE["tracking"], "trackers": []}}, "tracking.trackers is a list, not an object"),
         (
             {"tracking": {**WHOLE["tracking"], "trackers": {"x": 1}}},
-            "tracking.trackers.x is a whole number, not an object",
+            "tracking.trackers.x is an integer, not an object",
         ),
         ({"tracking": {**WHOLE["tracking"], "group": 1.5}}, "tracking.group is a number, not a text or null"),
         ({"attempts": {}}, "attempts is an object, not a list"),
         ({"attempts": []}, "attempts is empty"),
         ({"attempts": [None]}, "attempts[0] is null, not an object"),
-        ({"attempts": [{"attempt": True}]}, "attempts[0].attempt is true or false, not a whole number"),
+        ({"attempts": [{"attempt": True}]}, "attempts[0].attempt is true or false, not an integer"),
         ({"config": "x"}, "config is a text, not an object"),
     ],
 )

@@ -21,7 +21,7 @@ from textual.pilot import Pilot
 from monitoring import Run
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import GpuSample
-from monitoring.terminal.app import Dashboard, Help, Picture
+from monitoring.terminal.app import Dashboard, Frame, Help
 from monitoring.terminal.run_view import RunView
 from monitoring.terminal.run_watch import RunWatch
 from monitoring.terminal.screen import View, duration, graph_rows, screen
@@ -101,7 +101,7 @@ def sampled(directory: Path, num_gpus: int = 3, num_samples: int = 8, *, age: fl
 
 def lines(app: Dashboard) -> list[str]:
     """The screen, without what the clock says and below the help."""
-    picture = app.query_one(Picture)
+    picture = app.query_one(Frame)
     text = [picture.render_line(y).text.rstrip() for y in range(picture.size.height)]
     return [re.sub(r"\d\d:\d\d:\d\d", "12:34:56", line) for line in text]
 
@@ -111,7 +111,7 @@ def look(app: Dashboard, size: tuple[int, int], *keys: str, then: Then | None = 
 
     async def show() -> list[str]:
         async with app.run_test(size=size) as pilot:
-            while not (app.query(Picture) and app.query_one(Picture)._lines):
+            while not (app.query(Frame) and app.query_one(Frame)._lines):
                 await pilot.pause(0.01)  # on a busy machine the first picture takes a while
             for key in keys:
                 await pilot.press(key)
@@ -128,7 +128,7 @@ def styles(app: Dashboard, size: tuple[int, int]) -> dict[str, str]:
     found: dict[str, str] = {}
 
     async def collect(pilot: Pilot[None]) -> None:
-        picture = app.query_one(Picture)
+        picture = app.query_one(Frame)
         for line in picture._lines:
             found.update(
                 {span.text.strip(): span.style for span in line if set(span.text) - set(" █▁▂▃▄▅▆▇")}
@@ -258,7 +258,7 @@ def test_what_a_gpu_does_not_report_is_a_dash(run: Path) -> None:
     write(run / "gpu_stats.jsonl", gpu_record([gpu(0)], 1, time.time()))
     shown = look(Dashboard(run=run), SMALL)
     assert shown[2].split() == ["0", "H100", "80GB", "HBM3", *"–––––"]
-    assert " not told by the driver" in shown
+    assert " not reported by the driver" in shown
 
 
 def test_more_gpus_than_lines_are_a_key_away(tmp_path: Path) -> None:

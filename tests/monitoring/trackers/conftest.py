@@ -21,7 +21,7 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.follower import RunInfo, follower_module
-from monitoring.trackers import Point, journal_points
+from monitoring.trackers import TrackerPoint, journal_points
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,11 @@ class Followed:
         )
         return done
 
-    def sent(self) -> list[Point]:
+    def sent(self) -> list[TrackerPoint]:
         records = (record for record, _ in read_records(self.directory / "metrics.jsonl"))
         return journal_points(records)
 
-    def received(self) -> list[Point]:
+    def received(self) -> list[TrackerPoint]:
         module = follower_module(self.tracker)
         return module.read_back(self.info, module.Options(**self.options))  # type: ignore[no-any-return]
 

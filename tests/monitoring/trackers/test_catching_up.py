@@ -17,12 +17,12 @@ import pytest
 from monitoring import Run
 from monitoring.agent import delivery
 from monitoring.agent.catching_up import Apart
-from monitoring.agent.delivery import Progress
+from monitoring.agent.delivery import DeliveryProgress
 from monitoring.agent.follow import catch_up, is_followed
 from monitoring.follower import RunInfo, follower_module
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import read_records
-from monitoring.trackers import Point, journal_points
+from monitoring.trackers import TrackerPoint, journal_points
 
 TRACKERS = ("tensorboard", "trackio", "wandb")
 
@@ -44,16 +44,16 @@ def train(directory: Path, steps: int) -> RunInfo:
     return RunInfo.read(directory)
 
 
-def sent(directory: Path, tracker: str) -> list[Point]:
+def sent(directory: Path, tracker: str) -> list[TrackerPoint]:
     points = journal_points([record for record, _ in read_records(directory / "metrics.jsonl")])
     if tracker == "tensorboard":  # its values have 32 bits
         points = [replace(it, value=struct.unpack("f", struct.pack("f", it.value))[0]) for it in points]
     return sorted(points, key=lambda point: (point.seq, point.metric))
 
 
-def received(run: RunInfo, tracker: str) -> list[Point]:
+def received(run: RunInfo, tracker: str) -> list[TrackerPoint]:
     module = follower_module(tracker)
-    points: list[Point] = module.read_back(run, module.Options())
+    points: list[TrackerPoint] = module.read_back(run, module.Options())
     return sorted(points, key=lambda point: (point.seq, point.metric))
 
 
@@ -77,7 +77,10 @@ def test_process_delivers_all_and_says_how_far_it_is(followed, tmp_path: Path) -
 
     assert apart(run, "tensorboard", {}, lambda progress, count: told.append((progress, count)))
     size = (run.directory / "metrics.jsonl").stat().st_size
-    assert told[-1] == (Progress(offset=size, seq=3001, held=3000), 3001)  # the end record has no points
+    assert told[-1] == (
+        DeliveryProgress(offset=size, seq=3001, held=3000),
+        3001,
+    )  # the end record has no points
     assert [count for _, count in told] == sorted(count for _, count in told)
     assert received(run, "tensorboard") == sent(run.directory, "tensorboard")
 

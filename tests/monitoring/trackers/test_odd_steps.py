@@ -15,7 +15,7 @@ from monitoring.agent.follow import catch_up
 from monitoring.exporters._run_files import RunFiles
 from monitoring.follower import RunInfo, follower_module
 from monitoring.journal.records import read_records
-from monitoring.trackers import Point, journal_points
+from monitoring.trackers import TrackerPoint, journal_points
 
 # JSON of a step -> the step that it is.
 STEPS = {"1.5": None, "3.0": 3, "true": None, '"abc"': None, str(2**63): None, str(-(2**70)): None}
@@ -38,13 +38,13 @@ def odd_run(tmp_path: Path) -> Callable[[str, Sequence[str]], Path]:
     return make
 
 
-def received(directory: Path, tracker: str) -> list[Point]:
+def received(directory: Path, tracker: str) -> list[TrackerPoint]:
     module = follower_module(tracker)
-    points: list[Point] = module.read_back(RunInfo.read(directory), module.Options())
+    points: list[TrackerPoint] = module.read_back(RunInfo.read(directory), module.Options())
     return [point for point in map(rounded, points) if point.metric == "train_loss"]
 
 
-def rounded(point: Point) -> Point:
+def rounded(point: TrackerPoint) -> TrackerPoint:
     return replace(point, value=round(point.value, 6))  # TensorBoard's values have 32 bits
 
 

@@ -25,7 +25,7 @@ from monitoring.follower import RunInfo
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample
 from monitoring.journal.files import GPU_STATS
-from monitoring.trackers import Point, journal_points
+from monitoring.trackers import TrackerPoint, journal_points
 
 TRACKERS = ["tensorboard", "trackio", "wandb"]
 
@@ -60,14 +60,14 @@ follower.close("complete")
 """
 
 
-def shown(tracker: str, points: list[Point]) -> list[Point]:
+def shown(tracker: str, points: list[TrackerPoint]) -> list[TrackerPoint]:
     """The points as the tracker can hold them: TensorBoard's values have 32 bits."""
     if tracker == "tensorboard":
         points = [replace(p, value=struct.unpack("f", struct.pack("f", p.value))[0]) for p in points]
     return sorted(points, key=lambda point: (point.seq, point.metric))
 
 
-def ordered(points: list[Point]) -> list[Point]:
+def ordered(points: list[TrackerPoint]) -> list[TrackerPoint]:
     """As they came, but for the order within a record, which no tracker keeps."""
     assert [point.seq for point in points] == sorted(point.seq for point in points)
     return sorted(points, key=lambda point: (point.seq, point.metric))
@@ -131,7 +131,7 @@ def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(
     assert ordered([point for point in received if point.event == "gpu"]) == shown(tracker, samples)
 
 
-def add_gpu_samples(directory: Path, began: float, ended: float, count: int) -> list[Point]:
+def add_gpu_samples(directory: Path, began: float, ended: float, count: int) -> list[TrackerPoint]:
     """Samples between two moments, as the agent writes them; returns what trackers are to hold of them."""
     options, run_id = GpuMonitorOptions(), RunInfo.read(directory).run_id
     stats = GpuStats(directory, options, run_id=run_id, attempt=1, started=began, host="h")
@@ -271,7 +271,8 @@ except MonitoringError as error:
         text=True,
         check=True,
     )
-    assert answer.stdout == f"MissingPackage|{tracker} is not installed|pip install {tracker}\n"
+    install = {"trackio": "'trackio>=0.43,<0.44'", "wandb": "'wandb>=0.31,<0.32'"}.get(tracker, tracker)
+    assert answer.stdout == f"MissingPackage|{tracker} is not installed|pip install {install}\n"
 
 
 def test_following_imports_no_framework_and_says_nothing(followed, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 from monitoring import Run
 from monitoring.follower import RunInfo
 from monitoring.journal.records import read_records
-from monitoring.trackers import Point, wandb
+from monitoring.trackers import TrackerPoint, wandb
 from monitoring.trackers._wandb_log import BLOCK
 
 
@@ -31,18 +31,18 @@ def sync(directory: Path, environment: dict[str, str], *flags: str) -> str:
     return done.stderr
 
 
-def points_of(rows: list[dict[str, Any]]) -> list[Point]:
+def points_of(rows: list[dict[str, Any]]) -> list[TrackerPoint]:
     """A server's history as points; W&B shows the metrics of an epoch as `epoch/NAME`."""
     columns = ("event", "global_step", "_step", "_timestamp", "_runtime")
     return [
-        Point(row["_step"], row["event"], row.get("global_step"), name.removeprefix("epoch/"), value)
+        TrackerPoint(row["_step"], row["event"], row.get("global_step"), name.removeprefix("epoch/"), value)
         for row in rows
         for name, value in row.items()
         if name not in columns
     ]
 
 
-def ordered(points: list[Point]) -> list[Point]:
+def ordered(points: list[TrackerPoint]) -> list[TrackerPoint]:
     return sorted(points, key=lambda point: (point.seq, point.metric))
 
 

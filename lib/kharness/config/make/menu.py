@@ -36,7 +36,7 @@ def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved
     marked = menuconfig._node_str
     menuconfig._node_str = lambda node: session.unmarked(node, marked(node))
     if isinstance(base, ConfigError):
-        print(f"warning: {base}: mend it in the menu and save", file=sys.stderr)
+        print(f"warning: {base}: fix it in the menu and save", file=sys.stderr)
     menuconfig.menuconfig(session)
 
 

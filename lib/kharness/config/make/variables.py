@@ -192,7 +192,7 @@ def _no_target(goal: str) -> ConfigError:
 
     if "=" in goal:
         return ConfigError(
-            f"{goal!r} is no variable", hint="write NAME=value, and quotes around the whole: 'NAME=a b'"
+            f"{goal!r} is no variable", hint="write NAME=value, and quotes around all of it: 'NAME=a b'"
         )
     near = get_close_matches(goal, TARGETS, n=1)
     return ConfigError(

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from kharness.matrix.launchers._processes import Holder
-from kharness.matrix.launchers._zygote import Zygote, ZygoteLost, ZygoteUnsafe
+from kharness.matrix.launchers._zygote import ZygoteClient, ZygoteLost, ZygoteUnsafe
 from kharness.runs.launch import Launch, Slot
 from monitoring.agent.starter import AgentStarter
 
@@ -22,7 +22,7 @@ class Forking:
         """`environment` is that of the runs. Without `enabled` nothing is forked, and nothing is started."""
         self._environment = environment
         self._say = say
-        self._zygotes: list[Zygote] = []
+        self._zygotes: list[ZygoteClient] = []
         """The last one forks; earlier ones have been lost and may have children whose end is not told yet."""
         self._enabled = enabled
         self._agents: AgentStarter | None = None
@@ -76,7 +76,7 @@ class Forking:
 
     def _new_zygote(self) -> None:
         try:
-            self._zygotes.append(Zygote(self._environment))
+            self._zygotes.append(ZygoteClient(self._environment))
         except ZygoteUnsafe as error:
             self._stop(str(error))
         except OSError as error:

@@ -38,7 +38,7 @@ class ZygoteLost(Exception):
     """The zygote has died, and its children with it."""
 
 
-class Zygote:
+class ZygoteClient:
     """One such process, started at once; it imports while the caller does something else."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:

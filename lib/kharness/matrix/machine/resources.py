@@ -102,7 +102,7 @@ class MachineResources:
         if self._jobs > all_cores:
             self._say_once(
                 f"note: JOBS={self._jobs} is more than the {_cores(all_cores)} here: cells share cores, "
-                "and their times tell little"
+                "and their times mean little"
             )
             return Slot(threads=0 if asked else planned or 1)
         if self._jobs == 1:
@@ -145,7 +145,7 @@ class MachineResources:
         count = "1 CPU thread" if threads == 1 else f"{threads} CPU threads"
         line = f"note: cells keep the {count} that the matrix was planned with"
         if threads * max(1, jobs) > cores:
-            line += f", and share the {_cores(cores)} here: their times tell little"
+            line += f", and share the {_cores(cores)} here: their times mean little"
         self._say_once(line)
 
     def _say_once(self, line: str) -> None:

@@ -161,9 +161,9 @@ def _is_int(tree: Tree, symbol: str) -> bool:
 def _refused(bad: Sequence[ConfigError], source: str) -> MatrixError:
     """One error for all."""
     if len(bad) == 1:
-        return MatrixError(f"{source}: {bad[0]}", hint=bad[0].hint or f"mend {source}")
+        return MatrixError(f"{source}: {bad[0]}", hint=bad[0].hint or f"fix {source}")
     lines = [str(error) + (f" ({error.hint})" if error.hint else "") for error in bad[:MOST_LISTED]]
     more = [f"… and {len(bad) - MOST_LISTED} more"] if len(bad) > MOST_LISTED else []
     return MatrixError(
-        "\n  ".join([f"{len(bad)} values of {source} are refused", *lines, *more]), hint=f"mend {source}"
+        "\n  ".join([f"{len(bad)} values of {source} are refused", *lines, *more]), hint=f"fix {source}"
     )

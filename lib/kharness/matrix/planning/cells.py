@@ -119,7 +119,7 @@ def resolve(
             if isinstance(error, MistakeError):
                 skip_refused = False
     if refused and (not skip_refused or not cells):
-        refuse(refused, len(wanted), hint or f"mend {source}")
+        refuse(refused, len(wanted), hint or f"fix {source}")
     _refuse_twins(cells)
     return choose(chosen, cells), refused
 

@@ -60,7 +60,9 @@ def seeds_planned(cells: Sequence[Cell], settings: Mapping[str, Value], results:
     note = ""
     if fixed and first.planned != fixed:
         had = f"with {first.planned}" if first.planned else "without it"
-        note = f"MATRIX_SEEDS_PLANNED={fixed} comes too late: {name} asked the same {had}, and that counts"
+        note = (
+            f"MATRIX_SEEDS_PLANNED={fixed} comes too late: {name} requested the same {had}, and that counts"
+        )
     return SeedsPlanned(first.first, first.planned, tuple(name for name, _ in before), variants, note)
 
 

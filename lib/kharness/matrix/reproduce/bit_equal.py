@@ -24,7 +24,7 @@ _MACHINE = (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class BitComparison:
     """What came of it."""
 
     equal: int
@@ -47,7 +47,7 @@ def machine_differences(run: Path, other: Path) -> list[str]:
     return list(found)
 
 
-def compare(run: Path, other: Path) -> Comparison:
+def compare(run: Path, other: Path) -> BitComparison:
     """Every value of `run` that counts with that of `other`; what `other` has beyond those is not looked at.
 
     Records are matched by event, step and split. What `monitoring.journal.fields` has as of the machine
@@ -56,7 +56,7 @@ def compare(run: Path, other: Path) -> Comparison:
     before, after = (Lineage.read(directory / JOURNAL) for directory in (run, other))
     data = [lineage.starts[-1].get("data_sha256") for lineage in (before, after)]
     if data[0] != data[1]:
-        return Comparison(
+        return BitComparison(
             0, f"the data: SHA-256 {_text(data[0])} in {run.name}, {_text(data[1])} in {other.name}"
         )
     found = {_key(record): record for record in _results(other)}
@@ -69,13 +69,13 @@ def compare(run: Path, other: Path) -> Comparison:
         if record["event"] == "end" and record.get("status") == INTERRUPTED:
             continue
         if match is None:
-            return Comparison(equal, f"{_named(record)} is missing in {other.name}", on_request)
+            return BitComparison(equal, f"{_named(record)} is missing in {other.name}", on_request)
         for field, value in record.items():
             if is_result(field) and json.dumps(value) != json.dumps(match.get(field)):
                 values = f"{_text(value)} in {run.name}, {_text(match.get(field))} in {other.name}"
-                return Comparison(equal, f"{_named(record)}: {field}: {values}", on_request)
+                return BitComparison(equal, f"{_named(record)}: {field}: {values}", on_request)
         equal += 1
-    return Comparison(equal, "", on_request)
+    return BitComparison(equal, "", on_request)
 
 
 def _results(run: Path) -> Iterable[Record]:

@@ -25,14 +25,14 @@ from monitoring.journal.records import Record
 
 
 @dataclass(frozen=True)
-class PastRun:
+class ReproducedRun:
     """A run as its journal describes it."""
 
     directory: Path
     lineage: Lineage
 
     @classmethod
-    def read(cls, directory: Path) -> PastRun:
+    def read(cls, directory: Path) -> ReproducedRun:
         """MatrixError if the directory holds no run that has begun."""
         lineage = Lineage.read(directory / JOURNAL)
         if not lineage.starts:
@@ -68,7 +68,9 @@ class PastRun:
         return threads if isinstance(threads, int) else 0
 
 
-def prepare_again(past: PastRun, code: Code, *, root: Path, trackers: str, anyway: bool = False) -> Launch:
+def prepare_again(
+    past: ReproducedRun, code: Code, *, root: Path, trackers: str, anyway: bool = False
+) -> Launch:
     """Make RUN_reproduced (or RUN_reproduced_2 …) beside a run with its configuration, ready to be launched.
 
     The configuration is that of its `.config`, or where that is gone of its start record. `trackers` is what

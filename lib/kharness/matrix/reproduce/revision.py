@@ -73,7 +73,7 @@ def _worktree(revision: str, root: Path) -> Iterator[Path]:
         try:
             added = _git(root, "worktree", "add", "--detach", "--quiet", str(folder), revision)
             if added.returncode:
-                raise MatrixError(f"git worktree add: {added.stderr.strip()}", hint="mend what git names")
+                raise MatrixError(f"git worktree add: {added.stderr.strip()}", hint="fix what git names")
             yield folder / inside
         finally:
             _git(root, "worktree", "remove", "--force", str(folder))

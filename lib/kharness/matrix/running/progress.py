@@ -8,7 +8,7 @@ from typing import TextIO
 
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.execute import ActiveRun, Outcome
-from kharness.matrix.running.table import Row, Screen, Totals, duration, open_screen
+from kharness.matrix.running.table import CellRow, Screen, Totals, duration, open_screen
 from kharness.runs.exit_codes import OUT_OF_MEMORY
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.launch import Launch, Slot
@@ -22,7 +22,7 @@ PLAIN_EVERY = 60.0
 PLAIN_RUNS = 3
 
 
-class Progress:
+class MatrixProgress:
     """Totals, the running ones with step, loss and pace, and the time left once something is measured."""
 
     def __init__(
@@ -131,9 +131,9 @@ class Progress:
         return max(0.0, self._expected[run.launch.name] - run.seconds)
 
 
-def _row(run: ActiveRun) -> Row:
+def _row(run: ActiveRun) -> CellRow:
     state = run.state
-    return Row(
+    return CellRow(
         name=run.launch.name,
         state=_doing(run),
         step=state.step or None,

@@ -149,7 +149,7 @@ def _readable_status(launch: Launch) -> RunStatus:
     except MatrixError:
         if not directory.is_dir():
             raise MatrixError(
-                f"{directory} is not there", hint="a cell's directory was removed; plan the matrix anew"
+                f"{directory} is not there", hint="a cell's directory was removed; plan the matrix again"
             ) from None
         if path.exists():
             os.replace(path, directory / f"{STATUS_JSON}.unreadable-{time.time_ns()}")

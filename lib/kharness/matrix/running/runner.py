@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
-from kharness.matrix.running.progress import DRAW_EVERY, Progress
+from kharness.matrix.running.progress import DRAW_EVERY, MatrixProgress
 from kharness.matrix.running.protocols import Resources, Source, Watcher
 from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.table import duration
@@ -61,7 +61,7 @@ def run_all(
     launcher: Launcher,
     resources: Resources,
     signals: Signals,
-    progress: Progress,
+    progress: MatrixProgress,
     *,
     limits: Limits = Limits(),
     watcher: Watcher | None = None,
@@ -83,7 +83,7 @@ class _Matrix:
         launcher: Launcher,
         resources: Resources,
         signals: Signals,
-        progress: Progress,
+        progress: MatrixProgress,
         limits: Limits,
         watcher: Watcher | None,
     ) -> None:
@@ -204,7 +204,7 @@ class _Matrix:
         for run in self.running:
             if self.limits.timeout and run.stop_asked is None and run.seconds > self.limits.timeout:
                 limit = duration(self.limits.timeout)
-                self.progress.say(f"{run.launch.name}: over the limit of {limit}, asked to save and stop")
+                self.progress.say(f"{run.launch.name}: over the limit of {limit}, requested to save and stop")
                 run.stop(Stop(TIMED_OUT, f"over the limit of {limit}"))
             # Whoever asked by Ctrl-C decides themselves when it has taken long enough.
             by_hand = run.stop_asked == BY_HAND

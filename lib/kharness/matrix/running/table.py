@@ -21,7 +21,7 @@ NARROWEST_NAME = 12
 
 
 @dataclass(frozen=True)
-class Row:
+class CellRow:
     """A running cell; what is not known is None."""
 
     name: str
@@ -82,7 +82,7 @@ class Screen(Protocol):
     def say(self, line: str) -> None:
         """A line that stays."""
 
-    def draw(self, rows: Sequence[Row], totals: Totals) -> None:
+    def draw(self, rows: Sequence[CellRow], totals: Totals) -> None:
         """Replace the table."""
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class PlainScreen:
         self._stream.write(f"{line}\n")
         self._stream.flush()
 
-    def draw(self, rows: Sequence[Row], totals: Totals) -> None:
+    def draw(self, rows: Sequence[CellRow], totals: Totals) -> None:
         self.say(str(totals))
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class LiveScreen:
     def say(self, line: str) -> None:
         self._write(f"{self._wiping()}{line}\n{self._frame()}")
 
-    def draw(self, rows: Sequence[Row], totals: Totals) -> None:
+    def draw(self, rows: Sequence[CellRow], totals: Totals) -> None:
         size = _window(self._stream)
         lines = _lines(self._console, rows, totals, *size)
         if lines != self._drawn or size != self._size:
@@ -181,7 +181,7 @@ def _window(stream: TextIO) -> tuple[int, int]:
     return size.columns or 80, size.lines or 24
 
 
-def _lines(console: Console, rows: Sequence[Row], totals: Totals, columns: int, height: int) -> list[str]:
+def _lines(console: Console, rows: Sequence[CellRow], totals: Totals, columns: int, height: int) -> list[str]:
     # The last column stays free: a character there makes some terminals wrap.
     width = max(1, columns - 1)
     room = height - 3  # a header, the totals, and a line of what was said last
@@ -196,7 +196,7 @@ def _lines(console: Console, rows: Sequence[Row], totals: Totals, columns: int, 
     return [*(line.rstrip() for line in capture.get().rstrip("\n").split("\n")), *bottom]
 
 
-def _table(rows: Sequence[Row], width: int) -> Table:
+def _table(rows: Sequence[CellRow], width: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 

@@ -36,7 +36,7 @@ SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Row:
+class TrialRow:
     """One configuration: the trials that differ by the seed alone."""
 
     values: Mapping[str, str]
@@ -71,7 +71,7 @@ class Leaderboard:
     symbols: Sequence[str]
     common: Mapping[str, str]
     """What the sweep set for all its trials, trackers aside."""
-    rows: Sequence[Row]
+    rows: Sequence[TrialRow]
     """The best first; equal ones in the order of their planning."""
     incomplete: Sequence[Trial]
     """Trials that are in no row's mean."""
@@ -119,7 +119,7 @@ class Leaderboard:
             )
         if self.ranges is None:
             found.append(
-                "which ranks cannot be told apart is unknown: "
+                "which ranks cannot be separated is unknown: "
                 "of a single seed only an accuracy has a known error"
             )
             return found
@@ -128,7 +128,7 @@ class Leaderboard:
         confidence = f"{CONFIDENCE * 100:g} %, {self.ranges.method}"
         return [*found, f"the first {which} ({confidence})"]
 
-    def best_of(self, row: Row) -> float:
+    def best_of(self, row: TrialRow) -> float:
         """The best of all validations of a configuration, which is not what it is ranked by."""
         return self.objective.best([value for trial in row.complete for value in trial.validations])
 
@@ -194,11 +194,11 @@ def _row(
     trials: Sequence[Trial],
     unit: str,
     counts: Mapping[str, tuple[Spent, int | None]],
-) -> Row:
+) -> TrialRow:
     found = [counts[trial.name] for trial in trials if trial.name in counts]
     spent_by = [getattr(count, unit) for count, _ in found]
     sizes = {size for _, size in found}
-    return Row(
+    return TrialRow(
         values,
         trials,
         budget=() if None in spent_by else tuple(sorted(set(spent_by))),
@@ -321,7 +321,7 @@ def as_markdown(board: Leaderboard) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cells(board: Leaderboard, rows: Sequence[Row]) -> list[list[str]]:
+def _cells(board: Leaderboard, rows: Sequence[TrialRow]) -> list[list[str]]:
     """The table as texts, its header first."""
     metric = board.objective.metric
     several = any(len(row.trials) > 1 for row in board.rows)

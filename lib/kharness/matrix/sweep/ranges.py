@@ -19,7 +19,7 @@ from decimal import Decimal, localcontext
 from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin
-from kharness.config.dotconfig import Line, parse_lines, read_text, unquote
+from kharness.config.dotconfig import ConfigLine, parse_lines, read_text, unquote
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axes import split_values, unquoted
 from kharness.matrix.planning.axis_values import ALL, NO_AXIS, is_setting
@@ -99,7 +99,7 @@ def parse_range(tree: Tree, symbol: str, text: str, where: str) -> Range:
     return found
 
 
-def _read_line(tree: Tree, line: Line, where: str) -> Range | Layer:
+def _read_line(tree: Tree, line: ConfigLine, where: str) -> Range | Layer:
     origin = Origin("range file", where)
     if line.text is None:
         return tree.assignments(line.symbol, "n", origin)
@@ -121,7 +121,7 @@ def _read_line(tree: Tree, line: Line, where: str) -> Range | Layer:
     return found
 
 
-def _plain(line: Line, where: str) -> str:
+def _plain(line: ConfigLine, where: str) -> str:
     """The text without its double quotes, which may be missing around numbers too."""
     assert line.text is not None
     if not line.text.startswith('"'):
@@ -179,7 +179,7 @@ def _steps(start: Decimal, step: Decimal, end: Decimal, *, whole: bool) -> list[
             raise ValueError(f"is {counted(count, 'value')}, at most {MOST_VALUES} are taken")
         numbers = [start + number * step for number in range(count)]
     if whole and any(number != int(number) for number in numbers):
-        raise ValueError("has values that are no whole numbers")
+        raise ValueError("has values that are no integers")
     return [str(int(number)) if whole else _decimal_text(number) for number in numbers]
 
 
@@ -197,7 +197,7 @@ def _between(symbol: str, text: str, low: Decimal, high: Decimal, *, log: bool, 
     if log and low <= 0:
         raise ValueError("has no order of magnitude: it must begin above 0")
     if whole and (low != int(low) or high != int(high)):
-        raise ValueError("has ends that are no whole numbers")
+        raise ValueError("has ends that are no integers")
     return Between(symbol, text, low, high, log, whole)
 
 

@@ -241,7 +241,7 @@ def _draw(
             break
         cells.append(cell)
     if not cells:
-        refuse(refused, len(refused), f"mend {RANGE_FILE}")
+        refuse(refused, len(refused), f"fix {RANGE_FILE}")
     return cells, refused
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kharness.report.gpu.history import GpuHistory
+from kharness.report.gpu.history import GpuRecording
 from monitoring.telemetry.load_balance import PHASES, RankBalance
 
 # Over which values of the GPUs a balance is told.
@@ -20,20 +20,20 @@ MAX_FAR = 3
 DECEIVING = "equal memory or utilization does not show it, as waiting in a collective counts as busy"
 
 
-def balance_line(history: GpuHistory) -> str:
+def balance_line(history: GpuRecording) -> str:
     """`Balance: memory CV = 0.3% (Excellent), ...`; what no two GPUs report is not known."""
     parts = [f"{quantity} {balance_words(history, quantity)}" for quantity in BALANCED]
     return "Balance: " + ", ".join(parts)
 
 
-def balance_words(history: GpuHistory, quantity: str) -> str:
+def balance_words(history: GpuRecording, quantity: str) -> str:
     cv, quality = history.balance(quantity)
     if cv is not None:
         return f"CV = {cv:.1f}% ({quality})"
     return f"CV unknown ({_why_no_cv(history, quantity)})"
 
 
-def _why_no_cv(history: GpuHistory, quantity: str) -> str:
+def _why_no_cv(history: GpuRecording, quantity: str) -> str:
     means = history.means(quantity)
     if len(history.gpus) < 2:
         return "one GPU"
@@ -42,7 +42,7 @@ def _why_no_cv(history: GpuHistory, quantity: str) -> str:
     return "it is 0 on all" if len(means) > 1 else "one GPU reports it"
 
 
-def far_line(history: GpuHistory) -> str:
+def far_line(history: GpuRecording) -> str:
     """`Far from the mean: power of GPU 5 (-37%)`; empty where no GPU is."""
     found = []
     for quantity in BALANCED:
@@ -64,7 +64,7 @@ def far_line(history: GpuHistory) -> str:
     return f"Far from the mean: {'; '.join(found)}" if found else ""
 
 
-def rank_lines(history: GpuHistory, ranks: RankBalance | None, why_not: str) -> list[str]:
+def rank_lines(history: GpuRecording, ranks: RankBalance | None, why_not: str) -> list[str]:
     """What each rank's own work says, or why nothing is known of it."""
     if ranks is None:
         if len(history.gpus) < 2:
@@ -87,7 +87,7 @@ def rank_lines(history: GpuHistory, ranks: RankBalance | None, why_not: str) -> 
     return [*lines, *(f"  {PHASES[phase]} left out: {why}" for phase, why in ranks.left_out.items())]
 
 
-def verdict(history: GpuHistory, ranks: RankBalance) -> str:
+def verdict(history: GpuRecording, ranks: RankBalance) -> str:
     """Whether the ranks are balanced, said by their own work, and where GPU samples say otherwise."""
     slowest = ranks.slowest
     if ranks.wasted_share < EVEN:

@@ -46,7 +46,7 @@ SLOWED = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown
 
 
 @dataclass(frozen=True)
-class Curve:
+class GpuCurve:
     """A quantity over time: seconds since the run's first sample, NaN where nothing is known."""
 
     seconds: Sequence[float] = ()
@@ -58,7 +58,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Spread:
+class GpuSpread:
     """One number over all samples that have it."""
 
     n: int
@@ -73,7 +73,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuSeries:
     """One GPU over a run."""
 
     index: int
@@ -82,9 +82,9 @@ class Gpu:
     host: str
     num_samples: int
     total_mb: float | None
-    curves: Mapping[str, Curve]
+    curves: Mapping[str, GpuCurve]
     """By quantity; those that it reports."""
-    spreads: Mapping[str, Spread]
+    spreads: Mapping[str, GpuSpread]
     energy_joules: float | None
     state: str
     """At its last sample."""
@@ -100,7 +100,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class GpuHistory:
+class GpuRecording:
     """All GPUs of a run."""
 
     started: float = 0.0
@@ -108,8 +108,8 @@ class GpuHistory:
     seconds: float = 0.0
     """From the first sample to the last."""
     num_samples: int = 0
-    gpus: Sequence[Gpu] = ()
-    together: Mapping[str, Curve] = field(default_factory=dict)
+    gpus: Sequence[GpuSeries] = ()
+    together: Mapping[str, GpuCurve] = field(default_factory=dict)
     """Memory and power of all GPUs, and the temperature of the hottest."""
     peak_memory_mb: float | None = None
     """The most that all GPUs together used at one moment."""
@@ -140,11 +140,11 @@ class GpuHistory:
         return max((gpu.spreads[quantity].peak for gpu in self.gpus if quantity in gpu.spreads), default=None)
 
 
-def read_gpu_history(directory: Path) -> GpuHistory:
+def read_gpu_history(directory: Path) -> GpuRecording:
     """Of a run directory; an empty one without samples. Rotated files are read in their order."""
     path = directory / GPU_STATS
     if not path.exists():
-        return GpuHistory()
+        return GpuRecording()
     reader = _Reader()
     for record in read_rotated(path):
         if record.get("event") == "gpu":
@@ -208,13 +208,13 @@ class _Reader:
             value = self._last.get(name)
             self._together[quantity].append(math.nan if value is None else value)
 
-    def history(self) -> GpuHistory:
+    def history(self) -> GpuRecording:
         if not self._times:
-            return GpuHistory()
+            return GpuRecording()
         started = self._times[0]
         memory = np.frombuffer(self._together["memory"])
         known = memory[~np.isnan(memory)]
-        return GpuHistory(
+        return GpuRecording(
             started=started,
             seconds=max(self._times) - started,
             num_samples=len(self._times),
@@ -231,13 +231,13 @@ class _Reader:
         )
 
 
-def _place(gpu: Gpu) -> tuple[str, int]:
+def _place(gpu: GpuSeries) -> tuple[str, int]:
     return gpu.host, gpu.index
 
 
-def _gpu(samples: _Samples, started: float) -> Gpu:
+def _gpu(samples: _Samples, started: float) -> GpuSeries:
     last = samples.last
-    return Gpu(
+    return GpuSeries(
         index=last["index"],
         uuid=last.get("uuid"),
         name=last.get("name"),
@@ -262,13 +262,13 @@ def _gpu(samples: _Samples, started: float) -> Gpu:
     )
 
 
-def _spread(values: array[float]) -> Spread | None:
+def _spread(values: array[float]) -> GpuSpread | None:
     every = np.frombuffer(values)
     known = every[~np.isnan(every)]
     if not len(known):
         return None
     low, high = np.percentile(known, (5, 95))
-    return Spread(
+    return GpuSpread(
         n=len(known),
         mean=float(known.mean()),
         std=float(known.std()),
@@ -278,7 +278,7 @@ def _spread(values: array[float]) -> Spread | None:
     )
 
 
-def _curve(times: array[float], values: array[float], started: float) -> Curve:
+def _curve(times: array[float], values: array[float], started: float) -> GpuCurve:
     """Means over so many samples that MAX_POINTS are left; broken where nobody sampled."""
     seconds, every = np.frombuffer(times) - started, np.frombuffer(values)
     size = max(1, math.ceil(len(every) / MAX_POINTS))
@@ -294,7 +294,7 @@ def _curve(times: array[float], values: array[float], started: float) -> Curve:
             known = every[own][~np.isnan(every[own])]
             mean, peak = (float(known.mean()), float(known.max())) if len(known) else (math.nan, math.nan)
             _extend(found, [float(seconds[own].mean())], [mean], [peak])
-    return Curve(*found)
+    return GpuCurve(*found)
 
 
 def _extend(found: tuple[list[float], ...], *columns: list[float]) -> None:

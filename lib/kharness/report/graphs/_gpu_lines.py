@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kharness.report.collection import Cell
-from kharness.report.gpu.history import Curve, GpuHistory
+from kharness.report.collection import CellResult
+from kharness.report.gpu.history import GpuCurve, GpuRecording
 from kharness.report.graphs._canvas import MAX_TOGETHER, PALETTE, SOFT
 from kharness.report.summary import Summary
 
@@ -27,10 +27,10 @@ class Sampled:
     """A run that has GPU samples."""
 
     variant: str
-    cell: Cell
+    cell: CellResult
 
     @property
-    def history(self) -> GpuHistory:
+    def history(self) -> GpuRecording:
         return self.cell.gpus
 
 
@@ -83,7 +83,7 @@ def variants_of(runs: Sequence[Sampled]) -> list[str]:
     return list(dict.fromkeys(run.variant for run in runs))
 
 
-def plot_run(axes: Axes, run: Sampled, curve: Curve, unit: TimeUnit, scale: float, **look: Any) -> None:
+def plot_run(axes: Axes, run: Sampled, curve: GpuCurve, unit: TimeUnit, scale: float, **look: Any) -> None:
     """A run's line: dotted, with a cross at its end, if the run did not complete."""
     seconds = [second / unit.seconds for second in curve.seconds]
     values = [value * scale for value in curve.means]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kharness.report.collection import Cell
+from kharness.report.collection import CellResult
 from kharness.report.gpu.balance import BALANCED, DECEIVING, verdict
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
@@ -32,7 +32,7 @@ MAX_RUNS = 40
 
 
 @dataclass(frozen=True)
-class Row:
+class GpuRow:
     """One number of one run: a GPU's mean, a CV, or a rank's phase."""
 
     variant: str
@@ -100,13 +100,13 @@ def draw(summary: Summary) -> Figure:
     return figure
 
 
-def _only_ranks(summary: Summary) -> Cell | None:
+def _only_ranks(summary: Summary) -> CellResult | None:
     """The run, if there is one alone that has several ranks and no two GPUs to compare."""
     cell = summary.cells[0] if len(summary.cells) == 1 else None
     return cell if cell and cell.ranks[0] and len(cell.gpus.gpus) < 2 else None
 
 
-def _draw_only_ranks(summary: Summary, cell: Cell) -> Figure:
+def _draw_only_ranks(summary: Summary, cell: CellResult) -> Figure:
     ranks = cell.ranks[0]
     assert ranks is not None
     said = f"wasted share of the ranks' own work {100 * ranks.wasted_share:.1f}%: {verdict(cell.gpus, ranks)}"
@@ -129,7 +129,7 @@ def _in_words(runs: Sequence[Sampled]) -> str:
 
 
 def _draw_distribution(
-    axes: Axes, rows: Sequence[Row], runs: Sequence[Sampled], quantity: str, *, last: bool
+    axes: Axes, rows: Sequence[GpuRow], runs: Sequence[Sampled], quantity: str, *, last: bool
 ) -> None:
     """Each GPU's mean; the whisker of a single run is 5 % to 95 % of its samples."""
     label, scale = UNITS[quantity]
@@ -164,7 +164,7 @@ def _draw_distribution(
         axes.set_xlabel("GPU")
 
 
-def _draw_bands(axes: Axes, rows: Sequence[Row], runs: Sequence[Sampled]) -> None:
+def _draw_bands(axes: Axes, rows: Sequence[GpuRow], runs: Sequence[Sampled]) -> None:
     """A dot a CV, on the bands that give it its name."""
     found = {(row.run, row.quantity): row for row in rows if row.kind == "cv"}
     end = max(26.0, 1.12 * max((row.value for row in found.values()), default=0.0))
@@ -203,7 +203,7 @@ def _draw_bands(axes: Axes, rows: Sequence[Row], runs: Sequence[Sampled]) -> Non
     axes.set_xlabel("CV over the GPUs (%)")
 
 
-def _dot(axes: Axes, row: Row | None, y: float, marker: str, colour: str, *, named: bool) -> None:
+def _dot(axes: Axes, row: GpuRow | None, y: float, marker: str, colour: str, *, named: bool) -> None:
     if row is None:
         if named:
             axes.text(0.4, y, "unknown", fontsize=8.5, color=SOFT, va="center")
@@ -267,7 +267,7 @@ def _names(run: Sampled) -> dict[tuple[str, int], str]:
     return {(gpu.host, gpu.index): f"{gpu.host} {gpu.index}" if several_hosts else gpu.label for gpu in gpus}
 
 
-def _rows(summary: Summary) -> list[Row]:
+def _rows(summary: Summary) -> list[GpuRow]:
     """Of the runs with two GPUs or more, or several ranks."""
     rows = []
     for run in (Sampled(variant.label, cell) for variant in summary.variants for cell in variant.cells):
@@ -281,18 +281,20 @@ def _rows(summary: Summary) -> list[Row]:
             for quantity in BALANCED:
                 spread = gpu.spreads.get(quantity)
                 if spread is not None:
-                    rows.append(Row(variant, name, "gpu", of, quantity, spread.mean, spread.low, spread.high))
+                    rows.append(
+                        GpuRow(variant, name, "gpu", of, quantity, spread.mean, spread.low, spread.high)
+                    )
         for quantity in BALANCED:
             cv, quality = history.balance(quantity)
             if cv is not None:
-                rows.append(Row(variant, name, "cv", "", quantity, cv, quality=quality))
+                rows.append(GpuRow(variant, name, "cv", "", quantity, cv, quality=quality))
     return rows
 
 
-def _of_ranks(run: Sampled) -> list[Row]:
+def _of_ranks(run: Sampled) -> list[GpuRow]:
     ranks = run.cell.ranks[0]
     return [
-        Row(run.variant, run.cell.name, "rank", rank.name, phase, value)
+        GpuRow(run.variant, run.cell.name, "rank", rank.name, phase, value)
         for rank in (ranks.ranks if ranks else ())
         for phase, value in rank.phases.items()
     ]

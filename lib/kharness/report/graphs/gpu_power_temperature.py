@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kharness.report.gpu.history import Curve, Gpu
+from kharness.report.gpu.history import GpuCurve, GpuSeries
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     BACKDROP,
@@ -47,12 +47,12 @@ QUANTITIES = {"power": "power (W)", "temperature": "temperature (°C)"}
 
 
 @dataclass(frozen=True)
-class Line:
+class GpuLine:
     """Of a GPU, or of all GPUs of a run together."""
 
     run: Sampled
-    gpu: Gpu | None
-    curves: Mapping[str, Curve]
+    gpu: GpuSeries | None
+    curves: Mapping[str, GpuCurve]
 
 
 def numbers(summary: Summary) -> Numbers:
@@ -114,14 +114,14 @@ def draw(summary: Summary) -> Figure:
     return figure
 
 
-def _lines(summary: Summary) -> list[Line]:
+def _lines(summary: Summary) -> list[GpuLine]:
     runs = sampled(summary)
     if len(summary.cells) == 1:
-        return [Line(run, gpu, gpu.curves) for run in runs for gpu in run.history.gpus]
-    return [Line(run, None, run.history.together) for run in runs]
+        return [GpuLine(run, gpu, gpu.curves) for run in runs for gpu in run.history.gpus]
+    return [GpuLine(run, None, run.history.together) for run in runs]
 
 
-def _draw_gpus(axes: Axes, lines: Sequence[Line], quantity: str, unit: TimeUnit, *, named: bool) -> None:
+def _draw_gpus(axes: Axes, lines: Sequence[GpuLine], quantity: str, unit: TimeUnit, *, named: bool) -> None:
     from matplotlib.lines import Line2D
 
     chosen = _coloured(lines)
@@ -139,7 +139,9 @@ def _draw_gpus(axes: Axes, lines: Sequence[Line], quantity: str, unit: TimeUnit,
         axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.01, 1.0), handlelength=1.4)
 
 
-def _mark_loss(axes: Axes, line: Line, curve: Curve, unit: TimeUnit, colour: str, *, named: bool) -> None:
+def _mark_loss(
+    axes: Axes, line: GpuLine, curve: GpuCurve, unit: TimeUnit, colour: str, *, named: bool
+) -> None:
     """A cross where a GPU stopped answering."""
     if not line.gpu:
         return
@@ -163,7 +165,7 @@ def _mark_loss(axes: Axes, line: Line, curve: Curve, unit: TimeUnit, colour: str
             )
 
 
-def _coloured(lines: Sequence[Line]) -> Mapping[int, str]:
+def _coloured(lines: Sequence[GpuLine]) -> Mapping[int, str]:
     """By index: all GPUs while colours suffice, else those that one has to look at."""
     if len(lines) <= MAX_TOGETHER:
         return {_index(line): PALETTE[i] for i, line in enumerate(lines)}
@@ -179,17 +181,17 @@ def _coloured(lines: Sequence[Line]) -> Mapping[int, str]:
     return found
 
 
-def _why_coloured(lines: Sequence[Line], colour: str) -> str:
+def _why_coloured(lines: Sequence[GpuLine], colour: str) -> str:
     if len(lines) <= MAX_TOGETHER:
         return ""
     return ": hottest" if colour == PALETTE[1] else ": least power"
 
 
-def _highest(lines: Sequence[Line], quantity: str) -> float:
+def _highest(lines: Sequence[GpuLine], quantity: str) -> float:
     """Of all that is drawn."""
     curves = [curve for line in lines if (curve := line.curves.get(quantity))]
     return max((mean for curve in curves for mean in curve.means if mean == mean), default=0.0)
 
 
-def _index(line: Line) -> int:
+def _index(line: GpuLine) -> int:
     return line.gpu.index if line.gpu else -1

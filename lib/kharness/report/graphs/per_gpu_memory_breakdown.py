@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kharness.report.gpu.history import Gpu
+from kharness.report.gpu.history import GpuSeries
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     INK,
@@ -77,7 +77,7 @@ def draw(summary: Summary) -> Figure:
     runs = [run for run in sampled(summary) if any("memory" in gpu.curves for gpu in run.history.gpus)]
     if not runs:
         return nothing_to_draw(TITLE, summary.title, summary, "no GPU reports its memory")
-    panels: dict[tuple[str, int], list[tuple[Sampled, Gpu]]] = {}
+    panels: dict[tuple[str, int], list[tuple[Sampled, GpuSeries]]] = {}
     for run in runs:
         for gpu in run.history.gpus:
             panels.setdefault((gpu.host, gpu.index), []).append((run, gpu))
@@ -126,7 +126,7 @@ def _grid(panels: int) -> tuple[int, int]:
 
 
 def _draw_panel(
-    axes: Axes, own: list[tuple[Sampled, Gpu]], unit: TimeUnit, labels: list[str], limit: float
+    axes: Axes, own: list[tuple[Sampled, GpuSeries]], unit: TimeUnit, labels: list[str], limit: float
 ) -> None:
     of_label = colours(labels)
     total = max((gpu.total_mb for _, gpu in own if gpu.total_mb), default=None)
@@ -145,7 +145,7 @@ def _draw_panel(
                 mark_gone(axes, second, unit, 0.94 * limit)
 
 
-def _title(name: str, own: list[tuple[Sampled, Gpu]]) -> str:
+def _title(name: str, own: list[tuple[Sampled, GpuSeries]]) -> str:
     peaks = [gpu.spreads["memory"].peak for _, gpu in own if "memory" in gpu.spreads]
     total = max((gpu.total_mb for _, gpu in own if gpu.total_mb), default=None)
     if not peaks:
@@ -154,7 +154,7 @@ def _title(name: str, own: list[tuple[Sampled, Gpu]]) -> str:
     return f"{text} of {total / MIB_PER_GIB:.1f} GiB" if total else f"{text} GiB"
 
 
-def _extremes(panels: list[list[tuple[Sampled, Gpu]]]) -> tuple[float, float | None]:
+def _extremes(panels: list[list[tuple[Sampled, GpuSeries]]]) -> tuple[float, float | None]:
     """The most that any GPU used, and the most that one has, in MiB."""
     gpus = [gpu for own in panels for _, gpu in own]
     peak = max(gpu.spreads["memory"].peak for gpu in gpus if "memory" in gpu.spreads)

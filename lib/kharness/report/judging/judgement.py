@@ -217,7 +217,7 @@ def _single(prepared: _Prepared, comparison: Comparison) -> _Prepared:
     if pairing.waiting:
         return replace(_with(prepared, comparison, Verdict.NOT_YET, pairing.waiting), waiting=True)
     what = "one common seed" if pairing.paired else "a single run on one side"
-    reason = f"{what}: chance cannot be told from a difference"
+    reason = f"{what}: chance cannot be separated from a difference"
     return _with(prepared, comparison, Verdict.UNDECIDED, reason)
 
 

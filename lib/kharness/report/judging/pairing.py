@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kharness.report.collection import Cell, Variant, why_incomplete
+from kharness.report.collection import CellResult, Variant, why_incomplete
 from kharness.report.judging.looks import Looks
 from kharness.report.metrics import Metric
 from kharness.report.runs import WALL_TIMES, RunData
@@ -34,9 +34,9 @@ class Pairing:
     """That the comparison uses, complete on both sides; empty where the sides share none."""
     look: int | None
     """How many seeds the look has that is reached; None before the first."""
-    ours: Sequence[tuple[Cell, float]]
+    ours: Sequence[tuple[CellResult, float]]
     """What is compared of the variant: run and number; pairs stand at the same place."""
-    theirs: Sequence[tuple[Cell, float]]
+    theirs: Sequence[tuple[CellResult, float]]
     left_out: tuple[str, ...]
     """Runs with a number that no seed of the other side meets, by name."""
     collapsed: str
@@ -67,7 +67,7 @@ def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: Repor
     look = _complete_look(looks, planned, set(seeds))
     if look is not None:
         seeds = planned[:look]
-    used: tuple[Sequence[tuple[Cell, float]], Sequence[tuple[Cell, float]]]
+    used: tuple[Sequence[tuple[CellResult, float]], Sequence[tuple[CellResult, float]]]
     if seeds:
         used = [by_seed[seed] for seed in seeds], [by_seed_of_baseline[seed] for seed in seeds]
     elif planned:
@@ -109,7 +109,7 @@ def failures(variant: Variant, metric: Metric) -> list[str]:
     return lines
 
 
-def own_end(cell: Cell, metric: Metric) -> str:
+def own_end(cell: CellResult, metric: Metric) -> str:
     """How a run ended by its own fault without the number; empty if it has it, or may still get it."""
     run = cell.run
     if run.complete:
@@ -173,14 +173,14 @@ def _collapsed(variant: Variant, baseline: Variant, planned: Sequence[str], metr
     return ", ".join(found)
 
 
-def _numbers(variant: Variant, metric: Metric) -> list[tuple[Cell, float]]:
+def _numbers(variant: Variant, metric: Metric) -> list[tuple[CellResult, float]]:
     found = [(cell, cell.number(metric)) for cell in variant.complete]
     return [(cell, number) for cell, number in found if number is not None]
 
 
-def _by_seed(numbers: Sequence[tuple[Cell, float]]) -> Mapping[str, tuple[Cell, float]]:
+def _by_seed(numbers: Sequence[tuple[CellResult, float]]) -> Mapping[str, tuple[CellResult, float]]:
     """Of several runs of one seed the first; a run whose seed is not known has no partner."""
-    found: dict[str, tuple[Cell, float]] = {}
+    found: dict[str, tuple[CellResult, float]] = {}
     for cell, number in numbers:
         if cell.seed is not None:
             found.setdefault(cell.seed, (cell, number))

@@ -117,7 +117,7 @@ def explanation(conclusions: Conclusions) -> str:
     percent = f"{conclusions.settings.confidence * 100:g} %"
     margin = conclusions.settings.margin
     same = (
-        f"*The same* means that the whole interval is within {smallest_words(margin, conclusions.metric)}. "
+        f"*The same* means that the interval lies within {smallest_words(margin, conclusions.metric)}. "
         if margin
         else ""
     )

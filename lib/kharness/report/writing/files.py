@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kharness.config.foreign_text import in_markdown, list_item
-from kharness.report.collection import REPLICATE_AXIS, Cell, Variant
+from kharness.report.collection import REPLICATE_AXIS, CellResult, Variant
 from kharness.report.comparison_table import (
     EXPLANATION,
     comparison,
@@ -163,7 +163,7 @@ def _other_work(summary: Summary) -> list[str]:
     return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
 
 
-def _incomplete(summary: Summary) -> list[tuple[str, Cell]]:
+def _incomplete(summary: Summary) -> list[tuple[str, CellResult]]:
     return list(zip(incomplete_lines(summary), unexpected(summary), strict=True))
 
 
@@ -180,7 +180,7 @@ def _remarks(summary: Summary) -> list[str]:
     return remarks
 
 
-def _log(cell: Cell) -> str:
+def _log(cell: CellResult) -> str:
     log = cell.run.directory / OUTPUT_LOG
     if not log.exists():
         return "no output"
@@ -210,7 +210,7 @@ def _variant_json(variant: Variant, summary: Summary) -> dict[str, object]:
     }
 
 
-def _run_json(cell: Cell) -> dict[str, object]:
+def _run_json(cell: CellResult) -> dict[str, object]:
     run = cell.run
     return {
         "name": cell.name,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from kharness.report.collection import Cell
+from kharness.report.collection import CellResult
 from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.gpu.balance import BALANCED, balance_line, far_line, rank_lines
-from kharness.report.gpu.history import QUANTITIES, Gpu, GpuHistory
+from kharness.report.gpu.history import QUANTITIES, GpuRecording, GpuSeries
 from kharness.report.summary import Summary
 from monitoring.counts import counted
 
@@ -20,12 +20,12 @@ EXPLANATION = (
 )
 
 
-def with_load(summary: Summary) -> Sequence[Cell]:
+def with_load(summary: Summary) -> Sequence[CellResult]:
     """The runs whose load is known, by GPU samples or by the work of several ranks."""
     return [cell for cell in summary.cells if cell.gpus or cell.ranks[0]]
 
 
-def breakdown_lines(cell: Cell) -> list[str]:
+def breakdown_lines(cell: CellResult) -> list[str]:
     """The per-GPU table of a run, its totals, its balance and what else must be said."""
     history = cell.gpus
     title, table = "no GPU samples", []
@@ -34,7 +34,7 @@ def breakdown_lines(cell: Cell) -> list[str]:
     return [f"{cell.name} - {title}:", *(f"    {line}" for line in [*table, *_said_of_run(cell)])]
 
 
-def per_gpu(history: GpuHistory) -> Table:
+def per_gpu(history: GpuRecording) -> Table:
     """One row a GPU: mean and deviation of its memory, then the rest."""
     rows = [
         [
@@ -95,14 +95,14 @@ def said_of_gpus(summary: Summary) -> list[str]:
     ]
 
 
-def _said_of_run(cell: Cell) -> list[str]:
+def _said_of_run(cell: CellResult) -> list[str]:
     """Below the table of a single run."""
     history = cell.gpus
     said = [_totals(history), balance_line(history), far_line(history)] if history else []
     return [*filter(None, said), *rank_lines(history, *cell.ranks), *remarks(history)]
 
 
-def remarks(history: GpuHistory) -> list[str]:
+def remarks(history: GpuRecording) -> list[str]:
     """What a table of means hides: GPUs that went away, and clocks held down by heat."""
     found = []
     for gpu in history.gpus:
@@ -122,7 +122,7 @@ def remarks(history: GpuHistory) -> list[str]:
     return found
 
 
-def gpus_json(cell: Cell) -> dict[str, object] | None:
+def gpus_json(cell: CellResult) -> dict[str, object] | None:
     """Unrounded, for summary.json; null where nothing is known."""
     history = cell.gpus
     ranks, why_not = cell.ranks
@@ -170,11 +170,11 @@ def gpus_json(cell: Cell) -> dict[str, object] | None:
     }
 
 
-def _length(history: GpuHistory) -> str:
+def _length(history: GpuRecording) -> str:
     return f"{history.num_samples:,} samples over {history.seconds:,.1f} s"
 
 
-def _totals(history: GpuHistory) -> str:
+def _totals(history: GpuRecording) -> str:
     """The sums of the GPUs' means, and what only the whole run has."""
     memory, power = history.means("memory"), history.means("power")
     parts = [f"{sum(memory):,.1f} MB{_of_some(history, memory)}" if memory else "memory unknown"]
@@ -189,28 +189,28 @@ def _totals(history: GpuHistory) -> str:
     return "Total: " + ", ".join(parts)
 
 
-def _of_some(history: GpuHistory, means: Sequence[float]) -> str:
+def _of_some(history: GpuRecording, means: Sequence[float]) -> str:
     """What must stand behind a sum that lacks a GPU."""
     return "" if len(means) == len(history.gpus) else f" of {len(means)} GPUs"
 
 
-def _memory(gpu: Gpu) -> str:
+def _memory(gpu: GpuSeries) -> str:
     spread = gpu.spreads.get("memory")
     return ABSENT if spread is None else f"{spread.mean:,.1f} (±{spread.std:.1f})"
 
 
-def _share(gpu: Gpu) -> str:
+def _share(gpu: GpuSeries) -> str:
     """Of the GPU's memory, at its peak."""
     spread = gpu.spreads.get("memory")
     return ABSENT if spread is None or not gpu.total_mb else f"{100 * spread.peak / gpu.total_mb:.1f}"
 
 
-def _of_gpu(gpu: Gpu, quantity: str, what: str, digits: int) -> str:
+def _of_gpu(gpu: GpuSeries, quantity: str, what: str, digits: int) -> str:
     spread = gpu.spreads.get(quantity)
     return ABSENT if spread is None else _number(getattr(spread, what), digits)
 
 
-def _cv(history: GpuHistory, quantity: str) -> str:
+def _cv(history: GpuRecording, quantity: str) -> str:
     cv, quality = history.balance(quantity)
     return ABSENT if cv is None else f"{cv:.1f} {quality}"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kharness.report.collection import Cell
+from kharness.report.collection import CellResult
 from kharness.report.comparison_table import EXPLANATION, Table, comparison, each_run
 from kharness.report.graphs import shows_numbers
 from kharness.report.graphs._canvas import DPI
@@ -46,7 +46,7 @@ _STAR = "\ue000"
 
 
 @dataclass(frozen=True)
-class Picture:
+class PagePicture:
     """A graph, as it goes into the page."""
 
     title: str
@@ -162,16 +162,16 @@ def _facts(summary: Summary) -> Mapping[str, str]:
     return facts
 
 
-def _pictures(folder: Path) -> list[Picture]:
+def _pictures(folder: Path) -> list[PagePicture]:
     """Those with something to show."""
     return [_picture(path) for path in sorted(folder.glob("*.png")) if shows_numbers(path)]
 
 
-def _picture(path: Path) -> Picture:
+def _picture(path: Path) -> PagePicture:
     content = path.read_bytes()
     # PNG: signature (8 bytes), then the header chunk: length, IHDR, width and height in pixels.
     width, height = (int.from_bytes(content[start : start + 4]) for start in (16, 20))
-    return Picture(
+    return PagePicture(
         title=path.stem.replace("_", " "),
         data=base64.b64encode(content).decode(),
         width=round(width * 96 / DPI),
@@ -211,7 +211,7 @@ def _commands(summary: Summary) -> Mapping[str, str]:
     return {cell["name"]: str(cell.get("command") or "") for cell in cells}
 
 
-def _recorded_command(cell: Cell) -> str:
+def _recorded_command(cell: CellResult) -> str:
     """Of a run without a matrix: as its run.json has it."""
     try:
         return str(json.loads((cell.run.directory / RUN_JSON).read_bytes())["attempts"][-1]["command"])

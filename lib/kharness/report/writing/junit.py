@@ -12,7 +12,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from kharness.config.foreign_text import readable
-from kharness.report.collection import Cell
+from kharness.report.collection import CellResult
 from kharness.report.summary import Summary
 from kharness.runs.files import JUNIT_XML
 from kharness.runs.matrix_plan import refused
@@ -66,7 +66,7 @@ def as_junit(summary: Summary) -> bytes:
     return content + b"\n"
 
 
-def _case(cell: Cell, summary: Summary) -> ElementTree.Element:
+def _case(cell: CellResult, summary: Summary) -> ElementTree.Element:
     run = cell.run
     case = _new_case(cell.name, summary)
     seconds = [attempt.seconds for attempt in run.tried if attempt.seconds is not None]

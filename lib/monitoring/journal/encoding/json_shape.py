@@ -18,7 +18,7 @@ _WORDS = {
     bool: "true or false",
     dict: "an object",
     float: "a number",
-    int: "a whole number",
+    int: "an integer",
     list: "a list",
     str: "a text",
     type(None): "null",

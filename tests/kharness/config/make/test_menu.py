@@ -162,7 +162,7 @@ def test_config_that_is_refused_opens_to_be_mended(checkout: Path, kconfig: Run,
     config.write_text(config.read_text().replace("CONFIG_BATCH_SIZE=64", "CONFIG_BATCH_SIZE=64 # why"))
     assert kconfig("olddefconfig").returncode == 2
     screen = menu()
-    screen.expect(r"warning: .config:\d+: BATCH_SIZE=64 # why is followed by an inline comment: mend it")
+    screen.expect(r"warning: .config:\d+: BATCH_SIZE=64 # why is followed by an inline comment: fix it")
     screen.expect("Model")
     save_and_quit(screen)
     screen.expect("Configuration saved")

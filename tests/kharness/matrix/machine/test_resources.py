@@ -87,7 +87,7 @@ def test_more_jobs_than_cores_share_them_unbound() -> None:
     machine = Machine(jobs=5)
     assert [machine.start() for _ in range(6)] == [Slot(threads=1)] * 5 + [None]
     assert machine.said == [
-        "note: JOBS=5 is more than the 4 cores here: cells share cores, and their times tell little"
+        "note: JOBS=5 is more than the 4 cores here: cells share cores, and their times mean little"
     ]
 
 
@@ -104,7 +104,7 @@ def test_planned_threads_stay_whatever_the_jobs_and_sharing_is_said() -> None:
     assert [together.start(2) for _ in range(5)] == [Slot(threads=2)] * 4 + [None]
     assert together.said == [
         "note: cells keep the 2 CPU threads that the matrix was planned with, and share the 4 cores here: "
-        "their times tell little"
+        "their times mean little"
     ]
     alone = Machine(jobs=1)
     assert alone.start(2) == Slot(threads=2)

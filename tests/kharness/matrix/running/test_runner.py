@@ -107,7 +107,7 @@ def test_a_timeout_lets_it_save_and_takes_no_other_along(checkout: Any) -> None:
     assert attempts(run, "exit_code", "cause", "reason") == [
         (75, "timeout", "over the limit of 4.0 s; stopped on request after step 1")
     ]
-    assert "seed-1: over the limit of 4.0 s, asked to save and stop\n" in output
+    assert "seed-1: over the limit of 4.0 s, requested to save and stop\n" in output
 
 
 def test_without_keep_going_nothing_is_started_after_a_failure(checkout: Any) -> None:

@@ -66,7 +66,7 @@ def test_a_grid_trains_every_combination_and_ranks_them(checkout: Any) -> None:
     )
     assert lines[-5:-3] == [
         "note: budgets differ (steps 1 to 2): a rank above one that had less shows nothing",
-        "note: which ranks cannot be told apart is unknown: "
+        "note: which ranks cannot be separated is unknown: "
         "of a single seed only an accuracy has a known error",
     ]
     assert lines[-3].startswith(

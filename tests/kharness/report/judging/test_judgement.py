@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from kharness.report.collection import Cell, Variant
+from kharness.report.collection import CellResult, Variant
 from kharness.report.errors import ReportError
 from kharness.report.judging.judgement import Comparison, Verdict, judge
 from kharness.report.judging.sentences import comparison_sentence
@@ -237,7 +237,7 @@ def test_without_a_common_seed_the_groups_are_independent(matrix_of: Any) -> Non
     assert "no seed is common to both: Welch's t test of 3 against 3 runs" in comparison_sentence(found)
 
 
-ALONE = "chance cannot be told from a difference"
+ALONE = "chance cannot be separated from a difference"
 
 
 @pytest.mark.parametrize(
@@ -674,7 +674,7 @@ def test_energy_and_cost_are_read_where_they_were_measured(tmp_path: Path, make:
 
 def variant(label: str, accuracies: Mapping[str, float]) -> Variant:
     cells = [
-        Cell(
+        CellResult(
             f"{label}-{seed}",
             {"SEED": seed},
             RunData(Path(label), "complete", "", 1, {}, {"steps_done": 9, "test_accuracy": value}, {}, 0),

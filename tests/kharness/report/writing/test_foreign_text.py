@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from kharness.config.foreign_text import in_markdown, list_item, on_one_line
-from kharness.matrix.sweep.leaderboard import Leaderboard, Row
+from kharness.matrix.sweep.leaderboard import Leaderboard, TrialRow
 from kharness.matrix.sweep.leaderboard import as_markdown as leaderboard
 from kharness.matrix.sweep.trials import Trial
 from kharness.matrix.sweep.validation import Objective
@@ -87,7 +87,7 @@ def test_a_leaderboard_has_no_markup_but_its_own() -> None:
         Objective("val_loss"),
         symbols=["NAME"],
         common={},
-        rows=[Row(complete.values, [complete])],
+        rows=[TrialRow(complete.values, [complete])],
         incomplete=[failed],
         refused=[],
         num_trials=2,
