@@ -61,7 +61,12 @@ def take_scalars(record: Record) -> InFlight | None:
     special = {key: value for key, value in record.items() if type(value) not in _PLAIN}
     if not special:
         return None
-    scalars = {key: value for key, value in special.items() if issubclass(type(value), DeviceScalar)}
+    # by its type, for a value may refuse to say its class
+    scalars: dict[str, DeviceScalar] = {
+        key: value  # type: ignore[misc]
+        for key, value in special.items()
+        if issubclass(type(value), DeviceScalar)
+    }
     on_device = {}
     for key, value in special.items():
         if key in scalars or not is_tensor(value):
