@@ -70,6 +70,8 @@ config SEED
     int "Seed"
     default 1
     range 0 100
+    help
+        Affects: results
 
 config NUM_STEPS
     int "Steps"
@@ -85,6 +87,8 @@ config DEVICE
 
 config GPU_MONITOR
     bool "Sample GPUs"
+    help
+        Affects: reporting
 
 source "lib/monitoring/trackers/Kconfig"
 
