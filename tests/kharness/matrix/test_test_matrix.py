@@ -168,7 +168,7 @@ def test_a_baseline_is_the_matrix_that_it_was_when_it_was_given(checkout: Any) -
         ("sigkill", "killed", "signal 9 (SIGKILL)"),
         ("no-journal", "failed", "exit code 0, but the journal's end record is missing"),
         ("no-end", "failed", "exit code 0, but the journal's end record is missing"),
-        ("lie", "failed", "ran with other values than requested: LEARNING_RATE=0.5, asked 0.1"),
+        ("lie", "failed", "ran with other values than requested: LEARNING_RATE=0.5, requested 0.1"),
     ],
 )
 def test_a_run_that_goes_wrong_takes_no_other_along(

@@ -40,7 +40,7 @@ def test_a_name_that_is_taken_gets_a_number_in_the_tracker_too(checkout: Any) ->
     [
         ("crash", 1, "failed: exit code 1: RuntimeError: the loss is a banana"),
         ("sigkill", 137, "killed: signal 9 (SIGKILL)"),
-        ("lie", 3, "failed: ran with other values than requested: LEARNING_RATE=0.5, asked 0.1"),
+        ("lie", 3, "failed: ran with other values than requested: LEARNING_RATE=0.5, requested 0.1"),
     ],
 )
 def test_the_exit_code_is_that_of_the_training(checkout: Any, what: str, code: int, said: str) -> None:

@@ -38,7 +38,7 @@ LOSING = Stop("stopped_early", "rank 3 of 3")
         ),
         (
             *(0, None, None, [{"event": "start", "config": {"SEED": 2}}, COMPLETE]),
-            ("failed", "other_values", "ran with other values than requested: SEED=2, asked 1"),
+            ("failed", "other_values", "ran with other values than requested: SEED=2, requested 1"),
         ),
         (
             *(75, None, BY_HAND, [START, STEP, INTERRUPTED]),
@@ -182,9 +182,9 @@ def test_a_run_that_outlived_its_runner_is_judged_by_its_journal(
 def test_values_are_compared_as_json_holds_them() -> None:
     asked = {"RATE": 1000.0, "BETAS": [0.9, 1.0], "NAME": "a", "FLAG": True}
     assert other_values(json.loads(json.dumps(asked)), asked) == ""
-    assert other_values({**asked, "FLAG": 1}, asked) == "FLAG=1, asked True"
+    assert other_values({**asked, "FLAG": 1}, asked) == "FLAG=1, requested True"
     assert other_values({}, {"A": 1}) == "A is not recorded"
     assert other_values(None, {"A": 1}) == "the start record holds no configuration"
     assert other_values(dict.fromkeys("ABCDE", 0), dict.fromkeys("ABCDE", 2)) == (
-        "A=0, asked 2; B=0, asked 2; C=0, asked 2 and 2 more"
+        "A=0, requested 2; B=0, requested 2; C=0, requested 2 and 2 more"
     )

@@ -11,7 +11,7 @@ from kharness.training.errors import DeviceError
 
 def test_cpu_has_no_gpu_memory() -> None:
     device = choose_device("cpu")
-    assert str(device) == "cpu (asked for)"
+    assert str(device) == "cpu (requested)"
     assert device.memory() == {"gpu_mem_allocated": None, "gpu_mem_reserved": None}
 
 

@@ -30,7 +30,7 @@ from monitoring.trackers import TrackerPoint, journal_points
 TRACKERS = ["tensorboard", "trackio", "wandb"]
 
 # Seconds within which a delivering process is killed, and the most records it delivers at once.
-LIFE = {"tensorboard": (0.03, 40), "trackio": (0.05, 60), "wandb": (0.03, 40)}
+LIFE = {"tensorboard": (0.015, 20), "trackio": (0.03, 40), "wandb": (0.015, 20)}
 
 # Delivers a run and its GPU samples when it is told to, in portions of random size.
 DELIVER = """

@@ -24,6 +24,9 @@ config LAUNCHER_SPOOL_FOLDER
 	string "Folder of the queue"
 	default ""
 	depends on LAUNCHER_SPOOL
+	help
+		Where jobs are put.
+		Affects: matrix
 """
 
 

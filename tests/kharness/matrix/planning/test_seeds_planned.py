@@ -68,7 +68,7 @@ def test_seeds_that_are_fixed_only_after_a_look_are_not(tree: Tree) -> None:
     first = planned(tree, f"{TWO} SEED=1|2")
     plan = planned(tree, f"{TWO} SEED=1..5", MATRIX_SEEDS_PLANNED="5")
     assert noted(plan) == (["1", "2"], 0, [first.directory.name])
-    note = f"MATRIX_SEEDS_PLANNED=5 comes too late: {first.directory.name} asked the same without it"
+    note = f"MATRIX_SEEDS_PLANNED=5 comes too late: {first.directory.name} requested the same without it"
     assert plan.note_lines() == [f"note: {note}, and that counts"]
 
 

@@ -115,7 +115,7 @@ def test_run_of_an_earlier_revision_is_run_in_a_worktree_of_it(
     revision = git(checkout, "rev-parse", "HEAD")
     train = checkout / "lenet5" / "train.py"
     text = train.read_text()
-    train.write_text(text.replace("loss.backward()", "(loss * 2).backward()"))
+    train.write_text(text.replace("training.update(loss)", "training.update(loss * 2)"))
     git(checkout, "commit", "--quiet", "-a", "-m", "second")
     try:
         done = reproduce(run)
@@ -200,7 +200,7 @@ def test_configuration_that_was_edited_since_is_an_error(
     done = reproduce(edited)
     assert (done.code, done.made) == (2, [])
     assert done.err == (
-        f"error: {edited}/.config is not what the run was made with: SEED=11, asked 12\n"
+        f"error: {edited}/.config is not what the run was made with: SEED=11, requested 12\n"
         "hint: put those values back, or move the file away: the start record holds them too\n"
     )
 

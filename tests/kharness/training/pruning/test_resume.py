@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from kharness.training.checkpoint import Checkpoints, load, restore, training_state
+from kharness.training.checkpoint import Checkpoints, Stateful, load, restore, training_state
 from kharness.training.data import Batches
 from kharness.training.errors import CheckpointError
 from kharness.training.pruning import build_pruner
 from kharness.training.schedules import Schedule, set_learning_rate
-from kharness.training.seeds import seed_everything
+from kharness.training.seeds import Generators, seed_everything
 
 STEPS = 12
 
@@ -56,27 +56,22 @@ class Session:
                     break
 
     def save(self, directory: Path) -> Path:
-        state = training_state(
-            model=self.model,
-            optimizer=self.optimizer,
-            schedule=self.schedule,
-            pruner=self.pruner,
-            batches=self.batches,
-            journal_seq=1,
-            attempt=1,
-            config={},
-            progress={},
-        )
-        return Checkpoints(directory, attempt=1, every=1).save(self.step, state)
+        state = training_state(self.parts(), global_step=self.step, attempt=1)
+        return Checkpoints(directory, attempt=1).save(self.step, state)
 
     def restore(self, path: Path) -> None:
-        self.step = restore(
-            load(path),
-            model=self.model,
-            optimizer=self.optimizer,
-            pruner=self.pruner,
-            batches=self.batches,
-        )
+        state = load(path)
+        restore(state, self.parts())
+        self.step = state["global_step"]
+
+    def parts(self) -> dict[str, Stateful]:
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "pruning": self.pruner,
+            "data": self.batches,
+            "rng": Generators(),
+        }
 
 
 # Before the first pruning, between two, at one, after the last.
