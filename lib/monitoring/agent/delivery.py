@@ -30,8 +30,9 @@ from monitoring.journal.files import FOLLOWERS_JSON, GPU_STATS, JOURNAL
 from monitoring.journal.records import Record, as_number, last_record
 from monitoring.journal.tail import Tail
 
-# Records handed to a follower at once.
+# Records handed to a follower at once: where followers share an interpreter, and where one is alone.
 BATCH = 1000
+BATCH_APART = 8000
 
 # Seconds between looks at the journal: while it grows, and when it has not for a while.
 POLL = 0.25
@@ -152,6 +153,7 @@ class Delivery:
         self._apart = None if self._live else apart
         self._backoff, self._failed_at = Backoff(), 0.0
         self._allowed = self._last_tries = last_tries
+        self._batch = BATCH
 
     def follow(
         self, *, attempt: int, ending: threading.Event, stop: threading.Event, sampled: threading.Event
@@ -186,6 +188,7 @@ class Delivery:
 
         Calls `report` after each batch. Raises what the follower raises.
         """
+        self._batch = BATCH_APART
         more = True
         while more or not (self._has_ended(0) or time.monotonic() - self.last_moved > STILL_AFTER):
             if not more:
@@ -266,21 +269,14 @@ class Delivery:
         Of a journal that has more, no record is overtaken by later ones of another.
         """
         for tail in self._tails.values():
-            tail.fill(BATCH, whatever_size=whatever_size)
-        until = min((_latest(tail) for tail in self._tails.values() if tail.has_more), default=float("inf"))
-        batch: list[Record] = []
-        while True:
-            first = [
-                (time, name)
-                for name, tail in self._tails.items()
-                if tail.waiting and (time := _time(tail.waiting[0])) <= until
-            ]
-            if not first:
-                return batch
-            _, name = min(first)
-            batch.append(self._tails[name].take())
-            if name == JOURNAL:
-                self._last = batch[-1]
+            tail.fill(self._batch, whatever_size=whatever_size)
+        waiting = {name: tail for name, tail in self._tails.items() if tail.waiting}
+        if len(waiting) == 1:
+            batch = [record for tail in waiting.values() for record in tail.take_all()]
+        else:
+            batch = _merged(waiting)
+        self._last = next((it for it in reversed(batch) if it.get("event") != "gpu"), self._last)
+        return batch
 
     def _open(self) -> Follower:
         options = follower_options(self.name, self._options)
@@ -405,6 +401,21 @@ class Delivery:
 
 def _time(record: Record) -> float:
     return as_number(record.get("time")) or 0.0
+
+
+def _merged(tails: Mapping[str, Tail]) -> list[Record]:
+    """What waits, by its times, up to where a journal that has more may have something earlier."""
+    until = min((_latest(tail) for tail in tails.values() if tail.has_more), default=float("inf"))
+    batch: list[Record] = []
+    while True:
+        first = sorted((_time(tail.waiting[0]), name) for name, tail in tails.items() if tail.waiting)
+        if not first or first[0][0] > until:
+            return batch
+        tail = tails[first[0][1]]
+        batch.append(tail.take())
+        others = first[1][0] if len(first) > 1 else float("inf")
+        while tail.waiting and (time := _time(tail.waiting[0])) < others and time <= until:
+            batch.append(tail.take())
 
 
 def _latest(tail: Tail) -> float:

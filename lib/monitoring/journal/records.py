@@ -7,9 +7,10 @@ over all attempts) and `attempt` (from 1); docs/metrics.md lists the other field
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -22,6 +23,9 @@ ENVELOPE = frozenset({"event", "time", "seq", "attempt", "global_step"})
 
 # Records whose numbers are measurements; those of a start record describe the run, a gap's the journal.
 MEASURING = frozenset({"step", "epoch", "eval", "checkpoint", "end"})
+
+# Sets of fields that are known at a time; a run has a handful.
+MOST_FIELDS = 4096
 
 # How every line is encoded; numpy scalars are numbers like any other.
 JSON_LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
@@ -51,6 +55,15 @@ def records_in(file: BinaryIO, offset: int = 0) -> Iterator[tuple[Record, int]]:
         record = parse(line)
         if record is not None:
             yield record, offset
+
+
+def parsed(lines: Sequence[bytes]) -> list[Record | None]:
+    """The record in each line, None where one holds none."""
+    try:
+        records: list[Any] = list(map(orjson.loads, lines))
+    except orjson.JSONDecodeError:
+        return [parse(line) for line in lines]
+    return [record if isinstance(record, dict) else None for record in records]
 
 
 def last_record(path: Path) -> Record | None:
@@ -83,6 +96,59 @@ def parse(line: bytes) -> Record | None:
     return record if isinstance(record, dict) else None
 
 
+class Fields:
+    """What records share that have the same fields with values of the same types, as most of a journal do.
+
+    A sink prepares once, by this object, what it writes of all of them.
+    """
+
+    def __init__(self, event: object, kinds: Mapping[str, type], names: Iterable[str]) -> None:
+        """`kinds` are the types of all fields, `names` are the points."""
+        self.event = event
+        self.kinds = kinds
+        self.names = tuple(names)
+        self._flags = [place for place, name in enumerate(self.names) if kinds.get(name) is bool]
+        self._get = itemgetter(*self.names) if len(self.names) > 1 else None
+
+    def values_in(self, record: Record) -> list[float]:
+        """The points of a record of a training, in the order of `names`."""
+        values: list[Any] = list(self._get(record)) if self._get else [record[name] for name in self.names]
+        for place in self._flags:
+            values[place] = int(values[place])
+        return values
+
+
+def measured(record: Record) -> tuple[Fields, list[float]]:
+    """The fields of a record and its points, in the order of their `names`; see `points`."""
+    event = record.get("event")
+    key = (event, *record, *map(type, record.values()))
+    if event == "gpu":
+        found = gpu_points(record)
+        return _fields((*key, *found), record, found), list(found.values())
+    fields = _known.get(key) or _fields(key, record, _point_names(record) if event in MEASURING else ())
+    return fields, fields.values_in(record)
+
+
+def _fields(key: tuple[object, ...], record: Record, names: Iterable[str]) -> Fields:
+    """The same object for the same key, until there are too many to keep."""
+    found = _known.get(key)
+    if found is None:
+        found = Fields(key[0], {name: type(value) for name, value in record.items()}, names)
+        if len(_known) >= MOST_FIELDS:
+            _known.clear()
+        _known[key] = found
+    return found
+
+
+def _point_names(record: Record) -> list[str]:
+    return [
+        name for name, value in record.items() if isinstance(value, (int, float)) and name not in ENVELOPE
+    ]
+
+
+_known: dict[tuple[object, ...], Fields] = {}
+
+
 def points(record: Record) -> dict[str, float]:
     """The measured numbers of a record, which are what every tracker and the CSV hold, no more and no less.
 
@@ -90,15 +156,8 @@ def points(record: Record) -> dict[str, float]:
     seq, attempt, global_step). Only step, epoch, eval, checkpoint and end records have points, and the gpu
     records of gpu_stats.jsonl, whose points are those of `gpu_aggregates.gpu_points`.
     """
-    if record.get("event") == "gpu":
-        return gpu_points(record)
-    if record.get("event") not in MEASURING:
-        return {}
-    return {
-        key: int(value) if isinstance(value, bool) else value
-        for key, value in record.items()
-        if isinstance(value, (int, float)) and key not in ENVELOPE
-    }
+    fields, values = measured(record)
+    return dict(zip(fields.names, values, strict=True))
 
 
 def as_number(value: object) -> float | None:

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from monitoring.journal.records import Record, last_line, parse, records_in
+from monitoring.journal.records import Record, last_line, parse, parsed, records_in
 from monitoring.journal.rotating_journal import open_files
 
 # Below so many bytes a file is read from one end to the other instead of being searched by halves.
@@ -65,6 +65,15 @@ class Tail:
         self.seq, self.offset = int(str(record["seq"])), self._offsets.popleft()
         return record
 
+    def take_all(self) -> list[Record]:
+        """The records that wait."""
+        taken = list(self.waiting)
+        if taken:
+            self.seq, self.offset = _seq(taken[-1]), self._offsets[-1]
+            self.waiting.clear()
+            self._offsets.clear()
+        return taken
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
@@ -85,16 +94,18 @@ class Tail:
         size = os.fstat(self._file.fileno()).st_size
         if size == self._size and not whatever_size:
             return False
-        count = 0
-        for record, offset in islice(records_in(self._file, self._read_to), most):
-            count += 1
-            self._read_to = offset
-            if _seq(record) > self._read_seq:
-                self._read_seq = _seq(record)
+        self._file.seek(self._read_to)
+        lines = list(islice(self._file, most))
+        if lines and not lines[-1].endswith(b"\n"):  # torn, or being written
+            lines.pop()
+        for line, record in zip(lines, parsed(lines), strict=True):
+            self._read_to += len(line)
+            if record is not None and (seq := _seq(record)) > self._read_seq:
+                self._read_seq = seq
                 self.waiting.append(record)
-                self._offsets.append(offset)
-        self._size = -1 if count == most else size
-        return count == most
+                self._offsets.append(self._read_to)
+        self._size = -1 if len(lines) == most else size
+        return len(lines) == most
 
     def _follow_rotation(self) -> bool:
         """Go to the file that has the next record, if ours is the newest no more; False if there is none."""
