@@ -6,6 +6,7 @@ the tracker holds of the run, in the order in which it took it.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import importlib.util
 import os
@@ -17,7 +18,7 @@ from monitoring.errors import MissingPackage
 from monitoring.gpu.aggregates import gpu_texts
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import GPU_STATS, JOURNAL
-from monitoring.journal.records import Record, points
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, measured, points
 
 EPOCH = "epoch/"
 
@@ -53,10 +54,16 @@ def shown_points(record: Record) -> dict[str, float]:
     An epoch's train_loss is a mean: in one chart with the losses of single steps it would be a jagged line.
     The epoch's number stays `epoch`.
     """
-    numbers = points(record)
-    if event_of(record) != "epoch":
-        return numbers
-    return {name if name == "epoch" else EPOCH + name: value for name, value in numbers.items()}
+    fields, values = measured(record)
+    return dict(zip(shown_names(fields), values, strict=True))
+
+
+@functools.lru_cache(maxsize=MOST_FIELDS)
+def shown_names(fields: Fields) -> tuple[str, ...]:
+    """The names of the points as trackers show them; see `shown_points`."""
+    if fields.event != "epoch":
+        return fields.names
+    return tuple(name if name == "epoch" else EPOCH + name for name in fields.names)
 
 
 def shown_texts(record: Record) -> dict[str, str]:

@@ -7,6 +7,7 @@ that the checksum of a checksum is not trivial.
 from __future__ import annotations
 
 import functools
+import mmap
 import os
 import struct
 from array import array
@@ -34,9 +35,11 @@ def masked(data: bytes) -> int:
     return (((crc >> 15) | (crc << 17)) + MASK_DELTA) & 0xFFFFFFFF
 
 
-def events_from_the_end(path: Path) -> Iterator[bytes]:
-    """The intact events of a file, the last first."""
+def events_from_the_end(path: Path, having: bytes = b"") -> Iterator[bytes]:
+    """The intact events of a file, the last first; none of a file that has `having` nowhere."""
     with path.open("rb") as file:
+        if having and not _has(file, having):
+            return
         starts = array("Q", _starts(file))
         for number in range(len(starts) - 2, -1, -1):
             file.seek(starts[number] + HEADER.size)
@@ -45,6 +48,13 @@ def events_from_the_end(path: Path) -> Iterator[bytes]:
             is_last = number == len(starts) - 2
             if not is_last or CHECKSUM.unpack(file.read(CHECKSUM.size))[0] == masked(event):
                 yield event
+
+
+def _has(file: BinaryIO, text: bytes) -> bool:
+    if not os.fstat(file.fileno()).st_size:  # which cannot be mapped
+        return False
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.rfind(text) >= 0
 
 
 def _starts(file: BinaryIO) -> Iterator[int]:

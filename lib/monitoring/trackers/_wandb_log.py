@@ -108,6 +108,10 @@ class LogWriter:
 
 def _frame(record: bytes, at: int, out: bytearray) -> None:
     """Add the chunks of a record to `out`, which will stand in the file such that its end is at byte `at`."""
+    if CHUNK.size + len(record) <= BLOCK - at % BLOCK:  # as nearly all do
+        out += CHUNK.pack(zlib.crc32(record, _OF_WHOLE), len(record), WHOLE)
+        out += record
+        return
     first = True
     while True:
         left = BLOCK - at % BLOCK
@@ -129,3 +133,6 @@ def _frame(record: bytes, at: int, out: bytearray) -> None:
 
 def _checksum(kind: int, data: bytes) -> int:
     return zlib.crc32(data, zlib.crc32(bytes([kind])))
+
+
+_OF_WHOLE = zlib.crc32(bytes([WHOLE]))

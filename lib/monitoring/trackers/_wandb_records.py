@@ -4,21 +4,46 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
 from monitoring.follower import RunInfo
+from monitoring.trackers._protobuf import delimited, varint
 
 # W&B refuses longer names, and these characters in a project.
 LONGEST_NAME = 128
 NOT_IN_PROJECT = str.maketrans(dict.fromkeys("/\\#?%:", "-"))
 
 
+# Bytes of the longest number in JSON, -1.2345678901234567e-308, and some more.
+LONGEST_NUMBER = 32
+
 # Field numbers of wandb_internal.proto, each with its wire type: Record.num and HistoryStep.num,
 # Record.history, HistoryRecord.item and .step, HistoryItem.nested_key and .value_json.
 NUM, HISTORY, ITEM, STEP, NESTED_KEY, VALUE_JSON = b"\x08", b"\x12", b"\x0a", b"\x12", b"\x12", b"\x82\x01"
+
+
+class Columns:
+    """What the rows share that have numbers of the same names."""
+
+    def __init__(self, names: Sequence[str], constant: Mapping[str, object]) -> None:
+        """`constant` are the cells that are the same in all of them."""
+        self._names = tuple(names)
+        self._constant = dict(constant)
+        self._begin = b"".join(_item(name, orjson.dumps(value)) for name, value in constant.items())
+        self._before = [_before(name) for name in names]
+
+    def encoded(self, numbers: Sequence[float]) -> bytes:
+        """The items of such a row."""
+        texts = orjson.dumps(numbers)[1:-1].split(b",") if self._names else []
+        items = [before[len(text)] + text for before, text in zip(self._before, texts, strict=True)]
+        return self._begin + b"".join(items)
+
+    def row(self, numbers: Sequence[float]) -> dict[str, object]:
+        """Such a row."""
+        return {**self._constant, **dict(zip(self._names, numbers, strict=True))}
 
 
 class LogRecords:
@@ -76,21 +101,21 @@ class LogRecords:
         self._add(record)
         self.defined.add(name)
 
-    def history(self, row: Mapping[str, Any]) -> None:
-        """A row of the run's table.
+    def history(
+        self, columns: Columns, numbers: Sequence[float], texts: Mapping[str, str], *, step: int
+    ) -> None:
+        """A row of the run's table: its numbers, in the order of the columns, and its texts.
 
         Most of a log is rows, and most of the time that a log takes would go into making W&B's messages: a
-        row is encoded here, to the bytes that they become (developers.google.com/protocol-buffers, encoding).
+        row is encoded here, to the bytes that they become.
         """
         self.number += 1
-        content = bytearray()
-        for name, value in row.items():
-            json = orjson.dumps(value)
-            item = _named(name) + varint(len(json)) + json
-            content += ITEM + varint(len(item)) + item
-        step = NUM + varint(row["_step"])
-        content += STEP + varint(len(step)) + step
-        self.encoded.append(NUM + varint(self.number) + HISTORY + varint(len(content)) + bytes(content))
+        content = columns.encoded(numbers)
+        for name, text in texts.items():
+            content += _item(name, orjson.dumps(text))
+        number = NUM + varint(step)
+        content += STEP + varint(len(number)) + number
+        self.encoded.append(NUM + varint(self.number) + delimited(HISTORY, content))
 
     def summary(self, values: Mapping[str, object]) -> None:
         """The last value of each metric, which W&B's table of runs shows."""
@@ -111,26 +136,29 @@ class LogRecords:
         self.encoded.append(record.SerializeToString())
 
 
-def varint(number: int) -> bytes:
-    """A number in protobuf's variable length, 7 bits a byte, the lowest first."""
-    if number < 128:
-        return _SHORT[number]
-    found = bytearray()
-    while number >= 128:
-        found.append(number & 127 | 128)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
+@functools.lru_cache(maxsize=4096)
+def _before(name: str) -> list[bytes]:
+    """What stands in a row before a number of that name: for each length that its JSON can have."""
+    zeros = [b"0" * length for length in range(1, LONGEST_NUMBER + 1)]
+    return [b"", *(_item(name, json)[: -len(json)] for json in zeros)]
 
 
-_SHORT = [bytes([number]) for number in range(128)]
+def _item(name: str, json: bytes) -> bytes:
+    return delimited(ITEM, _named(name) + varint(len(json)) + json)
 
 
 @functools.lru_cache(maxsize=4096)
 def _named(name: str) -> bytes:
     """What stands in an item before its value: its name."""
-    encoded = name.encode()
-    return NESTED_KEY + varint(len(encoded)) + encoded + VALUE_JSON
+    return delimited(NESTED_KEY, name.encode()) + VALUE_JSON
+
+
+def is_row(record: bytes) -> bool:
+    """Whether an encoded record is one of `LogRecords.history`: its number comes first, then the row."""
+    at = len(NUM)
+    while record[at : at + 1] >= b"\x80":
+        at += 1
+    return record[at + 1 : at + 2] == HISTORY
 
 
 def row_of(record: Any) -> dict[str, Any] | None:

@@ -8,16 +8,18 @@ first torn event and go on to the next, and one that has read a torn tail would 
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
-from collections.abc import Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from monitoring.follower import RunInfo
 from monitoring.journal.files import GPU_STATS, JOURNAL
-from monitoring.journal.records import Record
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, measured
 from monitoring.trackers import (
     TrackerPoint,
     event_of,
@@ -25,17 +27,24 @@ from monitoring.trackers import (
     journal_of,
     require_package,
     seq_of,
-    shown_points,
+    shown_names,
     shown_texts,
     step_of,
     time_of,
 )
 from monitoring.trackers._event_file import events_from_the_end, framed
+from monitoring.trackers._protobuf import delimited, varint
 
 JOURNALS = (JOURNAL, GPU_STATS)
 
 # DT_STRING of TensorFlow's types.proto.
 DT_STRING = 7
+
+# Field numbers of event.proto and summary.proto, each with its wire type: Event.wall_time, .step, .summary,
+# .source_metadata, SourceMetadata.writer, Summary.value, Summary.Value.tag and .simple_value.
+WALL_TIME = struct.Struct("<Bd")
+STEP, SUMMARY, SOURCE_METADATA, WRITER = b"\x10", b"\x2a", b"\x52", b"\x0a"
+VALUE, TAG, SIMPLE_VALUE = b"\x0a", b"\x0a", b"\x15"
 
 # What `source_metadata` of our events begins with; seq and event follow.
 SOURCE = "monitoring"
@@ -62,8 +71,8 @@ class TensorboardFollower:
 
     def __init__(self, run: RunInfo) -> None:
         self._directory = run.directory / "tensorboard"
-        self._last_seq: dict[str, int] = {}
-        self._last_step = _last_event(self._directory, JOURNAL)[1]
+        seq, self._last_step = _last_event(self._directory, JOURNAL)
+        self._last_seq = {JOURNAL: seq}
         self._fd: int | None = None
         self._size = 0
 
@@ -80,14 +89,14 @@ class TensorboardFollower:
             out += framed(_version(time_of(records[0])))
         last_step, last_seq = self._last_step, dict(self._last_seq)
         for record in records:
-            points = shown_points(record)
-            if points:
+            fields, values = measured(record)
+            if values:
                 step = step_of(record)
                 if step is None:
                     step = last_step
                 elif journal_of(record) == JOURNAL:
                     last_step = step
-                out += framed(_event(record, points, step=step))
+                out += framed(encoded(record, fields, values, step=step))
                 last_seq[journal_of(record)] = seq_of(record)
         self._write(bytes(out))
         self._last_step, self._last_seq = last_step, last_seq
@@ -148,11 +157,13 @@ def _last_event(directory: Path, journal: str) -> tuple[int, int]:
     """Seq and step of the last whole event that was made from that journal, zeros if there is none."""
     from tensorboard.compat.proto.event_pb2 import Event
 
+    is_gpu = journal == GPU_STATS
     for path in reversed(_files(directory)):
-        for data in events_from_the_end(path):
+        # a run without GPU samples may have a million other events
+        for data in events_from_the_end(path, having=b":gpu" if is_gpu else b""):
             event = Event.FromString(data)
             source = _source(event)
-            if source is not None and (source[1] == "gpu") == (journal == GPU_STATS):
+            if source is not None and (source[1] == "gpu") == is_gpu:
                 return source[0], event.step
     return 0, 0
 
@@ -166,20 +177,63 @@ def _source(event: Any) -> tuple[int, str] | None:
     return int(seq), kind
 
 
-def _event(record: Record, points: dict[str, float], *, step: int) -> bytes:
+def encoded(record: Record, fields: Fields, values: Sequence[float], *, step: int) -> bytes:
+    """The event of a record: the bytes that TensorBoard's message becomes, in a fraction of the time."""
+    time, texts, summary = time_of(record), shown_texts(record), _summary(fields)
+    cells: list[bytes | float] = summary.names.copy()
+    cells[1::2] = values
+    try:
+        content = summary.form.pack(*cells)
+    except (OverflowError, struct.error):  # beyond 32 bits, which the message makes infinite
+        content = b""
+    if texts or not content or not time:
+        return message(record, fields, values, texts, step=step)
+    writer = delimited(WRITER, f"{SOURCE}:{seq_of(record)}:{event_of(record)}".encode())
+    number = STEP + varint(step) if step else b""
+    return WALL_TIME.pack(9, time) + number + summary.before + content + delimited(SOURCE_METADATA, writer)
+
+
+def message(
+    record: Record, fields: Fields, values: Sequence[float], texts: Mapping[str, str], *, step: int
+) -> bytes:
+    """The same, by TensorBoard's message."""
     from tensorboard.compat.proto.event_pb2 import Event
 
     event = Event(wall_time=time_of(record), step=step)
     event.source_metadata.writer = f"{SOURCE}:{seq_of(record)}:{event_of(record)}"
-    for name, number in points.items():
+    for name, number in zip(shown_names(fields), values, strict=True):
         event.summary.value.add(tag=name, simple_value=number)
-    for name, text in shown_texts(record).items():
+    for name, text in texts.items():
         value = event.summary.value.add(tag=name)
         value.tensor.dtype = DT_STRING
         value.tensor.string_val.append(text.encode())
         value.metadata.plugin_data.plugin_name = "text"
-    encoded: bytes = event.SerializeToString()
-    return encoded
+    found: bytes = event.SerializeToString()
+    return found
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """The values of the events of all records with the same fields."""
+
+    before: bytes
+    """What stands before them: the tag and the length."""
+    form: struct.Struct
+    names: list[bytes | float]
+    """For each value its name and what else stands before it, then a place for the value."""
+
+
+@functools.lru_cache(maxsize=MOST_FIELDS)
+def _summary(fields: Fields) -> _Summary:
+    names: list[bytes | float] = []
+    form = "<"
+    for name in shown_names(fields):
+        tag = delimited(TAG, name.encode()) if name else b""  # protobuf leaves an empty text out
+        head = VALUE + varint(len(tag) + len(SIMPLE_VALUE) + 4) + tag + SIMPLE_VALUE
+        names += [head, 0.0]
+        form += f"{len(head)}sf"
+    layout = struct.Struct(form)
+    return _Summary(SUMMARY + varint(layout.size), layout, names)
 
 
 def _version(time: float) -> bytes:

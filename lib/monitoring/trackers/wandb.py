@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import functools
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from monitoring.follower import RunInfo
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import GPU_STATS, JOURNAL
-from monitoring.journal.records import Record
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, measured
 from monitoring.trackers import (
     TrackerPoint,
     event_of,
@@ -28,13 +28,14 @@ from monitoring.trackers import (
     journal_of,
     require_package,
     seq_of,
+    shown_names,
     shown_points,
     shown_texts,
     step_of,
     time_of,
 )
 from monitoring.trackers._wandb_log import LogWriter, read_log
-from monitoring.trackers._wandb_records import LogRecords, row_of
+from monitoring.trackers._wandb_records import Columns, LogRecords, is_row, row_of
 from monitoring.trackers._wandb_upload import Uploader, is_uploaded, unmark, uploaded_to
 
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
@@ -44,6 +45,8 @@ JOURNALS = (JOURNAL, GPU_STATS)
 
 # While it catches up in a process of its own, which ends before the run does; the upload comes behind that.
 OPTIONS_APART = {"offline": True}
+
+T = TypeVar("T")
 
 # The row's own columns, beside the metrics. `seq` is there where it is not `_step`.
 COLUMNS = frozenset({"_step", "_timestamp", "_runtime", "event", "global_step", "seq"})
@@ -100,21 +103,7 @@ class WandbFollower:
             if not any(event_of(record) == "start" or shown_points(record) for record in records):
                 return  # nothing for a log, which may be uploaded already
             self._begin(out, records[0])
-        latest: dict[str, object] = {}
-        seqs, step = dict(self._log.seqs), self._log.step
-        for record in records:
-            metrics: dict[str, float | str] = {**shown_points(record), **shown_texts(record)}
-            if not metrics:
-                continue
-            for name in metrics.keys() - self._defined - out.defined:
-                out.define(name)
-            seqs[journal_of(record)] = seq_of(record)
-            step = _next_step(record, step)
-            row = self._row(record, metrics, step)
-            out.history(row)
-            latest.update(row)
-        if latest:
-            out.summary(latest)
+        seqs, step = self._add_rows(out, records)
         if self._writer is None:
             self._writer = self._open(records[0])
         self._writer.append(out.encoded)
@@ -166,20 +155,38 @@ class WandbFollower:
         self._log.exit_code = None
         return LogWriter(self._log.path, self._log.end)
 
-    def _row(self, record: Record, metrics: Mapping[str, float | str], number: int) -> dict[str, object]:
-        time, step = time_of(record), step_of(record)
-        row: dict[str, object] = {
-            **metrics,
-            "event": event_of(record),
-            "_step": number,
-            "_timestamp": time,
-            "_runtime": time - self._log.start,
-        }
-        if step is not None:
-            row["global_step"] = step
-        if number != seq_of(record):
-            row["seq"] = seq_of(record)
-        return row
+    def _add_rows(self, out: LogRecords, records: Sequence[Record]) -> tuple[dict[str, int], int]:
+        """The rows and the summary; returns the journals' last seqs and the last `_step` in the log then."""
+        latest: dict[Columns, tuple[Sequence[float], dict[str, str]]] = {}
+        seqs, row_step = dict(self._log.seqs), self._log.step
+        for record in records:
+            fields, values = measured(record)
+            texts = shown_texts(record)
+            if not values and not texts:
+                continue
+            seq, step, time = seq_of(record), step_of(record), time_of(record)
+            seqs[journal_of(record)] = seq
+            row_step = _next_step(record, row_step)
+            columns = _columns(fields, step is not None, row_step != seq)
+            if texts or columns not in latest:
+                self._define(out, [*shown_names(fields), *texts])
+            numbers = [*_without_columns(fields, values), row_step, time, time - self._log.start]
+            if step is not None:
+                numbers.append(step)
+            if row_step != seq:
+                numbers.append(seq)
+            out.history(columns, numbers, texts, step=row_step)
+            latest.pop(columns, None)
+            latest[columns] = numbers, texts
+        if latest:
+            rows = [columns.row(numbers) | texts for columns, (numbers, texts) in latest.items()]
+            out.summary({name: value for row in rows for name, value in row.items()})
+        return seqs, row_step
+
+    def _define(self, out: LogRecords, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._defined and name not in out.defined:
+                out.define(name)
 
     def _start_upload(self) -> None:
         assert self._log.path is not None
@@ -257,23 +264,39 @@ def _read_state(run: RunInfo) -> _State:
     state = _State(path=_path(run))
     if state.path is None:
         return state
-    last_rows: dict[str, Any] = {}
+    last_rows: dict[str, bytes] = {}
     for stored in read_log(state.path):
-        record = _record(stored.data)
-        if record.HasField("history"):  # nearly all are: only the last ones are looked into
-            last_rows[GPU_STATS if b'"gpu"' in stored.data else JOURNAL] = record
-        elif record.HasField("exit"):
-            state.exit_code = record.exit.exit_code
-            break
-        elif record.HasField("run"):
-            state.start = record.run.start_time.ToNanoseconds() / 1e9
+        if is_row(stored.data):  # nearly all are: only the last ones are looked into
+            last_rows[GPU_STATS if b'"gpu"' in stored.data else JOURNAL] = stored.data
+        else:
+            record = _record(stored.data)
+            if record.HasField("exit"):
+                state.exit_code = record.exit.exit_code
+                break
+            if record.HasField("run"):
+                state.start = record.run.start_time.ToNanoseconds() / 1e9
         state.end = stored.end
         state.records += 1
     for journal, last in last_rows.items():
-        row = row_of(last) or {}
+        row = row_of(_record(last)) or {}
         state.step = max(state.step, row["_step"])
         state.seqs[journal] = row.get("seq", row["_step"])
     return state
+
+
+@functools.lru_cache(maxsize=MOST_FIELDS)
+def _columns(fields: Fields, has_step: bool, has_seq: bool) -> Columns:
+    metrics = _without_columns(fields, shown_names(fields))
+    steps = ("_step", "_timestamp", "_runtime", *["global_step"] * has_step, *["seq"] * has_seq)
+    return Columns([*metrics, *steps], {"event": fields.event})
+
+
+def _without_columns(fields: Fields, of_points: Sequence[T]) -> Sequence[T]:
+    """Of what stands for each of the points what no column of ours takes the place of."""
+    shown = shown_names(fields)
+    if COLUMNS.isdisjoint(shown):
+        return of_points
+    return [it for it, name in zip(of_points, shown, strict=True) if name not in COLUMNS]
 
 
 def _next_step(record: Record, last: int) -> int:

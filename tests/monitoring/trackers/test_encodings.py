@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 from pathlib import Path
@@ -13,25 +14,32 @@ from hypothesis import strategies as st
 from tensorboard.summary.writer.record_writer import RecordWriter
 from wandb.proto import wandb_internal_pb2
 
+from monitoring.exporters.csv import shown
+from monitoring.journal.records import MEASURING, Record, measured
+from monitoring.trackers import tensorboard
 from monitoring.trackers._event_file import events_from_the_end, framed
 from monitoring.trackers._wandb_log import BLOCK, LogWriter, read_log
-from monitoring.trackers._wandb_records import LogRecords
+from monitoring.trackers._wandb_records import Columns, LogRecords
 
-VALUES = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**63 - 1), st.text())
+NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**63 - 1))
 
 
 @given(
-    row=st.dictionaries(st.text(), VALUES),
+    numbers=st.dictionaries(st.text(), NUMBERS),
+    texts=st.dictionaries(st.text(), st.text()),
+    event=st.text(),
     step=st.integers(0, 2**63 - 1),
     number=st.integers(0, 2**40),
 )
-def test_row_is_encoded_as_wandbs_own_message(row: dict[str, object], step: int, number: int) -> None:
-    row["_step"] = step
+def test_row_is_encoded_as_wandbs_own_message(
+    numbers: dict[str, float], texts: dict[str, str], event: str, step: int, number: int
+) -> None:
+    columns = Columns(list(numbers), {"event": event})
     ours = LogRecords(wandb_internal_pb2.Record, number)
-    ours.history(row)
+    ours.history(columns, list(numbers.values()), texts, step=step)
 
     theirs = wandb_internal_pb2.Record()
-    for name, value in row.items():
+    for name, value in [("event", event), *numbers.items(), *texts.items()]:
         theirs.history.item.add(nested_key=[name], value_json=orjson.dumps(value).decode())
     theirs.history.step.num = step
     theirs.num = number + 1
@@ -39,6 +47,28 @@ def test_row_is_encoded_as_wandbs_own_message(row: dict[str, object], step: int,
     assert wandb_internal_pb2.Record.FromString(encoded) == theirs
     if step:  # protobuf leaves a 0 out
         assert encoded == theirs.SerializeToString()
+
+
+@given(
+    points=st.dictionaries(st.text(), st.one_of(NUMBERS, st.booleans()), min_size=1),
+    event=st.sampled_from(sorted(MEASURING)),
+    step=st.integers(-(2**63), 2**63 - 1),
+    time=st.floats(-1e12, 1e12),
+)
+def test_event_is_encoded_as_tensorboards_own_message(
+    points: dict[str, float], event: str, step: int, time: float
+) -> None:
+    record: Record = {"event": event, "time": time, "seq": 3, "attempt": 1, **points}
+    fields, values = measured(record)
+    theirs = tensorboard.message(record, fields, values, {}, step=step)
+    assert tensorboard.encoded(record, fields, values, step=step) == theirs
+
+
+@given(numbers=st.lists(NUMBERS, min_size=1))
+def test_numbers_are_written_as_by_the_csv_module(numbers: list[float]) -> None:
+    theirs = io.StringIO()
+    csv.writer(theirs, lineterminator="").writerow(numbers)
+    assert b",".join(shown(numbers)).decode() == theirs.getvalue()
 
 
 @given(events=st.lists(st.binary(max_size=300)))
