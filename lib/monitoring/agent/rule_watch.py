@@ -80,7 +80,10 @@ class RuleWatch:
                 self._give_up(name, error)
                 continue
             for finding in findings:
-                if seq > self._subject(name, finding).last_seq:
+                subject = self._subject(name, finding)
+                # nearly all findings are as those before them
+                is_news = finding.holds != subject.fires or subject.contrary_since is not None
+                if is_news and seq > subject.last_seq:
                     self._weigh(name, finding, time, source, record.get("global_step"))
 
     def _tick(self, now: float) -> None:
@@ -120,7 +123,11 @@ class RuleWatch:
         )
 
     def _subject(self, name: str, finding: Finding) -> _Subject:
-        return self._subjects.setdefault((name, finding.subject), _Subject())
+        key = name, finding.subject
+        found = self._subjects.get(key)
+        if found is None:
+            found = self._subjects[key] = _Subject()
+        return found
 
     def _give_up(self, name: str, error: Exception) -> None:
         del self._rules[name]

@@ -26,6 +26,8 @@ class Rule:
 
     def update(self, record: Record) -> Sequence[Finding]:
         marked = record.get("nonfinite")
+        if marked is None and not self._lost:
+            return ()
         now = {str(name) for name in marked} if isinstance(marked, list) else set()
         back = {name for name in self._lost - now if record.get(name) is not None}
         self._lost = (self._lost | now) - back
