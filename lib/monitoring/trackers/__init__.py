@@ -1,7 +1,7 @@
 """One module a tracker; follower.py says what it defines. Here is what all of them show: its points.
 
-Besides what follower.py asks for, a tracker's module defines `read_back(run, options) -> list[Point]`: what
-the tracker holds of the run, in the order in which it took it.
+Besides what follower.py asks for, a tracker's module defines `read_back(run, options) -> list[TrackerPoint]`:
+what the tracker holds of the run, in the order in which it took it.
 """
 
 from __future__ import annotations
