@@ -84,7 +84,7 @@ class Run:
 
         `trackers` maps tracker names to their options, `identity` goes into run.json (seed, data hash),
         `gpu_monitor` asks the agent to sample the GPUs (True, or options of GpuMonitorOptions), and
-        `agent=False` leaves the following to `monitoring.agent.catch_up`. A `rank` above 0 waits until rank 0
+        `agent=False` leaves that to `monitoring.agent.follow.catch_up`. A `rank` above 0 waits until rank 0
         has opened the run; names, configuration, trackers, `identity` and `gpu_monitor` are those of rank 0.
         """
         if rank < 0:

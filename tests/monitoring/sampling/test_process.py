@@ -139,7 +139,7 @@ def test_nothing_is_left_of_an_agent_that_is_killed(gpus: Any, run_dir: Path, ha
         gpus.add("all utilization hang")
         wait_until(lambda: time.time() - stats(run_dir)[-1]["time"] > 1, "a pause")
     agent.kill()
-    wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "its end")
+    assert wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "its end")
     run.finish()
 
 

@@ -128,9 +128,10 @@ def test_speed_and_time_left_come_when_they_are_measured(on_terminal: Any) -> No
         time = r"(\d\.\d s|\d+ s|\d+(:\d\d)+)"
         row = rf"seed-1 +\d+/200 +\d\.\d{{4}} +{time} +[\d.]+( .*)?"
         total = rf"0/2 done  1 running  1 waiting  ETA {time}"
-        terminal.read_until(
+        *_, cell, whole = terminal.read_until(
             lambda lines: bool(lines[1:] and re.fullmatch(row, lines[-2]) and re.fullmatch(total, lines[-1]))
         )
+        assert (re.fullmatch(row, cell) is not None, re.fullmatch(total, whole) is not None) == (True, True)
 
 
 @pytest.mark.parametrize(("columns", "shown"), [(80, "cell step loss ETA steps/s on"), (40, "cell step")])
