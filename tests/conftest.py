@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -40,9 +42,15 @@ OF_TRAININGS = ("kharness.training.*", "torch._dynamo", "torch.utils.data", "mon
 
 
 def pytest_configure() -> None:
-    """A shell that runs the suite in the background has it ignore SIGINT, and so would all that it starts."""
+    """What the shell handed down and would be handed on to all that the suite starts.
+
+    One that runs it in the background has it ignore SIGINT; one that keeps Python from writing bytecode has
+    each of some hundred processes compile what it imports.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session")

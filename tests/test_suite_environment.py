@@ -21,6 +21,11 @@ def test_a_fixture_of_a_module_sees_nothing(seen_by_a_fixture: dict[str, str]) -
     assert leaked & set(seen_by_a_fixture) == set()
 
 
+def test_bytecode_is_written(seen_by_a_fixture: dict[str, str]) -> None:
+    """Or each process that the suite starts would compile what it imports."""
+    assert ("PYTHONDONTWRITEBYTECODE" in seen_by_a_fixture, sys.dont_write_bytecode) == (False, False)
+
+
 def test_nothing_reaches_the_suite_from_the_make_that_runs_it(root: Path) -> None:
     environment = {
         **os.environ,

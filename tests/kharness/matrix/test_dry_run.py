@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy import stats
-from scipy.optimize import brentq
 
 from kharness.matrix.running.table import duration
 
@@ -134,6 +132,9 @@ def test_a_matrix_that_cannot_start_is_refused_as_by_test_matrix(checkout: Any) 
 
 def test_what_the_seeds_could_show_is_told(checkout: Any) -> None:
     """By SciPy's noncentral t at 4.5 %, and the deviation of an earlier matrix."""
+    from scipy import stats  # takes seconds, and each worker of the suite imports this file
+    from scipy.optimize import brentq
+
     axes = "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1..4"
     t = stats.t.ppf(1 - 0.045 / 2, 3)
     size = brentq(lambda shift: stats.nct.sf(t, 3, shift) - 0.8, 0, 30) * math.sqrt(2 / 4)

@@ -6,13 +6,13 @@ import csv
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.summary.writer.record_writer import RecordWriter
-from wandb.proto import wandb_internal_pb2
 
 from monitoring.exporters.csv import shown
 from monitoring.journal.records import MEASURING, Record, measured
@@ -24,6 +24,14 @@ from monitoring.trackers._wandb_records import Columns, LogRecords
 NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 2**63 - 1))
 
 
+@pytest.fixture(scope="module")
+def wandb_messages() -> Any:
+    """W&B's own. The import takes a second, and each worker of the suite imports this file."""
+    from wandb.proto import wandb_internal_pb2
+
+    return wandb_internal_pb2
+
+
 @given(
     numbers=st.dictionaries(st.text(), NUMBERS),
     texts=st.dictionaries(st.text(), st.text()),
@@ -32,19 +40,19 @@ NUMBERS = st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integer
     number=st.integers(0, 2**40),
 )
 def test_row_is_encoded_as_wandbs_own_message(
-    numbers: dict[str, float], texts: dict[str, str], event: str, step: int, number: int
+    wandb_messages: Any, numbers: dict[str, float], texts: dict[str, str], event: str, step: int, number: int
 ) -> None:
     columns = Columns(list(numbers), {"event": event})
-    ours = LogRecords(wandb_internal_pb2.Record, number)
+    ours = LogRecords(wandb_messages.Record, number)
     ours.history(columns, list(numbers.values()), texts, step=step)
 
-    theirs = wandb_internal_pb2.Record()
+    theirs = wandb_messages.Record()
     for name, value in [("event", event), *numbers.items(), *texts.items()]:
         theirs.history.item.add(nested_key=[name], value_json=orjson.dumps(value).decode())
     theirs.history.step.num = step
     theirs.num = number + 1
     [encoded] = ours.encoded
-    assert wandb_internal_pb2.Record.FromString(encoded) == theirs
+    assert wandb_messages.Record.FromString(encoded) == theirs
     if step:  # protobuf leaves a 0 out
         assert encoded == theirs.SerializeToString()
 
