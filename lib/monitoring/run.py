@@ -21,7 +21,7 @@ from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_options
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.host.correlation import CORRELATION_ID
-from monitoring.host.environment import git_state, hardware, versions
+from monitoring.host.environment import git_state, gpu_names, hardware, versions
 from monitoring.host.process import process_started
 from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
 from monitoring.journal.encoding.json_form import free_name
@@ -98,7 +98,12 @@ class Run:
         except OSError as error:
             raise unwritable(self.directory, error) from error
         self._journal = Journal(self.directory / journal_name(rank))
-        self._about = {"hardware": hardware(), "versions": versions(), "git": git_state(_program_folder())}
+        self._hardware = hardware()
+        self._about = {
+            "hardware": self._hardware,
+            "versions": versions(),
+            "git": git_state(_program_folder()),
+        }
         try:
             if rank:
                 run = registered_by_rank_0(self.directory, rank)
@@ -160,6 +165,7 @@ class Run:
             from monitoring.journal.lineage import superseding
 
             about["supersedes"] = superseding(self._journal.path, _resumed_step(about.get("resumed_from")))
+        self._hardware["gpus"] = gpu_names()  # many begin to use CUDA after they opened the run
         self._log("start", NO_STEP, {**about, "model": model, "config": self._config, **self._about})
 
     def log_step(self, global_step: int, /, **metrics: object) -> None:

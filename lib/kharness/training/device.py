@@ -12,6 +12,9 @@ from kharness.training.needs import no_gpu
 
 _GB = 1e9
 
+# Field of a step record -> the allocator's name of it.
+_MEMORY = {"gpu_mem_allocated": "allocated_bytes", "gpu_mem_reserved": "reserved_bytes"}
+
 
 @dataclass(frozen=True)
 class Device:
@@ -26,12 +29,15 @@ class Device:
         return self.torch.type != "cpu"
 
     def memory(self) -> dict[str, float | None]:
-        """`gpu_mem_allocated` and `gpu_mem_reserved` in GB (1e9 bytes), by torch's count; None on a CPU."""
-        if not self.is_gpu:
-            return {"gpu_mem_allocated": None, "gpu_mem_reserved": None}
+        """`gpu_mem_allocated` and `gpu_mem_reserved` in GB (1e9 bytes), by torch's count; None on a CPU.
+
+        Both from one walk of the allocator's table, which torch.cuda.memory_allocated and memory_reserved
+        each walk, flatten and sort for their one number.
+        """
+        table = torch.cuda.memory_stats_as_nested_dict(self.torch) if self.is_gpu else {}
         return {
-            "gpu_mem_allocated": torch.cuda.memory_allocated(self.torch) / _GB,
-            "gpu_mem_reserved": torch.cuda.memory_reserved(self.torch) / _GB,
+            field: table[quantity]["all"]["current"] / _GB if table else None
+            for field, quantity in _MEMORY.items()
         }
 
     def __str__(self) -> str:

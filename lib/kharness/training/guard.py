@@ -22,6 +22,9 @@ from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, cop
 # How torch, oneDNN, cuBLAS and cuDNN say that memory has given out, beside errors of their own for it.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory", "_ALLOC_FAILED")
 
+# What torch before 2.8, which has no AcceleratorError, says in a RuntimeError.
+_DEVICE_ERROR = ("CUDA error:", "HIP error:")
+
 Scalar = float | DeviceScalar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -122,6 +125,6 @@ def named_causes() -> Iterator[None]:
                 f"out of memory: {first}",
                 hint="leave the training more memory and start it again, or lower BATCH_SIZE",
             ) from error
-        if isinstance(error, torch.AcceleratorError):
+        if isinstance(error, getattr(torch, "AcceleratorError", ())) or said.startswith(_DEVICE_ERROR):
             error.cause = DEVICE  # type: ignore[attr-defined]
         raise

@@ -38,7 +38,8 @@ def rng_state() -> dict[str, Any]:
             "gauss": float(numpy_state["gauss"]),
         },
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        # Not is_available: a training on the CPU starts no CUDA, and so has no generator there.
+        "cuda": torch.cuda.get_rng_state_all() if _uses_cuda() else [],
     }
 
 
@@ -59,8 +60,12 @@ def restore_rng_state(state: Mapping[str, Any]) -> None:
         }
     )
     torch.set_rng_state(state["torch"])
-    if torch.cuda.is_available():
+    if _uses_cuda():
         torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])
+
+
+def _uses_cuda() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 class Generators:

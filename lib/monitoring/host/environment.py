@@ -17,14 +17,14 @@ PACKAGES = ("torch", "torchvision", "numpy", "triton", "transformers", "lightnin
 
 
 def hardware() -> dict[str, object]:
-    """Host, processor, memory (bytes) and the GPUs that torch sees, if this process uses torch."""
+    """Host, processor, memory (bytes) and the GPUs that this process can use by torch."""
     return {
         "host": platform.node(),
         "cpu": _cpu_name(),
         "cpu_count": os.cpu_count(),
         "cpu_usable": len(os.sched_getaffinity(0)),
         "memory_bytes": psutil.virtual_memory().total,
-        "gpus": _gpu_names(),
+        "gpus": gpu_names(),
     }
 
 
@@ -81,10 +81,14 @@ def _cpu_name() -> str | None:
     return platform.processor() or None
 
 
-def _gpu_names() -> list[str] | None:
+def gpu_names() -> list[str] | None:
+    """The GPUs of a process that has begun to use CUDA; [] before that, None in one without torch.
+
+    It never begins: on a training on the CPU that would cost a second and memory on every GPU.
+    """
     torch = sys.modules.get("torch")
     if torch is None:
         return None
-    if not torch.cuda.is_available():
+    if not torch.cuda.is_initialized():
         return []
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -147,11 +147,11 @@ FIELDS: tuple[FieldRow, ...] = (
            step="the gradient norm, its check, and the update of the weights with what pruning adds"),
     *_rows("gpu_mem_allocated", "GB", "down", "machine",
            prometheus="memory_allocation_mb", prometheus_type="summary",
-           step="`torch.cuda.memory_allocated`; `null` without a GPU",
+           step="what `torch.cuda.memory_allocated` gives; `null` without a GPU",
            scrape="GPU memory that PyTorch's allocator has given out, MiB, one observation a step record; "
                   "no series without a GPU"),
     *_rows("gpu_mem_reserved", "GB", "down", "machine",
-           step="`torch.cuda.memory_reserved`; `null` without a GPU"),
+           step="what `torch.cuda.memory_reserved` gives; `null` without a GPU"),
     *_rows("cpu_mem_rss_mb", "MB", "down", "machine",
            step="resident memory of the training process, `/proc/self/statm`, at most 1 s old"),
     *_rows("sparsity", "fraction", "up", prometheus="training_sparsity",
@@ -222,7 +222,8 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("model", start="name, number of parameters, architecture"),
     *_rows("config", start="every configuration value"),
     *_rows("hardware", "memory in bytes",
-           start="host, processor, cores (and those this process may use), memory, GPUs"),
+           start="host, processor, cores (and those this process may use), memory, and the GPUs that torch "
+                 "can use (`[]` for a training on the CPU, which does not start CUDA)"),
     *_rows("versions", start="Python, system, and the packages that can change a result"),
     *_rows("git", start="revision, whether files differ from it, SHA-256 of that difference"),
     # What an end record says.

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
 import pytest
 import torch
 
-from kharness.training.device import choose_device, set_threads
+from kharness.training.checkpoint import checkpoint_files, load
+from kharness.training.device import Device, choose_device, set_threads
 from kharness.training.errors import DeviceError
+from monitoring import read_records
 
 
 def test_cpu_has_no_gpu_memory() -> None:
@@ -35,6 +42,55 @@ def test_gpu_reports_its_memory_in_gb() -> None:
     allocated = device.memory()["gpu_mem_allocated"]
     assert allocated is not None
     assert allocated == pytest.approx(block.numel() * 4 / 1e9, rel=0.01)
+
+
+def test_memory_is_one_walk_of_the_allocators_table() -> None:
+    walks = list[str]()
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_name.startswith("memory_"):
+            walks.append(frame.f_code.co_name)
+
+    device = Device(torch.device("cuda", 0), "only named")
+    sys.setprofile(note)
+    try:
+        device.memory()
+    finally:
+        sys.setprofile(None)
+    assert walks == ["memory_stats_as_nested_dict"]
+
+
+# A machine with a GPU, as far as torch is asked whether there is one; this torch cannot begin to use it, and
+# a torch that can must not.
+WITH_A_GPU = """
+import runpy, sys
+import torch
+torch.cuda.is_available, torch.cuda.device_count = lambda: True, lambda: 1
+_, *sys.argv = sys.argv
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    assert not torch.cuda.is_initialized()
+"""
+
+
+def test_training_on_the_cpu_starts_no_cuda(root: Path, tmp_path: Path, warm_torch: Any) -> None:
+    script = str(root / "lenet5" / "train.py")
+    flags = ("--device", "cpu", "--num-threads", "1", "--max-steps", "2", "--tracker", "none")
+    command = ["-c", WITH_A_GPU, script, "--run-dir", str(tmp_path / "run"), *flags]
+    done = warm_torch.run(command, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    start, *_, end = [record for record, _ in read_records(tmp_path / "run" / "metrics.jsonl")]
+    assert (start["hardware"]["gpus"], end["status"]) == ([], "complete")
+    state = load(checkpoint_files(tmp_path / "run" / "checkpoints")[0])
+    assert state["rng"]["cuda"] == []
+
+
+def test_only_the_choice_of_a_device_asks_for_a_gpu(root: Path) -> None:
+    """`is_available` opens the driver; whoever needs to know later asks what has been begun."""
+    sources = [*root.glob("lib/**/*.py"), *root.glob("lenet5/*.py"), *root.glob("scripts/*.py")]
+    asking = {path.name for path in sources if "cuda.is_available" in path.read_text()}
+    assert asking == {"device.py"}
 
 
 def test_threads_are_set_or_left_alone() -> None:

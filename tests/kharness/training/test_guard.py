@@ -202,6 +202,21 @@ def test_error_of_the_device_keeps_its_type_and_tells_its_cause() -> None:
     assert caught.value.cause == "device"  # type: ignore[attr-defined]
 
 
+def test_torch_without_accelerator_error_does_not_hide_a_failing_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in torch 2.7."""
+    monkeypatch.delattr(torch, "AcceleratorError")
+    error = RuntimeError("CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronous")
+    with pytest.raises(RuntimeError) as caught, named_causes():
+        raise error
+    assert (caught.value, caught.value.cause) == (error, "device")  # type: ignore[attr-defined]
+    other = RuntimeError("shape mismatch")
+    with pytest.raises(RuntimeError) as caught, named_causes():
+        raise other
+    assert (caught.value, hasattr(other, "cause")) == (other, False)
+
+
 def test_any_other_error_passes() -> None:
     error = RuntimeError("shape mismatch")
     with pytest.raises(RuntimeError) as caught, named_causes():
