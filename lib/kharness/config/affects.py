@@ -13,11 +13,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from kharness.config.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+    from typing import Any
+
 WORDS = ("results", "speed", "reporting", "machine", "matrix")
 UNKNOWN = frozenset({"results", "speed"})
 """Of an option that nothing is known of, such as one that a later version has removed: the safe side."""
 
 _MEMBERS = "members"
+# They reach the launcher in the settings of the matrix: one that is no setting would keep its default.
+_OF_LAUNCHERS = "LAUNCHER_"
+_SETTING = frozenset({"machine", "matrix"})
 _LINE = "Affects:"
 
 
@@ -55,6 +64,29 @@ class Affects:
         members = of.pop(_MEMBERS, frozenset())
         names = frozenset().union(*of.values())
         return cls({name: frozenset(word for word in of if name in of[word]) for name in names}, members)
+
+
+def read_affects(entries: Mapping[str, Iterable[Any]], members: frozenset[str]) -> Affects:
+    """What the entries of each symbol in Kconfig files, kconfiglib's nodes, say in their help texts.
+
+    ConfigError for a word that is none, and for an option of a launcher that is not one of the matrix.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for symbol, nodes in entries.items():
+        for node in nodes:
+            try:
+                words = read_line(node.help)
+                if symbol.startswith(_OF_LAUNCHERS) and not _SETTING.issubset(words or ()):
+                    raise ValueError(f"an option of a launcher needs '{_LINE} machine, matrix'")
+            except ValueError as error:
+                raise ConfigError(
+                    f"{node.filename}:{node.linenr}: {symbol}: {error}",
+                    hint="the option tree itself is at fault",
+                ) from None
+            if words is not None:
+                found[symbol] = words
+                break
+    return Affects(found, members)
 
 
 def read_line(help_text: str | None) -> frozenset[str] | None:

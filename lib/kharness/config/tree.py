@@ -13,7 +13,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from kharness.config import dotconfig
-from kharness.config.affects import Affects, read_line
+from kharness.config.affects import Affects, read_affects
 from kharness.config.assignment import (
     Assignment,
     Layer,
@@ -30,7 +30,7 @@ from kharness.config.errors import ConfigError
 from kharness.config.places import shown_from
 from kharness.config.record import read_record
 from kharness.config.refused import RENAMED, collect, together
-from kharness.config.values import HINTS, Value, ValueType, canonical, typed, value_type
+from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
@@ -51,7 +51,8 @@ class Tree:
         self.value_types: dict[str, ValueType] = {}
         self.aliases: dict[str, dict[str, str]] = {}
         for symbol in kconf.unique_defined_syms:
-            self.value_types.update(_read_value_type(symbol))
+            if found := read_value_type(symbol):
+                self.value_types[symbol.name] = found
             if members := self._read_alias(symbol):
                 self.aliases[symbol.name] = members
         self._trackers = {
@@ -79,11 +80,10 @@ class Tree:
     def affects(self) -> Affects:
         """What each option affects; ConfigError for a word that is none."""
         members = {member for alias in self.aliases.values() for member in alias.values()}
-        found: dict[str, frozenset[str]] = {}
-        for symbol in self.kconf.unique_defined_syms:
-            if (words := self._read_affects(symbol)) is not None:
-                found[symbol.name] = words
-        return Affects(found, frozenset(members))
+        symbols = self.kconf.unique_defined_syms
+        # Of a member and the alias of a choice the choice's help says it.
+        entries = {s.name: (s.choice or self._aliased_choice(s.name) or s).nodes for s in symbols}
+        return read_affects(entries, frozenset(members))
 
     # What was asked
 
@@ -504,19 +504,6 @@ class Tree:
 
     # Reading the tree
 
-    def _read_affects(self, symbol: Any) -> frozenset[str] | None:
-        """Of a member and the alias of a choice the choice's help says it."""
-        choice = symbol.choice or self._aliased_choice(symbol.name)
-        for node in (choice or symbol).nodes:
-            try:
-                words = read_line(node.help)
-            except ValueError as error:
-                where = f"{node.filename}:{node.linenr}"
-                raise ConfigError(f"{where}: {symbol.name}: {error}") from None
-            if words is not None:
-                return words
-        return None
-
     def _read_alias(self, symbol: Any) -> dict[str, str]:
         """{value: member} for a symbol that only says which member of a choice is set, else nothing."""
         members: dict[str, str] = {}
@@ -562,16 +549,6 @@ def _prompts(symbol: Any) -> bool:
 
 def _is_symbol(item: Any) -> bool:
     return isinstance(item, _kconfiglib().Symbol)
-
-
-def _read_value_type(symbol: Any) -> Iterator[tuple[str, ValueType]]:
-    for node in symbol.nodes:
-        try:
-            found = value_type(node.help)
-        except ValueError as error:
-            raise ConfigError(f"{node.filename}:{node.linenr}: {symbol.name}: {error}") from None
-        if found:
-            yield symbol.name, found
 
 
 def _kconfiglib() -> Any:

@@ -16,6 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kharness.config.dotconfig import check_storable
+from kharness.config.errors import ConfigError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+    from typing import Any
 
 Number = int | float
 Value = bool | int | float | str | list[int] | list[float]
@@ -86,6 +91,18 @@ class ValueType:
             if not _COMPARE[symbol](number, bound):
                 raise ValueError(f"{prefix}is outside {self.text.partition(', ')[2]}")
         return number
+
+
+def read_value_type(symbol: Any) -> ValueType | None:
+    """The type that kconfiglib's symbol has by its help; ConfigError names the line that cannot be read."""
+    for node in symbol.nodes:
+        try:
+            found = value_type(node.help)
+        except ValueError as error:
+            raise ConfigError(f"{node.filename}:{node.linenr}: {symbol.name}: {error}") from None
+        if found:
+            return found
+    return None
 
 
 def value_type(help_text: str | None) -> ValueType | None:

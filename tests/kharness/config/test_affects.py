@@ -41,6 +41,19 @@ def test_an_unknown_word_is_refused_with_its_place(make_tree: Callable[[str], Tr
     )
 
 
+@pytest.mark.parametrize("line", ["", "\t  Affects: matrix\n", "\t  Affects: machine\n"])
+def test_an_option_of_a_launcher_that_would_not_reach_it_is_refused(
+    make_tree: Callable[[str], Tree], line: str
+) -> None:
+    tree = make_tree(f'config LAUNCHER_QUEUE_NAME\n\tstring "name"\n\thelp\n\t  Text.\n{line}')
+    with pytest.raises(ConfigError) as caught:
+        _ = tree.affects
+    assert (str(caught.value), caught.value.hint) == (
+        "Kconfig:2: LAUNCHER_QUEUE_NAME: an option of a launcher needs 'Affects: machine, matrix'",
+        "the option tree itself is at fault",
+    )
+
+
 def test_a_help_without_the_line_says_nothing() -> None:
     assert read_line(None) is None
     assert read_line("Some text.\nValue: float\n") is None

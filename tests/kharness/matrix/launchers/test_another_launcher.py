@@ -26,7 +26,7 @@ config LAUNCHER_SPOOL_FOLDER
 	depends on LAUNCHER_SPOOL
 	help
 		Where jobs are put.
-		Affects: matrix
+		Affects: machine, matrix
 """
 
 
