@@ -29,10 +29,11 @@ def with_command_line(
                 hint="its cells keep the configuration that they were planned with; leave it out",
             )
     values = tree.resolve([], asked).values
-    names = {assignment.symbol for assignment in asked}
-    if names.intersection(tree.aliases["LAUNCHER"].values()):
-        names.add("LAUNCHER")
-    changed.update({name: values[name] for name in names})
+    changed.update({assignment.symbol: values[assignment.symbol] for assignment in asked})
+    if any(assignment.symbol in tree.aliases["LAUNCHER"].values() for assignment in asked):
+        changed["LAUNCHER"] = values["LAUNCHER"]
+        # Those of another launcher are out of reach while the matrix is planned: it has no values of them.
+        changed = {**{name: values[name] for name in values if name.startswith("LAUNCHER_")}, **changed}
     return changed
 
 
