@@ -183,3 +183,13 @@ def test_a_file_of_the_harness_has_one_parser(constant: str, owner: str) -> None
         and any(isinstance(part, ast.Name) and part.id == constant for part in ast.walk(node))
     ]
     assert found == [], f"{owner} reads it"
+
+
+def test_which_attempts_failed_has_one_owner() -> None:
+    users = [
+        module
+        for module, nodes in NODES.items()
+        for node in nodes
+        if isinstance(node, ast.Name) and node.id == "BESIDE_THE_RUN"
+    ]
+    assert set(users) == {STATUSES}, "ask Attempt.failed, or kharness.runs.attempts for those of a run"

@@ -14,6 +14,7 @@ from kharness.matrix.launchers import open_launcher
 from kharness.matrix.planning.locate import Found, Member
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
+from kharness.runs.attempts import failed_before
 from kharness.runs.causes import DETERMINISTIC
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import ERROR, STOPPED_EARLY
@@ -22,7 +23,6 @@ from kharness.runs.launch import Job
 from kharness.runs.lock import LockHolder, holder
 from kharness.runs.lost_status import known_status
 from kharness.runs.status import (
-    BESIDE_THE_RUN,
     COMPLETE,
     FAILED,
     INTERRUPTED,
@@ -157,7 +157,13 @@ def status_lines(overview: Overview, shown: str) -> list[str]:
         _counts(overview.cells),
         *_some([_running_line(cell, overview.holder) for cell in overview.having(RUNNING)]),
         *_some([_bad_line(cell, overview.found.quarantine) for cell in _bad(overview)]),
-        *_some([_unstable_line(cell) for cell in overview.having(COMPLETE) if _failed_before(cell)]),
+        *_some(
+            [
+                _unstable_line(cell)
+                for cell in overview.having(COMPLETE)
+                if failed_before(cell.status.attempts)
+            ]
+        ),
         *_some([line for cell in overview.cells for line in _refused_lines(cell)]),
         *_time_line(overview),
     ]
@@ -194,12 +200,6 @@ def _bad(overview: Overview) -> list[CellState]:
     return overview.having(INTERRUPTED, TIMEOUT, KILLED, FAILED)
 
 
-def _failed_before(cell: CellState) -> list[str]:
-    """The causes of attempts before the last, except those that say nothing about the run."""
-    causes = [attempt.cause for attempt in cell.status.attempts[:-1]]
-    return [cause for cause in causes if cause and cause not in BESIDE_THE_RUN]
-
-
 def _running_line(cell: CellState, held_by: LockHolder | None) -> str:
     if held_by is None:
         return f"  {cell.name}: was running when its runner died"
@@ -226,8 +226,9 @@ def _bad_line(cell: CellState, quarantine: Mapping[str, str]) -> str:
 
 
 def _unstable_line(cell: CellState) -> str:
-    before = ", ".join(_failed_before(cell))
-    return f"  {cell.name}: unstable: complete at attempt {len(cell.status.attempts)}, before that {before}"
+    attempts = cell.status.attempts
+    before = ", ".join(attempt.cause or ERROR for attempt in failed_before(attempts))
+    return f"  {cell.name}: unstable: complete at attempt {len(attempts)}, before that {before}"
 
 
 def _refused_lines(cell: CellState) -> list[str]:

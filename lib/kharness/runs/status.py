@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import EXIT_STOPPED, RUNNER_DIED, STOPPED, STOPPED_EARLY
+from kharness.runs.exit_codes import RUNNER_DIED, STOPPED, STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import FROM_SCRATCH
 from monitoring.journal import end_status
@@ -74,9 +74,7 @@ class Attempt:
     @property
     def failed(self) -> bool:
         """Whether it ended badly, other than on request or together with the runner."""
-        if self.cause in BESIDE_THE_RUN:
-            return False
-        return self.signal is not None or self.exit_code not in (None, 0, EXIT_STOPPED)
+        return self.cause is not None and self.cause not in BESIDE_THE_RUN
 
     @property
     def from_scratch(self) -> bool:
