@@ -365,7 +365,10 @@ def _more_words(
 
 
 def _with_equal_time(decided: Comparison, pairing: Pairing, settings: ReportSettings) -> Comparison:
-    """Time is a budget too: a better result in more of it shows nothing; in less, all the more."""
+    """Time is a budget too: a better result in more of it shows nothing; in less, all the more.
+
+    Not of a cost, such as memory or energy: it is less, however long the training took.
+    """
     if decided.verdict not in (Verdict.BETTER, Verdict.WORSE) or decided.metric.is_cost:
         return decided
     if decided.budget_unit != "time" and not same_work(*decided.budgets):

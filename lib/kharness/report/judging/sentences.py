@@ -125,12 +125,17 @@ def explanation(conclusions: Conclusions) -> str:
         f"Compared with {conclusions.baseline} in {conclusions.metric.title}, run by run of the same seed. "
         f"With {percent} none of the verdicts *better*, *worse* and *the same* is wrong, however often "
         f"seeds are added and looked at: {_looks_words(conclusions)}. *Better* and *worse* are written only "
-        "where the interval leaves out zero, no planned run collapsed, both sides had the same "
-        f"budget{_unit_words(conclusions)}, and the better one did not train "
-        f"{_share(conclusions.settings.time_tolerance)} longer. {same}"
+        f"where the interval leaves out zero, no planned run collapsed, {_budget_rule(conclusions)}. {same}"
         "*No difference shown* does not mean equal: it says what these seeds would have shown in "
         f"{POWER * 100:g} % of all cases, and how many more would show a difference of the size found."
     )
+
+
+def _budget_rule(conclusions: Conclusions) -> str:
+    rule = f"both sides had the same budget{_unit_words(conclusions)}"
+    if conclusions.metric.is_cost:
+        return rule
+    return f"{rule}, and the better one did not train {_share(conclusions.settings.time_tolerance)} longer"
 
 
 def _looks_words(conclusions: Conclusions) -> str:

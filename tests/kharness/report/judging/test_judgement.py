@@ -132,6 +132,26 @@ def test_better_in_about_the_same_time_or_less_is_better(matrix_of: Any, seconds
     assert found.verdict is Verdict.BETTER
 
 
+@pytest.mark.parametrize("metric", ["energy_joules", "training_cpu_seconds"])
+def test_a_smaller_cost_is_better_however_long_it_took(matrix_of: Any, metric: str) -> None:
+    def runs(cost: float, seconds: float) -> dict[str, Any]:
+        ends = {seed: {metric: cost * (1 + int(seed) / 100), "training_seconds": seconds} for seed in "123"}
+        return {seed: end(0.9, **fields) for seed, fields in ends.items()}
+
+    matrix = matrix_of(sgd=runs(100.0, 10.0), frugal=runs(50.0, 20.0))
+    summary = collect(matrix.made.directory, {"CONFIG_REPORT_METRIC": metric})
+    (found,) = summary.conclusions.comparisons
+    assert (found.verdict, found.reason, found.difference) == (Verdict.BETTER, "", pytest.approx(-51.0))
+    assert "both sides had the same budget of samples. " in as_markdown(summary)
+
+
+def test_a_smaller_cost_of_fewer_steps_is_not_comparable(matrix_of: Any) -> None:
+    few = {seed: end(0.9, steps=50, energy_joules=50.0 + int(seed)) for seed in "123"}
+    many = {seed: end(0.9, energy_joules=100.0 + int(seed)) for seed in "123"}
+    (found,) = matrix_of(sgd=many, frugal=few).judged(CONFIG_REPORT_METRIC="energy_joules")
+    assert found.verdict is Verdict.NOT_COMPARABLE
+
+
 def test_other_budgets_are_not_comparable(matrix_of: Any) -> None:
     short = {seed: end(accuracy, steps=47) for seed, accuracy in seeds(0.92, 0.83, 0.74).items()}
     long = {seed: end(accuracy, steps=94) for seed, accuracy in seeds(0.90, 0.80, 0.70).items()}
