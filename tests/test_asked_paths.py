@@ -107,6 +107,25 @@ def test_a_place_with_variants_is_a_path_too(name: str, text: str) -> None:
     assert split_place(f"{text}:OPTIMIZER=sgd")[0] is None
 
 
+@pytest.mark.parametrize(
+    ("file", "is_place"),
+    [
+        ("metrics.jsonl", True),
+        (".config", True),
+        ("cell/metrics.jsonl", True),
+        ("cell/.config", True),
+        ("train.py", False),
+        ("a/b/.config", False),
+    ],
+)
+def test_a_place_is_where_a_run_was_configured_or_recorded(tmp_path: Path, file: str, is_place: bool) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).touch()
+    assert split_place(str(tmp_path)) == ((tmp_path, "") if is_place else (None, str(tmp_path)))
+    named = f"{tmp_path}:OPTIMIZER=sgd"
+    assert split_place(named) == ((tmp_path, "OPTIMIZER=sgd") if is_place else (None, named))
+
+
 @given(text=st.text())
 @settings(max_examples=200, deadline=None, database=None)
 def test_any_text_is_a_path_or_refused(text: str) -> None:
