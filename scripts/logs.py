@@ -11,7 +11,7 @@ from pathlib import Path
 from kharness.config.errors import KharnessError, run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.output import reader_is_gone
-from kharness.matrix.planning.locate import Found, Member, find, member_named
+from kharness.matrix.found import Found, Member, find, member_named
 from kharness.matrix.running.runner import Copier
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.latest import asked_directory, shown

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.matrix.found import find
 from kharness.matrix.planning.begin import refuse_unplanned
-from kharness.matrix.planning.locate import find
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.matrix.planning.settings import with_command_line
 from kharness.matrix.running.remaining import to_run_again

@@ -78,7 +78,7 @@ FLOORS: dict[str, list[str]] = {
         "budget errors exit_codes files",
         "journal_tail latest launch output_tail",
         "lock matrix_plan rundir status",
-        "attempts causes",
+        "attempts causes locate",
         "lost_status",
     ],
     "kharness.training": [
@@ -92,7 +92,7 @@ FLOORS: dict[str, list[str]] = {
     "kharness.matrix": [
         "launchers machine",
         "planning",
-        "reproduce running",
+        "found reproduce running",
         "overview sweep",
         "supervise",
         "continuing dry_run",

@@ -193,3 +193,16 @@ def test_which_attempts_failed_has_one_owner() -> None:
         if isinstance(node, ast.Name) and node.id == "BESIDE_THE_RUN"
     ]
     assert set(users) == {STATUSES}, "ask Attempt.failed, or kharness.runs.attempts for those of a run"
+
+
+def test_where_a_plan_lies_has_one_owner() -> None:
+    joining = {
+        module
+        for module, nodes in NODES.items()
+        for node in nodes
+        if isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Div)
+        and isinstance(node.right, ast.Name)
+        and node.right.id == "MATRIX_JSON"
+    }
+    assert joining == {"kharness.runs.matrix_plan", "kharness.runs.rundir"}, "ask kharness.runs.rundir"

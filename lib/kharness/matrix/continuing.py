@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kharness.matrix.planning.locate import Found
+from kharness.matrix.found import Found
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.matrix.planning.plan import load
 from kharness.matrix.running.remaining import Remaining, remaining

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.config.foreign_text import on_one_line
+from kharness.matrix.found import Found, Member
 from kharness.matrix.launchers import open_launcher
-from kharness.matrix.planning.locate import Found, Member
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.table import duration
 from kharness.runs.attempts import failed_before

@@ -21,6 +21,7 @@ from kharness.report.settings import ReportSettings, read_settings
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON, STATUS_JSON
 from kharness.runs.matrix_plan import known_failures, read_matrix_json
+from kharness.runs.rundir import has_plan
 from monitoring.journal.files import JOURNAL
 from monitoring.telemetry.load_balance import RankBalance, rank_balance
 
@@ -159,7 +160,7 @@ def collection_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[
 
 
 def _read_plan(directory: Path) -> dict[str, Any] | None:
-    if not (directory / MATRIX_JSON).is_file():
+    if not has_plan(directory):
         return None
     try:
         return read_matrix_json(directory)

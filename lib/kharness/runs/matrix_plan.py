@@ -53,7 +53,7 @@ def read_matrix_json(directory: Path) -> dict[str, Any]:
             f"{directory} holds no {MATRIX_JSON}", hint="name the directory of a matrix: results/latest"
         ) from error
     except (OSError, ValueError) as error:
-        raise no_plan(path, str(error)) from error
+        raise no_plan(directory, str(error)) from error
     return content
 
 
@@ -63,9 +63,11 @@ def write_matrix_json(directory: Path, content: Mapping[str, Any]) -> None:
     sync_folder(directory)
 
 
-def no_plan(path: Path, what: str) -> MatrixError:
-    """The error for a file that is no plan, with what is wrong."""
-    return MatrixError(f"{path} is not the plan of a matrix: {what}", hint="name another directory")
+def no_plan(directory: Path, what: str) -> MatrixError:
+    """The error for a directory whose matrix.json is no plan, with what is wrong."""
+    return MatrixError(
+        f"{directory / MATRIX_JSON} is not the plan of a matrix: {what}", hint="name another directory"
+    )
 
 
 def known_failures(plan: Mapping[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kharness.config.places import asked_path
 from kharness.runs.errors import MatrixError
-from kharness.runs.files import LATEST
+from kharness.runs.files import LATEST, MATRIX_JSON
 from monitoring.host import libc
 from monitoring.journal.atomic_file import name_beside
 
@@ -17,6 +17,11 @@ from monitoring.journal.atomic_file import name_beside
 def results_directory(configured: str, output: Path) -> Path:
     """RESULTS_DIR; a relative one starts at the output directory."""
     return output / asked_path("RESULTS_DIR", configured)
+
+
+def has_plan(directory: Path) -> bool:
+    """Whether it is the directory of a matrix."""
+    return (directory / MATRIX_JSON).is_file()
 
 
 def stamp(now: datetime | None = None) -> str:

@@ -11,14 +11,11 @@ from kharness.config.generate import write_files
 from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.project_name import run_name
-from kharness.runs.files import MATRIX_JSON
-from kharness.runs.rundir import numbered
+from kharness.runs.rundir import has_plan, numbered
 from kharness.training.errors import TrainingError
 from monitoring import Run
 from monitoring.follower import TRACKERS, configured_options, exporter_names
 from monitoring.gpu.options import configured_gpu_monitor
-
-# What the matrix runner writes beside the directories of its cells.
 
 
 @contextmanager
@@ -33,7 +30,7 @@ def open_run(
     name = run_name(options.values, root, datetime.now(UTC))
     if directory is None:
         directory = _new_directory(options, name, root)
-    in_matrix = (directory.absolute().parent / MATRIX_JSON).exists()
+    in_matrix = has_plan(directory.absolute().parent)
     with Run(
         directory,
         name=name,

@@ -15,7 +15,6 @@ from kharness.matrix.machine.threads import Machine
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.axis_values import Fragment
 from kharness.matrix.planning.cells import Cell, Refused
-from kharness.runs.files import MATRIX_JSON
 from kharness.runs.launch import Launch
 from kharness.runs.matrix_plan import FORMAT, known_failures, no_plan, read_matrix_json, write_matrix_json
 from monitoring.host.environment import git_state
@@ -99,7 +98,7 @@ def read_plan(directory: Path) -> Plan:
     try:
         return _as_plan(directory, content)
     except ValueError as error:
-        raise no_plan(directory / MATRIX_JSON, str(error)) from error
+        raise no_plan(directory, str(error)) from error
 
 
 def planned_content(plan: Plan) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The runs in a directory: a matrix, one cell of it, or a single training."""
+"""The runs that RUN= and FILTER= mean: those of a matrix, one cell of it, or a single training."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from pathlib import Path
 
 from kharness.config.config_py import CONFIG_PY
 from kharness.matrix.planning.filter import Filter, choose, parse_filter
-from kharness.matrix.planning.matrix_json import read_plan
 from kharness.matrix.planning.plan import ConfigValues, load
 from kharness.runs.errors import MatrixError
-from kharness.runs.files import MATRIX_JSON, OUTPUT_LOG, STATUS_JSON
 from kharness.runs.launch import Launch
+from kharness.runs.locate import locate
 from monitoring.counts import counted
-from monitoring.journal.files import RUN_JSON
 
 # So many cells a hint names.
 MOST_NAMED = 4
@@ -63,26 +61,13 @@ class Found:
 def find(directory: Path, root: Path, chosen: str = "") -> Found:
     """The matrix or run in `directory`; a cell of a matrix is that matrix with a filter for the cell.
 
-    A run beside the cells, such as the reproduction of one, is a run of its own. MatrixError for a directory
-    that holds none, or whose planning was cut short, and for a filter that means no cell.
+    MatrixError for a directory that holds none, or whose planning was cut short, and for a filter that means
+    no cell.
     """
-    parent = directory.parent
-    if (directory / MATRIX_JSON).is_file():
-        return _matrix(directory, root, parse_filter(chosen))
-    holds_run = any((directory / name).is_file() for name in (STATUS_JSON, OUTPUT_LOG, RUN_JSON))
-    if (parent / MATRIX_JSON).is_file() and not (holds_run and _is_no_cell(directory)):
-        return _matrix(parent, root, parse_filter(f"{chosen} {directory.name}"))
-    if holds_run:
-        return _single(directory, root)
-    if any(directory.glob(f"*/{STATUS_JSON}")):
-        raise MatrixError(
-            f"{directory} holds cells without a plan: it was interrupted while it was being planned",
-            hint="nothing of it has run; plan it again: make test_matrix",
-        )
-    raise MatrixError(
-        f"{directory} holds neither a matrix ({MATRIX_JSON}) nor a run ({STATUS_JSON})",
-        hint="name one: RUN=results/latest, or RUN=results/latest/CELL",
-    )
+    place = locate(directory)
+    if place.is_matrix:
+        return _matrix(place.directory, root, parse_filter(f"{chosen} {place.cell}"))
+    return _single(directory, root)
 
 
 def member_named(found: Found, name: str) -> Member:
@@ -135,10 +120,6 @@ def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
     ]
     choose(chosen, members)
     return Found(directory, members, chosen, True, plan.kind, plan.settings, plan.quarantine, plan.order)
-
-
-def _is_no_cell(directory: Path) -> bool:
-    return all(cell.name != directory.name for cell in read_plan(directory.parent).cells)
 
 
 def _single(directory: Path, root: Path) -> Found:
