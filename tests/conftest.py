@@ -30,6 +30,7 @@ FOREIGN = (
     "WANDB_MODE",
 )
 SIMULATED_NVML = ROOT / "tests/simulated_nvml/simulated_nvml.py"
+SIMULATED_CUDA = ROOT / "tests/simulated_cuda.py"
 WARM_PYTHON = ROOT / "tests/warm_python.py"
 # What scripts and trainings import sooner or later.
 OF_SCRIPTS = (
@@ -51,6 +52,15 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `gpu` need one; only for them torch is imported here."""
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip(f"no GPU is visible to torch {torch.__version__}")
 
 
 @pytest.fixture(scope="session")
@@ -113,6 +123,12 @@ def simulate_nvml(root: Path, nvml_library: Path) -> Callable[[Path], Any]:
 def simulated_nvml(simulate_nvml: Callable[[Path], Any], tmp_path: Path) -> Any:
     """One of this test: `.write("gpus 4", "gpu 2 state lost")`, `.environment()`."""
     return simulate_nvml(tmp_path / "nvml.txt")
+
+
+@pytest.fixture
+def simulated_cuda() -> Any:
+    """Events of devices that do what a test says (tests/simulated_cuda.py)."""
+    return _module(SIMULATED_CUDA).SimulatedCuda()
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,6 @@ STANDARD = frozenset(sys.stdlib_module_names)
 # package -> what it may import beyond the standard library and itself. A longer name wins over a shorter.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring": frozenset({"orjson", "psutil"}),
-    "monitoring.telemetry.phases": frozenset({"torch"}),
     "monitoring.exporters._families": frozenset({"prometheus_client"}),
     "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),
     "monitoring.terminal.app": frozenset({"rich", "textual"}),

@@ -34,7 +34,7 @@ from kharness.training.schedules import set_learning_rate
 from kharness.training.setup import DataT, Prepare, Setup
 from monitoring import Run
 from monitoring.journal.end_status import INTERRUPTED
-from monitoring.telemetry.pace import Pace
+from monitoring.telemetry.pace import open_pace
 from monitoring.telemetry.phases import open_phases
 
 BatchT = TypeVar("BatchT", covariant=True)
@@ -94,7 +94,7 @@ class Training(Generic[DataT]):
         self._saves = Every(self.options.CHECKPOINT_EVERY, self.options.CHECKPOINT_EVERY_STEPS)
         self._weights = [weight for weight in setup.model.parameters() if weight.requires_grad]
         self._watch = FiniteWatch(record=run.log_step)
-        self._pace, self._phases = Pace(), open_phases(setup.device.torch)
+        self._pace, self._phases = open_pace(setup.device.torch), open_phases(setup.device.torch)
         self._rate, self._num_samples = 0.0, 0
         self._loss: Tensor | None = None
         self._validation: dict[str, float] = {}

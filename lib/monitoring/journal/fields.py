@@ -130,17 +130,20 @@ FIELDS: tuple[FieldRow, ...] = (
            scrape="2-norm of all gradients of the last recorded step"),
     *_rows("samples_per_sec", "1/s", "up", "machine",
            prometheus="training_samples_per_second", line="throughput_samples_per_sec",
-           step="samples of the steps since the last step record, by the wall clock",
+           step="samples of the steps since the last step record, by the clock of `sec_per_step`",
            scrape="throughput of the last recorded step"),
     *_rows("sec_per_step", "s", "down", "wall time", of="sec_per_step", line="step_duration_seconds",
            prometheus="training_step_duration_seconds", prometheus_type="histogram",
-           step="wall clock a step since the last step record",
+           step="time a step since the last step record, without evaluations and checkpoints. On a CPU by "
+                "the wall clock. On a GPU by its own, between the ends of the last steps of two records: the "
+                "time of doing the work, pauses in which the GPU waits for the host included, and not "
+                "that of queueing it",
            report="median time of one step, over the recorded steps",
            scrape="wall clock a step, one observation a step record: the mean of its `LOG_EVERY` steps"),
     *_rows("data_seconds", "s", "down", "wall time",
-           step="a step's wait for its batch; this and the two below are means since the last step record, "
-                "for the [balance between ranks](gpu-load.md). On a GPU they are the GPU's own time, by "
-                "events, of the steps that it has done by then; `null` if it has done none"),
+           step="a step's wait for its batch; this and the two below are means of the steps since the last "
+                "step record, for the [balance between ranks](gpu-load.md). On a GPU they are its own time, "
+                "by events; the record is written when it has done these steps"),
     *_rows("forward_backward_seconds", "s", "down", "wall time",
            step="forward and backward of a step, without collectives"),
     *_rows("optimizer_seconds", "s", "down", "wall time",

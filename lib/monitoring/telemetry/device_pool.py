@@ -1,4 +1,4 @@
-"""CUDA events and pinned memory, one pool a process: each is used again once it has passed.
+"""CUDA events and pinned memory, one pool a process: each is used again once nobody needs it.
 
 It never imports torch: a process that has not imported it has no tensors.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -25,6 +26,22 @@ class Event(Protocol):
         """Milliseconds from this event to that one."""
 
 
+class TorchDevice(Protocol):
+    """The part of torch.device that is used."""
+
+    @property
+    def type(self) -> str:
+        """Such as `cpu` and `cuda`; that of ROCm is `cuda`, too."""
+
+
+class Stream(Protocol):
+    """The part of torch.cuda.Stream that is used."""
+
+    @property
+    def device(self) -> Any:
+        """With its index, also where the device that was named has none."""
+
+
 class Cuda:
     """What is taken from torch."""
 
@@ -32,37 +49,66 @@ class Cuda:
         event: Event = sys.modules["torch"].cuda.Event(enable_timing=timing)
         return event
 
-    def stream(self, device: Any) -> Any:
+    def stream(self, device: Any) -> Stream:
         """The one that the device's work is queued in now."""
-        return sys.modules["torch"].cuda.current_stream(device)
+        stream: Stream = sys.modules["torch"].cuda.current_stream(device)
+        return stream
 
     def pinned(self, dtype: Any) -> Any:
         """Host memory for one number, which a device writes without the host waiting."""
         return sys.modules["torch"].empty((), dtype=dtype, pin_memory=True)
 
 
+class Mark:
+    """A moment in the work of a device: after all that was queued on it before.
+
+    Its event is used again when nobody holds the mark any more, also one that has not passed.
+    """
+
+    __slots__ = ("_event", "_free")
+
+    def __init__(self, event: Event, free: list[Event]) -> None:
+        self._event, self._free = event, free
+
+    def passed(self) -> bool:
+        """Whether the device has come here; RuntimeError if it has failed."""
+        return self._event.query()
+
+    def wait(self) -> None:
+        self._event.synchronize()
+
+    def seconds_until(self, later: Mark) -> float:
+        """By the device's clock, which only marks with `timing` note; both have passed."""
+        return self._event.elapsed_time(later._event) / 1000
+
+    def __del__(self) -> None:
+        self._free.append(self._event)
+
+
 class DevicePool:
-    """Lends events and pinned numbers; who gives one back must be the last to hold it."""
+    """Lends events, by marks, and pinned numbers; who gives one back must be the last to hold it."""
 
     def __init__(self, cuda: Cuda | None = None) -> None:
         self._cuda = cuda or Cuda()
-        self._events: defaultdict[tuple[str, bool], list[Event]] = defaultdict(list)
+        self._events: defaultdict[tuple[Any, bool], list[Event]] = defaultdict(list)
         self._pinned: defaultdict[Any, list[Any]] = defaultdict(list)
 
-    def recorded(self, device: Any, *, timing: bool = False) -> Event:
-        """An event behind all that is queued on the device; with `timing` it can be compared with others."""
-        free = self._events[str(device), timing]  # an event belongs to the device that it was first used on
-        event = free.pop() if free else self._cuda.event(timing=timing)
-        event.record(self._cuda.stream(device))
-        return event
-
-    def give_back(self, event: Event, device: Any, *, timing: bool = False) -> None:
-        """An event that has passed, or that nobody waits for any more."""
-        self._events[str(device), timing].append(event)
+    def mark(self, device: Any, *, timing: bool = False) -> Mark:
+        """Now, in the work of a device: of that device's stream, whichever device is the current one."""
+        stream = self._cuda.stream(device)
+        free = self._events[stream.device, timing]  # an event belongs to the device that it was first used on
+        try:
+            event = free.pop()
+        except IndexError:
+            event = self._cuda.event(timing=timing)
+        event.record(stream)
+        return Mark(event, free)
 
     def pinned(self, dtype: Any) -> Any:
-        free = self._pinned[dtype]
-        return free.pop() if free else self._cuda.pinned(dtype)
+        try:
+            return self._pinned[dtype].pop()
+        except IndexError:
+            return self._cuda.pinned(dtype)
 
     def give_back_pinned(self, number: Any) -> None:
         self._pinned[number.dtype].append(number)
@@ -72,19 +118,15 @@ POOL = DevicePool()
 
 
 class DeviceScalar:
-    """A number that is being copied from a device: a 0-dim tensor's value, as it was when the copy began."""
+    """A number that a device still has to deliver: the copy of a tensor's value, or a time."""
 
-    def __init__(self, copies: _Copies, place: int) -> None:
-        self._copies = copies
-        self._place = place
+    __slots__ = ("arrived", "item")
 
-    def arrived(self) -> bool:
+    def __init__(self, arrived: Callable[[], bool], item: Callable[[], Any]) -> None:
+        self.arrived = arrived
         """Whether `item` would not wait; also where the device has failed."""
-        return self._copies.arrived()
-
-    def item(self) -> Any:
+        self.item = item
         """The number, waiting for it if need be; RuntimeError if the device has failed."""
-        return self._copies.values()[self._place]
 
 
 def copy_scalars(tensors: Sequence[Any], pool: DevicePool = POOL) -> list[DeviceScalar]:
@@ -96,44 +138,44 @@ def copy_scalars(tensors: Sequence[Any], pool: DevicePool = POOL) -> list[Device
     for device, group in groupby(tensors, key=lambda tensor: tensor.device):
         of_device = list(group)
         copies = _Copies(device, of_device, pool)
-        found += [DeviceScalar(copies, place) for place in range(len(of_device))]
+        found += [DeviceScalar(copies.arrived, partial(copies.value, i)) for i in range(len(of_device))]
     return found
 
 
 class _Copies:
-    """Copies from one device, with an event behind them."""
+    """Copies from one device, and the mark after them."""
 
     def __init__(self, device: Any, tensors: Sequence[Any], pool: DevicePool) -> None:
-        self._device, self._pool = device, pool
+        self._pool = pool
         self._pinned: list[Any] = []
-        self._event: Event | None = None
+        self._mark: Mark | None = None
         self._values: list[Any] | None = None
         try:
             for tensor in tensors:
                 copy = pool.pinned(tensor.dtype)
                 copy.copy_(tensor.detach().reshape(()), non_blocking=True)
                 self._pinned.append(copy)
-            self._event = pool.recorded(device)
-        except Exception:  # noqa: BLE001 - a tensor's own methods are called here; `values` says so
-            self._event = None
+            self._mark = pool.mark(device)
+        except Exception:  # noqa: BLE001 - a tensor's own methods are called here; `value` says so
+            self._mark = None
 
     def arrived(self) -> bool:
         try:
-            return self._values is not None or self._event is None or self._event.query()
+            return self._values is not None or self._mark is None or self._mark.passed()
         except RuntimeError:  # the device failed
             return True
 
-    def values(self) -> list[Any]:
+    def value(self, place: int) -> Any:
         if self._values is None:
-            if self._event is None:
+            if self._mark is None:
                 raise RuntimeError("the device has failed")
-            self._event.synchronize()
+            self._mark.wait()
             self._values = [copy.item() for copy in self._pinned]
-        return self._values
+        return self._values[place]
 
     def __del__(self) -> None:
-        # Only here nobody can read them any more, in no other thread and in no signal handler.
-        if self._values is not None and self._event is not None:
-            self._pool.give_back(self._event, self._device)
+        # Only here nobody can read them any more, in no other thread and in no signal handler. What has not
+        # been read may still be written by the device.
+        if self._values is not None:
             for copy in self._pinned:
                 self._pool.give_back_pinned(copy)

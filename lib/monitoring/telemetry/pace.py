@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, Mark, TorchDevice
+
+UNMEASURED: Mapping[str, None] = {"samples_per_sec": None, "sec_per_step": None}
 
 
 def cpu_seconds() -> float:
@@ -12,31 +18,102 @@ def cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-class Pace:
-    """Counts steps and samples since it was last read; on a GPU that is the pace at which work is queued."""
+class Pace(Protocol):
+    """Counts steps and samples since it was last read."""
+
+    def restart(self) -> None:
+        """Begin to count now: what was done before (an evaluation, a checkpoint) is no training step."""
+
+    def step(self, samples: int) -> None:
+        """One more step, of so many samples."""
+
+    def read(self) -> Mapping[str, float | DeviceScalar | None]:
+        """`samples_per_sec` and `sec_per_step` of the steps since the last reading; None without any.
+
+        A record takes the numbers that a GPU has still to deliver as they are.
+        """
+
+
+def open_pace(device: TorchDevice) -> Pace:
+    """Of the CPU's clock; on a GPU of the GPU's own, for the host is only as fast as it can queue work."""
+    if device.type == "cuda":
+        return DevicePace(device)
+    return HostPace()
+
+
+class HostPace:
+    """By the clock of this process."""
 
     def __init__(self) -> None:
         self.restart()
 
     def restart(self) -> None:
-        """Begin to count now: what was done before (an evaluation, a checkpoint) is no training step."""
         self._since = time.perf_counter()
         self._steps = 0
         self._samples = 0
 
     def step(self, samples: int) -> None:
-        """One more step, of so many samples."""
         self._steps += 1
         self._samples += samples
 
-    def read(self) -> dict[str, float | None]:
-        """`samples_per_sec` and `sec_per_step` of the steps since the last reading; None without any."""
+    def read(self) -> Mapping[str, float | DeviceScalar | None]:
         now = time.perf_counter()
         seconds, steps, samples = now - self._since, self._steps, self._samples
         self._since, self._steps, self._samples = now, 0, 0
         if not steps or not seconds:
-            return {"samples_per_sec": None, "sec_per_step": None}
+            return UNMEASURED
         return {"samples_per_sec": samples / seconds, "sec_per_step": seconds / steps}
+
+
+class DevicePace:
+    """By the GPU's clock, from the end of one reading's last step to that of the next one's; never waits."""
+
+    def __init__(self, device: Any, pool: DevicePool = POOL) -> None:
+        self._device, self._pool = device, pool
+        self.restart()
+
+    def restart(self) -> None:
+        self._since = self._pool.mark(self._device, timing=True)
+        self._steps = 0
+        self._samples = 0
+
+    def step(self, samples: int) -> None:
+        self._steps += 1
+        self._samples += samples
+
+    def read(self) -> Mapping[str, float | DeviceScalar | None]:
+        begin, steps, samples = self._since, self._steps, self._samples
+        if not steps:
+            return UNMEASURED
+        self.restart()
+        span = _Span(begin, self._since)
+        return {
+            "samples_per_sec": DeviceScalar(span.arrived, lambda: _ratio(samples, span.seconds())),
+            "sec_per_step": DeviceScalar(span.arrived, lambda: span.seconds() / steps),
+        }
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Of a device's work, from one mark to another."""
+
+    begin: Mark
+    end: Mark
+
+    def arrived(self) -> bool:
+        try:
+            return self.end.passed()
+        except RuntimeError:  # the device failed; `seconds` says so
+            return True
+
+    def seconds(self) -> float:
+        """Waits for the end."""
+        self.end.wait()
+        return self.begin.seconds_until(self.end)
+
+
+def _ratio(samples: int, seconds: float) -> float | None:
+    return samples / seconds if seconds else None
 
 
 class Stopwatch:

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from monitoring.telemetry.device_pool import POOL, DevicePool, Event
-
-if TYPE_CHECKING:
-    import torch
+from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, Mark, TorchDevice
 
 # In the order of a step; the names are those of step records, in seconds a step.
 PHASES = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")
 
-# Steps whose events may wait for the next reading.
+# Steps of a reading whose marks are kept without a look whether they have passed.
 MAX_IN_FLIGHT = 64
+
+_Marks = list[tuple[str, Mark]]
+"""Of one step, each with the phase that it ends; "" for none."""
 
 
 class Phases(Protocol):
@@ -35,11 +36,14 @@ class Phases(Protocol):
     def leave_out(self) -> None:
         """What has passed since the last call counts in no phase, such as a collective."""
 
-    def read(self) -> Mapping[str, float | None]:
-        """Seconds a step of each phase, over the steps since the last reading; None where none marked it."""
+    def read(self) -> Mapping[str, float | DeviceScalar | None]:
+        """Seconds a step of each phase, over the steps since the last reading; None where none marked it.
+
+        A record takes the numbers that a GPU has still to deliver as they are.
+        """
 
 
-def open_phases(device: torch.device) -> Phases:
+def open_phases(device: TorchDevice) -> Phases:
     """Of the CPU's clock; on a GPU of the GPU's own, without waiting for it."""
     if device.type == "cuda":
         return DevicePhases(device)
@@ -68,62 +72,78 @@ class HostPhases:
         self._mark = time.perf_counter()
 
     def read(self) -> Mapping[str, float | None]:
-        found = _means(self._seconds, self._steps)
+        seconds, steps = self._seconds, self._steps
         self._seconds, self._steps = {}, 0
-        return found
+        return {phase: seconds[phase] / steps if steps and phase in seconds else None for phase in PHASES}
 
 
 class DevicePhases:
-    """By events in the GPU's stream, used again when they have passed.
-
-    A reading never waits: steps that the GPU has not done yet count in a later one.
-    """
+    """By marks in the GPU's work. A reading never waits: it has numbers that arrive with its last step."""
 
     def __init__(self, device: Any, pool: DevicePool = POOL) -> None:
         self._device, self._pool = device, pool
-        self._step: list[tuple[str, Event]] = []  # each with the phase that it ends, "" for none
-        self._in_flight: deque[list[tuple[str, Event]]] = deque()
-        self._seconds: dict[str, float] = {}
-        self._steps = 0
+        self._step: _Marks = []
+        self._steps = _Steps()
 
     def begin(self) -> None:
-        self._give_back(self._step)  # of a step that did not come to its end
-        self._step = [("", self._recorded())]
+        self._step = [("", self._mark())]
 
     def end(self, phase: str) -> None:
-        self._step.append((phase, self._recorded()))
+        self._step.append((phase, self._mark()))
         if phase == PHASES[-1]:
-            self._in_flight.append(self._step)
+            self._steps.add(self._step)
             self._step = []
-            if len(self._in_flight) > MAX_IN_FLIGHT:
-                self._take_passed()
 
     def leave_out(self) -> None:
-        self._step.append(("", self._recorded()))
+        self._step.append(("", self._mark()))
 
-    def read(self) -> Mapping[str, float | None]:
-        self._take_passed()
-        found = _means(self._seconds, self._steps)
-        self._seconds, self._steps = {}, 0
-        return found
+    def read(self) -> Mapping[str, float | DeviceScalar | None]:
+        steps, self._steps = self._steps, _Steps()
+        marked = steps.marked()
+        return {
+            phase: DeviceScalar(steps.arrived, partial(steps.mean, phase)) if phase in marked else None
+            for phase in PHASES
+        }
 
-    def _recorded(self) -> Event:
-        return self._pool.recorded(self._device, timing=True)
+    def _mark(self) -> Mark:
+        return self._pool.mark(self._device, timing=True)
 
-    def _give_back(self, marks: Iterable[tuple[str, Event]]) -> None:
-        for _, event in marks:
-            self._pool.give_back(event, self._device, timing=True)
+
+class _Steps:
+    """The steps of one reading, of which the GPU has still to do some."""
+
+    def __init__(self) -> None:
+        self._in_flight: deque[_Marks] = deque()
+        self._seconds: dict[str, float] = {}
+        self._num_steps = 0
+
+    def add(self, marks: _Marks) -> None:
+        self._in_flight.append(marks)
+        self._num_steps += 1
+        if len(self._in_flight) > MAX_IN_FLIGHT:
+            self._take_passed()
+
+    def marked(self) -> set[str]:
+        """The phases that steps have ended; the first mark of a step ends none."""
+        return {*self._seconds, *(phase for marks in self._in_flight for phase, _ in marks[1:])}
+
+    def arrived(self) -> bool:
+        try:
+            self._take_passed()
+        except RuntimeError:  # the device failed; `mean` says so
+            return True
+        return not self._in_flight
+
+    def mean(self, phase: str) -> float:
+        """Seconds a step, waiting for the last one."""
+        if self._in_flight:
+            self._in_flight[-1][-1][1].wait()
+            self._take_passed()
+        return self._seconds[phase] / self._num_steps
 
     def _take_passed(self) -> None:
-        while self._in_flight and self._in_flight[0][-1][1].query():
-            marks = self._in_flight.popleft()
-            for (_, begin), (phase, end) in pairwise(marks):
+        while self._in_flight and self._in_flight[0][-1][1].passed():
+            for (_, begin), (phase, end) in pairwise(self._in_flight[0]):
                 if phase:
-                    seconds = begin.elapsed_time(end) / 1000
-                    self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
-            self._give_back(marks)
-            self._steps += 1
-
-
-def _means(seconds: Mapping[str, float], steps: int) -> Mapping[str, float | None]:
-    return {phase: seconds[phase] / steps if steps and phase in seconds else None for phase in PHASES}
+                    self._seconds[phase] = self._seconds.get(phase, 0.0) + begin.seconds_until(end)
+            self._in_flight.popleft()

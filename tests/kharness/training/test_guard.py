@@ -14,7 +14,7 @@ import torch
 from kharness.training.errors import NonFiniteError, OutOfMemoryError
 from kharness.training.guard import FiniteWatch, StopOnSignal, named_causes
 from monitoring import Run, read_records
-from monitoring.telemetry.device_pool import Cuda, DevicePool, DeviceScalar
+from monitoring.telemetry.device_pool import DevicePool, DeviceScalar
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
@@ -83,67 +83,44 @@ def test_non_finite_value_is_recorded_and_raises(loss: float, norm: float, messa
     assert repr(recorded) == repr([(7, loss, norm)])
 
 
-class Queue(Cuda):
-    """A device without a GPU: what is queued on it is done when `done` says so, or somebody waits."""
-
-    def __init__(self) -> None:
-        self.done = False
-        self.events_made = self.pinned_made = 0
-
-    def event(self, *, timing: bool) -> Queue:
-        self.events_made += 1
-        return self
-
-    def stream(self, device: Any) -> None:
-        return None
-
-    def pinned(self, dtype: Any) -> torch.Tensor:
-        self.pinned_made += 1
-        return torch.empty((), dtype=dtype)
-
-    def record(self, stream: Any, /) -> None: ...
-
-    def query(self) -> bool:
-        return self.done
-
-    def synchronize(self) -> None:
-        self.done = True
-
-    def elapsed_time(self, end_event: Any, /) -> float:
-        return 0.0
-
-
 class OnDevice(torch.Tensor):
     """A tensor that says it lies on a CUDA device."""
 
     is_cuda = property(lambda self: True)  # type: ignore[assignment]
+    device = property(lambda self: torch.device("cuda", 0))  # type: ignore[assignment]
+
+    def detach(self) -> torch.Tensor:
+        return torch.tensor(self.item())
 
 
 def on_device(value: float) -> torch.Tensor:
     return torch.tensor(value).as_subclass(OnDevice)
 
 
-def test_logged_values_are_copied_once_and_their_memory_is_used_again(tmp_path: Path) -> None:
+def test_logged_values_are_copied_once_and_their_memory_is_used_again(
+    simulated_cuda: Any, tmp_path: Path
+) -> None:
     """Fifty steps whose values arrive late: the watch and the record read the same two copies."""
-    queue = Queue()
+    cuda = simulated_cuda
     with Run(tmp_path, name="n", project="p", config={}, agent=False) as run:
-        watch = FiniteWatch(record=run.log_step, pool=DevicePool(queue))
+        watch = FiniteWatch(record=run.log_step, pool=DevicePool(cuda))
         for step in range(1, 51):
-            queue.done = False
+            cuda.queued[0] += 1.0
             loss, norm = watch.look(step, on_device(step / 2), on_device(2.0))
             run.log_step(step, train_loss=loss, grad_norm=norm)
             assert len(run._in_flight) == 1
-            queue.done = True
+            cuda.done[0] = cuda.queued[0]
             watch.wait()
             run.last_seq()
     steps = [record for record, _ in read_records(tmp_path / "metrics.jsonl") if record["event"] == "step"]
     assert [(r["train_loss"], r["grad_norm"]) for r in steps] == [(step / 2, 2.0) for step in range(1, 51)]
-    assert (queue.pinned_made, queue.events_made) == (4, 2)  # the names above hold the step before
+    assert (cuda.pinned_made, cuda.events_made) == (4, 2)  # the names above hold the step before
 
 
-def test_value_still_on_its_way_is_checked_before_a_checkpoint() -> None:
-    queue, recorded = Queue(), list[int]()
-    watch = FiniteWatch(record=lambda step, **values: recorded.append(step), pool=DevicePool(queue))
+def test_value_still_on_its_way_is_checked_before_a_checkpoint(simulated_cuda: Any) -> None:
+    cuda, recorded = simulated_cuda, list[int]()
+    cuda.queued[0] = 1.0
+    watch = FiniteWatch(record=lambda step, **values: recorded.append(step), pool=DevicePool(cuda))
     watch.look(1, on_device(math.nan), on_device(1.0))
     assert recorded == []
     with pytest.raises(NonFiniteError, match="step 1: loss nan"):
@@ -152,7 +129,6 @@ def test_value_still_on_its_way_is_checked_before_a_checkpoint() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is visible")
 def test_gpu_values_are_looked_at_without_waiting() -> None:
     recorded: list[int] = []
     watch = FiniteWatch(record=lambda step, **values: recorded.append(step))

@@ -119,7 +119,6 @@ def test_callback_takes_and_refuses_the_same_steps(
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_step_on_a_gpu_is_not_waited_for(tmp_path: Path) -> None:
     assert sys.modules["torch"] is torch
     with Run(tmp_path, name="n", project="p", config={}, agent=False) as run:

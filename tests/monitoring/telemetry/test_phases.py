@@ -1,59 +1,38 @@
-"""Phases of a step: means over steps, and on a GPU only of steps that it has done."""
+"""Phases of a step: means over the steps of a reading, on a GPU when it has done them."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from monitoring import Run, read_records
 from monitoring.telemetry import load_balance
-from monitoring.telemetry.device_pool import Cuda, DevicePool
-from monitoring.telemetry.phases import MAX_IN_FLIGHT, PHASES, DevicePhases, HostPhases, open_phases
+from monitoring.telemetry.device_pool import DevicePool
+from monitoring.telemetry.phases import MAX_IN_FLIGHT, PHASES, DevicePhases, HostPhases, Phases, open_phases
 
 NOTHING = dict.fromkeys(PHASES)
 
 
-class Gpu(Cuda):
-    """A stream of events; one that is recorded passes when its moment, in ms, has come."""
-
-    def __init__(self) -> None:
-        self.queued = 0.0
-        self.done = 0.0
-        self.made = 0
-
-    def event(self, *, timing: bool) -> GpuEvent:
-        self.made += 1
-        return GpuEvent(self)
-
-    def stream(self, device: Any) -> None:
-        return None
-
-
-class GpuEvent:
-    def __init__(self, gpu: Gpu) -> None:
-        self.gpu = gpu
-        self.at = 0.0
-
-    def record(self, stream: Any, /) -> None:
-        self.at = self.gpu.queued
-
-    def query(self) -> bool:
-        return self.at <= self.gpu.done
-
-    def synchronize(self) -> None:
-        self.gpu.done = max(self.gpu.done, self.at)
-
-    def elapsed_time(self, end_event: GpuEvent, /) -> float:
-        return end_event.at - self.at
-
-
-def step(phases: DevicePhases, gpu: Gpu, *milliseconds: float) -> None:
+def step(phases: Phases, cuda: Any, *milliseconds: float) -> None:
     phases.begin()
     for phase, length in zip(PHASES, milliseconds, strict=True):
-        gpu.queued += length
+        cuda.queued[0] += length
         phases.end(phase)
+
+
+def numbers(reading: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a reading whose steps the device has done."""
+    assert all(number.arrived() for number in reading.values())
+    return {phase: number.item() for phase, number in reading.items()}
+
+
+def seconds(*milliseconds: float) -> Any:
+    return pytest.approx({phase: ms / 1000 for phase, ms in zip(PHASES, milliseconds, strict=True)})
 
 
 def test_the_names_are_those_that_the_balance_looks_for() -> None:
@@ -76,35 +55,72 @@ def test_a_cpu_has_the_clock_of_its_process() -> None:
     assert phases.read() == NOTHING
 
 
-def test_a_gpu_is_read_without_waiting() -> None:
-    gpu = Gpu()
-    phases = DevicePhases("cuda:0", DevicePool(gpu))
-    step(phases, gpu, 1, 20, 3)
-    step(phases, gpu, 3, 40, 5)
+def test_a_reading_has_the_means_of_its_own_steps_whenever_they_are_done(simulated_cuda: Any) -> None:
+    """Four steps in two records; the GPU does them after both were read."""
+    cuda = simulated_cuda
+    phases = DevicePhases("cuda:0", DevicePool(cuda))
+    step(phases, cuda, 1, 20, 3)
+    step(phases, cuda, 3, 40, 5)
+    first: Mapping[str, Any] = phases.read()
+    step(phases, cuda, 100, 200, 300)
+    second: Mapping[str, Any] = phases.read()
     assert phases.read() == NOTHING
-    gpu.done = 24.0  # the first step
-    assert phases.read() == pytest.approx(dict(zip(PHASES, (0.001, 0.02, 0.003), strict=True)))
-    gpu.done = 1000.0
-    step(phases, gpu, 1, 20, 3)
-    assert phases.read() == pytest.approx(dict(zip(PHASES, (0.002, 0.03, 0.004), strict=True)))
+    assert not any(number.arrived() for number in [*first.values(), *second.values()])
+    cuda.done[0] = 24.0  # the first step
+    assert not any(number.arrived() for number in first.values())
+    cuda.done[0] = 72.0
+    assert numbers(first) == seconds(2, 30, 4)
+    assert not any(number.arrived() for number in second.values())
+    assert second["data_seconds"].item() == pytest.approx(0.1)  # waits
+    assert cuda.done[0] == 672.0
+    assert numbers(second) == seconds(100, 200, 300)
 
 
-def test_what_passes_in_a_collective_is_left_out() -> None:
-    gpu = Gpu()
-    gpu.done = 1e9
-    phases = DevicePhases("cuda:0", DevicePool(gpu))
+def test_records_hold_the_phases_of_their_own_steps(simulated_cuda: Any, tmp_path: Path) -> None:
+    """Through Run: what a rank's record says of a step is of that step, so that ranks compare by step."""
+    cuda = simulated_cuda
+    phases = DevicePhases("cuda:0", DevicePool(cuda))
+    with Run(tmp_path, name="n", project="p", config={}, agent=False) as run:
+        for number in range(1, 6):
+            step(phases, cuda, number, 10 * number, 2)
+            run.log_step(number, **phases.read())
+            cuda.done[0] = cuda.queued[0] - 12.5 * number  # never the step that was just queued
+        run.log_step(6, **phases.read())
+    *steps, last, _ = [record for record, _ in read_records(tmp_path / "metrics.jsonl")]
+    for record in steps:
+        number = record["global_step"]
+        assert {phase: record[phase] for phase in PHASES} == seconds(number, 10 * number, 2)
+    assert {phase: last[phase] for phase in PHASES} == NOTHING
+
+
+def test_a_device_that_fails_loses_the_times_and_nothing_else(simulated_cuda: Any, tmp_path: Path) -> None:
+    phases = DevicePhases("cuda:0", DevicePool(simulated_cuda))
+    with Run(tmp_path, name="n", project="p", config={}, agent=False) as run:
+        step(phases, simulated_cuda, 1, 2, 3)
+        run.log_step(1, lr=0.5, **phases.read())
+        simulated_cuda.failed = True
+    record, end = [record for record, _ in read_records(tmp_path / "metrics.jsonl")]
+    assert (record["lr"], record["unserializable"]) == (0.5, list(PHASES))
+    assert {phase: record[phase] for phase in PHASES} == NOTHING
+    assert end["status"] == "complete"
+
+
+def test_what_passes_in_a_collective_is_left_out(simulated_cuda: Any) -> None:
+    cuda = simulated_cuda
+    cuda.done[0] = 1e9
+    phases = DevicePhases("cuda:0", DevicePool(cuda))
     for waited in (1000.0, 7.0):
         phases.begin()
-        gpu.queued += 1
+        cuda.queued[0] += 1
         phases.end("data_seconds")
-        gpu.queued += 20
+        cuda.queued[0] += 20
         phases.end("forward_backward_seconds")
-        gpu.queued += waited
+        cuda.queued[0] += waited
         phases.leave_out()
-        gpu.queued += 3
+        cuda.queued[0] += 3
         phases.end("optimizer_seconds")
-    assert phases.read() == pytest.approx(dict(zip(PHASES, (0.001, 0.02, 0.003), strict=True)))
-    assert gpu.made == 10
+    assert numbers(phases.read()) == seconds(1, 20, 3)
+    assert cuda.events_made == 10
     on_host = HostPhases()
     on_host.begin()
     on_host.end("data_seconds")
@@ -115,13 +131,36 @@ def test_what_passes_in_a_collective_is_left_out() -> None:
     assert sum(value or 0.0 for value in on_host.read().values()) < 0.02
 
 
-def test_events_are_used_again() -> None:
-    gpu = Gpu()
-    phases = DevicePhases("cuda:0", DevicePool(gpu))
-    gpu.done = 1e9
+def test_events_are_used_again(simulated_cuda: Any) -> None:
+    cuda = simulated_cuda
+    phases = DevicePhases("cuda:0", DevicePool(cuda))
+    cuda.done[0] = 1e9
     for _ in range(10 * MAX_IN_FLIGHT):
-        step(phases, gpu, 1, 1, 1)
+        step(phases, cuda, 1, 1, 1)
     phases.begin()  # ends nowhere: the loop was left
-    step(phases, gpu, 1, 1, 1)
-    assert gpu.made == 4 * (MAX_IN_FLIGHT + 1)
-    assert phases.read() == pytest.approx(dict.fromkeys(PHASES, 0.001))
+    step(phases, cuda, 1, 1, 1)
+    assert cuda.events_made == 4 * (MAX_IN_FLIGHT + 1)
+    assert numbers(phases.read()) == seconds(1, 1, 1)
+
+
+@pytest.mark.gpu
+def test_phases_of_a_gpu_are_its_own_time() -> None:
+    """Forward takes ten times as long as what is left out, and that half as long as the update."""
+    phases = open_phases(torch.device("cuda"))
+    torch.cuda._sleep(1_000)
+    torch.cuda.synchronize()
+    for _ in range(3):
+        phases.begin()
+        phases.end("data_seconds")
+        torch.cuda._sleep(50_000_000)
+        phases.end("forward_backward_seconds")
+        torch.cuda._sleep(5_000_000)
+        phases.leave_out()
+        torch.cuda._sleep(10_000_000)
+        phases.end("optimizer_seconds")
+    reading: Mapping[str, Any] = phases.read()
+    assert not reading["data_seconds"].arrived()
+    torch.cuda.synchronize()
+    found = numbers(reading)
+    assert found["forward_backward_seconds"] / found["optimizer_seconds"] == pytest.approx(5, rel=0.1)
+    assert found["data_seconds"] < 0.01 * found["forward_backward_seconds"]
