@@ -10,7 +10,7 @@ with Run(directory, name="first", project="digits", config={}, trackers={"tracki
 from __future__ import annotations
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from monitoring.errors import MonitoringError
     from monitoring.follower import Follower, RunInfo
     from monitoring.journal.records import Record, points, read_records

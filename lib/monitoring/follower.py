@@ -2,7 +2,7 @@
 
 A follower's module defines `Options` (a frozen dataclass, every field with a default) and
 `open_follower(run: RunInfo, options: Options) -> Follower`. It may define `check(options: Options) -> None`,
-which the trainer calls before step 0: it raises a MonitoringError for what the user can mend (a missing
+which the trainer calls before step 0: it raises a MonitoringError for what the user can fix (a missing
 package), is quick and imports nothing outside the standard library. It may define `LIVE = True`: it shows
 a run while it runs and keeps nothing, so that there is nothing to deliver later; `deliver` is then also
 called without records, about once a second, and a LiveFollower's `linger` before the last `close`. And
@@ -66,18 +66,18 @@ class RunInfo:
 class Follower(Protocol):
     """A sink of records, used by one thread from opening to close.
 
-    Any method may raise; the follower is then closed, and opened anew later.
+    Any method may raise; the follower is then closed, and opened again later.
     """
 
     def last_seq(self, journal: str = JOURNAL) -> int:
         """The `seq` of the last record of a journal that the sink durably holds, 0 if none.
 
         Read from the sink itself, so that a SIGKILL at any moment neither doubles nor loses a record. It is
-        asked of the journals that the module names in JOURNALS.
+        called for the journals that the module names in JOURNALS.
         """
 
     def deliver(self, records: Sequence[Record]) -> None:
-        """Take whole records, each with a `seq` above `last_seq()` of its journal.
+        """Take complete records, each with a `seq` above `last_seq()` of its journal.
 
         Those of one journal come in its order, those of several about in that of their times; the records
         of gpu_stats.jsonl have the event `gpu`. One of refusals.CONTENT_ERRORS says that a record's content
@@ -95,7 +95,7 @@ class LiveFollower(Follower, Protocol):
     """What shows a run while it runs, from a module with `LIVE = True`."""
 
     def linger(self, stop: threading.Event) -> None:
-        """Go on showing the end until it was seen, for a bounded time or until `stop`.
+        """Keep showing the end until it was seen, for a bounded time or until `stop`.
 
         Called once, when all followers have everything and nobody waits for the agent any more.
         """

@@ -57,10 +57,10 @@ class Run:
     `refused_step`, and calls after `finish` or in a forked child do nothing.
 
     Any thread may log, and so may signal handlers: the record of one that interrupts another call of its
-    thread is written as soon as that one goes on, or ends by what the handler raises.
+    thread is written as soon as that one continues, or ends by what the handler raises.
 
     A training of several processes opens it in each, in one directory, with the `rank` of each: rank 0 is
-    the run, the others write DIRECTORY/metrics.rank0001.jsonl and so on beside it, and nothing else.
+    the run, the others write DIRECTORY/metrics.rank0001.jsonl and so on in the same folder, and nothing else.
 
     Errors, all before the first record: RunDirectoryError, RunBusyError, and for the trackers
     UnknownFollower, FollowerOptionsError and MissingPackage.
@@ -136,7 +136,7 @@ class Run:
             self._journal.close()
             raise
         self.run_id: str = run["run_id"]
-        os.environ[CORRELATION_ID] = self.run_id  # for what this process starts and logs beside the run
+        os.environ[CORRELATION_ID] = self.run_id  # for what this process starts and logs next to the run
         self.name: str = run["tracking"]["name"]
         self.project: str = run["tracking"]["project"]
         self._config = run["config"]
@@ -154,8 +154,8 @@ class Run:
 
         `model` has at least `name`, `parameters` (a count) and `architecture`. `training` and `fields` have
         `num_steps`, `num_epochs`, `steps_per_epoch`, `batch_size`, `optimizer` and `schedule`; they stand
-        in the record field by field. A training that may go on from a checkpoint gives `resumed_from` and
-        `supersedes`, by which readers tell the records that still count (monitoring.lineage); of a rank
+        in the record field by field. A training that may resume from a checkpoint gives `resumed_from` and
+        `supersedes`, by which readers find the records that still count (monitoring.lineage); of a rank
         above 0 `supersedes` is worked out for its own journal.
         """
         about: Record = {"run_name": self.name, "project": self.project, "run_id": self.run_id}
@@ -230,7 +230,7 @@ class Run:
         """
         self._turns.add({"event": SETTLE})
         seq = self._journal.seq
-        self._journal.sync()  # other threads go on meanwhile
+        self._journal.sync()  # other threads keep logging during this
         return seq
 
     def finish(self, status: EndStatus = COMPLETE, **fields: object) -> None:
@@ -288,7 +288,7 @@ class Run:
                 self._agent.keep_alive(at_once=True)
 
     def _append_in_order(self, record: Record) -> None:
-        """Append behind the records that wait for a device, writing those whose scalars have arrived."""
+        """Append after the records that wait for a device, writing those whose scalars have arrived."""
         if self._in_flight:
             self._write_arrived(wait=False)
         flight = take_scalars(record)

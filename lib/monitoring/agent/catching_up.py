@@ -1,11 +1,11 @@
-"""A follower that has fallen far behind catches up in a process of its own.
+"""A follower that lags far behind catches up in its own process.
 
     python -m monitoring.agent.catching_up '{"directory": …, "name": …, "options": …, "fd": …, "parent": …}'
 
 The followers of a run share one interpreter, in which one of them encodes at a time. A process takes the
 records of one follower as far as they have come, and ends; the agent, which has let go of the sink
-meanwhile, goes on from there. So a sink has one writer: the process dies with the agent that started it, and
-holds the agent's lock as long as it lives. It says over a pipe how far it is, in JSON lines.
+until then, continues from there. So a sink has one writer: the process dies with the agent that started it,
+and holds the agent's lock as long as it lives. It says over a pipe how far it is, in JSON lines.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Apart:
     ) -> bool:
         """Return when the follower has caught up; False if its process failed, or could not be started.
 
-        `moved` is told how far it is, and how many records it has delivered. The agent of one that failed
-        goes on itself, and meets the same.
+        `moved` is called with how far it is, and how many records it has delivered. The agent of one that
+        failed continues itself, and fails in the same way.
         """
         read, write = os.pipe()
         about = {"directory": str(run.directory), "name": name, "options": dict(options), "fd": write}

@@ -75,7 +75,7 @@ class DeliveryProgress:
     gpu_seq: int = 0
     """The last record of gpu_stats.jsonl that is durably in the sink, of a follower that takes those."""
     ended: bool = False
-    """Whether the sink was closed behind the run's end record."""
+    """Whether the sink was closed after the run's end record."""
     error: str | None = None
     """Why the follower does not take records now."""
     held: int = 0
@@ -83,7 +83,7 @@ class DeliveryProgress:
     gpu_held: int = 0
     """The same of `gpu_seq`."""
     refused: int = 0
-    """Records that the sink refused and that were put aside."""
+    """Records that the sink refused and that were skipped."""
     refusal: str | None = None
     """Which of them was the last, and why."""
 
@@ -95,7 +95,7 @@ class DeliveryProgress:
 
 
 def read_progress(directory: Path) -> dict[str, DeliveryProgress]:
-    """What followers.json says, which is nothing if it is not there or not whole."""
+    """What followers.json says, empty if it is missing or damaged."""
     try:
         saved = orjson.loads((directory / FOLLOWERS_JSON).read_bytes())
         return {name: DeliveryProgress(**progress) for name, progress in saved.items()}
@@ -148,8 +148,8 @@ class Delivery:
         self._pending = 0  # records taken and not flushed
         self._flushed_at = 0.0
         self._last: Record = {}
-        self._refused: set[tuple[object, object]] = set()  # event and seq of what this delivery put aside
-        self._refusals: set[type[Exception]] = set()  # kinds of refusals that an alert has told
+        self._refused: set[tuple[object, object]] = set()  # event and seq of what this delivery skipped
+        self._refusals: set[type[Exception]] = set()  # kinds of refusals that an alert has reported
         self._apart = None if self._live else apart
         self._backoff, self._failed_at = Backoff(), 0.0
         self._allowed = self._last_tries = last_tries
@@ -284,7 +284,7 @@ class Delivery:
         saved = self.progress
         held = {name: follower.last_seq(name) for name in self._tails}
         if any(held.values()) and held == {name: saved.held_of(name) for name in held}:
-            # As it was when it was closed: what came behind had nothing for it, or was refused. (A sink that
+            # As it was when it was closed: what came after had nothing for it, or was refused. (A sink that
             # holds nothing may be another one now.)
             held = {name: max(seq, saved.seq_of(name)) for name, seq in held.items()}
         for name, tail in self._tails.items():
@@ -317,9 +317,9 @@ class Delivery:
         self.progress = replace(self._where(), held=held[JOURNAL], gpu_held=held.get(GPU_STATS, 0))
 
     def _put_aside(self, record: Record, error: Exception) -> None:
-        """Count a record that the sink refuses, and tell each kind of refusal once."""
+        """Count a record that the sink refuses, and report each kind of refusal once."""
         which = record.get("event"), record.get("seq")
-        if which in self._refused:  # read again, because the sink holds nothing behind it yet
+        if which in self._refused:  # read again, because the sink holds nothing after it yet
             return
         self._refused.add(which)
         reason = reason_of(record, error)
@@ -380,7 +380,7 @@ class Delivery:
                 follower.close(None)
             except Exception as closing:  # noqa: BLE001 - a follower is called here; it has failed already
                 self._alerts.add("follower", "warning", f"{self.name}: while closing: {closing}")
-        if last_pass:  # what the user has to mend does not mend itself meanwhile
+        if last_pass:  # what the user has to fix does not fix itself by waiting
             self._last_tries -= self._allowed + 1 if isinstance(error, MonitoringError) else 1
         if stop.is_set() or self._last_tries < 0:
             rest = "" if self._live else ", `make sync` delivers the rest"
@@ -419,5 +419,5 @@ def _merged(tails: Mapping[str, Tail]) -> list[Record]:
 
 
 def _latest(tail: Tail) -> float:
-    """The latest time of what waits: a clock that was set back holds up no record behind it."""
+    """The latest time of what waits: a clock that was set back holds up no later record."""
     return max(_time(record) for record in tail.waiting)

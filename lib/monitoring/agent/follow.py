@@ -98,7 +98,7 @@ def catch_up(
 ) -> list[Delivery]:
     """Bring followers to the end of the journal, now: the CSV, and `trackers` or else those of the run.
 
-    Errors: RunBusyError if the run's agent is still at work after `wait` seconds, RunDirectoryError if
+    Errors: RunBusyError if the run's agent is still running after `wait` seconds, RunDirectoryError if
     there is no run; a follower's own failure is in its Delivery's `error`.
     """
     run = read_run_json(directory)
@@ -153,7 +153,7 @@ def _last_seq(record: Record | None) -> int:
 
 
 def is_followed(directory: Path) -> bool:
-    """Whether an agent is at work on the run."""
+    """Whether an agent follows the run now."""
     try:
         fd = os.open(directory / AGENT_LOCK, os.O_RDONLY)
     except FileNotFoundError:
@@ -277,7 +277,7 @@ def _has_ended(directory: Path, attempt: Mapping[str, Any]) -> bool:
 
 
 def _is_running(attempt: Mapping[str, Any]) -> bool:
-    """Whether the process of this attempt still lives, as far as this host can tell."""
+    """Whether the process of this attempt is still alive, as far as this host can tell."""
     return attempt["host"] == platform.node() and is_alive(attempt)
 
 
@@ -338,9 +338,9 @@ def _release_in_child() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with the exit code of `main`, as the interpreter does, but leave its modules whole.
+    """Exit with the code of `main`, as the interpreter does, but without tearing the modules down.
 
-    To take them apart takes as long as all that an agent of a short run does besides.
+    Tearing them down takes as long as all the other work of an agent of a short run.
     """
     if not code:  # else a tracker hangs, whose threads would keep it
         threading._shutdown()  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
 """gpu_stats.jsonl: one record a sample, with every GPU and their aggregates; its one writer is the agent.
 
-A run that is taken up again, by another agent or another attempt, goes on with the energy, hours and cost
+A run that is resumed, by another agent or another attempt, continues with the energy, hours and cost
 that its last record has (see gpu_energy).
 """
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def log_as_json(correlation_id: str, *, libraries: bool) -> None:
-    """From now on tell what nothing catches as JSON on stderr, with `libraries` also their warnings.
+    """From now on log uncaught exceptions as JSON on stderr, with `libraries` also their warnings.
 
-    `logging` is imported for `libraries` only, whose trackers import it anyway, or when there is something to
-    tell.
+    `logging` is imported for `libraries` only, whose trackers import it anyway, or when there is something
+    to log.
     """
 
     def tell(

@@ -106,7 +106,7 @@ class _Spawned:
 
 
 class _Forked:
-    """A child of the starter, which is asked for it and not waited for."""
+    """A child of the starter, which is requested without waiting for the answer."""
 
     def __init__(self, directory: Path, starter: str) -> None:
         self._pid = 0

@@ -1,4 +1,4 @@
-"""Records that a sink refuses: each is put aside alone, so that it keeps no other record from the sink.
+"""Records that a sink refuses: each is skipped alone, so that it holds up no other record.
 
 A follower that refuses a batch has taken nothing of it (see follower.Follower). The batch is then cut in
 halves until the records stand alone that are refused.
@@ -26,11 +26,11 @@ def deliver_apart(
     records: Sequence[Record],
     put_aside: Callable[[Record, Exception], None],
 ) -> None:
-    """Deliver the records that the sink takes, and put aside each that it refuses.
+    """Deliver the records that the sink takes, and skip each that it refuses.
 
     A sink that refuses every record with points is not judged by them: it may be broken itself (a library
-    of another version), and what was put aside would be lost to it. The refusal is then raised, and
-    nothing put aside. Any other error is raised as it comes.
+    of another version), and what was skipped would be lost to it. The refusal is then raised, and
+    nothing skipped. Any other error is raised as it comes.
     """
     refused: list[tuple[Record, Exception]] = []
     taken = False
@@ -50,7 +50,7 @@ def deliver_apart(
                     refused.append((part[0], error))
             else:
                 taken = taken or any(_has_points(record) for record in part)
-    finally:  # the sink holds what comes behind these, so that they are never asked for again
+    finally:  # the sink holds later records, so that these are never delivered again
         for record, reason in refused if taken else ():
             put_aside(record, reason)
     if refused and not taken:

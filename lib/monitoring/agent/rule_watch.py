@@ -1,8 +1,8 @@
 """Alert rules over a run's records: each alert fires once, is resolved once, and outlives the agent.
 
-The rules see every record of metrics.jsonl and gpu_stats.jsonl in order. What was told stands in
+The rules see every record of metrics.jsonl and gpu_stats.jsonl in order. What was reported is in
 alerts.jsonl with the `seq` of the record that showed it; an agent that is started again reads that and shows
-the rules all records again, without telling anything twice.
+the rules all records again, without reporting anything twice.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ RECORDS_A_LOOK = 5000
 
 @dataclass
 class _Subject:
-    """What a rule has told about one of its subjects."""
+    """What a rule has reported about one of its subjects."""
 
     fires: bool = False
     last_seq: int = 0
     """Of the record that showed the last alert; those up to it have nothing new to say."""
     contrary_since: float | None = None
-    """Since when, by the times of records, its records show the contrary of what was told."""
+    """Since when, by the times of records, its records show the opposite of what was reported."""
 
 
 class RuleWatch:
@@ -50,7 +50,7 @@ class RuleWatch:
         self._subjects = _told(directory / ALERTS)
 
     def look(self, now: float, *, running: bool) -> bool:
-        """Take in new records and tell what they show; True if there are more.
+        """Take in new records and report what they show; True if there are more.
 
         `now` is in UTC epoch seconds; `running` says whether records can still come.
         """
@@ -62,7 +62,7 @@ class RuleWatch:
                     taken += 1
                     self._take(record, source)
                 more = more or taken == RECORDS_A_LOOK
-        except OSError:  # a disk that does not answer now; the next look goes on where this one stopped
+        except OSError:  # a disk that does not answer now; the next look continues where this one stopped
             return False
         if running and not more:
             self._tick(now)
@@ -100,7 +100,7 @@ class RuleWatch:
                 self._weigh(name, finding, now, JOURNAL, None)
 
     def _weigh(self, name: str, finding: Finding, time: float, source: str, step: object) -> None:
-        """Tell a finding that is new and has lasted."""
+        """Report a finding that is new and has lasted."""
         subject, rule = self._subject(name, finding), self._rules[name]
         if finding.holds == subject.fires:
             subject.contrary_since = None
@@ -135,7 +135,7 @@ class RuleWatch:
 
 
 def _told(path: Path) -> dict[tuple[str, str], _Subject]:
-    """What alerts.jsonl says was told of each subject of each rule."""
+    """What alerts.jsonl says was reported of each subject of each rule."""
     told: dict[tuple[str, str], _Subject] = {}
     for alert, _ in read_records(path):
         if alert.get("state") in ("firing", "resolved"):

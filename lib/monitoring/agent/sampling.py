@@ -1,4 +1,4 @@
-"""The agent's look at the GPUs while a run goes on: a thread that asks a process of its own for each sample.
+"""The agent's GPU samples of a run: a thread that requests each one from a process of its own.
 
 What goes wrong with a sampler is an alert, and it is tried again; a driver that hangs hangs this thread only,
 and one that crashes ends that process only.
@@ -33,7 +33,7 @@ HANGS = "a GPU driver has not answered for 10 s; there are no samples until it d
 
 
 class GpuSampling:
-    """Samples one attempt of a run until it is told to end; then `done` is set, and no sample follows.
+    """Samples one attempt of a run until `end` is called; then `done` is set, and no sample follows.
 
     One thread calls `start`, `watch` and `end`, none of which waits.
     """
@@ -76,7 +76,7 @@ class GpuSampling:
             self._loop.give_up()
 
     def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
-        """Begin, or go on with, the run's gpu_stats.jsonl if there are GPUs."""
+        """Begin, or continue, the run's gpu_stats.jsonl if there are GPUs."""
         if devices is None:
             why = f": {'; '.join(problems)}" if problems else ""
             self._tell_once("warning", f"GPU_MONITOR=y, but there is no GPU{why}; {GPU_STATS} is not written")
@@ -153,7 +153,7 @@ def merged(events: Sequence[GpuEvent]) -> list[GpuEvent]:
 
 
 class DeviceStates:
-    """Tells when a GPU is lost, fails or is back, once each, also over several agents of a run."""
+    """Reports when a GPU is lost, fails or is back, once each, also over several agents of a run."""
 
     def __init__(self, before: Mapping[str, Any] | None) -> None:
         """`before` is the run's last gpu record."""

@@ -2,10 +2,10 @@
 
     python -P -m monitoring.agent.starter FD
 
-FD listens for sequenced packets; MONITORING_AGENT_STARTER tells its name to the runs. A trainer sends one
+FD listens for sequenced packets; MONITORING_AGENT_STARTER gives its name to the runs. A trainer sends one
 JSON object {"directory", "cwd", "environment", "cores"} and is answered {"pid", "started"}, where `started`
 is the process's start as the system counts it. A trainer that gets no answer starts its agent itself. The
-process ends when its standard input does, so with whoever started it; the agents go on. Linux only.
+process ends when its standard input does, so with whoever started it; the agents keep running. Linux only.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AgentStarter:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """`environment` is that of the runs."""
-        # A name that is no file: nothing is left behind, whatever ends this process.
+        # A name that is no file: nothing is left on disk, whatever ends this process.
         name = f"monitoring-agents-{os.getpid()}-{secrets.token_hex(8)}"
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(f"\0{name}")
@@ -70,7 +70,7 @@ class AgentStarter:
         return self._process.pid
 
     def close(self) -> None:
-        """End it when it has started what it was asked for."""
+        """End it once it has started the requested agents."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -115,7 +115,7 @@ def serve(listener: socket.socket) -> dict[str, Any] | None:
 
 
 def _answer(listener: socket.socket) -> dict[str, Any] | None:
-    """Fork an agent for the next trainer, in which this returns what was asked; None in this process."""
+    """Fork an agent for the next trainer, in which this returns the request; None in this process."""
     connection = listener.accept()[0]
     with connection:
         if peer_user(connection) != os.getuid():

@@ -21,9 +21,9 @@ SAY_EVERY = 5.0
 
 
 def wait_for_agent(directory: Path, say: Callable[[str], None], *, to_its_end: bool) -> bool:
-    """Return True once no agent is at work on the run.
+    """Return True once no agent follows the run.
 
-    Unless `to_its_end`, False as soon as a training that goes on has everything delivered that it had
+    Unless `to_its_end`, False as soon as a running training has everything delivered that it had
     recorded when this began: its agent sees to the rest. An agent that gets no further gives up by itself.
     """
     said, next_line, newest = "", 0.0, newest_seqs(directory)
@@ -42,7 +42,7 @@ def wait_for_agent(directory: Path, say: Callable[[str], None], *, to_its_end: b
 
 
 def is_training(directory: Path) -> bool:
-    """Whether the newest attempt of a run goes on; one on another host does until its journal ends."""
+    """Whether the newest attempt of a run is still running; one on another host is until its journal ends."""
     attempt = read_run_json(directory)["attempts"][-1]
     last = last_record(directory / JOURNAL) or {}
     if last.get("event") == "end" and last.get("attempt") == attempt["attempt"]:

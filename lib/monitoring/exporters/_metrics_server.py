@@ -21,7 +21,7 @@ from monitoring.errors import PortTakenError
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-# Where a server tells what it shows, and where it is told besides that a run of it has ended.
+# Where a server says which runs it shows, and where others notify it that one of them has ended.
 ABOUT_PATH = "/about"
 ENDED_PATH = "/ended"
 
@@ -93,7 +93,7 @@ class MetricsServer:
 
 
 class _Audience:
-    """Who has asked, and what they are told of the server; each connection is a thread of its own."""
+    """Who has connected, and what they are answered; each connection is a thread of its own."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = None if directory is None else str(directory)
@@ -139,7 +139,7 @@ class _Audience:
 
 
 def about_server(host: str, port: int, *, ended: bool = False) -> About | None:
-    """What a server at this address says of itself, None if none answers; `ended`: tell it that a run has."""
+    """What a server at this address says of itself, None without one; `ended`: notify it that a run has."""
     connection = http.client.HTTPConnection(host, port, timeout=1.0)
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
         connection.request("GET", ENDED_PATH if ended else ABOUT_PATH)

@@ -51,7 +51,7 @@ class CsvFile:
             raise
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """The first cell of the last whole row."""
+        """The first cell of the last complete row."""
         return self._last_seq
 
     def deliver(self, records: Sequence[Record]) -> None:
@@ -98,7 +98,7 @@ class CsvFile:
         return columns, int(last.partition(b",")[0]) if last else 0
 
     def _add_columns(self, new: Sequence[str]) -> None:
-        """Put the columns behind the others, in a new file that takes the old one's place in one step."""
+        """Append the columns to the others, in a new file that takes the old one's place in one step."""
         columns = (*(self._columns or LEADING), *(name for name in new if name not in LEADING))
         padding = b"," * (len(columns) - len(self._columns)) + b"\n"
         with self._path.open("rb") as old, replacing(self._path, durable=False) as file:

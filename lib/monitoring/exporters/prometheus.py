@@ -5,9 +5,9 @@
 shows every run below a directory instead, also those that begin later, until Ctrl-C.
 
 Values are read from the run's files at each scrape and counters are made from all of them, so that a killed
-and restarted exporter goes on as if nothing had been. Of the agents of one matrix on one machine, the first
-shows all its cells on the one port; the others stand by and take over when it ends. At the end of its run an
-exporter lingers until that was scraped, too; whoever wants the port stands by meanwhile.
+and restarted exporter continues as if nothing had happened. Of the agents of one matrix on one machine, the
+first shows all its cells on the one port; the others stand by and take over when it ends. At the end of its
+run an exporter lingers until that was scraped, too; whoever wants the port stands by meanwhile.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class PrometheusFollower:
         return self._shared and now - self._unanswered_since < UNANSWERED
 
     def _is_shown_to_its_end(self) -> bool:
-        """Whether what has the port shows this run, and goes on until its end was scraped."""
+        """Whether what has the port shows this run, and keeps doing so until its end was scraped."""
         other = about_server(self._options.host, self._options.port, ended=True)
         return other is not None and other.shows(self._run.directory)
 

@@ -1,1 +1,1 @@
-"""GPU samples as values: no driver is asked here."""
+"""GPU samples as values: no driver is called here."""

@@ -12,7 +12,7 @@ from monitoring.gpu.sample import GpuSample
 BANDS = ((5.0, "Excellent"), (10.0, "Good"), (20.0, "Fair"))
 POOR = "Poor"
 
-# Over which values of the GPUs their balance is told.
+# Over which values of the GPUs their balance is computed.
 BALANCED = {"memory": "memory_used_mb", "utilization": "utilization_percent", "power": "power_draw_watts"}
 
 # The one that gpu_load_balance_cv and gpu_load_balance_quality are of.
@@ -29,7 +29,7 @@ AGGREGATE_POINTS = {
     "gpu_cost": "cost",
 }
 
-# Names in trackers behind gpu_INDEX_ -> names of a sample's values.
+# Names in trackers after gpu_INDEX_ -> names of a sample's values.
 DEVICE_POINTS = {
     "memory_used": "memory_used_mb",
     "utilization": "utilization_percent",

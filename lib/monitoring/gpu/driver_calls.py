@@ -42,7 +42,7 @@ class DriverCalls:
         return functools.update_wrapper(call, function) if isinstance(function, FunctionType) else call
 
     def idle(self) -> None:
-        """Nothing is asked of a driver now; a thread that only waits for events stays noted."""
+        """No driver is being called now; a thread that only waits for events stays noted."""
         self._page[:NAME_BYTES] = bytes(NAME_BYTES)
 
 

@@ -29,11 +29,11 @@ class _GpuEnergy:
     counter: float | None = None
     power: float | None = None
     bridged: float = 0.0
-    """Joules integrated since the counter was last told, which it will tell once more."""
+    """Joules integrated since the counter was last read, which its next value includes."""
 
 
 class EnergyMeter:
-    """Adds up what the samples of one run say. Begin it anew for each attempt with what the last one had."""
+    """Adds up what the samples of one run say. Make a new one for each attempt with what the last one had."""
 
     def __init__(self, *, hour_price: float = 0.0, interval: float = 1.0, started: float) -> None:
         """`hour_price` is that of one GPU for one hour, 0 for none; `started` when the attempt began.
@@ -49,7 +49,7 @@ class EnergyMeter:
         self._unmeasured = 0.0
 
     def resume(self, record: Mapping[str, Any], *, same_attempt: bool) -> None:
-        """Go on behind the last gpu record of the run; of the same attempt, what its counters said counts."""
+        """Continue after the run's last gpu record; of the same attempt, what its counters said counts."""
         totals = record["aggregate_stats"]
         self._gpu_seconds = 3600.0 * (totals["gpu_hours"] or 0.0)
         self._unmeasured = totals["unmeasured_seconds"] or 0.0
@@ -101,7 +101,7 @@ def _add(gpu: _GpuEnergy, sample: GpuSample, seconds: float, *, is_gap: bool) ->
     if counter is not None:
         gpu.source = "counter"
         used = counter - gpu.counter if gpu.counter is not None else 0.0
-        # a counter that fell begins anew, with its driver; what it had counted since is not known
+        # a counter that fell was reset with its driver; what it had counted since is unknown
         gpu.joules = (gpu.joules or 0.0) + max(0.0, used - gpu.bridged)
         gpu.counter, gpu.bridged = counter, 0.0
     elif power is not None:
@@ -112,7 +112,7 @@ def _add(gpu: _GpuEnergy, sample: GpuSample, seconds: float, *, is_gap: bool) ->
     if sample.state == "ok":
         gpu.power = power
     elif counter is None:
-        gpu.power = None  # nothing is known of the time until it comes back, unless a counter tells
+        gpu.power = None  # nothing is known of the time until it comes back, unless a counter says
 
 
 def _key(uuid: str | None, index: int) -> str:

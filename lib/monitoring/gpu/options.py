@@ -24,7 +24,7 @@ class GpuMonitorOptions:
     interval: float = 1.0
     """Seconds between two samples."""
     hour_price: float = 0.0
-    """What one GPU costs an hour, in a currency of the user's; 0: no cost is told."""
+    """What one GPU costs an hour, in the user's currency; 0: no cost is reported."""
     file_mb: int = 64
     """MiB from which on gpu_stats.jsonl is moved aside."""
     files: int = 16
@@ -32,7 +32,7 @@ class GpuMonitorOptions:
 
 
 def gpu_monitor_options(asked: bool | Mapping[str, Any]) -> GpuMonitorOptions | None:
-    """None if no samples are asked for; FollowerOptionsError for an option that there is not."""
+    """None if no samples are requested; FollowerOptionsError for an unknown option."""
     if isinstance(asked, bool):
         return GpuMonitorOptions() if asked else None
     known = [field.name for field in fields(GpuMonitorOptions)]

@@ -23,7 +23,7 @@ class GpuSample(NamedTuple):
     index: int  # type: ignore[assignment]  # it hides tuple.index, which a sample has no use for
     """Its number on this machine, whichever GPUs are selected; a further vendor's follow the first's."""
     uuid: str | None
-    """The driver's lasting name of the device; None where there is none."""
+    """The driver's lasting name of the device; None if it has none."""
     name: str | None
     vendor: Vendor
     state: State
@@ -41,7 +41,7 @@ class GpuSample(NamedTuple):
     temperature_margin_celsius: float | None = None
     """Degrees left until the device slows itself down."""
     power_draw_watts: float | None = None
-    """At this moment where the device tells that, else the mean that it tells."""
+    """Instantaneous where the device reports that, else the mean that it reports."""
     power_average_watts: float | None = None
     power_limit_watts: float | None = None
     energy_joules: float | None = None
@@ -53,7 +53,7 @@ class GpuSample(NamedTuple):
     clock_sm_mhz: float | None = None
     clock_memory_mhz: float | None = None
     throttle_reasons: list[str] | None = None
-    """Why the clocks are lower than asked for; empty if they are not."""
+    """Why the clocks are lower than requested; empty if they are not."""
     pcie_tx_bytes: int | None = None
     """Sent by the GPU since its driver was loaded; this and the three below are counters."""
     pcie_rx_bytes: int | None = None
@@ -129,7 +129,7 @@ class Sampler(Protocol):
         """One look at each of them, in the same order; a GPU that cannot be read is there, with its state."""
 
     def events(self) -> Sequence[GpuEvent]:
-        """What happened since the last call; each event is told once."""
+        """What happened since the last call; each event is returned once."""
 
     def close(self) -> None:
         """Let go of the driver; a second call does nothing."""

@@ -1,4 +1,4 @@
-"""Watch GPUs beside any training; `python -m monitoring.gpu_monitor` prints lines."""
+"""Watch GPUs next to any training; `python -m monitoring.gpu_monitor` prints lines."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ METRICS = (
     *("sm_activity_percent", "tensor_activity_percent", "dram_activity_percent"),
 )
 
-# The fields of a line of gpu_metrics_*.jsonl behind `timestamp` and `gpu_index`, as documented.
+# The fields of a line of gpu_metrics_*.jsonl after `timestamp` and `gpu_index`, as documented.
 DOCUMENTED = (
     *("utilization_percent", "memory_used_mb", "memory_total_mb", "memory_percent"),
     *("temperature_celsius", "power_draw_watts", "fan_speed_percent"),

@@ -1,4 +1,4 @@
-"""Files of metrics that a monitor keeps beside a training: one JSON object a line, one file a start."""
+"""Files of metrics that a monitor keeps next to a training: one JSON object per line, one file per start."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MetricsLog:
     """
 
     def __init__(self, directory: Path, prefix: str, stamp: str) -> None:
-        """Begin DIRECTORY/PREFIX_STAMP.jsonl, with a number behind it where another process was as quick.
+        """Begin DIRECTORY/PREFIX_STAMP.jsonl, with a number appended where another process was as quick.
 
         RunDirectoryError if it cannot be made.
         """

@@ -1,4 +1,4 @@
-"""Watch GPUs from a process of your own, beside a training or alone; docs/gpu-monitor.md shows how.
+"""Watch GPUs from a process of your own, next to a training or alone; docs/gpu-monitor.md shows how.
 
     python -m monitoring.gpu_monitor --gpu 0 --interval 1.0 --prometheus-port 9090
 
@@ -72,7 +72,7 @@ class GPUMonitor:
         self.history = GpuHistory(history_size)
         self.correlation_id = correlation_id()
         self.problems: list[str] = []
-        """What was in the way so far, each told once."""
+        """Problems so far, each reported once."""
         self.gpu_files: list[Path] = []
         """The gpu_metrics_*.jsonl that were written."""
         self.training_file: Path | None = None

@@ -18,7 +18,7 @@ def correlation_id() -> str:
 
 
 def own_rank() -> int:
-    """The rank of this process as torchrun, or else Slurm or Open MPI, tells it; 0 where none does."""
+    """The rank of this process as torchrun, or else Slurm or Open MPI, gives it; 0 where none does."""
     for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])

@@ -40,7 +40,7 @@ def versions() -> dict[str, str]:
 
 def git_state(directory: Path | str | None = None) -> dict[str, object] | None:
     """Revision, whether tracked files differ from it, and the difference's SHA-256; None outside git."""
-    # Mostly nothing differs; then one process tells all.
+    # Mostly nothing differs; then one process finds all.
     status = _git("status", "--porcelain=v2", "--branch", "--untracked-files=no", directory=directory)
     lines = status.decode(errors="replace").splitlines() if status is not None else []
     revision = next((line.split()[2] for line in lines if line.startswith("# branch.oid ")), "(initial)")

@@ -7,7 +7,7 @@
 
 Counted are the processors that this process may use, as /proc/stat counts them (time that a hypervisor gave
 to others included), and of the tree everything that was started from its root, also what has ended since or
-has gone on without its parent. A reading takes some milliseconds, for it looks at every process of the
+has outlived its parent. A reading takes some milliseconds, for it looks at every process of the
 machine, so take one when something starts and when it ends. Linux only; elsewhere there are no readings.
 """
 

@@ -15,7 +15,7 @@ def process_started(pid: int) -> float | None:
     With the id it names one process: compare it with an earlier answer on the same host.
     """
     try:
-        # behind the name, which may have blanks and brackets: the state, ..., 20th the start in ticks
+        # after the name, which may have blanks and brackets: the state, ..., 20th the start in ticks
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return None if fields[0] in "ZX" else float(fields[19])
     except FileNotFoundError:
@@ -25,7 +25,7 @@ def process_started(pid: int) -> float | None:
 
 
 def is_alive(attempt: Mapping[str, Any]) -> bool:
-    """Whether the process of an attempt of run.json still lives; to be asked on its host."""
+    """Whether the process of an attempt of run.json is still alive; call it on its host."""
     return bool(process_started(attempt["pid"]) == attempt["pid_started"])
 
 

@@ -1,4 +1,4 @@
-"""Files that a reader never meets half-written: written under another name beside, then renamed.
+"""Files that a reader never meets half-written: written under another name in the same folder, then renamed.
 
 That name is random, and the file is made, never opened: what somebody has put there (a link to another file,
 say) is neither followed nor overwritten.
@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from monitoring.host.process import process_started
 
-# Seconds after which a half-written file counts as left behind; its process may run on another host.
+# Seconds after which a half-written file counts as abandoned; its process may run on another host.
 LEFT_AFTER = 3600.0
 
 
@@ -56,7 +56,7 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
 
 def name_beside(path: Path) -> Path:
-    """A new name, hidden and beside `path`, for what will replace it; nobody can have guessed it.
+    """A new name, hidden and next to `path`, for what will replace it; nobody can have guessed it.
 
     What killed processes left under such names is removed, when a process asks for the first time.
     """
@@ -83,9 +83,7 @@ def sync_folder(folder: Path) -> None:
 def _remove_leftovers(path: Path) -> None:
     """Once a process: those that it finds are of earlier ones."""
     named = re.compile(rf"\.{re.escape(path.name)}\.(\d{{1,9}})\.(?:[0-9a-f]{{16}}\.)?tmp")
-    with contextlib.suppress(
-        OSError
-    ):  # the folder cannot be read, or not written: that is told by the writing
+    with contextlib.suppress(OSError):  # the folder cannot be read, or not written: the write reports that
         for other in path.parent.iterdir():
             if (name := named.fullmatch(other.name)) and process_started(int(name[1])) is None:
                 age = time.time() - other.lstat().st_mtime

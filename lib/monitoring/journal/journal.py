@@ -24,7 +24,7 @@ from monitoring.journal.records import JSON_LINE, Record, last_line, parse
 class Journal:
     """Appends records to one file; after construction nothing that the disk does raises.
 
-    Opening cuts a torn last line and goes on with the file's `seq` and with its `attempt` plus one.
+    Opening cuts a torn last line and continues the file's `seq` and with its `attempt` plus one.
     Errors: RunDirectoryError when the file cannot be written or is no journal, RunBusyError when another
     process (or another Journal of this one) has it open. One call at a time appends (see turns); a forked
     child cannot.

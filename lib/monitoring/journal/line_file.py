@@ -1,4 +1,4 @@
-"""A file of lines to which whole lines are appended, and what waits while its disk takes none."""
+"""A file of lines to which complete lines are appended, and what waits while its disk takes none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK_BYTES = 256 * 1024
 
 
 class LineFile:
-    """Writes whole lines to an open file, of which it is the one writer; closing is the caller's."""
+    """Writes complete lines to an open file, of which it is the one writer; closing is the caller's."""
 
     def __init__(self, fd: int) -> None:
         """`fd` is open for reading and appending."""
@@ -47,7 +47,7 @@ class LineFile:
         return None
 
     def repair(self) -> bytes:
-        """Cut off half a line at the end; returns the last whole one, b"" if there is none."""
+        """Cut off half a line at the end; returns the last complete one, b"" without any."""
         line, end = last_line(self.fd)
         if end < os.fstat(self.fd).st_size:
             os.ftruncate(self.fd, end)
@@ -82,7 +82,7 @@ class Backlog:
         return lost
 
     def first(self) -> bytes:
-        """The oldest line, b"" if there is none."""
+        """The oldest line, b"" without any."""
         if not self.count:
             return b""
         return bytes(self._blocks[0][self._begins : self._end()])

@@ -1,8 +1,8 @@
 """Which attempts of a run made what it is now, and which of its records still count.
 
-An attempt that resumes from a checkpoint, or begins anew, says so in its start record: `resumed_from` (null
-for one that began anew) and `supersedes`, the range of `seq` whose measurements it does again. The lineage
-of a run is its last attempt that began anew and those that resumed after it.
+An attempt that resumes from a checkpoint, or starts from scratch, says so in its start record:
+`resumed_from` (null for one from scratch) and `supersedes`, the range of `seq` whose measurements it does
+again. The lineage of a run is its last attempt that started from scratch and those that resumed after it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Lineage:
     """What the journal says about the attempts that count."""
 
     starts: Sequence[Record] = ()
-    """Start records, the one that began anew first; empty for a run without any."""
+    """Start records, the one from scratch first; empty for a run without any."""
     checkpoints: Mapping[str, int] = field(default_factory=dict)
     """The `seq` of the record of each checkpoint that counts, by its file name."""
     end: Record = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Lineage:
         return seq > self.last_seq_of.get(attempt, 0)
 
     def has_superseded(self, attempt: int, seq: int) -> bool:
-        """Whether a later attempt went on from before the record `seq` of an attempt."""
+        """Whether a later attempt resumed from before the record `seq` of an attempt."""
         later = (start for start in self.starts if _integer(start, "attempt") > attempt)
         return any(seq >= gone.start for start in later if (gone := superseded(start)))
 
@@ -78,7 +78,7 @@ def counting(records: Iterable[Record]) -> list[Record]:
 
 
 def superseding(journal: Path, resumed_step: int) -> dict[str, int] | None:
-    """What an attempt that goes on behind a step (0: begins anew) supersedes in a journal, if anything."""
+    """What an attempt that resumes after a step (0: from scratch) supersedes in a journal, if anything."""
     records = [record for record, _ in read_records(journal)]
     last = max((_integer(record, "seq") for record in records), default=0)
     kept = [

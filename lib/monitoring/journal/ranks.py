@@ -54,7 +54,7 @@ def registered_by_rank_0(directory: Path, rank: int, *, seconds: float = WAIT_FO
 
 
 def _is_of_this_launch(attempt: dict[str, Any], begun: float) -> bool:
-    """Whether an attempt is not one of an earlier launch, which run.json has until rank 0 registers anew."""
+    """Whether an attempt is not one of an earlier launch, which run.json has until rank 0 registers again."""
     if attempt["host"] != platform.node():
         return bool(attempt["started"] >= begun - APART)
     return bool(attempt["started"] >= begun or is_alive(attempt))

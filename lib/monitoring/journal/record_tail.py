@@ -10,7 +10,7 @@ from monitoring.journal.rotating_journal import numbered
 
 
 class RecordTail:
-    """Yields each whole record of a file once; a file that was replaced or cut is read from its start.
+    """Yields each complete record of a file once; a file that was replaced or cut is read from its start.
 
     Of a file that was moved aside as NAME.1 (see rotating_journal), the rest comes first.
     """

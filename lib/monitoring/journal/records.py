@@ -32,7 +32,7 @@ JSON_LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 
 
 def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
-    """Yield each whole record from byte `offset` on, with the offset behind it.
+    """Yield each complete record from byte `offset` on, with the offset of its end.
 
     A torn last line is left for the next call; a journal that does not exist yet holds nothing. A line
     that is not a record (a disk that lost power) is passed over and shows as a hole in `seq`.
@@ -67,7 +67,7 @@ def parsed(lines: Sequence[bytes]) -> list[Record | None]:
 
 
 def last_record(path: Path) -> Record | None:
-    """The last whole record, None if there is none; reads the file's end only."""
+    """The last complete record, None without any; reads the file's end only."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def last_record(path: Path) -> Record | None:
 
 
 def last_line(fd: int) -> tuple[bytes, int]:
-    """The last whole line of a file and the offset behind it; (b"", 0) if it has none."""
+    """The last complete line of a file and the offset of its end; (b"", 0) if it has none."""
     end = os.fstat(fd).st_size
     tail = b""
     while tail.count(b"\n") < 2 and len(tail) < end:

@@ -16,7 +16,7 @@ from monitoring.journal.records import Record, last_record, records_in
 class RotatingJournal:
     """Appends like a Journal; a full file moves aside, and the oldest of more than `keep` such is removed.
 
-    `seq` goes on over all files. Errors of the opening are those of Journal.
+    `seq` continues over all files. Errors of the opening are those of Journal.
     """
 
     def __init__(self, path: Path, *, file_bytes: int, keep: int) -> None:
@@ -64,7 +64,7 @@ def numbered(path: Path, number: int) -> Path:
 def open_files(path: Path) -> list[BinaryIO]:
     """All files of a journal, oldest first, opened so that none is missed if it is rotated meanwhile.
 
-    One may be there twice then; the caller tells by `seq`.
+    One may appear twice then; the caller recognises it by `seq`.
     """
     opened: list[BinaryIO] = []
     number = 0
@@ -76,7 +76,7 @@ def open_files(path: Path) -> list[BinaryIO]:
 
 
 def newest_record(path: Path) -> Record | None:
-    """The last whole record of all files, None if there is none."""
+    """The last complete record of all files, None without any."""
     for number in [0, *sorted(_numbers(path))]:
         record = last_record(numbered(path, number))
         if record is not None:
@@ -85,7 +85,7 @@ def newest_record(path: Path) -> Record | None:
 
 
 def read_rotated(path: Path) -> Iterator[Record]:
-    """Every whole record of all files, oldest first, each once."""
+    """Every complete record of all files, oldest first, each once."""
     seq = 0
     with contextlib.ExitStack() as stack:
         for file in [stack.enter_context(file) for file in open_files(path)]:

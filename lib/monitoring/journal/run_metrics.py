@@ -1,4 +1,4 @@
-"""What the records of a run measured last: the numbers behind its Prometheus metrics.
+"""What the records of a run measured last: the values of its Prometheus metrics.
 
 Everything is made from the run's files, so that it is the same after a restart: no counter starts again.
 """

@@ -188,7 +188,7 @@ def read_end(journal: Path, *, since: int = 0) -> RunState:
 
 
 def _last_lines(file: BinaryIO, since: int) -> list[bytes]:
-    """The first few lines of the last GLANCE, and those of the last LAST_BYTES, up to the last whole one."""
+    """The first few lines of the last GLANCE, and those of the last LAST_BYTES, complete ones only."""
     size = os.fstat(file.fileno()).st_size
     begins = max(since, size - GLANCE)
     # From the middle of a line on, which is no record and so passed over.

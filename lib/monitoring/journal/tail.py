@@ -17,7 +17,7 @@ FEW_BYTES = 65536
 
 
 class Tail:
-    """Reads the records behind a `seq` into `waiting`, from which the reader takes them."""
+    """Reads the records after a `seq` into `waiting`, from which the reader takes them."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,7 +26,7 @@ class Tail:
         self.seq = 0
         """Of the last record that was taken."""
         self.offset = 0
-        """Behind that record, in the file that it stands in."""
+        """Of that record's end, in the file that holds it."""
         self.has_more = False
         """Whether the last `fill` stopped before the end."""
         self._offsets: deque[int] = deque()
@@ -36,9 +36,9 @@ class Tail:
         self._size = -1  # of the file when it was last read to its end
 
     def seek(self, seq: int, *, offset: int = 0) -> int:
-        """Go behind the record `seq`; returns how many of those behind it are gone with removed files.
+        """Move to just after the record `seq`; returns how many later ones are gone with removed files.
 
-        `offset`, if not 0, is a place in the newest file behind no other record than that or an earlier one.
+        `offset`, if not 0, is the end of that record, or of an earlier one, in the newest file.
         """
         self.close()
         self.seq = self._read_seq = seq
@@ -108,7 +108,7 @@ class Tail:
         return len(lines) == most
 
     def _follow_rotation(self) -> bool:
-        """Go to the file that has the next record, if ours is the newest no more; False if there is none."""
+        """Move to the file with the next record, if ours is no longer the newest; False without one."""
         assert self._file is not None
         if _inode(self._path) == os.fstat(self._file.fileno()).st_ino:
             return False

@@ -34,7 +34,7 @@ class Finding:
 
 
 class Rule(Protocol):
-    """Watches one thing. Any method may raise; that becomes an alert and the rule is not asked again."""
+    """Watches one thing. Any method may raise; that becomes an alert and the rule is not called again."""
 
     severity: Severity
     hold: float

@@ -11,7 +11,7 @@ from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
 
-# The median is taken anew after this part of a window, and of no fewer step records than that.
+# The median is computed again after this part of a window, and of no fewer step records than that.
 EVERY = 10
 FEWEST_RECORDS = 10
 
@@ -45,7 +45,7 @@ class _Watched:
     lowest_at: float = 0.0
 
     def median(self, step: float, loss: float, *, width: int) -> float | None:
-        """The median of the last `width` steps, now and then; None in between and before they are whole."""
+        """The median of the last `width` steps, now and then; None in between and before `width` steps."""
         self.first = step if self.first is None else self.first
         self.window.append((step, loss))
         while self.window[0][0] <= step - width:
@@ -67,7 +67,7 @@ class _Watched:
 
 
 class Rule:
-    """Warns when the median loss of a window has not fallen below its lowest for one more whole window.
+    """Warns when the median loss of a window has not fallen below its lowest for one more full window.
 
     So two windows are compared that have no step in common. Single spikes do not count, nor does a median
     that is lower by less than SURE of its standard errors. Ends with a new lowest median. Each attempt is

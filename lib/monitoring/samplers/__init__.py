@@ -11,7 +11,7 @@ from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Sampler
 
 SAMPLERS = DropIns("sampler", "monitoring.samplers")
 
-# The order in which vendors get their indices; a further module comes behind them.
+# The order in which vendors get their indices; a further module comes after them.
 FIRST = ("nvidia", "amd", "intel")
 
 
@@ -21,7 +21,7 @@ def sampler_names() -> list[str]:
 
 
 def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:
-    """The selected GPUs of all vendors as one sampler, None if there are none; and what was in the way.
+    """The selected GPUs of all vendors as one sampler, None without any; and what went wrong.
 
     `root` stands in for the machine's root directory.
     """
@@ -39,7 +39,7 @@ def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:
         if sampler is not None:
             found.append(sampler)
     if any(not device.integrated for sampler in found for device in sampler.devices()):
-        # beside a GPU that trains, one that draws the desktop would only blur the totals
+        # next to a GPU that trains, one that draws the desktop would only blur the totals
         for sampler in [sampler for sampler in found if _is_integrated(sampler)]:
             found.remove(sampler)
             sampler.close()
@@ -56,7 +56,7 @@ def _is_integrated(sampler: Sampler) -> bool:
 
 
 def _sample(sampler: Sampler) -> Sequence[GpuSample]:
-    """One look at a vendor's GPUs; if it fails as a whole, they are in error, the other vendors' are not."""
+    """One look at a vendor's GPUs; if all of it fails, they are in error, the other vendors' are not."""
     try:
         return sampler.sample()
     except Exception as failure:  # noqa: BLE001 - a sampler is called here; the failure stands in the samples

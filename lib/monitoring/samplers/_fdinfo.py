@@ -1,4 +1,4 @@
-"""Engine time of GPUs by their clients: what the kernel tells in /proc/PID/fdinfo of each open card.
+"""Engine time of GPUs by their clients: what the kernel shows in /proc/PID/fdinfo of each open card.
 
 docs.kernel.org/gpu/drm-usage-stats.html describes the format. Only processes that this user may look into
 are seen, and only those are counted.
@@ -33,7 +33,7 @@ class Usage(NamedTuple):
 
 
 class Clients:
-    """Who uses the cards; one for all cards, asked once a sample."""
+    """Who uses the cards; one for all cards, read once per sample."""
 
     def __init__(self, root: Path) -> None:
         self._proc = root / "proc"
@@ -45,7 +45,7 @@ class Clients:
         self._busy: dict[str, float] = {}
 
     def look(self) -> None:
-        """Read every client anew."""
+        """Read every client again."""
         now = time.monotonic()
         if now - self._searched >= SEARCH_EVERY:
             self._searched = now
@@ -63,7 +63,7 @@ class Clients:
         return None if pci_bus_id is None else self._busy.get(pci_bus_id)
 
     def processes(self, pci_bus_id: str | None) -> list[dict[str, object]] | None:
-        """The card's clients that can be seen, None if there are none."""
+        """The card's clients that can be seen, None without any."""
         memory: dict[int, int] = defaultdict(int)
         counted = set()
         for usage in self._usages:
@@ -82,7 +82,7 @@ class Clients:
         self._open.clear()
 
     def _at_least_before(self, usage: Usage) -> Usage:
-        """A driver may tell less than before for a while; the kernel asks to stay with the larger value."""
+        """A driver may report less than before for a while; the kernel asks to stay with the larger value."""
         before = self._last.get((usage.pci_bus_id, usage.client))
         if before is None:
             return usage
@@ -146,7 +146,7 @@ class Clients:
 
 
 def parse(pid: int, content: str) -> Usage | None:
-    """What one fdinfo tells of a card, None if it is not of one."""
+    """What one fdinfo says of a card, None if it is not of one."""
     values = {key: value.strip() for key, _, value in (line.partition(":") for line in content.splitlines())}
     if "drm-pdev" not in values or "drm-client-id" not in values:
         return None

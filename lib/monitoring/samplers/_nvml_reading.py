@@ -92,12 +92,12 @@ FIELDS = (
 
 
 class Call(NamedTuple):
-    """A function of its own for one or more values, which it writes behind its pointers."""
+    """A function of its own for one or more values, which it writes through its pointers."""
 
     names: tuple[str, ...]
     """The functions to try."""
     keys: tuple[str, ...]
-    """Names of what stands behind the pointers, in order; one that begins with _ is not used."""
+    """Names of what the pointers point to, in order; one that begins with _ is not used."""
     arguments: tuple[int, ...] = ()
     """What is neither the handle nor a pointer."""
     filled: tuple[int, ...] = ()
@@ -123,7 +123,7 @@ CALLS = (
     Call(("nvmlDeviceGetDecoderUtilization",), ("decoder_percent", "_period")),
 )
 
-# Asked only if the fields above have no power: drivers before 530.
+# Read only if the fields above have no power: drivers before 530.
 POWER_USAGE = "nvmlDeviceGetPowerUsage"
 
 # The newer function of two where the driver has it: version 2 of the memory does not count what the driver
@@ -278,7 +278,7 @@ class Reading:
 
 @functools.lru_cache(maxsize=256)
 def throttle_reasons(bits: int) -> list[str]:
-    """The names of the reasons; a bit without a name is told as its number."""
+    """The names of the reasons; a bit without a name gives its number."""
     named = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
     rest = bits & ~sum(THROTTLE_REASONS)
     return [*named, *([f"0x{rest:x}"] if rest else [])]
@@ -295,7 +295,7 @@ class _Placed(NamedTuple):
 
     @property
     def answers(self) -> list[Any]:
-        """The types behind its pointers."""
+        """The types that its pointers point to."""
         return [type_._type_ for type_ in self.types if _is_pointer(type_)]
 
     @property
@@ -339,7 +339,7 @@ def layout_of(type_: Any) -> str:
 
 
 def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int]:
-    """The calls that the library has, behind the fields, and the size of the buffer."""
+    """The calls that the library has, placed after the fields, and the size of the buffer."""
     offset = FIELD_SIZE * len(FIELDS)
     placed = []
     for choice in (MEMORY, TEMPERATURE, *((call,) for call in CALLS)):
@@ -350,7 +350,7 @@ def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int]:
             if (function := nvml.find(name)) is not None
         ]
         if there:
-            # a library may have a newer function that this GPU does not answer beside the older that it does
+            # a library may have a newer function that this GPU does not answer, and the older one
             answering = [it for it in there if len(there) > 1 and _answers(it, handle)]
             placed.append((answering or there)[0])
             offset += struct.calcsize("<" + placed[-1].layout)

@@ -1,4 +1,4 @@
-"""Which GPUs a process may use, by the variables with which CUDA, HIP, ROCm and oneAPI are told.
+"""Which GPUs a process may use, by the variables of CUDA, HIP, ROCm and oneAPI.
 
 As PyTorch reads CUDA's and HIP's (`_parse_visible_devices` in torch/cuda/__init__.py), and the ROCm runtime
 its own (RvdFilter in ROCR-Runtime; rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html).
@@ -18,7 +18,7 @@ class Identity:
         self.parts = tuple(parts)
 
     def is_meant_by(self, word: str) -> bool:
-        """CUDA takes the beginning of a UUID; the whole of one is meant if several begin so."""
+        """CUDA takes the beginning of a UUID; the full one is meant if several begin so."""
         return any(name.startswith(word) for name in (self.uuid or "", *self.parts))
 
 

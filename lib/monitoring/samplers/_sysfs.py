@@ -1,4 +1,4 @@
-"""GPUs whose kernel driver tells its values in files: kept open, and read with one `pread` each."""
+"""GPUs whose kernel driver shows its values in files: kept open, and read with one `pread` each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GONE = (errno.ENODEV, errno.ENXIO)
 
 
 class DeviceGoneError(Exception):
-    """The device behind a file is not there any more."""
+    """The device of a file is gone."""
 
 
 class KeptFile:
@@ -86,7 +86,7 @@ def cards(root: Path, vendor_id: str) -> list[Card]:
 
 
 def _sensors(device: Path) -> Path | None:
-    """The folder of the whole card's sensors; i915 has one for each part of it (`i915_gt0`) beside that."""
+    """The folder of the card's sensors; i915 also has one for each part of it (`i915_gt0`)."""
     folders = sorted((device / "hwmon").glob("hwmon*"))
     return next((folder for folder in folders if "_gt" not in (text(folder / "name") or "")), None)
 
@@ -173,7 +173,7 @@ def discrete(gpus: Sequence[SysfsGpu]) -> list[SysfsGpu]:
 
 
 class SysfsSampler:
-    """Samples some cards; their drivers tell no events."""
+    """Samples some cards; their drivers report no events."""
 
     def __init__(self, vendor: Vendor, gpus: Sequence[SysfsGpu], *, num_devices: int) -> None:
         self.vendor = vendor

@@ -116,5 +116,5 @@ def _event(device: DeviceInfo, code: int) -> GpuEvent:
 
 
 def _address(handle: Any) -> int | None:
-    """What tells two handles apart."""
+    """What identifies a handle."""
     return ctypes.cast(handle, ctypes.c_void_p).value

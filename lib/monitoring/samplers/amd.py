@@ -36,7 +36,7 @@ FULL_FAN = 255
 
 
 def probe(root: Path = Path("/")) -> SysfsSampler | None:
-    """The AMD GPUs below `root`/sys; None if there are none."""
+    """The AMD GPUs below `root`/sys; None without any."""
     found = cards(root, VENDOR_ID)
     if not found:
         return None
@@ -96,7 +96,7 @@ class _AmdDerived:
     """The values of AMD's that are made of others."""
 
     def __init__(self, temperatures: Mapping[str, Path]) -> None:
-        """The margin is that of the hottest spot, where the card tells the limit of it."""
+        """The margin is that of the hottest spot, where the card reports its limit."""
         hot = temperatures.get("junction") or temperatures.get("edge")
         name = "temperature_hotspot_celsius" if "junction" in temperatures else "temperature_celsius"
         self._hot = SLOT[name]

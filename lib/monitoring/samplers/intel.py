@@ -38,7 +38,7 @@ MICRO, MILLI = 1_000_000, 1000
 # Where the graphics part of an Intel processor has its place, since 2004.
 INTEGRATED = "0000:00:02.0"
 
-# Where i915 and xe, in this order, tell the same. xe's card has one or two tiles, of which the first counts.
+# Where i915 and xe, in this order, show the same. xe's card has one or two tiles, of which the first counts.
 ACTUAL_CLOCK = ("gt_act_freq_mhz", "device/tile0/gt0/freq0/act_freq")
 THROTTLE = (
     ("gt/gt0", "throttle_reason_status", "throttle_reason_"),
@@ -47,7 +47,7 @@ THROTTLE = (
 
 
 def probe(root: Path = Path("/")) -> IntelSampler | None:
-    """The Intel GPUs below `root`/sys that have a driver; None if there are none."""
+    """The Intel GPUs below `root`/sys that have a driver; None without any."""
     found = [card for card in cards(root, VENDOR_ID) if _has_driver(card)]
     if not found:
         return None
@@ -65,7 +65,7 @@ def _has_driver(card: Card) -> bool:
 
 
 class IntelSampler(SysfsSampler):
-    """The cards, and their clients beside them."""
+    """The cards, and their clients."""
 
     def __init__(self, root: Path, selected: dict[int, Card], *, num_devices: int) -> None:
         self._clients = Clients(root)
@@ -139,7 +139,7 @@ class _IntelDerived:
 
 
 def _memory_of_tiles(card: Card) -> float | None:
-    """The memory that xe tells of each tile (xe_tile_sysfs.c), together; None without any."""
+    """The memory that xe reports of each tile (xe_tile_sysfs.c), together; None without any."""
     sizes = [text(path) for path in card.device.glob("tile*/physical_vram_size_bytes")]
     known = [int(size) for size in sizes if size is not None and size.isdigit()]
     return sum(known) / MIB if sum(known) else None

@@ -86,7 +86,7 @@ class _NvmlGpu:
     handle: Any
     reading: Reading | None
     mig_word: str
-    """What selected one of its MIG instances; empty for the whole GPU."""
+    """What selected one of its MIG instances; empty for the entire GPU."""
     template: list[Any] = field(default_factory=list)
     """The values of a sample before reading: what stays the same, and what is looked at seldom."""
     gpm: _Gpm | None = None

@@ -42,7 +42,7 @@ class SamplingLoop:
         self.done = threading.Event()
         """Set when no sample follows."""
         self.asked_at = 0.0
-        """When a driver was asked that has not answered yet, by the monotonic clock; 0 if none is asked."""
+        """Monotonic time of a sample that was requested and has not come yet; 0 without one."""
         self._sink = sink
         self._interval = interval
         self._ending = ending
@@ -59,7 +59,7 @@ class SamplingLoop:
                 try:
                     self._follow(restarts.left_out)
                     return
-                except Exception as error:  # noqa: BLE001 - a sampler is called here; the sink is told
+                except Exception as error:  # noqa: BLE001 - a sampler is called here; the sink gets it
                     self.asked_at = 0.0
                     if self.done.is_set():  # given up: the process was ended for that
                         return
@@ -94,7 +94,7 @@ class SamplingLoop:
             self.asked_at = time.monotonic()
             samples, events = process.sample(), process.events()
             self.asked_at = 0.0
-            if self.done.is_set():  # given up meanwhile: what follows has gone on without this sample
+            if self.done.is_set():  # given up by now: what follows has continued without this sample
                 return
             self._sink.take(samples, events)
             if is_last:

@@ -28,7 +28,7 @@ COMMAND = (sys.executable, "-P", "-m", "monitoring.sampling.server")
 # Deaths in a row, each before its steady minute is over, after which a call of the driver is left out.
 QUICK_DEATHS = 2
 
-# Seconds between looks at a process that nothing is asked of.
+# Seconds between looks at an idle process.
 LOOK_EVERY = 1.0
 
 # Seconds that a process which was killed may take to be gone; the kernel keeps one that is inside a driver.

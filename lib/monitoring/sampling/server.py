@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
         try:
             samples, events = sampler.sample(), sampler.events()
             answer({"samples": list(map(tuple, samples)), "events": list(map(tuple, events))})
-        except Exception as error:  # noqa: BLE001 - a sampler is called here; whoever asked is told
+        except Exception as error:  # noqa: BLE001 - a sampler is called here; the client gets it
             answer({"error": f"{type(error).__name__}: {error}"})
     return 0
 

@@ -65,7 +65,7 @@ def wasted_share(seconds: Sequence[float]) -> float:
 
 
 def rank_balance(directory: Path) -> tuple[RankBalance | None, str]:
-    """The balance between a run's ranks; else None, and why it cannot be told."""
+    """The balance between a run's ranks; else None, and why it is unknown."""
     journals = rank_journals(directory)
     if len(journals) < 2:
         return None, "only one rank wrote a journal"

@@ -117,7 +117,7 @@ def _ratio(samples: int, seconds: float) -> float | None:
 
 
 class Stopwatch:
-    """Seconds of a clock, going on from those of an earlier attempt; it stands still until `start`."""
+    """Seconds of a clock, continuing those of an earlier attempt; it is stopped until `start`."""
 
     def __init__(self, seconds: float = 0.0, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._before = seconds

@@ -1,6 +1,6 @@
 """How long the steps of a training wait for data, go forward and backward, and update the weights.
 
-A rank that waits for others is as busy as they are; its own work, without collectives, tells who is slow
+A rank that waits for others is as busy as they are; its own work, without collectives, shows who is slow
 (monitoring.telemetry.load_balance). So a loop marks the end of each phase, and leaves out what passes in
 collectives.
 """

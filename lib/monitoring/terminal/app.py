@@ -178,7 +178,7 @@ class Dashboard(App[None]):
             self._tell(f"saved {_names(written)}" if written else "nothing to save yet")
 
     def action_reset(self) -> None:
-        """Begin the graphs anew."""
+        """Clear the graphs."""
         assert self._source is not None
         self._source.history.clear()
         self._traces.clear()
@@ -187,7 +187,7 @@ class Dashboard(App[None]):
         self._tell(f"reset at {timestamp(time.time())[11:19]}")
 
     def action_select(self, by: int) -> None:
-        """The next GPU, all of them behind the last."""
+        """Select the next GPU, after the last one all of them."""
         assert self._source is not None
         latest = self._source.history.latest
         places: list[int | None] = [None]
@@ -230,7 +230,7 @@ class Dashboard(App[None]):
         self.draw()
 
     def _choose_source(self) -> None:
-        """What the run records, if it does and no GPUs were asked for; else this machine's GPUs."""
+        """What the run records, if it does and no GPUs were requested; else this machine's GPUs."""
         run = self._run
         if run is not None and self._gpu is None and RecordedGpus.are_in(run.directory):
             if run.directory != self._recorded_in:

@@ -65,7 +65,7 @@ class RunView:
 
     @property
     def name(self) -> str:
-        """The tracked name, without the time that trackers have behind that of a cell."""
+        """The tracked name, without the time that trackers append to that of a cell."""
         tracked, cell = str(self._run["tracking"]["name"]), self.directory.name
         return cell if tracked.startswith(f"{cell}_") else tracked
 

@@ -13,7 +13,7 @@ LOOK_AGAIN = 2.0
 # A look takes milliseconds in a matrix of a thousand cells; this share of the time goes into looks at most.
 SHARE = 0.005
 
-# Runs whose journals were written within so many seconds of the newest one count as training beside it.
+# Runs whose journals were written within so many seconds of the newest one train at the same time.
 LATELY = 60.0
 
 
@@ -39,7 +39,7 @@ class RunWatch:
             self.view.look()
 
     def turn(self, by: int) -> None:
-        """Watch the run before or behind this one."""
+        """Watch the run before or after this one."""
         if self.view is not None and self.beside:
             place = self.beside.index(self.view.directory) if self.view.directory in self.beside else -by
             self._open(self.beside[(place + by) % len(self.beside)])
@@ -60,7 +60,7 @@ class RunWatch:
             self._open(newest)
 
     def _trains(self, view: RunView) -> bool:
-        # of a run on another machine only its journal tells
+        # of a run on another machine only its journal says
         there = view.status.startswith("running") and view.directory in self.beside
         return there or view.status == "running"
 

@@ -515,7 +515,7 @@ def _style(value: float | None, limits: tuple[float, float]) -> str:
 
 
 def _mark(style: str) -> str:
-    """What tells red where there are no colours."""
+    """What marks red where there are no colours."""
     return "!" if style == "bold red" else " "
 
 

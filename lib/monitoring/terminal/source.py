@@ -26,7 +26,7 @@ SILENT = "the driver does not answer"
 
 
 class GpuSource(Protocol):
-    """Samples, and what there is to say where there are none."""
+    """Samples, and what to show where there are none."""
 
     history: GpuHistory
 

@@ -31,7 +31,7 @@ class StoredRecord:
 
 
 def read_log(path: Path) -> Iterator[StoredRecord]:
-    """Yield the whole records from the start of a log on, none behind the first torn or damaged one.
+    """Yield the intact records from the start of a log up to the first torn or damaged one.
 
     Reads block by block: a log may be larger than the memory.
     """
@@ -57,7 +57,7 @@ def _chunks(path: Path) -> Iterator[tuple[int, bytes, int]]:
             at = 0 if begins else len(HEADER)
             if not begins and not block.startswith(HEADER):
                 return
-            while at + CHUNK.size <= BLOCK:  # behind that is the end of a block that no chunk fits into
+            while at + CHUNK.size <= BLOCK:  # after that is the end of a block that no chunk fits into
                 if at + CHUNK.size > len(block):
                     return
                 checksum, length, kind = CHUNK.unpack_from(block, at)
@@ -70,7 +70,7 @@ def _chunks(path: Path) -> Iterator[tuple[int, bytes, int]]:
 
 
 class LogWriter:
-    """Appends records to a log behind byte `end`, cutting off what is there."""
+    """Appends records to a log from byte `end` on, cutting off what is there."""
 
     def __init__(self, path: Path, end: int) -> None:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)

@@ -47,7 +47,7 @@ class Columns:
 
 
 class LogRecords:
-    """W&B's records of one delivery, encoded; numbered behind the `number` records that the log has."""
+    """W&B's records of one delivery, encoded; numbered after the `number` records that the log has."""
 
     def __init__(self, new: Callable[[], Any], number: int) -> None:
         """`new` makes an empty one of W&B's protobuf `Record`s."""

@@ -1,7 +1,7 @@
 """The upload of a W&B transaction log: W&B's own `sync` as a process.
 
-The process only reads the log. It may survive the agent that started it; the next agent ends it and begins
-anew, because W&B marks a log as uploaded when such a process ends, also if more was written meanwhile.
+The process only reads the log. It may survive the agent that started it; the next agent ends it and starts
+another, because W&B marks a log as uploaded when such a process ends, even if more was written during that.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def uploaded_to(log: Path) -> str | None:
 
 
 class Uploader:
-    """Keeps one `wandb beta sync --live` at work on a log while it grows."""
+    """Keeps one `wandb beta sync --live` running on a log while it grows."""
 
     def __init__(self, directory: Path, log: Path, *, patience: float) -> None:
         """`patience` is how many seconds the end of a run waits for its upload."""
@@ -74,7 +74,7 @@ class Uploader:
         self._not_before = 0.0
 
     def keep_alive(self) -> None:
-        """Start the upload if it is not at work, after the delays above; never waits for it."""
+        """Start the upload if it is not running, after the delays above; never waits for it."""
         if self._process is not None and self._process.poll() is not None:
             self._process = None
             self._not_before = time.monotonic() + self._backoff.failed()

@@ -3,7 +3,7 @@
 Each record is one event, written with its length and checksum by one call. Its seq stands in the event's
 `source_metadata`, which TensorBoard shows nowhere. Values are rounded to 32 bits: TensorBoard's data server
 shows no others. Each life of the follower has a file of its own: TensorBoard's readers end a file at its
-first torn event and go on to the next, and one that has read a torn tail would trip over a mended one.
+first torn event and continue with the next, and one that has read a torn tail would fail at a repaired one.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class TensorboardFollower:
         self._size = 0
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """The seq of the last whole event in the run's files that was made from that journal."""
+        """The seq of the last intact event in the run's files that was made from that journal."""
         if journal not in self._last_seq:
             self._last_seq[journal] = _last_event(self._directory, journal)[0]
         return self._last_seq[journal]
@@ -116,7 +116,7 @@ class TensorboardFollower:
         """Append to the file of this life; on OSError the file is as it was before."""
         if self._fd is None:
             self._directory.mkdir(exist_ok=True)
-            # the life's number, so that the name sorts behind those of earlier lives
+            # the life's number, so that the name sorts after those of earlier lives
             name = f"events.out.tfevents.{len(_files(self._directory)):010d}.{socket.gethostname()}"
             self._fd = os.open(self._directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         written = 0
@@ -154,7 +154,7 @@ def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
 
 
 def _last_event(directory: Path, journal: str) -> tuple[int, int]:
-    """Seq and step of the last whole event that was made from that journal, zeros if there is none."""
+    """Seq and step of the last intact event that was made from that journal, zeros without any."""
     from tensorboard.compat.proto.event_pb2 import Event
 
     is_gpu = journal == GPU_STATS

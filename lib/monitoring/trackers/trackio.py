@@ -1,8 +1,8 @@
 """Trackio: the points of a run in Trackio's own SQLite database, where `trackio show` finds them.
 
 One delivery is one transaction. Every row has a log id made from run, seq and event;
-the database keeps a log id once. So a SIGKILL leaves whole deliveries, and a delivery made twice counts once.
-No Run object of Trackio's is made: it would start threads, sample the machine and write when it likes.
+the database keeps a log id once. So a SIGKILL leaves complete deliveries, and a delivery made twice counts
+once. No Run object of Trackio's is made: it would start threads, sample the machine and write when it likes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LONGEST_PROJECT = 200
 # Trackio's readers put these into the row themselves; its own `log` makes a metric of that name `__NAME`.
 RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
 
-# A row's columns beside its id; `space_id`, which is that of a copy on Hugging Face, is null.
+# A row's columns next to its id; `space_id`, which is that of a copy on Hugging Face, is null.
 INSERT = "INSERT OR IGNORE INTO metrics (timestamp, run_id, run_name, step, metrics, log_id) VALUES "
 # SQLite has taken 999 values a statement since ever.
 ROWS_A_STATEMENT = 150

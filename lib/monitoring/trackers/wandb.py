@@ -43,12 +43,12 @@ EXIT_CODES = {COMPLETE: 0, INTERRUPTED: 255, FAILED: 1}
 
 JOURNALS = (JOURNAL, GPU_STATS)
 
-# While it catches up in a process of its own, which ends before the run does; the upload comes behind that.
+# While it catches up in a process of its own, which ends before the run does; the upload comes after that.
 OPTIONS_APART = {"offline": True}
 
 T = TypeVar("T")
 
-# The row's own columns, beside the metrics. `seq` is there where it is not `_step`.
+# The row's own columns, next to the metrics. `seq` is there where it is not `_step`.
 COLUMNS = frozenset({"_step", "_timestamp", "_runtime", "event", "global_step", "seq"})
 
 
@@ -93,7 +93,7 @@ class WandbFollower:
         self._defined: set[str] = set()
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """The seq of the journal's last whole row in the log."""
+        """The seq of the journal's last complete row in the log."""
         return self._log.seqs.get(journal, 0)
 
     def deliver(self, records: Sequence[Record]) -> None:
@@ -148,7 +148,7 @@ class WandbFollower:
             out.configuration(self._run.config)
 
     def _open(self, first: Record) -> LogWriter:
-        """The log's writer: behind the last row, where an earlier attempt's end gives way to the next."""
+        """The log's writer: it begins after the last row, over an earlier attempt's end."""
         if self._log.path is None:
             self._log.path = _new_path(self._run, time_of(first))
         unmark(self._log.path)
@@ -248,7 +248,7 @@ class _State:
 
     path: Path | None = None
     end: int = 0
-    """Bytes of whole records before the end of the run, if that is recorded."""
+    """Bytes of complete records before the end of the run, if that is recorded."""
     records: int = 0
     """How many of W&B's records those are."""
     seqs: dict[str, int] = field(default_factory=dict)
@@ -334,7 +334,7 @@ def _is_online() -> bool:
             prompt=False,
             update_session=False,
         )
-    except AuthenticationError:  # a key that cannot be one; `wandb sync` tells the user
+    except AuthenticationError:  # a key that cannot be one; `wandb sync` reports it
         return False
     return login is not None
 

@@ -73,14 +73,14 @@ def mark_nonfinite(record: Record) -> None:
 
 
 def put(record: Record, name: str, value: object) -> None:
-    """Set a field; a caller's of the same name is kept under a free one, with `_` behind it."""
+    """Set a field; a caller's of the same name is kept under a free one, with `_` appended."""
     if name in record:
         record[free_name(name, record)] = record[name]
     record[name] = value
 
 
 def free_name(name: str, taken: Container[str]) -> str:
-    """The name, with as many `_` behind it as make it one that is not taken."""
+    """The name, with as many `_` appended as make it unique."""
     while name in taken:
         name += "_"
     return name
@@ -223,4 +223,4 @@ def _has_nonfinite(value: object) -> bool:
         return any(_has_nonfinite(part) for part in value.values())
     if isinstance(value, list):
         return any(_has_nonfinite(part) for part in value)
-    return b"null" in orjson.dumps(value, option=JSON_LINE)  # a numpy array, told apart without numpy
+    return b"null" in orjson.dumps(value, option=JSON_LINE)  # a numpy array, recognised without numpy
