@@ -7,6 +7,8 @@
  *
  *	gpus 4				how many there are (default 1)
  *	init driver_not_loaded		nvmlInit fails so
+ *	reload SERIAL			the driver was loaded again: what a process opened under a lower SERIAL
+ *					is uninitialized to it until it ends
  *	all KEY VALUE			for every GPU
  *	gpu 2 KEY VALUE			for one
  *	gpu 2 process PID MIB		a process that computes on it; its name is that of /proc or "simulated"; a
@@ -111,6 +113,7 @@ struct gpu {
 struct xid { int gpu; unsigned code; long serial; };
 struct machine {
 	int num_gpus, init_error, num_xids;
+	long reload;
 	struct gpu gpus[MOST_GPUS];
 	struct xid xids[MOST_XIDS];
 };
@@ -125,6 +128,7 @@ static double looked, started;
 static struct timespec read_version;
 static off_t read_size = -1;
 static int initialized;
+static long opened;	/* the driver that this process has initialised */
 
 static double now(void)
 {
@@ -142,6 +146,7 @@ static int error_named(const char *word)
 		{ "unsupported", NVML_ERROR_NOT_SUPPORTED }, { "denied", NVML_ERROR_NO_PERMISSION }, { "lost", NVML_ERROR_GPU_IS_LOST },
 		{ "unknown", NVML_ERROR_UNKNOWN }, { "hang", HANG }, { "crash", CRASH }, { "driver_not_loaded", NVML_ERROR_DRIVER_NOT_LOADED },
 		{ "uninitialized", NVML_ERROR_UNINITIALIZED }, { "reset", NVML_ERROR_RESET_REQUIRED },
+		{ "mismatch", NVML_ERROR_LIB_RM_VERSION_MISMATCH },
 	};
 
 	for (size_t i = 0; i < sizeof(words) / sizeof(*words); i++)
@@ -225,6 +230,8 @@ static void parse(FILE *file, struct machine *m)
 			m->num_gpus = index < MOST_GPUS ? index : MOST_GPUS;
 		} else if (sscanf(line, "init %63s", key) == 1) {
 			m->init_error = error_named(key);
+		} else if (sscanf(line, "reload %ld", &m->reload) == 1) {
+			continue;
 		} else if (sscanf(line, "all %63s %383[^\n]", key, rest) == 2) {
 			for (int i = 0; i < MOST_GPUS; i++)
 				set(&m->gpus[i], key, rest);
@@ -294,7 +301,7 @@ static int ask_index(int index, int key, double *value)
 
 		pthread_mutex_lock(&lock);
 		look();
-		if (!initialized) {
+		if (!initialized || machine.reload != opened) {
 			error = NVML_ERROR_UNINITIALIZED;
 		} else if (index < 0 || index >= machine.num_gpus) {
 			error = NVML_ERROR_INVALID_ARGUMENT;
@@ -374,6 +381,8 @@ nvmlReturn_t nvmlInitWithFlags(unsigned flags)
 	looked = 0;
 	look();
 	error = machine.init_error;
+	if (!initialized && !error)
+		opened = machine.reload;
 	initialized = !error;
 	pthread_mutex_unlock(&lock);
 	return error;
@@ -397,6 +406,7 @@ const char *nvmlErrorString(nvmlReturn_t error)
 	case NVML_ERROR_NO_PERMISSION: return "Insufficient Permissions";
 	case NVML_ERROR_NOT_FOUND: return "Not Found";
 	case NVML_ERROR_INSUFFICIENT_SIZE: return "Insufficient Size";
+	case NVML_ERROR_LIB_RM_VERSION_MISMATCH: return "RM has detected an NVML/RM version mismatch.";
 	case NVML_ERROR_DRIVER_NOT_LOADED: return "Driver Not Loaded";
 	case NVML_ERROR_TIMEOUT: return "Timeout";
 	case NVML_ERROR_GPU_IS_LOST: return "GPU is lost";

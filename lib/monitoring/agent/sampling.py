@@ -108,11 +108,11 @@ class GpuSampling:
             self._failure = ""
 
     def failed(self, restart: Restart) -> None:
-        """Make an alert of it, unless the same was the last."""
+        """Make an alert of it, unless the same was the last, or all GPUs were reported to have failed."""
         self._close()
-        if restart.message != self._failure:
+        if restart.message != self._failure and not self._states.have_failed:
             self._alerts.add("gpu_monitor", restart.severity, restart.message, **restart.facts)
-        self._failure = restart.message
+            self._failure = restart.message
 
     def _sample(self) -> None:
         try:
@@ -160,21 +160,32 @@ class DeviceStates:
         gpus = before["multi_gpu_data"] if before is not None else ()
         self._states: dict[int, str] = {gpu["index"]: gpu["state"] for gpu in gpus}
 
+    @property
+    def have_failed(self) -> bool:
+        """Whether no GPU answered at the last look."""
+        return bool(self._states) and "ok" not in self._states.values()
+
     def changes(self, samples: Sequence[GpuSample], now: float) -> list[GpuEvent]:
-        """What differs from the last look; a GPU that is seen for the first time was well."""
-        found = []
-        for sample in samples:
-            if self._states.get(sample.index, "ok") != sample.state:
-                found.append(_change(sample, now))
-            self._states[sample.index] = sample.state
-        return found
+        """What differs from the last look; a GPU that is seen for the first time was well.
+
+        What happens to all GPUs at once is one event: it is their driver's.
+        """
+        changed = [sample for sample in samples if self._states.get(sample.index, "ok") != sample.state]
+        self._states.update((sample.index, sample.state) for sample in samples)
+        alike = len({(sample.state, sample.error) for sample in changed}) == 1
+        if alike and 1 < len(changed) == len(samples):
+            return [_change(changed[0]._replace(uuid=None), f"all {len(samples)} GPUs", now, many=True)]
+        return [
+            _change(it, f"GPU {it.index} ({it.uuid or it.name or it.vendor})", now, many=False)
+            for it in changed
+        ]
 
 
-def _change(sample: GpuSample, now: float) -> GpuEvent:
-    name = f"GPU {sample.index} ({sample.uuid or sample.name or sample.vendor})"
+def _change(sample: GpuSample, name: str, now: float, *, many: bool) -> GpuEvent:
     if sample.state == "ok":
-        return GpuEvent(now, sample.index, sample.uuid, "back", None, f"{name} answers again")
-    what = "is lost" if sample.state == "lost" else "cannot be read"
+        message = f"{name} answer{'' if many else 's'} again"
+        return GpuEvent(now, sample.index, sample.uuid, "back", None, message)
+    what = f"{'are' if many else 'is'} lost" if sample.state == "lost" else "cannot be read"
     return GpuEvent(now, sample.index, sample.uuid, sample.state, None, f"{name} {what}: {sample.error}")
 
 

@@ -199,12 +199,22 @@ class GPUMonitor:
             self._gpu_log = self._open_log("gpu_metrics")
         for sample in measured:
             self._append(self._gpu_log, metrics_line(sample, now, self.correlation_id))
-            if sample.state != "ok":
-                self._tell(f"GPU {sample.index} is {sample.state}: {sample.error}")
+        self._tell_failures(measured)
         for event in events:
             if self._wanted is None or event.index in self._wanted:
                 self._log.warning(event.message, extra={"gpu_index": event.index, "code": event.code})
         self.ready.set()
+
+    def _tell_failures(self, samples: Sequence[GpuSample]) -> None:
+        """What fails on all GPUs at once is their driver's, and one message."""
+        failures = [(sample.state, sample.error) for sample in samples if sample.state != "ok"]
+        if 1 < len(failures) == len(samples) and len(set(failures)) == 1:
+            what = "are lost" if samples[0].state == "lost" else "cannot be read"
+            self._tell(f"all {len(samples)} GPUs {what}: {samples[0].error}")
+            return
+        for sample in samples:
+            if sample.state != "ok":
+                self._tell(f"GPU {sample.index} is {sample.state}: {sample.error}")
 
     def failed(self, restart: Restart) -> None:
         """Say why, unless it is about to end anyway."""

@@ -44,11 +44,17 @@ def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:
             found.remove(sampler)
             sampler.close()
     if not any(sampler.devices() for sampler in found):
-        problems += [f"no {sampler.vendor} GPU is selected" for sampler in found]
+        problems += [_why_none(sampler) for sampler in found]
         for sampler in found:
             sampler.close()
         return None, problems
     return (found[0] if len(found) == 1 else Joined(found)), problems
+
+
+def _why_none(sampler: Sampler) -> str:
+    if not sampler.num_devices:
+        return f"the {sampler.vendor} driver is loaded, and has no GPU"
+    return f"none of {sampler.num_devices} {sampler.vendor} GPUs is selected"
 
 
 def _is_integrated(sampler: Sampler) -> bool:

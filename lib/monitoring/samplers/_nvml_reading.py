@@ -19,6 +19,8 @@ from monitoring.samplers._nvml import FUNCTIONS, Nvml, nvmlFieldValue_t
 
 SUCCESS = _nvml.NVML_SUCCESS
 
+DENIED = _nvml.NVML_ERROR_NO_PERMISSION
+
 # Answers of a GPU that is gone.
 GONE = frozenset({_nvml.NVML_ERROR_GPU_IS_LOST, _nvml.NVML_ERROR_RESET_REQUIRED})
 
@@ -369,9 +371,11 @@ def _not_supported(*arguments: object) -> int:
 
 
 def _verdict(errors: Sequence[int]) -> int:
-    """One answer out of all: gone if any says so, well if any gave something or none failed strangely."""
+    """One answer out of all: lost if any says so; well if any gave something, or if all is unsupported."""
     gone = [error for error in errors if error in GONE]
     if gone:
         return gone[0]
-    strange = [error for error in errors if error != SUCCESS and error not in NOT_TO_BE_HAD]
-    return strange[0] if strange and SUCCESS not in errors else SUCCESS
+    if SUCCESS in errors:
+        return SUCCESS
+    strange = [error for error in errors if error not in NOT_TO_BE_HAD]
+    return strange[0] if strange else DENIED if DENIED in errors else SUCCESS

@@ -41,6 +41,16 @@ GPM_METRICS = {
 GPM_METRIC = "IId24x"
 GPM_HEAD = _nvml.nvmlGpmMetricsGet_t.metrics.offset
 
+# What to do about a driver that does not begin, by NVML's error.
+HINTS = {
+    _nvml.NVML_ERROR_NO_PERMISSION: "give this user or container (--gpus all) the devices /dev/nvidia*",
+    _nvml.NVML_ERROR_DRIVER_NOT_LOADED: "modprobe nvidia; dmesg says why the driver did not load",
+    _nvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
+        "install the driver's libnvidia-ml.so.1 (Debian: libnvidia-ml1), or add its folder to LD_LIBRARY_PATH"
+    ),
+    _nvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver was updated while it was in use: reboot",
+}
+
 
 def probe(root: Path = Path("/")) -> NvidiaSampler | None:
     """The NVIDIA GPUs of this machine; None if there is no driver.
@@ -49,22 +59,23 @@ def probe(root: Path = Path("/")) -> NvidiaSampler | None:
     this process loads. Errors: MissingPackage without nvidia-ml-py, SamplerError for a driver that fails.
     """
     library = root / "usr/lib/libnvidia-ml.so.1"
+    has_driver = (root / "proc/driver/nvidia").exists()
     try:
         import pynvml
     except ImportError as error:
-        if (root / "proc/driver/nvidia").exists():
+        if has_driver:
             raise MissingPackage("nvidia-ml-py is not installed", hint="pip install nvidia-ml-py") from error
         return None
-    if root != Path("/"):
-        if not library.exists():
-            return None
-        ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)  # pynvml then gets this one by its name
     try:
+        if root != Path("/"):
+            if not library.exists():
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+            ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)  # pynvml then gets this one by its name
         _noted(pynvml).nvmlInit()
     except pynvml.NVMLError as error:
-        if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+        if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and not has_driver:
             return None
-        raise SamplerError(f"NVML: {str(error).lower()}") from error
+        raise SamplerError(f"NVML: {str(error).lower()}", hint=HINTS.get(error.value)) from error
     return NvidiaSampler(pynvml, root, os.environ)
 
 

@@ -9,15 +9,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from monitoring.errors import SamplerError
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
 from monitoring.sampling.process import Restart, Restarts, SamplerProcess
+
+# Looks in a row without an answer of any GPU, after which the driver is opened again: what a process has
+# opened stays invalid after a driver was reloaded or the GPUs were reset.
+SILENT_LOOKS = 3
 
 
 class SampleSink(Protocol):
     """Who wants the samples; called by the thread that runs the loop. What it raises is a failure, too."""
 
     def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
-        """A process is about to sample these; None if there is no GPU, which ends the loop."""
+        """A process is about to sample these; None if there never was a GPU, which ends the loop."""
 
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         """One look, and what happened since the last."""
@@ -49,6 +54,7 @@ class SamplingLoop:
         self._last_sample = last_sample
         self._root = root
         self._process: SamplerProcess | None = None
+        self._had_gpus = False
 
     def run(self) -> None:
         """Sample until the end; never raises what a sampler or the sink raised."""
@@ -83,13 +89,16 @@ class SamplingLoop:
             self.asked_at = time.monotonic()
             sampler, problems = process.open()
             self.asked_at = 0.0
+            if sampler is None and self._had_gpus:  # a driver that is being reloaded, most likely
+                raise SamplerError("; ".join(problems) or "there is no GPU any more")
             self._sink.found(None if sampler is None else process.devices(), problems)
             if sampler is not None:
+                self._had_gpus = True
                 self._repeat(process)
 
     def _repeat(self, process: SamplerProcess) -> None:
         """Samples that a slow driver missed are not made up for."""
-        due = time.monotonic()
+        due, silent = time.monotonic(), 0
         while not (is_last := self._ending.is_set()) or self._last_sample:
             self.asked_at = time.monotonic()
             samples, events = process.sample(), process.events()
@@ -100,5 +109,8 @@ class SamplingLoop:
             if is_last:
                 self.done.set()  # before the process is closed, which may wait for a driver
                 return
+            silent = 0 if any(sample.state == "ok" for sample in samples) else silent + 1
+            if silent == SILENT_LOOKS:
+                raise SamplerError(f"no GPU answers: {samples[0].error}")
             due = max(due + self._interval, time.monotonic())
             process.wait(self._ending, due - time.monotonic())

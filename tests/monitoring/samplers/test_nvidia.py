@@ -305,10 +305,8 @@ def test_value_that_is_not_supported_or_not_permitted_is_null(sampling: Any) -> 
 
 
 def test_gpu_that_gives_no_value_is_well(sampling: Any) -> None:
-    """As in a container without rights: each is null, and nothing has failed."""
-    words = ["unsupported", "denied"]
-    script = [f"gpu 0 {name} {words[place % 2]}" for place, name in enumerate(VALUES)]
-    process = sampling("gpus 1", *script)
+    """As a device that supports none of them: each is null, and nothing has failed."""
+    process = sampling("gpus 1", *(f"gpu 0 {name} unsupported" for name in VALUES))
     process.sample()
     [sample] = process.sample()
     told = {name: value for name, value in sample.items() if value is not None}
@@ -319,6 +317,15 @@ def test_gpu_that_gives_no_value_is_well(sampling: Any) -> None:
         "vendor": "nvidia",
         "state": "ok",
     }
+
+
+def test_gpu_of_which_every_value_is_refused_is_in_error(sampling: Any) -> None:
+    """As in a container without rights; what the device does not support beside it is no answer either."""
+    words = ["unsupported", "denied"]
+    script = [f"gpu 0 {name} {words[place % 2]}" for place, name in enumerate(VALUES)]
+    first, second = sampling("gpus 2", *script).sample()
+    assert (first["state"], first["error"]) == ("error", "Insufficient Permissions")
+    assert second["state"] == "ok"
 
 
 def test_gpu_of_which_every_value_fails_is_in_error(sampling: Any) -> None:
@@ -421,7 +428,7 @@ def test_cuda_visible_devices_selects_the_gpus(sampling: Any, text: str, indices
             (index, UUIDS[index]) for index in indices
         ]
     else:
-        assert (process.devices, process.problems) == (None, ["no nvidia GPU is selected"])
+        assert (process.devices, process.problems) == (None, ["none of 3 nvidia GPUs is selected"])
 
 
 def test_whole_uuid_means_its_gpu_though_another_begins_so(sampling: Any) -> None:
@@ -503,9 +510,40 @@ def test_no_call_holds_up_the_sampling(sampling: Any, simulated_nvml: Any) -> No
     assert simulated_nvml.blocking_calls == []
 
 
-def test_driver_that_is_not_loaded_is_a_reason(sampling: Any) -> None:
-    process = sampling("init driver_not_loaded")
-    assert (process.devices, process.problems) == (None, ["NVML: driver not loaded"])
+@pytest.mark.parametrize(
+    ("word", "problem"),
+    [
+        ("driver_not_loaded", "driver not loaded (modprobe nvidia; dmesg says why the driver did not load)"),
+        (
+            "mismatch",
+            "rm has detected an nvml/rm version mismatch. "
+            "(the driver was updated while it was in use: reboot)",
+        ),
+        (
+            "denied",
+            "insufficient permissions (give this user or container (--gpus all) the devices /dev/nvidia*)",
+        ),
+        ("unknown", "unknown error"),
+    ],
+)
+def test_driver_that_does_not_begin_is_a_reason(sampling: Any, word: str, problem: str) -> None:
+    process = sampling(f"init {word}")
+    assert (process.devices, process.problems) == (None, [f"NVML: {problem}"])
+
+
+def test_driver_without_a_gpu_is_a_reason(sampling: Any) -> None:
+    process = sampling("gpus 0")
+    assert process.problems == ["the nvidia driver is loaded, and has no GPU"]
+
+
+def test_driver_without_its_library_is_a_reason(sampling: Any, tmp_path: Path) -> None:
+    (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    process = sampling(root=tmp_path)
+    assert process.problems == [
+        "NVML: nvml shared library not found "
+        "(install the driver's libnvidia-ml.so.1 (Debian: libnvidia-ml1), "
+        "or add its folder to LD_LIBRARY_PATH)"
+    ]
 
 
 def test_machine_without_a_driver_has_no_gpu_and_no_problem(sampling: Any, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from monitoring import Run, read_records
 from monitoring.errors import SamplerError
 from monitoring.gpu.driver_calls import last_call
 from monitoring.gpu_monitor import GPUMonitor
+from monitoring.host import backoff
 from monitoring.host.backoff import STEADY_SECONDS
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.sampling.process import Restart, Restarts, SamplerDied, SamplerProcess
@@ -284,3 +285,46 @@ def test_steady_minute_makes_a_death_the_first_again(monkeypatch: pytest.MonkeyP
         message = "GPU sampling was killed by SIGSEGV in a; restarting in 1 s"
         facts: dict[str, object] = {"signal": "SIGSEGV", "call": "a"}
         assert policy.after(died(-11, "a")) == Restart(message, "warning", 1.0, facts)
+
+
+def states(directory: Path) -> list[list[str]]:
+    return [[gpu["state"] for gpu in record["multi_gpu_data"]] for record in stats(directory)]
+
+
+def test_driver_that_is_reloaded_is_opened_again_and_is_two_alerts(gpus: Any, run_dir: Path) -> None:
+    given = {"name": "n", "project": "p", "config": {}, "gpu_monitor": {"interval": 0.05}}
+    run = Run(run_dir, agent=False, **given)  # type: ignore[arg-type]
+    command = [sys.executable, "-c", FOLLOW, str(run_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        wait_until(lambda: states(run_dir) and states(run_dir)[-1] == ["ok", "ok"], "the first sample")
+        gpus.write("gpus 2", "init driver_not_loaded", "reload 1")
+        wait_until(lambda: not servers_of(agent.pid), "sampling to end")
+        seen = len(states(run_dir))
+        assert states(run_dir)[-1] == ["error", "error"]
+        gpus.write("gpus 2", "reload 1")
+        wait_until(lambda: len(states(run_dir)) > seen + 3, "samples")
+        run.finish()
+        output, _ = agent.communicate()
+    assert (agent.returncode, output) == (0, "True\n")
+    assert set(map(tuple, states(run_dir)[seen:])) == {("ok", "ok")}
+    assert alerts(run_dir) == [
+        ("error", "all 2 GPUs cannot be read: Uninitialized"),
+        ("info", "all 2 GPUs answer again"),
+    ]
+
+
+def test_monitor_opens_a_reloaded_driver_again(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backoff, "FIRST_DELAY", 0.05)
+    with GPUMonitor("all", 0.05, log_dir=None, quiet=True) as monitor:
+        wait_until(lambda: monitor.latest, "the first sample")
+        gpus.write("gpus 2", "reload 1")
+
+        def is_back() -> bool:
+            looks = [{gpu.state for gpu in look.gpus} for look in monitor.history.snapshots()]
+            return {"error"} in looks and looks[-1] == {"ok"}
+
+        wait_until(is_back, "samples")
+    assert monitor.problems == [
+        "all 2 GPUs cannot be read: Uninitialized",
+        "GPUs cannot be sampled: no GPU answers: Uninitialized; it is tried again",
+    ]
