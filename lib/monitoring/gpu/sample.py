@@ -117,10 +117,12 @@ class GpuEvent(NamedTuple):
 class Sampler(Protocol):
     """A source of samples. Any method may raise; one thread calls them."""
 
-    vendor: str
-    """`nvidia`, `amd`, `intel`, or several joined by `+`."""
     num_devices: int
     """How many GPUs of the vendor the machine has, selected or not."""
+
+    @property
+    def vendor(self) -> str:
+        """`nvidia`, `amd`, `intel`, or several joined by `+`."""
 
     def devices(self) -> Sequence[DeviceInfo]:
         """The selected GPUs, by rising index."""
