@@ -18,9 +18,12 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from launch_cells import HUGE_PAGES, ROOT, STEPS, cells
+if TYPE_CHECKING:
+    from benchmarks.launch_cells import HUGE_PAGES, ROOT, STEPS, cells
+else:  # a script's folder is on its path
+    from launch_cells import HUGE_PAGES, ROOT, STEPS, cells
 
 # A cell of a matrix with two jobs has one core, which its agent shares. Where it may move between cores, and
 # so away from its caches, its short parts take up to twice the time.
@@ -88,6 +91,7 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
         from kharness.config import errors
         from kharness.training import loop, run_directory
         from kharness.training.forkserver.forked import become, run_script
+        from kharness.training.setup import Setup
         from monitoring.agent.process import AgentProcess
 
         about: dict[str, Any] = {
@@ -102,7 +106,7 @@ def cell(directory: Path, code: Any, log: int, parent: int, told: Path) -> NoRet
         parts: dict[str, float] = {}
         inner = [
             *((run_directory, name, "run") for name in ("write_config", "Run")),
-            *((loop, "parse", "parse"), (loop.Setup, "of", "prepare"), (loop.Training, "_save", "save")),
+            *((loop, "parse", "parse"), (Setup, "of", "prepare"), (loop.Training, "_save", "save")),
         ]
         run_command = errors.run_command
 

@@ -22,7 +22,7 @@ def commands(folder: Path) -> dict[str, tuple[list[str], dict[str, str]]]:
     """What is timed: a name, its command and what it adds to the environment; all write into `folder`."""
     conf, make = shutil.which("kconfig-conf"), shutil.which("make")
     ours = [sys.executable, "scripts/kconfig.py", "defconfig", f"O={folder}/script"]
-    timed = {"kconfig.py defconfig": (ours, {})}
+    timed: dict[str, tuple[list[str], dict[str, str]]] = {"kconfig.py defconfig": (ours, {})}
     # Only where the set-up is done: its time is not what is asked about.
     if make and subprocess.run([make, "-q", ".venv/.ready"], cwd=ROOT, check=False).returncode == 0:
         timed["make defconfig"] = ([make, "-s", "defconfig", f"O={folder}/make"], {})
@@ -58,10 +58,10 @@ def main(argv: list[str]) -> int:
                     times[label].append(took)
     reference = times.get("kconfig-conf --defconfig")
     print(f"{'':26} median ms   min ms   x kconfig-conf   ({runs} paired runs)")
-    for label, took in times.items():
-        ratio = statistics.median(a / b for a, b in zip(took, reference, strict=True)) if reference else None
+    for label, ours in times.items():
+        ratio = statistics.median(a / b for a, b in zip(ours, reference, strict=True)) if reference else None
         shown = f"{ratio:15.1f}" if ratio is not None else f"{'-':>15}"
-        print(f"{label:26} {statistics.median(took) * 1e3:9.1f} {min(took) * 1e3:8.1f} {shown}")
+        print(f"{label:26} {statistics.median(ours) * 1e3:9.1f} {min(ours) * 1e3:8.1f} {shown}")
     return 0
 
 

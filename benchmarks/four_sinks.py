@@ -22,8 +22,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from log_step import CONTESTANTS, SCALARS
+if TYPE_CHECKING:
+    from benchmarks.log_step import CONTESTANTS, SCALARS
+else:  # a script's folder is on its path
+    from log_step import CONTESTANTS, SCALARS
 
 from monitoring.trackers._wandb_log import read_log
 from monitoring.trackers._wandb_records import is_row

@@ -42,7 +42,7 @@ def simulated(folder: Path) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": str(folder), "SIMULATED_NVML": str(folder / "gpus.txt")}
 
 
-def start(environment: dict[str, str], size: tuple[int, int], *more: str) -> pexpect.spawn:
+def start(environment: dict[str, str], size: tuple[int, int], *more: str) -> pexpect.spawn[bytes]:
     width, height = size
     command = ["-m", "monitoring.gpu_dashboard", "--gpu", "all", "--interval", str(INTERVAL), *more]
     terminal = {**os.environ, "TERM": "xterm-256color", **environment}
@@ -74,7 +74,7 @@ def share_of_core(environment: dict[str, str], size: tuple[int, int], seconds: f
     return 100 * used / passed
 
 
-def read_all(process: pexpect.spawn) -> None:
+def read_all(process: pexpect.spawn[bytes]) -> None:
     """As a terminal does; a full pipe would hold the dashboard up."""
     try:
         while True:

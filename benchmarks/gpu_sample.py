@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ MANY_GPUS = 64
 SECONDS = 20
 
 # What the first lines of the table look at one by one: as many as the others' samplers have in common.
-VALUES = (
+VALUES: tuple[Callable[[ModuleType, object], object], ...] = (
     lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu),
     lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu),
     lambda nvml, gpu: nvml.nvmlDeviceGetTemperatureV(gpu, 0),

@@ -77,9 +77,9 @@ def gnu_make(directories: Sequence[Path]) -> None:
 
 def joblib_worker(directory: Path) -> None:
     """In a worker that goes on to the next cell: torch is imported once, and nothing is separate."""
-    sys.path.insert(0, str(ROOT / "lenet5"))
+    sys.path.insert(0, str(ROOT))
     sys.argv = command(directory)[1:]
-    import train
+    from lenet5 import train
 
     with contextlib.redirect_stdout(io.StringIO()):
         train.main(["--run-dir", str(directory)])

@@ -75,7 +75,8 @@ class UsualLeNet(nn.Module):
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2)
         x = torch.flatten(x, 1)
-        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
+        scores: Tensor = self.fc3(F.relu(self.fc2(F.relu(self.fc1(x)))))
+        return scores
 
 
 def usual_epoch(images: Tensor, labels: Tensor) -> Callable[[], None]:

@@ -150,7 +150,7 @@ def work() -> None:
     global _matrices, _rounds
     if _matrices is None:
         _matrices = np.random.default_rng(0).random((2, 192, 192), dtype=np.float32)
-        once = statistics.median(timed(lambda: _matrices[0] @ _matrices[1])[0] for _ in range(200))  # type: ignore[index]
+        once = statistics.median(timed(lambda: _matrices[0] @ _matrices[1])[0] for _ in range(200))
         _rounds = max(1, round(STEP_SECONDS / once))
     for _ in range(_rounds):
         _matrices[0] @ _matrices[1]

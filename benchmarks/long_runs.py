@@ -17,8 +17,12 @@ import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from log_step import SCALARS
+if TYPE_CHECKING:
+    from benchmarks.log_step import SCALARS
+else:  # a script's folder is on its path
+    from log_step import SCALARS
 
 from kharness.config.assignment import Origin
 from kharness.config.tree import Tree

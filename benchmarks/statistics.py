@@ -15,7 +15,7 @@ import importlib.util
 import math
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache, partial
 from multiprocessing import get_context
@@ -36,6 +36,7 @@ if __name__ == "statistics":
     take_standard_library()
 else:
     import numpy as np
+    from numpy.typing import NDArray
 
     from kharness.report.collection import CellResult, Variant
     from kharness.report.judging.judgement import Comparison, Verdict, judge
@@ -49,7 +50,7 @@ CAP = 20
 """Seeds at which whoever follows the advice gives up."""
 
 # Tables of variants (the baseline first) by seeds, without any difference between the variants.
-SCENARIOS: dict[str, Callable[..., object]] = {
+SCENARIOS: dict[str, Callable[[np.random.Generator, int, int], NDArray[np.float64]]] = {
     "normal": lambda rng, k, n: rng.normal(size=(k, n)),
     "skewed (log-normal)": lambda rng, k, n: -np.exp(rng.normal(size=(k, n))),
     "discrete (1,000 images)": lambda rng, k, n: rng.binomial(IMAGES, 0.98, size=(k, n)) / IMAGES,
@@ -113,7 +114,9 @@ def false_claims(count: int, scenario: str, k: int) -> list[float]:
     return list(wrong / count)
 
 
-def follows(table, first: int, looked: dict[int, Sequence[Comparison]]) -> tuple[bool, bool]:
+def follows(
+    table: NDArray[np.float64], first: int, looked: dict[int, Sequence[Comparison]]
+) -> tuple[bool, bool]:
     """Whether the first look claims something, and a later one, with as many more seeds as are asked for.
 
     `looked` keeps what was found: from SEEDS and from fewer than three planned seeds on, looks are the same.
@@ -131,12 +134,12 @@ def follows(table, first: int, looked: dict[int, Sequence[Comparison]]) -> tuple
         n += min(asked)
 
 
-def fixed(table) -> bool:
+def fixed(table: NDArray[np.float64]) -> bool:
     """MATRIX_SEEDS_PLANNED, looked at with twice as many seeds; of fewer there is no verdict."""
     return claims(judged(table[:, : 2 * SEEDS], planned_seeds=SEEDS))
 
 
-def judged(table, *, first: int = 0, planned_seeds: int = 0) -> Sequence[Comparison]:
+def judged(table: NDArray[np.float64], *, first: int = 0, planned_seeds: int = 0) -> Sequence[Comparison]:
     """By the report, as if these numbers stood in run directories."""
     seeds = [*map(str, range(table.shape[1]))]
     variants = [variant(str(i), row, seeds) for i, row in enumerate(table.tolist())]
@@ -167,7 +170,7 @@ def claims(comparisons: Sequence[Comparison]) -> bool:
     return any(one.verdict in (Verdict.BETTER, Verdict.WORSE) for one in comparisons)
 
 
-def anova_finds(table) -> bool:
+def anova_finds(table: NDArray[np.float64]) -> bool:
     """The last variant against the first, by the residual of variant + seed."""
     k, n = table.shape
     rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
@@ -192,7 +195,9 @@ def percent(part: float, count: int) -> str:
     return f"{100 * part:.1f} ± {100 * math.sqrt(part * (1 - part) / count):.1f}"
 
 
-def _noisy(rng, k: int, n: int, which, factor: float):
+def _noisy(
+    rng: np.random.Generator, k: int, n: int, which: Iterable[int], factor: float
+) -> NDArray[np.float64]:
     sd = np.ones((k, 1))
     sd[list(which)] = factor
     return rng.normal(size=(k, n)) * sd
