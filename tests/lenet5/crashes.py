@@ -18,7 +18,7 @@ import runpy
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -72,6 +72,7 @@ def finish(child: int) -> None:
 def end(word: str, child: int, run: Path, chance: random.Random) -> dict[str, object]:
     """End a training as planned; `exit_code` if it ended by itself or on request."""
     before = lines(run)
+    moment: Callable[[], bool]
     if word == "save":
         moment = lambda: bool(unfinished(run, child))  # noqa: E731
     elif word == "kill" and chance.random() < 0.2:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
+from kharness.config.assignment import Origin
+from kharness.config.options import Options
+from kharness.config.tree import Tree
 from kharness.training.data import LabelledImages
 from kharness.training.errors import DatasetError
 from lenet5.data import ShiftedImages, load_splits
@@ -17,19 +19,25 @@ from lenet5.data import ShiftedImages, load_splits
 CPU = torch.device("cpu")
 
 
-def options(**changes: object) -> SimpleNamespace:
-    values: dict[str, object] = {
+@pytest.fixture(scope="module")
+def tree(root: Path) -> Tree:
+    return Tree.load(root)
+
+
+def options(tree: Tree, **changes: str) -> Options:
+    given = {
         "DATASET": "mnist-subset",
         "DATA_DIR": "data",
-        "LENET5_SHIFT": 0,
-        "LENET5_VALIDATION_FRACTION": 0.1,
+        "LENET5_SHIFT": "0",
+        "LENET5_VALIDATION_FRACTION": "0.1",
+        **changes,
     }
-    values |= changes
-    return SimpleNamespace(**values, values=values)
+    layers = [tree.assignments(*one, Origin("flag", one[0])) for one in given.items()]
+    return Options(tree.resolve(*layers), tree=tree)
 
 
-def test_splits_of_the_subset(root: Path) -> None:
-    splits = load_splits(options(), root=root, device=CPU)
+def test_splits_of_the_subset(root: Path, tree: Tree) -> None:
+    splits = load_splits(options(tree), root=root, device=CPU)
     assert splits.sizes == {"train": 5400, "validation": 600, "test": 1000}
     assert splits.sha256 == "06b18432b1a5514a8658edc95b77a3a2b41f6f8d168e4cfefcb990d5b06ba969"
     labels = gzip.decompress((root / "lenet5/mnist-subset/train-labels-idx1-ubyte.gz").read_bytes())[8:]
@@ -37,8 +45,8 @@ def test_splits_of_the_subset(root: Path) -> None:
     assert splits.train.labels.tolist() == [label for i, label in enumerate(labels) if i % 10]
 
 
-def test_pixels_are_normalised(root: Path) -> None:
-    splits = load_splits(options(), root=root, device=CPU)
+def test_pixels_are_normalised(root: Path, tree: Tree) -> None:
+    splits = load_splits(options(tree), root=root, device=CPU)
     pixels = gzip.decompress((root / "lenet5/mnist-subset/t10k-images-idx3-ubyte.gz").read_bytes())[16:]
     first = torch.tensor(list(pixels[: 28 * 28]), dtype=torch.float64).reshape(1, 28, 28)
     torch.testing.assert_close(
@@ -74,14 +82,14 @@ def test_each_image_of_a_batch_has_its_own_shift() -> None:
     assert len({tuple(index) for index in (batch[:, 0] == 1).nonzero()[:, 1:].tolist()}) == 9
 
 
-def test_full_set_that_was_not_fetched_is_refused(tmp_path: Path) -> None:
+def test_full_set_that_was_not_fetched_is_refused(tree: Tree, tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as caught:
-        load_splits(options(DATASET="mnist"), root=tmp_path, device=CPU)
+        load_splits(options(tree, DATASET="mnist"), root=tmp_path, device=CPU)
     assert str(caught.value) == f"{tmp_path}/data/mnist/train-images-idx3-ubyte.gz does not exist"
     assert caught.value.hint == "make data fetches it; DATASET=mnist-subset needs no download"
 
 
-def test_full_set_elsewhere_is_verified(root: Path, tmp_path: Path) -> None:
+def test_full_set_elsewhere_is_verified(root: Path, tree: Tree, tmp_path: Path) -> None:
     shutil.copytree(root / "lenet5" / "mnist-subset", tmp_path / "mnist")  # whole files, but other ones
     with pytest.raises(DatasetError, match=r"mnist/train-images-idx3-ubyte\.gz is damaged"):
-        load_splits(options(DATASET="mnist", DATA_DIR=str(tmp_path)), root=root, device=CPU)
+        load_splits(options(tree, DATASET="mnist", DATA_DIR=str(tmp_path)), root=root, device=CPU)

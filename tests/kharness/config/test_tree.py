@@ -51,11 +51,11 @@ config NEEDS_HELPER
 
 
 def asked(tree: Tree, *words: str, kind: str = "flag") -> list[Assignment]:
-    return [
-        assignment
-        for word in words
-        for assignment in tree.assignments(*word.split("=", 1), Origin(kind, word))
-    ]
+    found: list[Assignment] = []
+    for word in words:
+        name, value = word.split("=", 1)
+        found += tree.assignments(name, value, Origin(kind, word))
+    return found
 
 
 def test_values_are_typed_by_kconfig(tree: Tree) -> None:

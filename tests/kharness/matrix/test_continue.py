@@ -20,7 +20,7 @@ from kharness.config.tree import Tree
 from monitoring.agent.follow import is_followed, undelivered
 from monitoring.host.process import process_started
 
-from .conftest import attempts, behaviour, records, status
+from .conftest import Checkout, attempts, behaviour, records, status
 
 THREE = "CONFIG_MATRIX_AXES=SEED=1|2|3"
 Wait = Callable[[Callable[[], bool]], None]
@@ -52,7 +52,7 @@ def everything(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
-def interrupted(checkout: Any, wait_until: Wait, *arguments: str, seed: int = 2) -> Path:
+def interrupted(checkout: Checkout, wait_until: Wait, *arguments: str, seed: int = 2) -> Path:
     """A matrix whose cell of that seed was half done when its runner was killed with everything else."""
     process = checkout.start("test_matrix", *arguments)
     run = checkout.root / f"results/latest/seed-{seed}"

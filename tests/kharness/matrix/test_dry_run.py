@@ -152,7 +152,7 @@ def test_what_the_seeds_could_show_is_told(checkout: Any) -> None:
     ]
 
 
-EMPTY_PLAN = {
+EMPTY_PLAN: dict[str, object] = {
     "format": 2,
     "kind": "matrix",
     "created": 1000.0,

@@ -104,8 +104,14 @@ def test_equal_curves_are_drawn_in_turns(tmp_path: Path, make: SimpleNamespace) 
         (rms, (2.0, 1.0), (0.0, 1.0, 1.5), [None, None]),
         (rms, (1.0,), None, [6.0, None]),
     ]
-    legend = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
-    assert legend == ["sgd (n=1)", "adam (n=1)\nsame as sgd", "lion (n=1)", "rms (n=0)"]
+    legend = figure.axes[0].get_legend()
+    assert legend is not None
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "sgd (n=1)",
+        "adam (n=1)\nsame as sgd",
+        "lion (n=1)",
+        "rms (n=0)",
+    ]
     assert "striped: exactly equal curves" in figure.texts[1].get_text()
     accuracies = drawn(validation_accuracy.draw(summary))
     assert [(line[0], line[3]) for line in accuracies if line[3][0]] == [
@@ -122,7 +128,9 @@ def test_a_single_validation_of_each_run_is_drawn(tmp_path: Path, make: SimpleNa
         made.add({"OPTIMIZER": f"v{n}"}, make.training([2.0, 1.0], [0.1 * n], 0.5))
     (picture,) = draw_all(collect(made.directory), ["validation_accuracy"])
     with Image.open(picture) as image:
-        blue = [count for count, colour in image.convert("RGB").getcolors(2**24) if colour == (0, 114, 178)]
+        colours = image.convert("RGB").getcolors(2**24)
+    assert colours is not None
+    blue = [count for count, colour in colours if colour == (0, 114, 178)]
     assert blue
     assert blue[0] > 7 * 40
 

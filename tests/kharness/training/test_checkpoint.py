@@ -334,7 +334,7 @@ for moment in range(20):
 
 def test_sigkill_at_any_moment_leaves_whole_checkpoints_only(tmp_path: Path) -> None:
     """Twenty kills: every final name verifies, no completed save is lost, and the next save cleans up."""
-    command = [sys.executable, "-c", SAVED_AND_KILLED, tmp_path]
+    command: list[str | Path] = [sys.executable, "-c", SAVED_AND_KILLED, tmp_path]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     completed = [int(line) for line in done.stdout.split()]
     assert len(completed) == 20

@@ -86,8 +86,8 @@ def test_non_finite_value_is_recorded_and_raises(loss: float, norm: float, messa
 class OnDevice(torch.Tensor):
     """A tensor that says it lies on a CUDA device."""
 
-    is_cuda = property(lambda self: True)  # type: ignore[assignment]
-    device = property(lambda self: torch.device("cuda", 0))  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)
+    device = property(lambda self: torch.device("cuda", 0))
 
     def detach(self) -> torch.Tensor:
         return torch.tensor(self.item())

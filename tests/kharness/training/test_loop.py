@@ -51,6 +51,12 @@ def loss_of(training: Training[Points], indices: Tensor) -> Tensor:
 Step = Callable[[Training[Points], Tensor], None]
 
 
+def weight_of(training: Training[Points]) -> nn.Parameter:
+    weight = training.model.weight
+    assert isinstance(weight, nn.Parameter)
+    return weight
+
+
 def plain(training: Training[Points], indices: Tensor) -> None:
     training.update(loss_of(training, indices))
 
@@ -72,7 +78,7 @@ def train(root: Path, tmp_path: Path) -> Callable[..., Any]:
                 if training.evaluation_is_due:
                     training.evaluated("val", loss=0.5, accuracy=0.25)
             assert training.finish(loss=0.75) == 0
-        return training.model.weight.detach().clone()  # type: ignore[operator, union-attr]
+        return weight_of(training).detach().clone()
 
     return run
 
@@ -116,8 +122,7 @@ def test_loss_is_checked_before_the_update(train: Callable[..., Any], tmp_path: 
     seen: list[tuple[Tensor, Tensor]] = []
 
     def spoiled_third(training: Training[Points], indices: Tensor) -> None:
-        weight = training.model.weight
-        assert isinstance(weight, nn.Parameter)
+        weight = weight_of(training)
         seen.append((weight, weight.detach().clone()))
         training.update(loss_of(training, indices) * (math.nan if len(seen) == 3 else 1))
 
@@ -165,15 +170,15 @@ def test_gradients_of_micro_batches_make_one_update(train: Callable[..., Any], t
     for name in ("train_loss", "grad_norm"):
         ours, theirs = ([step[name] for step in one] for one in found)
         assert ours == pytest.approx(theirs, rel=1e-5)
-    assert all(step["data_seconds"] > 0 for step in found[0])
+    waits = [step["data_seconds"] for step in found[0]]
+    assert all(isinstance(wait, float) and wait > 0 for wait in waits)
 
 
 def test_clipped_gradients_are_recorded_as_they_were(train: Callable[..., Any], tmp_path: Path) -> None:
     moved: list[float] = []
 
     def clipped(training: Training[Points], indices: Tensor) -> None:
-        weight = training.model.weight
-        assert isinstance(weight, nn.Parameter)
+        weight = weight_of(training)
         before = weight.detach().clone()
         training.update(loss_of(training, indices), clip_norm=0.5)
         moved.append((weight - before).norm().item())

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,10 @@ def measured(directory: Path) -> list[dict[str, Any]]:
         for record in records
         if record["event"] != "start"
     ]
+
+
+def has_lines(path: Path, count: int) -> bool:
+    return path.exists() and len(path.read_text().splitlines()) >= count
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,6 @@ def test_losses_and_weights_are_the_same_to_the_last_bit(
         assert ended.exit_code == 0, (directory / "output.log").read_text()
         found[kind] = measured(directory)
         # Its agent outlives it, and brings the CSV to the end.
-        csv = directory / "metrics.csv"
-        wait_until(lambda csv=csv: csv.exists() and len(csv.read_text().splitlines()) > 12)
+        wait_until(partial(has_lines, directory / "metrics.csv", 13))
     assert [record["event"] for record in found["forked"]].count("step") == 12
     assert found["forked"] == found["fresh"]

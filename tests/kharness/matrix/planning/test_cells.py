@@ -2,42 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from kharness.config.assignment import Origin
+from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.tree import Tree
+from kharness.config.values import Value
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.draft import Draft, draft
 from kharness.runs.errors import MatrixError
 
+from ..conftest import Checkout
+
 
 @pytest.fixture
-def tree(checkout: Any) -> Tree:
+def tree(checkout: Checkout) -> Tree:
     return Tree.load(checkout.root)
 
 
-def layer(tree: Tree, **values: str) -> list[Any]:
-    origin = lambda name, value: Origin("make variable", f"CONFIG_{name}={value}")  # noqa: E731
-    return [a for name, value in values.items() for a in tree.assignments(name, value, origin(name, value))]
+def layer(tree: Tree, **values: str) -> list[Assignment]:
+    def assigned(name: str, value: str) -> Layer:
+        return tree.assignments(name, value, Origin("make variable", f"CONFIG_{name}={value}"))
+
+    return [assignment for name, value in values.items() for assignment in assigned(name, value)]
 
 
-def drafted(tree: Tree, axes: str, base: Any = (), command_line: Any = (), **settings: str) -> Draft:
+def drafted(tree: Tree, axes: str, base: Layer = (), command_line: Layer = (), **settings: str) -> Draft:
     asked = layer(tree, MATRIX_AXES=axes, **{f"MATRIX_{name.upper()}": v for name, v in settings.items()})
     return draft(tree, [*base, *asked], command_line, matrix="stamp")
 
 
-def cells_of(tree: Tree, axes: str, *layers: Any, **settings: str) -> Sequence[Cell]:
-    return drafted(tree, axes, *layers, **settings).cells
+def cells_of(
+    tree: Tree, axes: str, base: Layer = (), command_line: Layer = (), **settings: str
+) -> Sequence[Cell]:
+    return drafted(tree, axes, base, command_line, **settings).cells
+
+
+def values_of(cell: Cell) -> Mapping[str, Value]:
+    assert cell.resolved is not None
+    return cell.resolved.values
 
 
 def names_of(tree: Tree, axes: str, **settings: str) -> list[str]:
-    return [cell.name for cell in cells_of(tree, axes, **settings)]
+    return [cell.name for cell in cells_of(tree, axes, (), (), **settings)]
 
 
-def refusal(tree: Tree, axes: str, base: Any = (), command_line: Any = (), **settings: str) -> list[str]:
+def refusal(tree: Tree, axes: str, base: Layer = (), command_line: Layer = (), **settings: str) -> list[str]:
     with pytest.raises(MatrixError) as caught:
         cells_of(tree, axes, base, command_line, **settings)
     assert caught.value.hint
@@ -54,19 +65,18 @@ def test_every_combination_is_a_cell_the_last_axis_fastest(tree: Tree) -> None:
 
 
 def test_defaults_follow_the_axis(tree: Tree) -> None:
-    rates = [cell.resolved.values["LEARNING_RATE"] for cell in cells_of(tree, "OPTIMIZER=sgd|adam")]
+    rates = [values_of(cell)["LEARNING_RATE"] for cell in cells_of(tree, "OPTIMIZER=sgd|adam")]
     assert rates == [0.1, 0.003]
 
 
 def test_the_base_and_the_command_line_hold_for_every_cell(tree: Tree) -> None:
     cells = cells_of(tree, "SEED=1|2", layer(tree, NUM_STEPS="7"), layer(tree, LEARNING_RATE="0.5"))
-    assert [(c.resolved.values["NUM_STEPS"], c.resolved.values["LEARNING_RATE"]) for c in cells] == [
-        (7, 0.5)
-    ] * 2
+    values = [values_of(cell) for cell in cells]
+    assert [(one["NUM_STEPS"], one["LEARNING_RATE"]) for one in values] == [(7, 0.5)] * 2
 
 
 def test_a_run_is_named_for_its_cell_and_matrix_in_the_trackers(tree: Tree) -> None:
-    assert [c.resolved.values["TRACKER_RUN_NAME"] for c in cells_of(tree, "SEED=1|2")] == [
+    assert [values_of(cell)["TRACKER_RUN_NAME"] for cell in cells_of(tree, "SEED=1|2")] == [
         "seed-1_stamp",
         "seed-2_stamp",
     ]
@@ -74,11 +84,11 @@ def test_a_run_is_named_for_its_cell_and_matrix_in_the_trackers(tree: Tree) -> N
 
 def test_trackers_and_plain_symbols_can_be_axes(tree: Tree) -> None:
     cells = cells_of(tree, "TRACKER=none|trackio,wandb ADAM_BETAS='0.9 0.99' OPTIMIZER=adam")
-    assert [(c.name, c.resolved.values["ENABLE_WANDB"]) for c in cells] == [
+    assert [(cell.name, values_of(cell)["ENABLE_WANDB"]) for cell in cells] == [
         ("tracker-none", False),
         ("tracker-trackio,wandb", True),
     ]
-    assert cells[0].resolved.values["ADAM_BETAS"] == [0.9, 0.99]
+    assert values_of(cells[0])["ADAM_BETAS"] == [0.9, 0.99]
 
 
 def test_all_values_that_no_cell_can_take_are_listed_at_once(tree: Tree) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,7 +123,7 @@ def test_two_plans_of_one_second_have_two_directories(tree: Tree) -> None:
         ('{"format": 2}', "is not the plan of a matrix: kind is missing"),
     ],
 )
-def test_a_plan_that_cannot_be_read_is_refused(tmp_path: Any, text: str, message: str) -> None:
+def test_a_plan_that_cannot_be_read_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "matrix.json").write_text(text)
     with pytest.raises(MatrixError) as caught:
         load(tmp_path, tmp_path)
@@ -144,6 +145,6 @@ def test_a_cell_that_cannot_be_one_is_refused(tree: Tree, cell: dict[str, Any], 
     assert str(caught.value) == f"{path} is not the plan of a matrix: {message}"
 
 
-def test_a_directory_without_a_plan_is_refused(tmp_path: Any) -> None:
+def test_a_directory_without_a_plan_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MatrixError, match=r"holds no matrix\.json$"):
         load(tmp_path, tmp_path)

@@ -27,7 +27,7 @@ def resumed(run: Path) -> list[int | None]:
 def test_several_run_at_once(checkout: Any) -> None:
     """Each waits until it is stopped, so they can only all be asked to stop if all of them run."""
     process = checkout.start("test_matrix", "JOBS=3", behaviour("hang"), "CONFIG_MATRIX_AXES=SEED=1|2|3|4")
-    lines = []
+    lines: list[str] = []
     while len([line for line in lines if re.match(r"\[\d/4\]", line)]) < 3:
         lines.append(process.stdout.readline())
     process.send_signal(signal.SIGINT)

@@ -125,4 +125,4 @@ def test_a_line_that_cannot_be_taken_is_named(tree: Tree, line: str, message: st
     with pytest.raises(KharnessError) as caught:
         read(tree, line)
     assert str(caught.value) == message
-    assert caught.value.hint  # type: ignore[attr-defined]
+    assert caught.value.hint

@@ -98,7 +98,7 @@ def test_random_values_lie_in_the_space_and_come_back_as_the_same_numbers() -> N
 
 def test_what_was_seen_is_not_proposed_again() -> None:
     small = [SPACE[2]]
-    seen = {("sgd",)}
+    seen: set[tuple[str, ...]] = {("sgd",)}
     assert list(unseen(random_values(small, seed=1, number=1), seen)) == [{"OPTIMIZER": "adam"}]
     assert list(unseen(random_values(small, seed=1, number=1), seen)) == []
 

@@ -55,7 +55,7 @@ def test_what_a_seed_does_to_all_variants_changes_nothing() -> None:
     moved = values + np.array([3, -100, 7, 0, 12])
     for one, other in zip(contrasts(values.tolist()), contrasts(moved.tolist()), strict=True):
         assert one.method == other.method
-        assert (one.mean, one.variance) == (pytest.approx(other.mean), pytest.approx(other.variance))
+        assert (one.mean, one.variance) == pytest.approx((other.mean, other.variance))
 
 
 def test_a_baseline_that_varies_more_is_taken_apart() -> None:

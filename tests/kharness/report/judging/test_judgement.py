@@ -517,7 +517,7 @@ def test_seeds_beyond_a_look_wait_for_the_next(matrix_of: Any) -> None:
     assert found.interval is not None
     assert found.interval.level == pytest.approx(1 - 0.05 * 0.05)
     p = stats.ttest_1samp(CLEAR[:6], 0).pvalue
-    assert (found.p, found.p_adjusted) == (pytest.approx(p), pytest.approx(p / 0.05))
+    assert (found.p, found.p_adjusted) == pytest.approx((p, p / 0.05))
 
 
 def test_seeds_planned_once_and_for_all_are_judged_at_that_number(matrix_of: Any) -> None:

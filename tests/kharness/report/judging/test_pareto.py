@@ -10,8 +10,11 @@ from kharness.report.judging.pareto import Front, front
 number = st.none() | st.integers(-3, 3).map(float)
 
 
+Values = dict[str, tuple[float | None, float | None]]
+
+
 def make(
-    values: dict[str, tuple[float | None, float | None]],
+    values: Values,
     *,
     higher_is_better: bool = True,
     resolution: tuple[float, float] = (0.0001, 0.1),
@@ -43,7 +46,7 @@ def test_equals_share_the_front() -> None:
 
 def test_what_no_table_shows_beats_nobody() -> None:
     """A third of a megabyte is the allocator's mood."""
-    memory = {"a": (0.9, 334.8), "b": (0.8, 334.6), "c": (0.90003, 335.2)}
+    memory: Values = {"a": (0.9, 334.8), "b": (0.8, 334.6), "c": (0.90003, 335.2)}
     assert make(memory, resolution=(0.0001, 1.0)).members == ["a", "c"]
     assert make(memory, resolution=(0.00001, 0.1)).members == ["a", "b", "c"]
 

@@ -96,6 +96,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+def quiet(line: str) -> None:
+    """Where the test reads nothing."""
+
+
 WHOLE = {"images.gz": IMAGES, "labels.gz": LABELS}
 
 
@@ -108,7 +112,7 @@ def test_mirror_gives_every_file(mirror: Mirror, tmp_path: Path) -> None:
 
 
 def test_whole_files_are_not_fetched_again(mirror: Mirror, tmp_path: Path) -> None:
-    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=quiet))
     mirror.asked.clear()
     said: list[str] = []
     fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=said.append))
@@ -123,20 +127,20 @@ def test_whole_files_are_not_fetched_again(mirror: Mirror, tmp_path: Path) -> No
 )
 def test_damaged_file_is_fetched_again(mirror: Mirror, tmp_path: Path, damaged: bytes) -> None:
     (tmp_path / "images.gz").write_bytes(damaged)
-    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=quiet))
     assert contents(tmp_path) == WHOLE
 
 
 def test_broken_connection_is_continued(mirror: Mirror, tmp_path: Path) -> None:
     mirror.break_off_after = 70_000
-    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=quiet))
     assert contents(tmp_path) == WHOLE
     assert mirror.asked == [("/images.gz", None), ("/images.gz", "bytes=70000-"), ("/labels.gz", None)]
 
 
 def test_server_that_cannot_continue_begins_anew(mirror: Mirror, tmp_path: Path) -> None:
     mirror.break_off_after, mirror.ranges = 70_000, False
-    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=quiet))
     assert contents(tmp_path) == WHOLE
 
 
@@ -151,7 +155,7 @@ def part_of(mirror: Mirror, folder: Path, content: bytes) -> Path:
 @pytest.mark.parametrize("have", [1, 1000, len(SERVED["/images.gz"])])
 def test_killed_fetch_is_taken_up_again(mirror: Mirror, tmp_path: Path, have: int) -> None:
     part_of(mirror, tmp_path, SERVED["/images.gz"][:have])
-    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=quiet))
     assert contents(tmp_path) == WHOLE
     assert mirror.asked[0] == ("/images.gz", f"bytes={have}-")
 
@@ -159,7 +163,7 @@ def test_killed_fetch_is_taken_up_again(mirror: Mirror, tmp_path: Path, have: in
 @pytest.mark.parametrize("junk", [b"x" * 1000, b"x" * 300_000], ids=["shorter", "longer"])
 def test_part_that_does_not_fit_is_begun_anew(mirror: Mirror, tmp_path: Path, junk: bytes) -> None:
     part_of(mirror, tmp_path, junk)
-    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=quiet))
     assert contents(tmp_path) == WHOLE
 
 
@@ -235,21 +239,21 @@ def test_local_folder_is_copied(tmp_path: Path, layout: str, compressed: bool) -
     for name, content in (("images", IMAGES), ("labels", LABELS)):
         path = source / (f"{name}.gz" if compressed else name)
         path.write_bytes(gzip.compress(content) if compressed else content)
-    fetch_files(DATASET, tmp_path / "letters", Sources(local=tmp_path / "mine", say=str))
+    fetch_files(DATASET, tmp_path / "letters", Sources(local=tmp_path / "mine", say=quiet))
     assert contents(tmp_path / "letters") == WHOLE
 
 
 def test_local_folder_with_false_content_is_refused(tmp_path: Path) -> None:
     (tmp_path / "images").write_bytes(b"false")
     with pytest.raises(DatasetError) as caught:
-        fetch_files(DATASET, tmp_path / "letters", Sources(local=tmp_path, say=str))
+        fetch_files(DATASET, tmp_path / "letters", Sources(local=tmp_path, say=quiet))
     assert str(caught.value) == f"{tmp_path}/images: its content is not that of letters's images"
     assert contents(tmp_path / "letters") == {}
 
 
 def test_local_folder_without_the_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as caught:
-        fetch_files(DATASET, tmp_path / "letters", Sources(local=tmp_path, say=str))
+        fetch_files(DATASET, tmp_path / "letters", Sources(local=tmp_path, say=quiet))
     assert str(caught.value) == f"{tmp_path} holds neither images.gz nor images"
     assert caught.value.hint == "the folder must hold images[.gz], labels[.gz]"
 
@@ -257,10 +261,10 @@ def test_local_folder_without_the_files_is_refused(tmp_path: Path) -> None:
 def test_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "letters").write_text("in the way")
     with pytest.raises(DatasetError, match="letters cannot be written: file exists"):
-        fetch_files(DATASET, tmp_path / "letters", Sources(say=str))
+        fetch_files(DATASET, tmp_path / "letters", Sources(say=quiet))
 
 
 def test_leftovers_of_a_killed_fetch_are_removed(mirror: Mirror, tmp_path: Path) -> None:
     (tmp_path / ".labels.01234567.part").write_bytes(b"of another mirror")
-    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=str))
+    fetch_files(DATASET, tmp_path, Sources(mirrors=[mirror.url], say=quiet))
     assert contents(tmp_path) == WHOLE

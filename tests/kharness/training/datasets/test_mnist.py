@@ -60,7 +60,7 @@ def test_subset_can_be_made_again_from_the_full_set(root: Path, tmp_path: Path) 
     folder = root / "data" / "mnist"
     if any(file.find(folder) is None for file in MNIST.files):
         pytest.skip("the full MNIST is not there (make data)")
-    command = [sys.executable, root / "scripts" / "mnist_subset.py", folder, tmp_path]
+    command: list[str | Path] = [sys.executable, root / "scripts" / "mnist_subset.py", folder, tmp_path]
     subprocess.run(command, check=True, capture_output=True)
     made = [read_verified(tmp_path, file, hint="") for file in MNIST_SUBSET.files]
     shipped = [read_verified(root / "lenet5/mnist-subset", file, hint="") for file in MNIST_SUBSET.files]

@@ -35,10 +35,8 @@ def descend(model: Scalar, optimizer: torch.optim.Optimizer, steps: int) -> list
     return path
 
 
-def options(**changes: float) -> sgd.Options:
-    return sgd.Options(
-        **{"learning_rate": RATE, "momentum": MOMENTUM, "nesterov": True, "weight_decay": 0.0, **changes}
-    )
+def options(*, momentum: float = MOMENTUM, nesterov: bool = True, weight_decay: float = 0.0) -> sgd.Options:
+    return sgd.Options(learning_rate=RATE, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
 
 
 def test_nesterov_is_the_papers() -> None:

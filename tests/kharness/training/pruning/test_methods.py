@@ -14,7 +14,7 @@ from kharness.training.errors import TrainingError
 from kharness.training.pruning import PRUNING_METHODS, Pruner, Pruning, build_pruner
 from kharness.training.pruning._options import SparsitySchedule
 
-AT_ONCE = {"PRUNING_START_FRACTION": 0.1, "PRUNING_END_FRACTION": 0.1}
+Layer = nn.Conv2d | nn.Linear
 
 
 def network() -> nn.Sequential:
@@ -22,12 +22,20 @@ def network() -> nn.Sequential:
     torch.manual_seed(7)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 10))
     with torch.no_grad():
-        model[3].weight.mul_(0.3)
+        layers(model)[1].weight.mul_(0.3)
     return model
 
 
+def layers(model: nn.Sequential) -> tuple[Layer, Layer]:
+    """Those that are pruned."""
+    first, last = model[0], model[3]
+    assert isinstance(first, nn.Conv2d)
+    assert isinstance(last, nn.Linear)
+    return first, last
+
+
 def pruner(
-    name: str, model: nn.Module, optimizer: torch.optim.Optimizer, *, num_steps: int = 10, **symbols: Any
+    name: str, model: nn.Module, optimizer: torch.optim.Optimizer, *, num_steps: int = 10, **symbols: object
 ) -> Pruning:
     values = {
         "OPTIMIZER": "adamw",
@@ -39,6 +47,12 @@ def pruner(
         **symbols,
     }
     return build_pruner(name, model, optimizer, values, num_steps=num_steps)
+
+
+def at_once(name: str, model: nn.Module, optimizer: torch.optim.Optimizer, **symbols: object) -> Pruning:
+    """In the first of ten steps."""
+    fractions = {"PRUNING_START_FRACTION": 0.1, "PRUNING_END_FRACTION": 0.1}
+    return pruner(name, model, optimizer, num_steps=10, **fractions, **symbols)
 
 
 def zeros(model: nn.Module) -> dict[str, Tensor]:
@@ -55,11 +69,11 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 def test_magnitude_across_layers_is_torchs(sparsity: float) -> None:
     ours, oracle = network(), network()
     optimizer = torch.optim.SGD(ours.parameters())
-    pruner("magnitude", ours, optimizer, **AT_ONCE, PRUNING_SPARSITY=sparsity).after_step(1)
-    layers = [(oracle[0], "weight"), (oracle[3], "weight")]
-    prune.global_unstructured(layers, pruning_method=prune.L1Unstructured, amount=sparsity)
-    assert torch.equal(ours[0].weight, oracle[0].weight)
-    assert torch.equal(ours[3].weight, oracle[3].weight)
+    at_once("magnitude", ours, optimizer, PRUNING_SPARSITY=sparsity).after_step(1)
+    weights = [(layer, "weight") for layer in layers(oracle)]
+    prune.global_unstructured(weights, pruning_method=prune.L1Unstructured, amount=sparsity)
+    for layer, other in zip(layers(ours), layers(oracle), strict=True):
+        assert torch.equal(layer.weight, other.weight)
     assert zeros(ours)["3.weight"].sum() > zeros(ours)["0.weight"].sum() * 5
 
 
@@ -67,18 +81,17 @@ def test_magnitude_across_layers_is_torchs(sparsity: float) -> None:
 def test_magnitude_a_layer_is_torchs(sparsity: float) -> None:
     ours, oracle = network(), network()
     optimizer = torch.optim.SGD(ours.parameters())
-    symbols = {**AT_ONCE, "PRUNING_SPARSITY": sparsity, "PRUNING_GLOBAL": False}
-    pruner("magnitude", ours, optimizer, **symbols).after_step(1)
-    for layer in (0, 3):
-        prune.l1_unstructured(oracle[layer], "weight", amount=sparsity)
-        assert torch.equal(ours[layer].weight, oracle[layer].weight)
+    at_once("magnitude", ours, optimizer, PRUNING_SPARSITY=sparsity, PRUNING_GLOBAL=False).after_step(1)
+    for layer, other in zip(layers(ours), layers(oracle), strict=True):
+        prune.l1_unstructured(other, "weight", amount=sparsity)
+        assert torch.equal(layer.weight, other.weight)
 
 
 def test_random_prunes_the_share_and_the_seed_decides_which() -> None:
     found = []
     for seed in (1, 1, 2):
         model = network()
-        method = pruner("random", model, torch.optim.SGD(model.parameters()), **AT_ONCE, PRUNING_GLOBAL=False)
+        method = at_once("random", model, torch.optim.SGD(model.parameters()), PRUNING_GLOBAL=False)
         torch.manual_seed(seed)
         method.after_step(1)
         found.append(zeros(model))
@@ -101,25 +114,20 @@ def test_taylor_prunes_what_changes_the_loss_least(
     model = network()
     optimizer = optimizer_class(model.parameters(), **options)
     step(model, optimizer)
-    layers = [(model[0], "weight"), (model[3], "weight")]
-    importance = {
-        (layer, name): (layer.weight * optimizer.state[layer.weight][mean]).double().square()
-        for layer, name in layers
-    }
-    kept = [layer.weight.detach().clone() for layer, _ in layers]
-    pruner("taylor", model, optimizer, **AT_ONCE, PRUNING_SPARSITY=0.4).after_step(1)
-    oracle = network()
+    importance = [
+        (layer.weight * optimizer.state[layer.weight][mean]).double().square() for layer in layers(model)
+    ]
+    kept = [layer.weight.detach().clone() for layer in layers(model)]
+    at_once("taylor", model, optimizer, PRUNING_SPARSITY=0.4).after_step(1)
+    oracle = [(layer, "weight") for layer in layers(network())]
     prune.global_unstructured(
-        [(oracle[0], "weight"), (oracle[3], "weight")],
+        oracle,
         pruning_method=prune.L1Unstructured,
-        importance_scores={
-            (oracle[0], "weight"): importance[layers[0]],
-            (oracle[3], "weight"): importance[layers[1]],
-        },
+        importance_scores=dict(zip(oracle, importance, strict=True)),
         amount=0.4,
     )
-    for (layer, _), other, before in zip(layers, (oracle[0], oracle[3]), kept, strict=True):
-        assert torch.equal(layer.weight, before * other.weight_mask)
+    for layer, (other, _), before in zip(layers(model), oracle, kept, strict=True):
+        assert torch.equal(layer.weight, before * other.get_buffer("weight_mask"))
 
 
 def test_schedule_is_zhu_and_guptas() -> None:
