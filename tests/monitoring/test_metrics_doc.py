@@ -31,7 +31,7 @@ def test_every_field_of_a_training_is_documented(root: Path, tmp_path: Path) -> 
         "--max-steps",
         "2",
         "--results-dir",
-        tmp_path,
+        str(tmp_path),
         "--tracker",
         "none",
     ]

@@ -247,7 +247,7 @@ print({"torch", "numpy", "trackio", "wandb", "tensorboard", "kharness"} & set(sy
 
 
 def test_run_needs_no_torch_no_tracker_and_no_thread(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", NEEDS_NOTHING, tmp_path / "run"]
+    command: list[str | Path] = [sys.executable, "-c", NEEDS_NOTHING, tmp_path / "run"]
     said = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
     assert said == "1 thread\nlight\n"
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TypedDict
 
 
 def main(folder: Path) -> None:
@@ -31,11 +32,18 @@ def main(folder: Path) -> None:
         time.sleep(0.02)
 
 
-def start(job: dict[str, object]) -> subprocess.Popen[bytes]:
-    with open(str(job["log"]), "ab") as log:
+class Job(TypedDict):
+    command: list[str]
+    directory: str
+    environment: dict[str, str]
+    log: str
+
+
+def start(job: Job) -> subprocess.Popen[bytes]:
+    with open(job["log"], "ab") as log:
         return subprocess.Popen(
             job["command"],
-            cwd=str(job["directory"]),
+            cwd=job["directory"],
             env={**os.environ, **job["environment"]},
             stdin=subprocess.DEVNULL,
             stdout=log,

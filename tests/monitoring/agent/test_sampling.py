@@ -64,7 +64,7 @@ def opened(directory: Path, *, trackers: list[str] | None = None, **options: Any
 
 def stats(directory: Path) -> list[dict[str, Any]]:
     """The samples so far, none before the first."""
-    return list(read_rotated(directory / "gpu_stats.jsonl"))  # type: ignore[arg-type]
+    return list(read_rotated(directory / "gpu_stats.jsonl"))
 
 
 def alerts(directory: Path) -> list[tuple[object, object]]:

@@ -12,10 +12,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from math import nan
 from pathlib import Path
 
 import orjson
+import psutil
 import pytest
 
 from monitoring.agent.follow import catch_up, is_followed, undelivered
@@ -301,7 +303,7 @@ def test_end_of_a_killed_training_is_shown(run_dir: Path) -> None:
         "run.start(model={'name': 'c'}, training={}); run.log_step(1, train_loss=1.0)\n"
         "print(flush=True); sys.stdin.read()"
     )
-    command = [sys.executable, "-c", code, run_dir]
+    command: list[str | Path] = [sys.executable, "-c", code, run_dir]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as training:
         assert training.stdout is not None
         training.stdout.readline()
@@ -335,12 +337,12 @@ def test_next_training_on_the_port_waits_until_the_end_of_the_last_was_scraped(r
 
 def test_next_attempt_is_shown_by_the_agent_of_the_last_and_then_by_its_own(run_dir: Path) -> None:
     port = free_port()
-    address, about = f"127.0.0.1:{port}", {"agent": True, "trackers": {"prometheus": {"port": port}}}
-    with new_run(run_dir, **about) as run:
+    address, trackers = f"127.0.0.1:{port}", {"prometheus": {"port": port}}
+    with new_run(run_dir, agent=True, trackers=trackers) as run:
         log_steps(run, 1, 3)
         wait_until((run_dir / "prometheus.json").exists, "the first exporter")
     wait_until(lambda: not is_followed(run_dir), "the end of the first delivery")
-    with new_run(run_dir, **about) as run:
+    with new_run(run_dir, agent=True, trackers=trackers) as run:
         log_steps(run, 4, 5)
         [first, second] = sorted(agents_of(run_dir), key=lambda agent: agent.create_time())
         assert of(values(scrape(address, patience=10)), "training_steps_total") == [5]
@@ -363,7 +365,12 @@ def test_killed_agent_goes_on_without_a_reset(run_dir: Path) -> None:
         [agent] = agents_of(run_dir)
         agent.kill()
         agent.wait(120)
-        wait_until(lambda: run._look_around(time.time()) or agents_of(run_dir), "the next agent")
+
+        def next_agent() -> list[psutil.Process]:
+            run._look_around(time.time())
+            return agents_of(run_dir)
+
+        wait_until(next_agent, "the next agent")
         after = wait_until(lambda: scrape(address), "the next scrape")
         assert [of(values(after), name) for name in counters] == [
             of(values(before), name) for name in counters
@@ -426,6 +433,10 @@ def test_cells_of_a_matrix_share_one_port(results: Path) -> None:
     assert alerts(matrix / "a") + alerts(matrix / "b") == []
 
 
+def agentless(directory: Path) -> bool:
+    return not agents_of(directory)
+
+
 def test_agent_that_lingers_shows_the_ends_of_the_other_cells(results: Path) -> None:
     port = free_port()
     matrix = results / "matrix_1"
@@ -435,7 +446,7 @@ def test_agent_that_lingers_shows_the_ends_of_the_other_cells(results: Path) -> 
     for name in ("b", "c"):
         with new_run(matrix / name, name, **about):
             pass
-        wait_until(lambda name=name: not agents_of(matrix / name), "the end of a cell whose end is shown")
+        wait_until(partial(agentless, matrix / name), "the end of a cell whose end is shown")
     assert runs_shown(scrape(f"127.0.0.1:{port}", patience=10)) == {"a", "b", "c"}
     wait_until(lambda: not agents_of(matrix), "the end of the first cell's agent")
     assert alerts(matrix / "a") + alerts(matrix / "b") + alerts(matrix / "c") == []
@@ -467,7 +478,8 @@ def test_agent_stands_by_while_one_exporter_shows_all_runs(results: Path) -> Non
 
 
 def test_command_shows_runs_that_begin_later_until_it_is_ended(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "monitoring.exporters.prometheus", tmp_path, "--port", "0"]
+    command: list[str | Path] = [sys.executable, "-m", "monitoring.exporters.prometheus", tmp_path]
+    command += ["--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -258,7 +258,7 @@ def test_every_alert_fires_and_resolves(tmp_path: Path, prometheus: Prometheus, 
 def test_shipped_rules_and_configuration_are_clean(root: Path) -> None:
     grafana = root / "lib/monitoring/grafana"
     for check, file in (("rules", RULES), ("config", "prometheus.yml")):
-        command = ["promtool", "check", check, grafana / file]
+        command: list[str | Path] = ["promtool", "check", check, grafana / file]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         assert "8 rules found" in done.stdout

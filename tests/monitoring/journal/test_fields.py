@@ -149,6 +149,8 @@ def lists_of_metrics(tree: ast.Module, known: set[str]) -> Iterator[int]:
     constants = [node for node in tree.body if isinstance(node, (ast.Assign, ast.AnnAssign))]
     lasting = {id(inner) for node in constants for inner in ast.walk(node)}
     for node in ast.walk(tree):
+        if not isinstance(node, ast.expr):
+            continue
         parts: list[ast.expr | None] = []
         if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
             for item in node.elts:

@@ -231,7 +231,7 @@ time.sleep(60)
 
 
 def test_journal_of_a_killed_trainer_is_free_while_its_workers_still_live(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", OUTLIVED, tmp_path / "metrics.jsonl"]
+    command: list[str | Path] = [sys.executable, "-c", OUTLIVED, tmp_path / "metrics.jsonl"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as trainer:
         assert trainer.stdout is not None
         assert trainer.stdout.readline() == b"ready\n"

@@ -10,9 +10,10 @@ import pytest
 from monitoring.errors import RunDirectoryError
 from monitoring.journal.run_json import read_run_json
 
+TRACKING: dict[str, object] = {"project": "p", "name": "n", "group": None, "trackers": {"csv": {}}}
 WHOLE = {
     "run_id": "a",
-    "tracking": {"project": "p", "name": "n", "group": None, "trackers": {"csv": {}}},
+    "tracking": TRACKING,
     "config": {},
     "attempts": [{"attempt": 1}],
 }
@@ -23,12 +24,12 @@ WHOLE = {
     [
         ({"tracking": []}, "tracking is a list, not an object"),
         ({"tracking": {"project": "p"}}, "tracking.name is missing"),
-        ({"tracking": {**WHOLE["tracking"], "trackers": []}}, "tracking.trackers is a list, not an object"),
+        ({"tracking": {**TRACKING, "trackers": []}}, "tracking.trackers is a list, not an object"),
         (
-            {"tracking": {**WHOLE["tracking"], "trackers": {"x": 1}}},
+            {"tracking": {**TRACKING, "trackers": {"x": 1}}},
             "tracking.trackers.x is an integer, not an object",
         ),
-        ({"tracking": {**WHOLE["tracking"], "group": 1.5}}, "tracking.group is a number, not a text or null"),
+        ({"tracking": {**TRACKING, "group": 1.5}}, "tracking.group is a number, not a text or null"),
         ({"attempts": {}}, "attempts is an object, not a list"),
         ({"attempts": []}, "attempts is empty"),
         ({"attempts": [None]}, "attempts[0] is null, not an object"),

@@ -52,10 +52,12 @@ class Sampling:
         return len(os.listdir(f"/proc/{self._process.pid}/task"))
 
     def sample(self) -> list[dict[str, Any]]:
-        return self._ask("sample")
+        samples: list[dict[str, Any]] = self._ask("sample")
+        return samples
 
     def events(self) -> list[dict[str, Any]]:
-        return self._ask("events")
+        events: list[dict[str, Any]] = self._ask("events")
+        return events
 
     def end(self) -> int:
         """Close the sampler and the process; its exit code."""

@@ -75,8 +75,8 @@ def test_what_a_card_does_not_tell_is_null(kernel: Any) -> None:
     assert sampler is not None
     [sample] = sampler.sample()
     assert (sample.uuid, sample.state, sample.power_draw_watts) == (None, "ok", 600)
-    nothing = ("utilization_percent", "memory_utilization_percent", "fan_speed_percent")
-    nothing += (
+    nothing = (
+        *("utilization_percent", "memory_utilization_percent", "fan_speed_percent"),
         "pcie_replay_count",
         "temperature_hotspot_celsius",
         "temperature_memory_celsius",

@@ -347,7 +347,9 @@ def test_activity_is_that_since_the_sample_before(sampling: Any, simulated_nvml:
     assert process.sample()[0]["tensor_activity_percent"] == 80
     simulated_nvml.add("gpu 0 tensor_activity 20")
     found = [80.0]
-    wait_for(lambda: found.append(process.sample()[0]["tensor_activity_percent"]) or found[-2:] == [20, 20])
+    while found[-2:] != [20, 20]:
+        found.append(process.sample()[0]["tensor_activity_percent"])
+        time.sleep(0.01)
     assert [value for value in found if value not in (80, 20)] == [50]
 
 

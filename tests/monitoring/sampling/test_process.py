@@ -40,7 +40,7 @@ def gpus(simulated_nvml: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def stats(directory: Path) -> list[dict[str, Any]]:
-    return list(read_rotated(directory / "gpu_stats.jsonl"))  # type: ignore[arg-type]
+    return list(read_rotated(directory / "gpu_stats.jsonl"))
 
 
 def alerts(directory: Path) -> list[tuple[object, ...]]:

@@ -11,17 +11,19 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from monitoring import Run, read_records
 from monitoring.follower import RunInfo, follower_module
 from monitoring.trackers import TrackerPoint, journal_points
+
+from ...warm_python import WarmPython
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Followed:
     directory: Path
     tracker: str
     options: dict[str, object]
-    python: Any
+    python: WarmPython
 
     @property
     def info(self) -> RunInfo:
@@ -58,10 +60,7 @@ class Followed:
         return self._run(root / "scripts/sync.py", f"RUN={self.directory}", **environment)
 
     def _run(self, *command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        done: subprocess.CompletedProcess[str] = self.python.run(
-            command, env={**os.environ, **environment}, timeout=60
-        )
-        return done
+        return self.python.run(command, env={**os.environ, **environment}, timeout=60)
 
     def sent(self) -> list[TrackerPoint]:
         records = (record for record, _ in read_records(self.directory / "metrics.jsonl"))
@@ -75,8 +74,12 @@ class Followed:
         return [str(record["message"]) for record, _ in read_records(self.directory / "alerts.jsonl")]
 
 
+class MakeFollowed(Protocol):
+    def __call__(self, tracker: str, directory: str = "run", **options: object) -> Followed: ...
+
+
 @pytest.fixture
-def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_trackers: Any) -> Callable[..., Followed]:
+def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_trackers: WarmPython) -> MakeFollowed:
     """Makes `Followed`s: followed("wandb", offline=True). Agents share this process's Trackio directory."""
     from trackio.utils import TRACKIO_DIR
 
@@ -87,6 +90,12 @@ def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_trackers: Any
         return Followed(tmp_path / directory, tracker, options, warm_trackers)
 
     return make
+
+
+def new_run(directory: Path, project: str, *trackers: str) -> Run:
+    """A run whose records nobody delivers meanwhile."""
+    options: dict[str, dict[str, object]] = {name: {} for name in trackers}
+    return Run(directory, name="r", project=project, config={}, trackers=options, agent=False)
 
 
 @dataclass
@@ -147,7 +156,11 @@ class WandbServer(ThreadingHTTPServer):
                 "teams": {"edges": []},
             }
             versions = {"min_cli_version": "0.10.0", "max_cli_version": "99.0.0"}
-            server = {"cliVersionInfo": versions, "latestLocalVersionInfo": None, "features": []}
+            server: dict[str, object] = {
+                "cliVersionInfo": versions,
+                "latestLocalVersionInfo": None,
+                "features": [],
+            }
             return {"viewer": {**viewer, "teams": {"edges": []}}, "serverInfo": server}
         if "__type" in query:
             names = re.findall(r"(\w+)\s*:\s*__type", query)

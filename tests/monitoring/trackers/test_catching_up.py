@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from monitoring import Run
 from monitoring.agent import delivery
 from monitoring.agent.catching_up import Apart
 from monitoring.agent.delivery import DeliveryProgress
@@ -23,6 +22,9 @@ from monitoring.follower import RunInfo, follower_module
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import read_records
 from monitoring.trackers import TrackerPoint, journal_points
+
+from ...warm_python import WarmPython
+from .conftest import MakeFollowed, new_run
 
 TRACKERS = ("tensorboard", "trackio", "wandb")
 
@@ -37,8 +39,7 @@ agent.leave(agent.main(sys.argv[1:]))
 
 
 def train(directory: Path, steps: int) -> RunInfo:
-    given = {"name": "r", "project": directory.name, "config": {}, "agent": False}
-    with Run(directory, trackers={name: {} for name in TRACKERS}, **given) as run:  # type: ignore[arg-type]
+    with new_run(directory, directory.name, *TRACKERS) as run:
         for step in range(1, steps + 1):
             run.log_step(step, train_loss=1 / step, lr=0.1)
     return RunInfo.read(directory)
@@ -70,7 +71,7 @@ def processes(directory: Path) -> Iterator[psutil.Process]:
             continue
 
 
-def test_process_delivers_all_and_says_how_far_it_is(followed, tmp_path: Path) -> None:
+def test_process_delivers_all_and_says_how_far_it_is(followed: MakeFollowed, tmp_path: Path) -> None:
     run = train(tmp_path / "apart", 3000)
     alerts, told = Alerts(run.directory), []
     apart = Apart((), alerts)
@@ -93,7 +94,7 @@ def test_process_delivers_all_and_says_how_far_it_is(followed, tmp_path: Path) -
 
 
 def test_followers_that_are_far_behind_catch_up_and_end_as_always(
-    followed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    followed: MakeFollowed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = train(tmp_path / "behind", 1500)
     monkeypatch.setattr(delivery, "BEHIND_BYTES", 1)
@@ -110,7 +111,7 @@ def test_followers_that_are_far_behind_catch_up_and_end_as_always(
 
 
 def test_killed_agents_and_killed_processes_lose_and_double_nothing(
-    followed, warm_trackers, tmp_path: Path
+    followed: MakeFollowed, warm_trackers: WarmPython, tmp_path: Path
 ) -> None:
     """Agents are killed with all their processes at work; some of these alone."""
     run = train(tmp_path / "killed", 6000)

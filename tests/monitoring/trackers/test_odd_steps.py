@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
-from monitoring import Run
 from monitoring.agent.follow import catch_up
 from monitoring.exporters._run_files import RunFiles
 from monitoring.follower import RunInfo, follower_module
 from monitoring.journal.records import read_records
 from monitoring.trackers import TrackerPoint, journal_points
 
+from .conftest import MakeFollowed, new_run
+
 # JSON of a step -> the step that it is.
 STEPS = {"1.5": None, "3.0": 3, "true": None, '"abc"': None, str(2**63): None, str(-(2**70)): None}
 
 
+class MakeOddRun(Protocol):
+    def __call__(self, step: str, *trackers: str) -> Path: ...
+
+
 @pytest.fixture
-def odd_run(tmp_path: Path) -> Callable[[str, Sequence[str]], Path]:
+def odd_run(tmp_path: Path) -> MakeOddRun:
     """Makes a finished run of steps 1 to 5 whose third record stands at the given step."""
 
-    def make(step: str, trackers: Sequence[str] = ()) -> Path:
+    def make(step: str, *trackers: str) -> Path:
         directory = tmp_path / "run"
-        given = {"name": "r", "project": "odd", "config": {}, "agent": False}
-        with Run(directory, trackers={name: {} for name in trackers}, **given) as run:  # type: ignore[arg-type]
+        with new_run(directory, "odd", *trackers) as run:
             for number in range(1, 6):
                 run.log_step(number, train_loss=1 / number)
         journal = directory / "metrics.jsonl"
@@ -51,9 +55,9 @@ def rounded(point: TrackerPoint) -> TrackerPoint:
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("tracker", ["tensorboard", "trackio", "wandb"])
 def test_tracker_takes_every_record_once_whatever_a_step_is(
-    followed, odd_run, tracker: str, step: str
+    followed: MakeFollowed, odd_run: MakeOddRun, tracker: str, step: str
 ) -> None:
-    directory = odd_run(step, [tracker])
+    directory = odd_run(step, tracker)
     for count in (6, 0):
         delivered = {delivery.name: (delivery.delivered, delivery.error) for delivery in catch_up(directory)}
         assert delivered == {"csv": (count, None), tracker: (count, None)}
@@ -68,7 +72,7 @@ def test_tracker_takes_every_record_once_whatever_a_step_is(
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_csv_and_prometheus_leave_out_a_step_that_is_none(odd_run, step: str) -> None:
+def test_csv_and_prometheus_leave_out_a_step_that_is_none(odd_run: MakeOddRun, step: str) -> None:
     directory = odd_run(step)
     catch_up(directory)
     with (directory / "metrics.csv").open(newline="") as file:
@@ -82,9 +86,11 @@ def test_csv_and_prometheus_leave_out_a_step_that_is_none(odd_run, step: str) ->
     assert (state.step, state.most_steps, state.last_seq) == (5, 5, 6)
 
 
-def test_step_that_is_none_and_the_last_one_is_delivered_and_not_again(followed, odd_run) -> None:
+def test_step_that_is_none_and_the_last_one_is_delivered_and_not_again(
+    followed: MakeFollowed, odd_run: MakeOddRun
+) -> None:
     """A trainer that was killed: nothing comes behind the odd record."""
-    directory = odd_run(str(2**63), ["trackio"])
+    directory = odd_run(str(2**63), "trackio")
     journal = directory / "metrics.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:3]))

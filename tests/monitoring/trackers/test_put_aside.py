@@ -7,12 +7,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from monitoring import Run
 from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import catch_up, undelivered
 from monitoring.follower import RunInfo, follower_module
 from monitoring.journal.records import read_records
 from monitoring.trackers import journal_points
+
+from .conftest import MakeFollowed, new_run
 
 # No year: a time that Trackio cannot write.
 NO_TIME = 1e20
@@ -21,11 +22,10 @@ STEPS = 2500
 
 
 @pytest.fixture
-def poisoned(tmp_path: Path, followed) -> Path:
+def poisoned(tmp_path: Path, followed: MakeFollowed) -> Path:
     """A finished run with Trackio; of its records 1, 2, 500, 1000, 1001, 2500 and 2501 have no year."""
     directory = tmp_path / "run"
-    given = {"name": "r", "project": "aside", "config": {}, "trackers": {"trackio": {}}, "agent": False}
-    with Run(directory, **given) as run:  # type: ignore[arg-type]
+    with new_run(directory, "aside", "trackio") as run:
         for step in range(1, STEPS + 1):
             run.log_step(step, train_loss=1 / step)
         run.finish(best_val_loss=0.5)
@@ -74,10 +74,11 @@ def test_refused_records_are_neither_asked_for_nor_counted_again(poisoned: Path)
     assert len(alerts(poisoned)) == 1
 
 
-def test_sink_that_refuses_everything_fails_and_keeps_its_place(tmp_path: Path, followed) -> None:
+def test_sink_that_refuses_everything_fails_and_keeps_its_place(
+    tmp_path: Path, followed: MakeFollowed
+) -> None:
     """As with a library of another version: what it refuses now it may take later."""
-    given = {"name": "r", "project": "all", "config": {}, "trackers": {"trackio": {}}, "agent": False}
-    with Run(tmp_path / "run", **given) as run:  # type: ignore[arg-type]
+    with new_run(tmp_path / "run", "all", "trackio") as run:
         for step in range(1, 4):
             run.log_step(step, train_loss=1 / step)
     journal = tmp_path / "run" / "metrics.jsonl"
@@ -93,9 +94,10 @@ def test_sink_that_refuses_everything_fails_and_keeps_its_place(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("tracker", ["tensorboard", "trackio", "wandb"])
-def test_gpu_sample_that_is_none_keeps_no_record_from_a_tracker(tmp_path: Path, followed, tracker) -> None:
-    given = {"name": "r", "project": "gpu", "config": {}, "trackers": {tracker: {}}, "agent": False}
-    with Run(tmp_path / "run", **given) as run:
+def test_gpu_sample_that_is_none_keeps_no_record_from_a_tracker(
+    tmp_path: Path, followed: MakeFollowed, tracker: str
+) -> None:
+    with new_run(tmp_path / "run", "gpu", tracker) as run:
         for step in range(1, 4):
             run.log_step(step, train_loss=1 / step)
     broken = {"event": "gpu", "seq": 1, "attempt": 1, "time": 0.0, "multi_gpu_data": 7}

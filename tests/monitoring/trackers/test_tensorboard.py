@@ -8,6 +8,8 @@ from monitoring.follower import RunInfo
 from monitoring.journal.records import read_records
 from monitoring.trackers import tensorboard
 
+from .conftest import MakeFollowed
+
 
 def scalars(directory: Path, tag: str) -> list[tuple[int, float]]:
     """Step and value of each scalar, as TensorBoard reads them."""
@@ -29,7 +31,7 @@ def deliver(run: RunInfo) -> None:
     follower.close("complete")
 
 
-def test_tensorboard_reads_the_run(followed) -> None:
+def test_tensorboard_reads_the_run(followed: MakeFollowed) -> None:
     run = followed("tensorboard")
     run.train(4)
     run.follow()
@@ -44,7 +46,7 @@ def test_tensorboard_reads_the_run(followed) -> None:
     assert scalars(run.directory / "tensorboard", "best_val_loss") == [(4, 0.10000000149011612)]
 
 
-def test_files_torn_at_any_byte_go_on_where_they_are_whole(followed) -> None:
+def test_files_torn_at_any_byte_go_on_where_they_are_whole(followed: MakeFollowed) -> None:
     run = followed("tensorboard")
     run.train(3)
     deliver(run.info)

@@ -27,6 +27,9 @@ from monitoring.gpu.sample import GpuSample
 from monitoring.journal.files import GPU_STATS
 from monitoring.trackers import TrackerPoint, journal_points
 
+from ...warm_python import StartedPython, WarmPython
+from .conftest import MakeFollowed, new_run
+
 TRACKERS = ["tensorboard", "trackio", "wandb"]
 
 # Seconds within which a delivering process is killed, and the most records it delivers at once.
@@ -74,7 +77,9 @@ def ordered(points: list[TrackerPoint]) -> list[TrackerPoint]:
 
 
 @pytest.mark.parametrize("tracker", TRACKERS)
-def test_tracker_holds_every_point_once_after_a_restart_of_the_run(followed, tracker: str) -> None:
+def test_tracker_holds_every_point_once_after_a_restart_of_the_run(
+    followed: MakeFollowed, tracker: str
+) -> None:
     run = followed(tracker)
     run.train(30, status="interrupted")
     assert (run.follow().returncode, run.alerts()) == (0, [])
@@ -86,7 +91,7 @@ def test_tracker_holds_every_point_once_after_a_restart_of_the_run(followed, tra
 
 
 @pytest.mark.parametrize("tracker", TRACKERS)
-def test_tracker_that_is_added_later_gets_everything(followed, tracker: str) -> None:
+def test_tracker_that_is_added_later_gets_everything(followed: MakeFollowed, tracker: str) -> None:
     run = followed("tensorboard" if tracker == "trackio" else "trackio")
     run.train(10)
     assert run.follow().returncode == 0
@@ -100,7 +105,7 @@ def test_tracker_that_is_added_later_gets_everything(followed, tracker: str) -> 
 
 @pytest.mark.parametrize("tracker", TRACKERS)
 def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(
-    followed, warm_trackers, tracker: str
+    followed: MakeFollowed, warm_trackers: WarmPython, tracker: str
 ) -> None:
     run = followed(tracker)
     began = time.time()
@@ -143,7 +148,7 @@ def add_gpu_samples(directory: Path, began: float, ended: float, count: int) -> 
     return journal_points([record for record, _ in read_records(directory / GPU_STATS)])
 
 
-def begin(process: subprocess.Popen[str]) -> None:
+def begin(process: StartedPython) -> None:
     """Return when the process delivers."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -153,7 +158,9 @@ def begin(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline() == "delivering\n"
 
 
-def test_all_trackers_hold_the_same_when_the_agent_is_killed_while_the_run_goes_on(followed) -> None:
+def test_all_trackers_hold_the_same_when_the_agent_is_killed_while_the_run_goes_on(
+    followed: MakeFollowed,
+) -> None:
     directory = followed("all").directory
     run = Run(directory, name="all", project="digits", config={}, trackers={name: {} for name in TRACKERS})
     chance = random.Random(5)
@@ -191,7 +198,7 @@ for step in range(int(sys.argv[2]), 10**9):
 
 
 def test_trainer_killed_at_any_moment_has_every_logged_step_in_csv_and_trackers(
-    followed, warm_trackers
+    followed: MakeFollowed, warm_trackers: WarmPython
 ) -> None:
     """One run, killed and taken up again at 20 moments, its agents handing over to each other."""
     directory = followed("all").directory
@@ -236,10 +243,9 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("tracker", TRACKERS)
-def test_value_that_is_not_a_number_is_no_point_and_is_flagged(followed, tracker: str) -> None:
+def test_value_that_is_not_a_number_is_no_point_and_is_flagged(followed: MakeFollowed, tracker: str) -> None:
     run = followed(tracker)
-    given = {"name": "n", "project": "digits", "config": {}, "trackers": {tracker: {}}, "agent": False}
-    with Run(run.directory, **given) as training:
+    with new_run(run.directory, "digits", tracker) as training:
         training.log_step(1, train_loss=float("nan"), lr=0.5)
     run.follow()
 
@@ -275,10 +281,9 @@ except MonitoringError as error:
     assert answer.stdout == f"MissingPackage|{tracker} is not installed|pip install {install}\n"
 
 
-def test_following_imports_no_framework_and_says_nothing(followed, tmp_path: Path) -> None:
+def test_following_imports_no_framework_and_says_nothing(followed: MakeFollowed, tmp_path: Path) -> None:
     run = followed("all")
-    given = {"name": "n", "project": "digits", "config": {}, "agent": False}
-    with Run(run.directory, trackers={name: {} for name in TRACKERS}, **given) as training:
+    with new_run(run.directory, "digits", *TRACKERS) as training:
         training.log_step(1, train_loss=0.5)
     code = """
 import sys

@@ -11,8 +11,10 @@ import pytest
 
 from monitoring.trackers.trackio import database, project_name
 
+from .conftest import MakeFollowed, new_run
 
-def test_trackio_gives_back_the_run_through_its_interface(followed) -> None:
+
+def test_trackio_gives_back_the_run_through_its_interface(followed: MakeFollowed) -> None:
     import trackio
     from trackio.sqlite_storage import SQLiteStorage
 
@@ -35,7 +37,7 @@ def test_trackio_gives_back_the_run_through_its_interface(followed) -> None:
     assert SQLiteStorage.get_all_system_metrics_for_run("interface", "a run") == []
 
 
-def test_restart_updates_the_configuration_and_keeps_when_the_run_was_created(followed) -> None:
+def test_restart_updates_the_configuration_and_keeps_when_the_run_was_created(followed: MakeFollowed) -> None:
     import trackio
 
     run = followed("trackio")
@@ -49,7 +51,7 @@ def test_restart_updates_the_configuration_and_keeps_when_the_run_was_created(fo
     assert second.config == {"SEED": 1, "EPOCHS": 9, "_Group": None, "_Created": first.config["_Created"]}
 
 
-def test_several_agents_write_to_one_project_at_once(followed) -> None:
+def test_several_agents_write_to_one_project_at_once(followed: MakeFollowed) -> None:
     runs = [followed("trackio", f"cell {number}") for number in range(4)]
     for number, run in enumerate(runs):
         run.train(2000, project="matrix", name=f"cell {number}")
@@ -78,7 +80,9 @@ def test_several_agents_write_to_one_project_at_once(followed) -> None:
         "...",
     ],
 )
-def test_project_of_any_name_has_a_file_of_its_own_in_trackios_folder(followed, project: str) -> None:
+def test_project_of_any_name_has_a_file_of_its_own_in_trackios_folder(
+    followed: MakeFollowed, project: str
+) -> None:
     run = followed("trackio")
     run.train(2, project=project, name=f"run of {project}")
     run.follow()
@@ -95,12 +99,9 @@ def test_projects_that_trackio_would_take_for_one_are_two() -> None:
     assert project_name("gpt2-a3f2c") == "gpt2-a3f2c"
 
 
-def test_metric_with_a_name_that_trackio_keeps_for_itself_comes_back(followed) -> None:
-    from monitoring import Run
-
+def test_metric_with_a_name_that_trackio_keeps_for_itself_comes_back(followed: MakeFollowed) -> None:
     run = followed("trackio")
-    given = {"name": "n", "project": "reserved", "config": {}, "trackers": {"trackio": {}}, "agent": False}
-    with Run(run.directory, **given) as training:
+    with new_run(run.directory, "reserved", "trackio") as training:
         training.log_step(7, step=1.5, metrics=2.5)
     run.follow()
 

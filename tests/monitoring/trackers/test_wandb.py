@@ -14,11 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from monitoring import Run
 from monitoring.follower import RunInfo
 from monitoring.journal.records import read_records
 from monitoring.trackers import TrackerPoint, wandb
 from monitoring.trackers._wandb_log import BLOCK
+
+from .conftest import MakeFollowed, WandbServer, new_run
 
 
 def sync(directory: Path, environment: dict[str, str], *flags: str) -> str:
@@ -58,7 +59,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_wandb_sync_takes_the_run_whole(followed, wandb_server) -> None:
+def test_wandb_sync_takes_the_run_whole(followed: MakeFollowed, wandb_server: WandbServer) -> None:
     run = followed("wandb", entity="team")
     run.train(40, group="matrix 1")
     run.follow()
@@ -75,7 +76,7 @@ def test_wandb_sync_takes_the_run_whole(followed, wandb_server) -> None:
     assert uploaded.summary["best_val_loss"] == 0.1
 
 
-def test_wandb_draws_every_metric_over_global_step(followed, wandb_server) -> None:
+def test_wandb_draws_every_metric_over_global_step(followed: MakeFollowed, wandb_server: WandbServer) -> None:
     run = followed("wandb")
     run.train(2)
     run.follow()
@@ -91,7 +92,9 @@ def test_wandb_draws_every_metric_over_global_step(followed, wandb_server) -> No
 @pytest.mark.parametrize(
     ("status", "code"), [("complete", 0), ("interrupted", 255), ("failed", 1), (None, 1)]
 )
-def test_end_of_the_run_is_its_exit_code(followed, wandb_server, status: str | None, code: int) -> None:
+def test_end_of_the_run_is_its_exit_code(
+    followed: MakeFollowed, wandb_server: WandbServer, status: str | None, code: int
+) -> None:
     run = followed("wandb")
     if status is None:  # a trainer that dies
         train = (
@@ -108,7 +111,9 @@ def test_end_of_the_run_is_its_exit_code(followed, wandb_server, status: str | N
     assert [uploaded.exit_code for uploaded in wandb_server.runs.values()] == [code]
 
 
-def test_sync_again_after_a_restart_gives_each_row_once(followed, wandb_server) -> None:
+def test_sync_again_after_a_restart_gives_each_row_once(
+    followed: MakeFollowed, wandb_server: WandbServer
+) -> None:
     run = followed("wandb")
     run.train(20, status="interrupted")
     run.follow()
@@ -124,7 +129,9 @@ def test_sync_again_after_a_restart_gives_each_row_once(followed, wandb_server) 
     assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
 
 
-def test_agent_uploads_while_it_follows_when_there_is_a_login(followed, wandb_server, root: Path) -> None:
+def test_agent_uploads_while_it_follows_when_there_is_a_login(
+    followed: MakeFollowed, wandb_server: WandbServer, root: Path
+) -> None:
     run = followed("wandb")
     run.train(300)
     agent = run.follow(**wandb_server.environment())
@@ -140,7 +147,7 @@ def test_agent_uploads_while_it_follows_when_there_is_a_login(followed, wandb_se
 
 
 def test_without_a_network_nothing_is_lost_and_it_is_delivered_later(
-    followed, wandb_server, root: Path
+    followed: MakeFollowed, wandb_server: WandbServer, root: Path
 ) -> None:
     run = followed("wandb", upload_seconds=1.0)
     run.train(10)
@@ -171,7 +178,7 @@ def test_without_a_network_nothing_is_lost_and_it_is_delivered_later(
     ids=["no login", "WANDB_MODE=offline", "WANDB_MODE=dryrun", "WANDB_OFFLINE=y"],
 )
 def test_offline_run_is_whole_and_no_upload_is_started(
-    followed, wandb_server, environment: dict[str, str], offline: bool
+    followed: MakeFollowed, wandb_server: WandbServer, environment: dict[str, str], offline: bool
 ) -> None:
     run = followed("wandb", offline=offline)
     run.train(5)
@@ -185,14 +192,14 @@ def test_offline_run_is_whole_and_no_upload_is_started(
     assert sorted(path.name for path in (run.directory / "wandb").iterdir()) == [log_of(run.info).parent.name]
 
 
-def test_disabled_wandb_records_nothing(followed) -> None:
+def test_disabled_wandb_records_nothing(followed: MakeFollowed) -> None:
     run = followed("wandb")
     run.train(5)
     assert run.follow(WANDB_MODE="disabled").returncode == 0
     assert not (run.directory / "wandb").exists()
 
 
-def test_log_torn_at_any_byte_goes_on_where_it_is_whole(followed, tmp_path: Path) -> None:
+def test_log_torn_at_any_byte_goes_on_where_it_is_whole(followed: MakeFollowed, tmp_path: Path) -> None:
     run = followed("wandb")
     run.train(6)
     run.follow()
@@ -210,7 +217,9 @@ def test_log_torn_at_any_byte_goes_on_where_it_is_whole(followed, tmp_path: Path
         assert (end, ordered(run.received())) == (end, whole)
 
 
-def test_record_larger_than_a_block_of_the_log_is_taken(followed, wandb_server) -> None:
+def test_record_larger_than_a_block_of_the_log_is_taken(
+    followed: MakeFollowed, wandb_server: WandbServer
+) -> None:
     run = followed("wandb")
     long = {f"KEY_{number}": "x" * (BLOCK // 3) for number in range(10)}
     run.train(3, config=long)
@@ -222,7 +231,9 @@ def test_record_larger_than_a_block_of_the_log_is_taken(followed, wandb_server) 
     assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
 
 
-def test_names_that_wandb_refuses_are_taken_in_a_form_that_it_takes(followed, wandb_server) -> None:
+def test_names_that_wandb_refuses_are_taken_in_a_form_that_it_takes(
+    followed: MakeFollowed, wandb_server: WandbServer
+) -> None:
     run = followed("wandb")
     run.train(2, project='a/b:"c" ü' + "x" * 200, name="n/'\"" + "y" * 200)
     run.follow()
@@ -233,7 +244,9 @@ def test_names_that_wandb_refuses_are_taken_in_a_form_that_it_takes(followed, wa
     assert uploaded.name == ("n/'\"" + "y" * 200)[:128]
 
 
-def test_upload_that_outlived_its_agent_gives_way_to_the_next(followed, wandb_server, tmp_path: Path) -> None:
+def test_upload_that_outlived_its_agent_gives_way_to_the_next(
+    followed: MakeFollowed, wandb_server: WandbServer, tmp_path: Path
+) -> None:
     """The agent is killed while its upload waits for more."""
     run = followed("wandb")
     run.train(20)
@@ -267,7 +280,9 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
 
 
-def test_run_that_goes_on_right_after_its_end_is_uploaded_whole(followed, wandb_server) -> None:
+def test_run_that_goes_on_right_after_its_end_is_uploaded_whole(
+    followed: MakeFollowed, wandb_server: WandbServer
+) -> None:
     """Three attempts with an agent each, live: an upload must not take the first end for the last."""
     run = followed("wandb")
     for attempt in range(3):
@@ -279,11 +294,13 @@ def test_run_that_goes_on_right_after_its_end_is_uploaded_whole(followed, wandb_
     assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
 
 
-def test_sync_of_an_uploaded_run_sends_nothing(followed, wandb_server, root: Path) -> None:
+def test_sync_of_an_uploaded_run_sends_nothing(
+    followed: MakeFollowed, wandb_server: WandbServer, root: Path
+) -> None:
     """Its end record has no points, so W&B's log does not show that it came."""
     run = followed("wandb")
     run.train(5, status=None)
-    with Run(run.directory, name="r", project="p", config={}, trackers={"wandb": {}}, agent=False):
+    with new_run(run.directory, "p", "wandb"):
         pass
     assert run.follow(**wandb_server.environment()).returncode == 0
     log, requests = log_of(run.info).read_bytes(), wandb_server.requests
@@ -295,11 +312,13 @@ def test_sync_of_an_uploaded_run_sends_nothing(followed, wandb_server, root: Pat
     assert (log_of(run.info).read_bytes(), wandb_server.requests) == (log, requests)
 
 
-def test_attempt_without_a_point_changes_how_the_run_ended(followed, wandb_server) -> None:
+def test_attempt_without_a_point_changes_how_the_run_ended(
+    followed: MakeFollowed, wandb_server: WandbServer
+) -> None:
     run = followed("wandb")
     run.train(5, status="interrupted")
     run.follow(**wandb_server.environment())
-    with Run(run.directory, name="r", project="p", config={}, trackers={"wandb": {}}, agent=False):
+    with new_run(run.directory, "p", "wandb"):
         pass
     assert run.follow(**wandb_server.environment()).returncode == 0
     [uploaded] = wandb_server.runs.values()
