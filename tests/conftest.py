@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
 import shutil
@@ -10,10 +9,15 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+from .simulated_nvml.simulated_nvml import SimulatedNvml, build, header_folder
+from .warm_python import WarmPython
+
+if TYPE_CHECKING:
+    from .simulated_cuda import SimulatedCuda
 
 ROOT = Path(__file__).resolve().parent.parent
 # What a developer's shell, or the make that runs the suite, may have in its environment.
@@ -29,9 +33,6 @@ FOREIGN = (
     "WANDB_API_KEY",
     "WANDB_MODE",
 )
-SIMULATED_NVML = ROOT / "tests/simulated_nvml/simulated_nvml.py"
-SIMULATED_CUDA = ROOT / "tests/simulated_cuda.py"
-WARM_PYTHON = ROOT / "tests/warm_python.py"
 # What scripts and trainings import sooner or later.
 OF_SCRIPTS = (
     *("kharness.config.*", "kharness.runs.*", "kharness.matrix.*", "kharness.report.*", "monitoring.run"),
@@ -102,63 +103,54 @@ def nvml_header(root: Path) -> Path:
     """The folder of NVIDIA's nvml.h, where there is a compiler that reads it."""
     if not shutil.which("gcc"):
         pytest.skip("gcc, which builds the simulated NVML, is not installed")
-    folder: Path = _module(SIMULATED_NVML).header_folder()
-    return folder
+    return header_folder()
 
 
 @pytest.fixture(scope="session")
 def nvml_library(root: Path, nvml_header: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The simulated libnvidia-ml.so.1, compiled once a session."""
-    library: Path = _module(SIMULATED_NVML).build(tmp_path_factory.mktemp("nvml"))
-    return library
+    return build(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture(scope="session")
-def simulate_nvml(root: Path, nvml_library: Path) -> Callable[[Path], Any]:
+def simulate_nvml(root: Path, nvml_library: Path) -> Callable[[Path], SimulatedNvml]:
     """A SimulatedNvml (tests/simulated_nvml/) whose script stands in the file that is named."""
-    return lambda script: _module(SIMULATED_NVML).SimulatedNvml(nvml_library, script)
+    return lambda script: SimulatedNvml(nvml_library, script)
 
 
 @pytest.fixture
-def simulated_nvml(simulate_nvml: Callable[[Path], Any], tmp_path: Path) -> Any:
+def simulated_nvml(simulate_nvml: Callable[[Path], SimulatedNvml], tmp_path: Path) -> SimulatedNvml:
     """One of this test: `.write("gpus 4", "gpu 2 state lost")`, `.environment()`."""
     return simulate_nvml(tmp_path / "nvml.txt")
 
 
 @pytest.fixture
-def simulated_cuda() -> Any:
-    """Events of devices that do what a test says (tests/simulated_cuda.py)."""
-    return _module(SIMULATED_CUDA).SimulatedCuda()
+def simulated_cuda() -> SimulatedCuda:
+    """Events of devices that do what a test says."""
+    from .simulated_cuda import SimulatedCuda  # it imports torch, which most tests need not
+
+    return SimulatedCuda()
 
 
 @pytest.fixture(scope="session")
-def warm_python() -> Iterator[Any]:
+def warm_python() -> Iterator[WarmPython]:
     """Starts our scripts as `subprocess` does, from an interpreter that has imported all but torch."""
-    warm = _module(WARM_PYTHON).WarmPython(*OF_SCRIPTS)
+    warm = WarmPython(*OF_SCRIPTS)
     yield warm
     warm.close()
 
 
 @pytest.fixture(scope="session")
-def warm_torch() -> Iterator[Any]:
+def warm_torch() -> Iterator[WarmPython]:
     """The same for trainings."""
-    warm = _module(WARM_PYTHON).WarmPython(*OF_TRAININGS)
+    warm = WarmPython(*OF_TRAININGS)
     yield warm
     warm.close()
 
 
 @pytest.fixture(scope="session")
-def warm_trackers() -> Iterator[Any]:
+def warm_trackers() -> Iterator[WarmPython]:
     """The same for agents, with the packages of trackers."""
-    warm = _module(WARM_PYTHON).WarmPython(*OF_TRACKERS, read=("TRACKIO",))
+    warm = WarmPython(*OF_TRACKERS, read=("TRACKIO",))
     yield warm
     warm.close()
-
-
-def _module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

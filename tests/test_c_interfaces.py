@@ -111,7 +111,7 @@ def declarations(module: ModuleType) -> Iterator[str]:
         if isinstance(value, int):
             yield assertion(f"{name} == {value}", name)
         elif isinstance(value, type) and issubclass(value, (ctypes.Structure, ctypes.Union)):
-            grows = any(issubclass(member, ctypes.Array) for _, member in value._fields_)
+            grows = any(issubclass(member, ctypes.Array) for _, member, *_ in value._fields_)
             yield assertion(
                 f"sizeof({name}) {'<=' if grows else '=='} {ctypes.sizeof(value)}", f"size of {name}"
             )
@@ -175,10 +175,10 @@ def test_what_is_asked_of_the_system_is_declared_as_in_its_headers(headers: Comp
         "unistd.h",
     )
     variable = {"prctl": 1}
-    functions = [
-        prototype(name, *names_of(answer), arguments, variable_from=variable.get(name))
-        for name, (answer, arguments) in libc.FUNCTIONS.items()
-    ]
+    functions = []
+    for name, (answer, arguments) in libc.FUNCTIONS.items():
+        [word] = names_of(answer)
+        functions.append(prototype(name, word, arguments, variable_from=variable.get(name)))
     numbers = {name: value for name, value in vars(libc).items() if name.startswith("PR_")}
     address = "__builtin_offsetof(struct ifreq, ifr_addr) + __builtin_offsetof(struct sockaddr_in, sin_addr)"
     facts = {

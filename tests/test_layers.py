@@ -146,8 +146,7 @@ def imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int,
 def allowed(name: str, own: str, may: frozenset[str]) -> bool:
     if name.split(".")[0] in STANDARD:
         return True
-    inside = lambda parent: name == parent or name.startswith(parent + ".")  # noqa: E731
-    return inside(own) or any(inside(parent) for parent in may)
+    return any(name == parent or name.startswith(parent + ".") for parent in (own, *may))
 
 
 @pytest.mark.parametrize(

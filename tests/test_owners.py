@@ -97,7 +97,7 @@ def test_names_of_a_runs_files_have_one_owner() -> None:
         for module, found_in in TEXTS.items()
         if module not in FILE_OWNERS
         for node in found_in
-        for name in names_in(node.value, known)
+        for name in names_in(str(node.value), known)
     }
     second = {where: name for (module, name), where in found.items() if (module, name) not in NO_FILES}
     assert second == {}, f"import the name from {' or '.join(FILE_OWNERS)}"

@@ -27,7 +27,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 # What an interpreter and these modules read when they start: where it differs, a fresh one is started.
 READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_", "OPENBLAS_", "MPL", "TORCH", "CUDA")
@@ -44,7 +44,7 @@ class WarmPython:
         self._channel: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, arguments: Sequence[object], **options: Any) -> subprocess.Popen[str] | ForkedPython:
+    def start(self, arguments: Sequence[object], **options: Any) -> StartedPython:
         """What `subprocess.Popen([sys.executable, *arguments], **options)` does; output is text."""
         known = {"cwd", "env", "stdin", "stdout", "stderr", "text"}
         environment = dict(options.get("env") or os.environ)
@@ -63,7 +63,7 @@ class WarmPython:
         pipes |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = self.start(arguments, **{**pipes, **options})
         output, errors = process.communicate(input, timeout)
-        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
+        return subprocess.CompletedProcess(process.args, process.wait(), output, errors)
 
     def _serve(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -169,7 +169,12 @@ class ForkedPython:
         self.wait()
 
 
-def _opened(opened: contextlib.ExitStack, given: Any, standard: int, mode: str) -> tuple[Any, int]:
+StartedPython: TypeAlias = subprocess.Popen[str] | ForkedPython
+
+
+def _opened(
+    opened: contextlib.ExitStack, given: IO[Any] | int | None, standard: int, mode: str
+) -> tuple[IO[str] | None, int]:
     """Our end of a pipe, if one was asked for, and the descriptor of the child."""
     if given == subprocess.PIPE:
         read, write = os.pipe()
@@ -210,11 +215,11 @@ def serve(channel: socket.socket) -> dict[str, Any] | None:
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     children: dict[int, socket.socket] = {}
     while True:
-        ready = select.select([channel, wakeup], [], [])[0]
+        ready = select.select([channel.fileno(), wakeup], [], [])[0]
         if wakeup in ready:
             os.read(wakeup, 65536)
             report(children)
-        if channel in ready:
+        if channel.fileno() in ready:
             message, files, _, _ = socket.recv_fds(channel, 1 << 20, 4)
             if not message:
                 return None
@@ -253,7 +258,7 @@ def become(request: Mapping[str, Any]) -> None:
     for name, file, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
         old = getattr(sys, name)
         kept = {"encoding": old.encoding, "errors": old.errors}
-        new = open(file, mode, closefd=False, **kept)  # type: ignore[call-overload]  # noqa: SIM115
+        new = open(file, mode, closefd=False, **kept)  # noqa: SIM115
         assert isinstance(new, io.TextIOWrapper)
         new.reconfigure(line_buffering=name == "stderr" or new.isatty())
         setattr(sys, name, new)

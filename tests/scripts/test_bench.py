@@ -11,7 +11,7 @@ from pathlib import Path
 
 def test_unknown_benchmark_lists_the_known_ones(root: Path) -> None:
     names = sorted(path.stem for path in (root / "benchmarks").glob("*.py"))
-    command = [sys.executable, root / "scripts" / "bench.py"]
+    command = [sys.executable, str(root / "scripts" / "bench.py")]
     environment = {**os.environ, "ONLY": "log_stp"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")

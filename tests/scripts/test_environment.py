@@ -41,7 +41,7 @@ def set_up(root: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     """Folder, exit code and errors of a set-up whose output nobody reads; it finds no package to install."""
     folder = tmp_path_factory.mktemp("set-up")
     (folder / "requirements.txt").write_text(f"{folder}/no-such-package\n")
-    arguments = ["create", folder / "venv" / ".ready", folder / "requirements.txt"]
+    arguments: list[str | Path] = ["create", folder / "venv" / ".ready", folder / "requirements.txt"]
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-I", root / "scripts" / "environment.py", *arguments]

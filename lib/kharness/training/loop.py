@@ -148,7 +148,7 @@ class Training(Generic[DataT]):
         training.update()
         """
         loss = loss if share == 1 else loss * share
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self._phases.end("forward_backward_seconds")
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
 

@@ -87,7 +87,7 @@ def why_unsafe() -> str:
     threads = len(os.listdir("/proc/self/task"))
     if threads != 1:
         return f"the process that has imported torch has {threads} threads"
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():
         return "the process that has imported torch has initialised a GPU"
     opened = [path for path in _open_files() if path.startswith(_DEVICE_FILES)]
     if opened:
