@@ -26,8 +26,8 @@ else:  # a script's folder is on its path
 
 from kharness.config.assignment import Origin
 from kharness.config.tree import Tree
+from kharness.matrix.found import find
 from kharness.matrix.overview import look
-from kharness.matrix.planning.locate import find
 from kharness.matrix.planning.plan import prepare
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.status import Attempt, RunStatus, write_status
