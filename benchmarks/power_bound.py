@@ -39,7 +39,7 @@ class Tables:
 
     @property
     def others(self) -> int:
-        return self.values.shape[1] - 1
+        return len(self.values[0]) - 1
 
     @property
     def differences(self) -> NDArray[np.float64]:

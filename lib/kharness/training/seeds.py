@@ -65,7 +65,7 @@ def restore_rng_state(state: Mapping[str, Any]) -> None:
 
 
 def _uses_cuda() -> bool:
-    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
+    return bool(torch.cuda.is_initialized())
 
 
 class Generators:

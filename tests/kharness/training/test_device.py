@@ -80,7 +80,9 @@ def test_training_on_the_cpu_starts_no_cuda(root: Path, tmp_path: Path, warm_tor
     done = warm_torch.run(command, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     start, *_, end = [record for record, _ in read_records(tmp_path / "run" / "metrics.jsonl")]
-    assert (start["hardware"]["gpus"], end["status"]) == ([], "complete")
+    hardware = start["hardware"]
+    assert isinstance(hardware, dict)
+    assert (hardware["gpus"], end["status"]) == ([], "complete")
     state = load(checkpoint_files(tmp_path / "run" / "checkpoints")[0])
     assert state["rng"]["cuda"] == []
 
