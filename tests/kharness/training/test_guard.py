@@ -6,7 +6,6 @@ import math
 import os
 import signal
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,6 +14,8 @@ from kharness.training.errors import NonFiniteError, OutOfMemoryError
 from kharness.training.guard import FiniteWatch, StopOnSignal, named_causes
 from monitoring import Run, read_records
 from monitoring.telemetry.device_pool import DevicePool, DeviceScalar
+
+from ...simulated_cuda import SimulatedCuda
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
@@ -98,7 +99,7 @@ def on_device(value: float) -> torch.Tensor:
 
 
 def test_logged_values_are_copied_once_and_their_memory_is_used_again(
-    simulated_cuda: Any, tmp_path: Path
+    simulated_cuda: SimulatedCuda, tmp_path: Path
 ) -> None:
     """Fifty steps whose values arrive late: the watch and the record read the same two copies."""
     cuda = simulated_cuda
@@ -117,7 +118,7 @@ def test_logged_values_are_copied_once_and_their_memory_is_used_again(
     assert (cuda.pinned_made, cuda.events_made) == (4, 2)  # the names above hold the step before
 
 
-def test_value_still_on_its_way_is_checked_before_a_checkpoint(simulated_cuda: Any) -> None:
+def test_value_still_on_its_way_is_checked_before_a_checkpoint(simulated_cuda: SimulatedCuda) -> None:
     cuda, recorded = simulated_cuda, list[int]()
     cuda.queued[0] = 1.0
     watch = FiniteWatch(record=lambda step, **values: recorded.append(step), pool=DevicePool(cuda))

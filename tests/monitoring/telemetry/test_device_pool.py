@@ -11,12 +11,14 @@ import torch
 
 from monitoring.telemetry.device_pool import Cuda, DevicePool, copy_scalars
 
+from ...simulated_cuda import SimulatedCuda
+
 
 class OnDevice(torch.Tensor):
     """A tensor that says it lies on a CUDA device."""
 
-    is_cuda = property(lambda self: True)  # type: ignore[assignment]
-    device = property(lambda self: self.place)  # type: ignore[assignment]
+    is_cuda = property(lambda self: True)
+    device = property(lambda self: self.place)
 
 
 def on_device(value: float, index: int) -> Any:
@@ -27,7 +29,7 @@ def on_device(value: float, index: int) -> Any:
 
 
 @pytest.mark.parametrize("method", ["record", "query", "synchronize", "elapsed_time"])
-def test_simulated_events_take_what_torchs_take(simulated_cuda: Any, method: str) -> None:
+def test_simulated_events_take_what_torchs_take(simulated_cuda: SimulatedCuda, method: str) -> None:
     of_torch = inspect.signature(getattr(torch.cuda.Event, method))
     simulated = inspect.signature(getattr(type(simulated_cuda.event(timing=True)), method))
     assert list(simulated.parameters) == list(of_torch.parameters)
@@ -39,7 +41,9 @@ def test_what_is_taken_from_torch_is_there() -> None:
     inspect.signature(torch.cuda.current_stream).bind(torch.device("cuda", 1))
 
 
-def test_mark_is_of_the_device_that_is_named_and_not_of_the_current_one(simulated_cuda: Any) -> None:
+def test_mark_is_of_the_device_that_is_named_and_not_of_the_current_one(
+    simulated_cuda: SimulatedCuda,
+) -> None:
     pool = DevicePool(simulated_cuda)
     simulated_cuda.queued.update({0: 5.0, 1: 7.0})
     marks = [pool.mark(torch.device("cuda", index)) for index in (0, 1)]
@@ -49,7 +53,7 @@ def test_mark_is_of_the_device_that_is_named_and_not_of_the_current_one(simulate
     assert [mark.passed() for mark in marks] == [True, True]
 
 
-def test_events_of_a_device_without_an_index_follow_the_current_one(simulated_cuda: Any) -> None:
+def test_events_of_a_device_without_an_index_follow_the_current_one(simulated_cuda: SimulatedCuda) -> None:
     """An event is bound to a device: one of cuda:0 cannot be recorded on cuda:1."""
     pool, device = DevicePool(simulated_cuda), torch.device("cuda")
     for current in (0, 1, 0, 1):
@@ -58,7 +62,7 @@ def test_events_of_a_device_without_an_index_follow_the_current_one(simulated_cu
     assert simulated_cuda.events_made == 2
 
 
-def test_event_is_used_again_when_nobody_holds_its_mark(simulated_cuda: Any) -> None:
+def test_event_is_used_again_when_nobody_holds_its_mark(simulated_cuda: SimulatedCuda) -> None:
     pool = DevicePool(simulated_cuda)
     kept = pool.mark("cuda:0", timing=True)
     for _ in range(5):
@@ -70,7 +74,7 @@ def test_event_is_used_again_when_nobody_holds_its_mark(simulated_cuda: Any) -> 
     assert simulated_cuda.events_made == 2
 
 
-def test_copies_of_two_devices_arrive_each_by_its_own_event(simulated_cuda: Any) -> None:
+def test_copies_of_two_devices_arrive_each_by_its_own_event(simulated_cuda: SimulatedCuda) -> None:
     """While cuda:0, the current device, has done everything, cuda:1 has not begun its copy."""
     simulated_cuda.queued.update({0: 1.0, 1: 50.0})
     simulated_cuda.done[0] = 1.0
@@ -82,7 +86,7 @@ def test_copies_of_two_devices_arrive_each_by_its_own_event(simulated_cuda: Any)
     assert (simulated_cuda.events_made, simulated_cuda.pinned_made) == (2, 3)
 
 
-def test_copy_of_a_device_that_failed_raises_when_it_is_read(simulated_cuda: Any) -> None:
+def test_copy_of_a_device_that_failed_raises_when_it_is_read(simulated_cuda: SimulatedCuda) -> None:
     simulated_cuda.queued[0] = 1.0
     (copy,) = copy_scalars([on_device(1.5, 0)], DevicePool(simulated_cuda))
     simulated_cuda.failed = True

@@ -14,6 +14,8 @@ from monitoring import Run, read_records
 from monitoring.telemetry.device_pool import DevicePool
 from monitoring.telemetry.pace import DevicePace, HostPace, open_pace
 
+from ...simulated_cuda import SimulatedCuda
+
 
 def test_without_steps_nothing_is_measured() -> None:
     assert HostPace().read() == {"samples_per_sec": None, "sec_per_step": None}
@@ -38,7 +40,9 @@ def test_restart_forgets_what_was_no_training() -> None:
     assert pace.read() == {"samples_per_sec": None, "sec_per_step": None}
 
 
-def test_pace_of_a_gpu_is_that_of_its_work_and_not_of_queueing(simulated_cuda: Any, tmp_path: Path) -> None:
+def test_pace_of_a_gpu_is_that_of_its_work_and_not_of_queueing(
+    simulated_cuda: SimulatedCuda, tmp_path: Path
+) -> None:
     """Steps of 40 ms are queued in no time, and done while the next record is queued or in the end."""
     cuda = simulated_cuda
     pace = DevicePace("cuda:0", DevicePool(cuda))
@@ -55,7 +59,7 @@ def test_pace_of_a_gpu_is_that_of_its_work_and_not_of_queueing(simulated_cuda: A
     assert cuda.events_made <= 4  # of the records alone, whatever the number of steps
 
 
-def test_evaluation_on_a_gpu_is_no_training_step(simulated_cuda: Any) -> None:
+def test_evaluation_on_a_gpu_is_no_training_step(simulated_cuda: SimulatedCuda) -> None:
     cuda = simulated_cuda
     pace = DevicePace("cuda:0", DevicePool(cuda))
     assert pace.read() == {"samples_per_sec": None, "sec_per_step": None}
@@ -71,7 +75,7 @@ def test_evaluation_on_a_gpu_is_no_training_step(simulated_cuda: Any) -> None:
     assert reading["samples_per_sec"].item() == pytest.approx(1600)
 
 
-def test_work_without_a_length_has_no_rate(simulated_cuda: Any) -> None:
+def test_work_without_a_length_has_no_rate(simulated_cuda: SimulatedCuda) -> None:
     pace = DevicePace("cuda:0", DevicePool(simulated_cuda))
     pace.step(64)
     reading: Mapping[str, Any] = pace.read()

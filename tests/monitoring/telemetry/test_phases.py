@@ -15,10 +15,12 @@ from monitoring.telemetry import load_balance
 from monitoring.telemetry.device_pool import DevicePool
 from monitoring.telemetry.phases import MAX_IN_FLIGHT, PHASES, DevicePhases, HostPhases, Phases, open_phases
 
+from ...simulated_cuda import SimulatedCuda
+
 NOTHING = dict.fromkeys(PHASES)
 
 
-def step(phases: Phases, cuda: Any, *milliseconds: float) -> None:
+def step(phases: Phases, cuda: SimulatedCuda, *milliseconds: float) -> None:
     phases.begin()
     for phase, length in zip(PHASES, milliseconds, strict=True):
         cuda.queued[0] += length
@@ -55,7 +57,9 @@ def test_a_cpu_has_the_clock_of_its_process() -> None:
     assert phases.read() == NOTHING
 
 
-def test_a_reading_has_the_means_of_its_own_steps_whenever_they_are_done(simulated_cuda: Any) -> None:
+def test_a_reading_has_the_means_of_its_own_steps_whenever_they_are_done(
+    simulated_cuda: SimulatedCuda,
+) -> None:
     """Four steps in two records; the GPU does them after both were read."""
     cuda = simulated_cuda
     phases = DevicePhases("cuda:0", DevicePool(cuda))
@@ -76,7 +80,7 @@ def test_a_reading_has_the_means_of_its_own_steps_whenever_they_are_done(simulat
     assert numbers(second) == seconds(100, 200, 300)
 
 
-def test_records_hold_the_phases_of_their_own_steps(simulated_cuda: Any, tmp_path: Path) -> None:
+def test_records_hold_the_phases_of_their_own_steps(simulated_cuda: SimulatedCuda, tmp_path: Path) -> None:
     """Through Run: what a rank's record says of a step is of that step, so that ranks compare by step."""
     cuda = simulated_cuda
     phases = DevicePhases("cuda:0", DevicePool(cuda))
@@ -87,13 +91,15 @@ def test_records_hold_the_phases_of_their_own_steps(simulated_cuda: Any, tmp_pat
             cuda.done[0] = cuda.queued[0] - 12.5 * number  # never the step that was just queued
         run.log_step(6, **phases.read())
     *steps, last, _ = [record for record, _ in read_records(tmp_path / "metrics.jsonl")]
-    for record in steps:
-        number = record["global_step"]
+    for number, record in enumerate(steps, start=1):
+        assert record["global_step"] == number
         assert {phase: record[phase] for phase in PHASES} == seconds(number, 10 * number, 2)
     assert {phase: last[phase] for phase in PHASES} == NOTHING
 
 
-def test_a_device_that_fails_loses_the_times_and_nothing_else(simulated_cuda: Any, tmp_path: Path) -> None:
+def test_a_device_that_fails_loses_the_times_and_nothing_else(
+    simulated_cuda: SimulatedCuda, tmp_path: Path
+) -> None:
     phases = DevicePhases("cuda:0", DevicePool(simulated_cuda))
     with Run(tmp_path, name="n", project="p", config={}, agent=False) as run:
         step(phases, simulated_cuda, 1, 2, 3)
@@ -105,7 +111,7 @@ def test_a_device_that_fails_loses_the_times_and_nothing_else(simulated_cuda: An
     assert end["status"] == "complete"
 
 
-def test_what_passes_in_a_collective_is_left_out(simulated_cuda: Any) -> None:
+def test_what_passes_in_a_collective_is_left_out(simulated_cuda: SimulatedCuda) -> None:
     cuda = simulated_cuda
     cuda.done[0] = 1e9
     phases = DevicePhases("cuda:0", DevicePool(cuda))
@@ -131,7 +137,7 @@ def test_what_passes_in_a_collective_is_left_out(simulated_cuda: Any) -> None:
     assert sum(value or 0.0 for value in on_host.read().values()) < 0.02
 
 
-def test_events_are_used_again(simulated_cuda: Any) -> None:
+def test_events_are_used_again(simulated_cuda: SimulatedCuda) -> None:
     cuda = simulated_cuda
     phases = DevicePhases("cuda:0", DevicePool(cuda))
     cuda.done[0] = 1e9
