@@ -1,1 +1,1 @@
-"""The configuration front door: option tree, presets, `.config`, `config.py`, and who asked for what."""
+"""The configuration front door: option tree, presets, `.config`, `config.py`, and who requested what."""

@@ -16,7 +16,7 @@ from functools import cached_property
 from kharness.config.errors import ConfigError
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from typing import Any
 
 WORDS = ("results", "speed", "reporting", "machine", "matrix")

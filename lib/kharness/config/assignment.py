@@ -1,4 +1,4 @@
-"""What somebody asked for, who did, and what all of it comes to."""
+"""Requested values, who requested each, and the configuration they give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kharness.config.values import Value
 
 @dataclass(frozen=True)
 class Origin:
-    """Who asked for a value."""
+    """Who requested a value."""
 
     kind: str
     """'default', 'preset', 'fragment', 'make variable', 'flag', 'matrix axis', 'range file', 'config file',
@@ -24,7 +24,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Assignment:
-    """One value that somebody asked for."""
+    """One requested value."""
 
     symbol: str
     """Without the CONFIG_ prefix."""

@@ -73,7 +73,7 @@ def options(tree: Tree) -> list[Option]:
 
 
 def option(tree: Tree, name: str) -> Option:
-    """One symbol, with or without CONFIG_; ConfigError with the nearest known names if there is none."""
+    """One symbol, with or without CONFIG_; ConfigError with the nearest known names if it is unknown."""
     return _option(tree, tree.symbol(name.removeprefix("CONFIG_")))
 
 

@@ -14,7 +14,7 @@ from kharness.config.output import lasting_text, lost_text
 from monitoring.errors import EXIT_DISK_FULL, UserError, is_full, report_error
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from typing import NoReturn, TextIO
 
 

@@ -33,7 +33,7 @@ def write_files(files: Mapping[str, str], directory: Path) -> bool:
 
     Everything is made and checked before the first file is touched. Each file is replaced at once, under a
     lock that makes writers of the same directory take turns. The record of origins comes first, then
-    `.config`, then `config.py` with its hash: a reader can tell a crash between them from an edit by hand.
+    `.config`, then `config.py` with its hash: so a crash in between is no edit by hand.
     """
     with _locked(directory):
         changed = {name: text for name, text in files.items() if _current(directory / name) != text.encode()}
@@ -48,7 +48,7 @@ def write_files(files: Mapping[str, str], directory: Path) -> bool:
 def write_new_config(resolved: Resolved, directory: Path, *, root: Path) -> None:
     """Write the three files into a new directory that nobody else knows of yet.
 
-    Nothing is flushed to the disk: who writes a thousand of them does that once, before it tells anybody.
+    Nothing is flushed to the disk: who writes a thousand of them does that once, before announcing them.
     """
     try:
         directory.mkdir(parents=True)
@@ -123,7 +123,7 @@ def checked_project_name(resolved: Resolved, root: Path) -> str:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace a file whole: written beside, flushed to the disk, then renamed."""
+    """Replace a file atomically: written to a temporary one, flushed to the disk, then renamed."""
     # a name that nobody can have guessed, made and never opened: a link that was put there is not followed
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

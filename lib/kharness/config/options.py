@@ -89,7 +89,7 @@ def begin_script(file: str, name: str, *, about: str | None) -> Path:
 def _import_package(folder: Path) -> None:
     """`python lenet5/train.py` has Python look for modules in lenet5/, not for lenet5 in the folder above it.
 
-    So the package is found here, beside the script: in its own checkout, whatever the environment, also in
+    So the package is found here, next to the script: in its own checkout, whatever the environment, also in
     processes that are forked or spawned. A root on PYTHONPATH could be that of another checkout.
     """
     if folder.name in sys.modules:

@@ -10,7 +10,7 @@ import stat
 from monitoring.errors import is_full
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from typing import Any, TextIO
 
 # The reader of a pipe is gone (`… | head`), the terminal is closed.
@@ -18,7 +18,7 @@ _NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
 class LastingFile(io.FileIO):
-    """A file on which writing goes on when nobody reads any more, or the disk is full: text is dropped."""
+    """A file that takes writes even when its reader is gone or the disk is full: the text is dropped."""
 
     def __init__(self, descriptor: int, *, drop_all: bool = False) -> None:
         """With `drop_all` nothing raises; else what is neither of the two does."""
@@ -50,7 +50,7 @@ class LastingFile(io.FileIO):
 
 
 def lasting_text(stream: TextIO | None, *, drop_all: bool = False) -> TextIO:
-    """A stream that writes to the same place and lasts; the same one if no file is behind it."""
+    """A stream that writes to the same place and lasts; the same one if it has no file."""
     if stream is None:  # it was closed before this process began, as by `>&-`
         return open(os.devnull, "w")
     try:

@@ -21,7 +21,7 @@ def preset_files(root: Path) -> list[Path]:
 def find_preset(root: Path, asked: str) -> Path:
     """The file of a preset given by name or by path (from here or from the root).
 
-    ConfigError with the nearest names if there is none, or if two models have one of that name.
+    ConfigError with the nearest names if it is unknown, or if two models have one of that name.
     """
     files = preset_files(root)
     named = [path for path in files if path.name == asked]

@@ -20,7 +20,7 @@ _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
 def checksum(root: Path) -> str:
-    """5 hex digits that tell this checkout on this machine from others.
+    """5 hex digits that identify this checkout on this machine.
 
     The start of the MD5 of short host name, first interface's IPv4 address and the checkout's directory name.
     """
@@ -76,7 +76,7 @@ def _expand(template: str, values: Mapping[str, object], extra: Callable[[], Map
 
 
 def _first_address() -> str:
-    """IPv4 address of the first interface that is not loopback; 127.0.0.1 where there is none to ask for."""
+    """IPv4 address of the first interface that is not loopback; 127.0.0.1 without one."""
     import socket
 
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""The record beside `.config`: who asked for each value, as `.config.origins.json`."""
+"""The record next to `.config`: who requested each value, as `.config.origins.json`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make_record(resolved: Resolved) -> Record:
 
 
 def read_record(directory: Path) -> Record:
-    """The record in a directory; an empty one where there is none, or where a foreign hand tore it."""
+    """The record in a directory; an empty one where it is missing or damaged."""
     try:
         data = json.loads((directory / ORIGINS).read_bytes())
         asked = [Assignment(a["symbol"], a["value"], Origin(a["kind"], a["where"])) for a in data["asked"]]

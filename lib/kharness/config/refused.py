@@ -1,4 +1,4 @@
-"""Several refused values in one answer, so that nobody has to mend them one call after the other."""
+"""Several refused values in one error, so that they can be fixed in one go."""
 
 from __future__ import annotations
 

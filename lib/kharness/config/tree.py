@@ -1,4 +1,4 @@
-"""The option tree: loads Kconfig, applies what was asked layer by layer, and refuses what does not take.
+"""The option tree: loads Kconfig, applies requested values layer by layer, and refuses what does not take.
 
 The only module besides menu.py that knows kconfiglib.
 """
@@ -33,7 +33,7 @@ from kharness.config.refused import RENAMED, collect, together
 from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from typing import Any
 
 __all__ = ["CONFIG", "Assignment", "Layer", "Origin", "Resolved", "Tree"]
@@ -42,7 +42,7 @@ KCONFIGLIB = (14, 1, 0)
 
 
 class Tree:
-    """The loaded option tree. Every `resolve` starts afresh, so one tree serves many cells."""
+    """The loaded option tree. Every `resolve` starts from the defaults, so one tree serves many cells."""
 
     def __init__(self, kconf: Any, root: Path) -> None:
         self.kconf = kconf
@@ -85,7 +85,7 @@ class Tree:
         entries = {s.name: (s.choice or self._aliased_choice(s.name) or s).nodes for s in symbols}
         return read_affects(entries, frozenset(members))
 
-    # What was asked
+    # What was requested
 
     def assignments(self, name: str, value: str, origin: Origin) -> Layer:
         """`name=value` as assignments: with or without CONFIG_, aliases and TRACKER= written out.
@@ -136,7 +136,7 @@ class Tree:
         return found
 
     def base(self, directory: Path, *, dropped: list[str] | None = None) -> Layer:
-        """What `.config` in a directory asks for beyond the defaults, with the origins recorded beside it.
+        """What `.config` in a directory requests beyond the defaults, with the origins recorded next to it.
 
         As little as reproduces the file, so that defaults follow when a later layer changes what they
         depend on. A file edited by hand, or made with another tree, is taken literally, as C conf does; the
@@ -212,7 +212,7 @@ class Tree:
         )
 
     def overridden(self, before: Sequence[Layer], layer: Layer) -> list[tuple[Assignment, Assignment]]:
-        """(new, old) for each assignment of a layer that changes what the layers before it asked for."""
+        """(new, old) for each assignment of a layer that changes what earlier layers requested."""
         asked = {a.symbol: a for a in _merge([self._settle(earlier) for earlier in before])}
         pairs: list[tuple[Assignment, Assignment]] = []
         for new in self._settle(layer).values():
@@ -464,7 +464,7 @@ class Tree:
         try:
             return typed(self.type_of(symbol), text, self.value_types.get(symbol.name))
         except ValueError as error:
-            # What was asked is checked before; what is left is a default that its own type refuses.
+            # What was requested is checked before; what is left is a default that its own type refuses.
             raise ConfigError(
                 f"{self.place(symbol)}: the default {show(symbol.name, text)} {error}"
             ) from None

@@ -19,7 +19,7 @@ from kharness.config.dotconfig import check_storable
 from kharness.config.errors import ConfigError
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from typing import Any
 
 Number = int | float

@@ -22,7 +22,7 @@ TIME = "UTCTIME"
 
 
 def dry_run_lines(drafted: Draft, history: History, *, results: Path, root: Path, shown: str) -> list[str]:
-    """The whole account. The matrix would lie in `results`, which is `shown` to people under that name."""
+    """All that is printed. The matrix would lie in `results`, which is `shown` to people under that name."""
     estimates = [history.expected(cell.resolved.values) if cell.resolved else None for cell in drafted.cells]
     directory = results / f"{PREFIX['matrix']}{TIME}"
     launches = [launch_of(cell, directory, root) for cell in drafted.cells]

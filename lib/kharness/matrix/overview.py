@@ -38,13 +38,13 @@ from monitoring.counts import counted
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.run_state import RunState, read_end
 
-# So many lines of each kind are shown; a count tells the rest.
+# So many lines of each kind are shown; a count gives the rest.
 MOST_LINES = 20
 
 
 @dataclass(frozen=True)
 class CellState:
-    """One cell as its files tell."""
+    """One cell as its files show it."""
 
     member: Member
     status: RunStatus
@@ -65,7 +65,7 @@ class CellState:
 
     @property
     def seconds(self) -> float:
-        """Wall time of its attempts as far as known: not of one that goes on, or met a clock set back."""
+        """Wall time of its attempts where known: not of a running one, nor where the clock was set back."""
         ended = [(one.started, one.ended) for one in self.status.attempts if one.ended is not None]
         return sum(max(0.0, end - start) for start, end in ended)
 
@@ -78,7 +78,7 @@ class CellState:
 
     @property
     def lives_on(self) -> bool:
-        """Whether it runs without a runner; to be asked where nobody runs the matrix."""
+        """Whether it runs without a runner; meant for a matrix that nobody runs."""
         if self.status.status != RUNNING or self.last is None or self.last.job is None:
             return False
         job = Job(**self.last.job)
@@ -127,7 +127,7 @@ class Overview:
         return sum(seconds) / len(seconds) if seconds else None
 
     def seconds_left(self, jobs: int, expected: Mapping[str, float]) -> float | None:
-        """Until all cells are complete, `jobs` at once; None where nothing tells how long one takes."""
+        """Until all cells are complete, `jobs` at once; None where the time of a cell is unknown."""
         running = self.having(RUNNING) if self.holder else []
         left = [self._cell_left(cell, expected) for cell in running]
         waiting = [self._cell_left(cell, expected) for cell in self.unfinished if cell not in running]
@@ -232,7 +232,7 @@ def _unstable_line(cell: CellState) -> str:
 
 
 def _refused_lines(cell: CellState) -> list[str]:
-    """What trackers have put aside of its records."""
+    """The records of it that trackers have skipped."""
     if cell.status.status == PENDING:
         return []
     return [
@@ -270,7 +270,7 @@ def _read(member: Member, half_done: bool) -> CellState:
 
 
 def _begins(attempt: Attempt | None) -> int:
-    """Where in the journal that begins which an attempt goes on with; its own records if it begins anew."""
+    """Where the records of an attempt's lineage begin in the journal; its own if it is from scratch."""
     return attempt.journal_offset if attempt and attempt.from_scratch else 0
 
 

@@ -32,7 +32,7 @@ from kharness.runs.launch import Launch
 from kharness.runs.lost_status import known_status
 from kharness.runs.status import COMPLETE
 
-# Seconds. A single run's agent goes on by itself, so there is no need to wait for long.
+# Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.
 SINGLE_PATIENCE = 10.0
 
 EVERY_CELL = Filter()
@@ -42,7 +42,7 @@ Report = Callable[[Path, Say], int]
 
 
 def check_running(plan: Plan) -> None:
-    """MatrixError for a plan that this machine could not run: asked before it is written."""
+    """MatrixError for a plan that this machine could not run: checked before it is written."""
     open_watcher(plan.settings, plan.launches)
     refuse_too_few_gpus(plan.settings)
     refuse_unmet(plan.launches)
@@ -62,8 +62,8 @@ def supervise(
 ) -> int:
     """Run what the source hands out, report, and say how it went: 0, or 3 if a chosen cell is not complete.
 
-    The caller holds the RunnerLock of the directory. 128 + n when signal n asked to stop. `num_runs` is None
-    where that is not known; `expected` has the seconds that cells took in earlier matrices, by name.
+    The caller holds the RunnerLock of the directory. 128 + n when signal n requested the stop. `num_runs` is
+    None where that is not known; `expected` has the seconds that cells took in earlier matrices, by name.
     """
     begun = time.time()
     with Signals() as signals:
@@ -88,7 +88,7 @@ def supervise(
 
 
 def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: Sequence[str] = ()) -> int:
-    """Report a matrix as it stands, behind what there is `told`.
+    """Report a matrix as it stands, after the lines `told`.
 
     3 if a chosen cell is not complete and nothing excuses it, else the report's own code.
     """
@@ -121,7 +121,7 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
 
 
 def expected_seconds(launches: Sequence[Launch], results: Path) -> dict[str, float]:
-    """What each is expected to take, by name, as far as the earlier runs in `results` tell."""
+    """What each is expected to take, by name, as far as the earlier runs in `results` say."""
     affects = read_affects(launches[0].directory) if launches else Affects()
     history = read_history(results, affects)
     found = {launch.name: history.expected(launch.asked) for launch in launches}

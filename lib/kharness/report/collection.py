@@ -66,7 +66,7 @@ class CellResult:
 
     @cached_property
     def ranks(self) -> tuple[RankBalance | None, str]:
-        """How evenly its ranks are loaded; None, and why that cannot be told."""
+        """How evenly its ranks are loaded; None, and why that is unknown."""
         return rank_balance(self.run.directory)
 
     @property

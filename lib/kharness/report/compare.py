@@ -1,7 +1,7 @@
 """`make compare`: B against A, each a run, a matrix or a variant of one, in quality, time and memory.
 
 With `--fail-on-regression` the answer is an exit code for CI: 3 if B is worse, 0 if that is not shown, 2 if
-the runs cannot tell.
+it cannot be decided.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Compared:
     """Every variant of B with its namesake of A."""
 
     places: tuple[str, str]
-    """A and B as they were asked for."""
+    """A and B as they were requested."""
     a: Collection
     b: Collection
     pairs: Sequence[tuple[Variant, Variant]]
@@ -41,7 +41,7 @@ class Compared:
     metric: Metric
     """That decides."""
     note: str
-    """Why it is not the one that was asked for."""
+    """Why it is not the requested one."""
     results: Mapping[str, Sequence[Comparison]]
     """Metric to the comparisons of the pairs, the decisive one first; each metric is a family of its own."""
 
@@ -90,7 +90,7 @@ def compare_lines(compared: Compared) -> list[str]:
 
 
 def _pairs(a: Collection, b: Collection) -> tuple[Sequence[tuple[Variant, Variant]], Sequence[str]]:
-    """B's variants with A's, labelled A and B where the labels alone do not tell them apart."""
+    """B's variants with A's, labelled A and B where the labels alone do not distinguish them."""
     found, unmatched, met = [], [], set()
     for variant in b.variants:
         partner = matching(variant, a.variants)

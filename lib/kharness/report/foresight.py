@@ -43,7 +43,7 @@ def foresight_lines(
 
 
 def _in_units(deviations: float, metric: Metric, results: Path) -> list[str]:
-    """As far as an earlier matrix tells what the deviation is."""
+    """In units of the metric, where an earlier matrix gives the deviation."""
     try:
         before = collect(results / LATEST)
     except ReportError:

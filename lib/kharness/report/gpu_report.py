@@ -25,7 +25,7 @@ MAX_CELLS_TOLD = 20
 # Lines of such tables that the report of a matrix prints before its results, about a screen.
 MAX_LINES = 60
 
-# Runs with something to look at that a report names on the terminal, beside those whose tables it prints.
+# Runs with something to look at that a report names on the terminal, besides those whose tables it prints.
 MAX_REMARKED = 8
 
 
@@ -58,7 +58,7 @@ def gpu_report_lines(summary: Summary) -> list[str]:
 
 
 def draw_gpu_graphs(summary: Summary, cells: Sequence[CellResult]) -> list[Path]:
-    """Draw them for the whole, and for each of the cells into its own graphs/; returns the pictures."""
+    """Draw them for all together, and for each of the cells into its own graphs/; returns the pictures."""
     return [*draw_all(summary, graphs_that_choose()), *draw_cells(summary, cells)]
 
 

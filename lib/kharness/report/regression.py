@@ -1,4 +1,4 @@
-"""Whether something got worse, as an exit code: 3 if it did, 0 if that is not shown, 2 if nobody can tell."""
+"""Whether something got worse, as an exit code: 3 if it did, 0 if that is not shown, 2 if undecided."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tolerance_of(variables: Mapping[str, str]) -> float | None:
 
 
 def regressions(comparisons: Sequence[Comparison], tolerance: float | None = None) -> Sequence[str]:
-    """What got worse, a line each; ReportError where that cannot be told.
+    """What got worse, one line each; ReportError where that cannot be decided.
 
     Worse is what is shown to be worse in the decisive metric, and what has runs that ended badly where its
     baseline has none. Where there is no verdict for lack of seeds, as with one or two runs on each side, the

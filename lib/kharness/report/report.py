@@ -1,4 +1,4 @@
-"""The whole report of a matrix or a run: what a terminal shows, the graphs, the summary that shows them."""
+"""The report of a matrix or a run: what a terminal shows, the graphs, the summary that shows them."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def _write_files(summary: Summary, writing: Writing, *, again: str) -> list[Path
 
 
 def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str, str] | None = None) -> int:
-    """Say what there is to say of a directory, then write the whole report; an exit code.
+    """Print the conclusions about a directory, then write the full report; returns an exit code.
 
     With FAIL_ON_REGRESSION=y among the `given` make variables that is 3 if a variant is worse than its
-    baseline and 2 if nobody can tell; else it is 0. NotWritten, as `write_report`, when all has been said.
+    baseline and 2 if that cannot be decided; else it is 0. NotWritten, as `write_report`, once printed.
     """
     summary = collect(directory, given)
     verdict, code = told_regressions(summary, given or {})

@@ -47,7 +47,7 @@ class Series:
 
 @dataclass(frozen=True)
 class RunData:
-    """What one run left behind; everything is optional, because a run may end at any moment."""
+    """What one run left; everything is optional, because a run may end at any moment."""
 
     directory: Path
     status: str
@@ -69,7 +69,7 @@ class RunData:
     cause: str | None = None
     """Why the last attempt did not complete, as status.json has it."""
     other_work: float | None = None
-    """The share of the processors that others kept busy beside it; None if that was not measured."""
+    """The share of the processors that others kept busy during it; None if that was not measured."""
     crowded: bool = False
     """Whether that is more than its times bear: they are left out here, as if nobody had measured them."""
 
@@ -125,9 +125,9 @@ class RunData:
 
 
 def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
-    """Read a run directory; nothing in it has to be there, whole or readable.
+    """Read a run directory; nothing in it has to be there, intact or readable.
 
-    Beside more other work than a share of `most_other_work` its wall times do not count.
+    With more other work than a share of `most_other_work` its wall times do not count.
     """
     if not directory.is_dir():
         return RunData(directory, "missing", "it has no directory", 0, {}, {}, {}, 0)
@@ -159,7 +159,7 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
 
 
 class _History:
-    """What still counts: what a later attempt did again, or anew, replaces what an earlier one did."""
+    """What still counts: what a later attempt did again replaces what an earlier one did."""
 
     def __init__(self) -> None:
         self.state = RunState()
@@ -198,7 +198,7 @@ class _History:
         }
 
     def _forget_from(self, seq: int) -> None:
-        """Everything behind it was written before the start record that supersedes it."""
+        """Everything after it was written before the start record that supersedes it."""
         for columns in self._columns.values():
             columns.cut(bisect_left(columns.seqs, seq))
         del self._nonfinite[bisect_left(self._nonfinite, seq) :]

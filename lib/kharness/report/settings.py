@@ -31,7 +31,7 @@ class ReportSettings:
     budget_unit: str = "auto"
     """One of kharness.runs.budget.UNITS."""
     other_work_limit: float = 0.1
-    """The share of the processors that others may have kept busy beside a run whose times count."""
+    """The share of the processors that others may have kept busy during a run whose times count."""
     time_tolerance: float = 0.5
     """How much longer than the other the better one of two may have trained, as a share."""
     margin: float = 0.0

@@ -1,4 +1,4 @@
-"""What the attempts at a run say about it together: whether it needed luck, and what ran beside it."""
+"""What the attempts at a run say about it together: whether it was unstable, and what else ran meanwhile."""
 
 from __future__ import annotations
 

@@ -27,14 +27,14 @@ def spent(start: Mapping[str, object], end: Mapping[str, object], *, last_step: 
 
 
 def counted_unit(asked: str, known: Sequence[str]) -> str:
-    """What `asked` comes to where only these COUNTS are known of all that are compared."""
+    """The unit that `asked` gives where only these COUNTS are known of all that are compared."""
     if asked != "auto":
         return asked
     return next((unit for unit in ("tokens", "samples") if unit in known), "steps")
 
 
 def _samples(start: Mapping[str, object], end: Mapping[str, object], steps: int | None) -> int | None:
-    """As the end record counts them; else whole epochs of the training set, then full batches."""
+    """As the end record counts them; else full epochs of the training set, then full batches."""
     counted, batch = _whole(end.get("samples_seen")), _whole(start.get("batch_size"))
     if counted is not None or steps is None or batch is None:
         return counted

@@ -1,4 +1,4 @@
-"""Why a run is not complete: one word a kind, told apart by everything that the run left behind.
+"""Why a run is not complete: one word a kind, decided by everything that the run left.
 
 The words are in kharness.runs.exit_codes.
 """
@@ -54,7 +54,7 @@ _TOLD: Sequence[tuple[str, re.Pattern[str]]] = [
 _TRACEBACK = "Traceback (most recent call last)"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*: .")
 
-# Filled in when a run starts, so what the trainer records differs from the template that was asked for.
+# Filled in when a run starts, so what the trainer records differs from the requested template.
 EXPANDED = frozenset({"TRACKER_PROJECT", "TRACKER_RUN_NAME"})
 
 
@@ -85,7 +85,7 @@ def judge(
     """Of a process that has ended: from its exit, its journal, what its launcher knows and its last words.
 
     Exit code 0 is not enough: the journal must say that the training is complete and that it ran with the
-    values that were asked for.
+    requested values.
     """
     if ended.exit_code == 0:
         return _judge_success(state, asked)
@@ -118,7 +118,7 @@ def judge_unseen(state: RunState, asked: Mapping[str, object]) -> Ending:
 
 
 def other_values(recorded: object, asked: Mapping[str, object]) -> str:
-    """The symbols in which the start record's configuration differs from what was asked; empty if none."""
+    """The symbols in which the start record's configuration differs from the requested one; empty if none."""
     if not isinstance(recorded, Mapping):
         return "the start record holds no configuration"
     names = [name for name in asked if name not in EXPANDED]
@@ -164,7 +164,7 @@ def _cause(ended: Exit, state: RunState, output: Sequence[str]) -> str:
     recorded = state.end.get("cause")
     if isinstance(recorded, str):
         return recorded
-    # The last line that tells one: what a process complains of first is often not what ended it.
+    # The last line that names one: what a process complains of first is often not what ended it.
     for line in (str(state.end.get("error") or ""), *reversed(output)):
         for cause, pattern in _TOLD:
             if pattern.search(line):

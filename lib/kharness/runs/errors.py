@@ -1,4 +1,4 @@
-"""What matrix raises for the user to mend."""
+"""What matrix raises for the user to fix."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from kharness.config.errors import KharnessError
 
 
 class MatrixError(KharnessError):
-    """A matrix that cannot be planned or started as it was asked for."""
+    """A matrix that cannot be planned or started as it was requested."""

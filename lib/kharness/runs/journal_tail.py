@@ -26,7 +26,7 @@ class JournalTail(RunState):
 
 
 def journal_end(directory: Path) -> int:
-    """The offset behind the last whole record: what a new attempt writes begins there."""
+    """The offset of the end of the last complete record: what a new attempt writes begins there."""
     try:
         fd = os.open(directory / JOURNAL, os.O_RDONLY)
     except FileNotFoundError:

@@ -119,12 +119,12 @@ class Exit:
     ended: float
     """UTC epoch seconds."""
     cause: str | None = None
-    """Where the launcher knows it better than an exit code tells: `out_of_memory`, `runner_died` …"""
+    """Where the launcher knows more than an exit code says: `out_of_memory`, `runner_died` …"""
     reason: str | None = None
 
 
 class Launcher(Protocol):
-    """Starts runs somewhere and tells how they end. One thread calls it."""
+    """Starts runs somewhere and reports how they end. One thread calls it."""
 
     name: str
 

@@ -26,7 +26,7 @@ class Place:
 def locate(directory: Path) -> Place:
     """The matrix or run that a directory is or belongs to.
 
-    A run beside the cells, such as the reproduction of one, is a run of its own. MatrixError for a directory
+    A run next to the cells, such as the reproduction of one, is a run of its own. MatrixError for a directory
     that holds none, or whose planning was cut short.
     """
     parent = directory.parent

@@ -25,7 +25,7 @@ PAUSE = 0.02
 
 @dataclass(frozen=True)
 class LockHolder:
-    """A runner at work."""
+    """A running runner."""
 
     pid: int
     host: str

@@ -16,7 +16,7 @@ from monitoring.journal.run_state import read_end
 def known_status(directory: Path, asked: Mapping[str, object]) -> RunStatus:
     """status.json, or, where it is lost or torn, that of a run whose journal is complete.
 
-    MatrixError where neither tells. `asked` has the values that the run was to be trained with.
+    MatrixError where neither says. `asked` has the values that the run was to be trained with.
     """
     try:
         return read_status(directory)

@@ -14,7 +14,7 @@ MAX_BYTES = 8192
 
 
 def output_tail(run: Path, lines: int = LINES) -> str:
-    """The last lines of RUN/output.log, empty if there is none; a first line that is cut begins with …"""
+    """The last lines of RUN/output.log, empty without the file; a first line that is cut begins with …"""
     try:
         with (run / OUTPUT_LOG).open("rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -68,7 +68,7 @@ def sync_filesystem(folder: Path) -> None:
 
 
 def link_latest(directory: Path) -> bool:
-    """Point the `latest` beside a directory at it, in one step; False where something else has that name."""
+    """Point the `latest` next to a directory at it, in one step; False where something else has that name."""
     link = directory.parent / LATEST
     if link.exists() and not link.is_symlink():
         return False

@@ -1,8 +1,8 @@
-"""Checkpoints: everything a training needs to go on, in files that are whole or not there.
+"""Checkpoints: everything a training needs to resume, in files that are complete or absent.
 
-A file is written beside, synced, and renamed to a name that holds the first 16 hex digits of its SHA-256,
-so one rename makes it both complete and verifiable: `attempt01-step00000425-1f0c….pt`. The attempt comes
-first, so that the newest is told from the name. `torch.load` reads it as it is.
+A file is written under a temporary name, synced, and renamed to a name that holds the first 16 hex digits of
+its SHA-256, so one rename makes it both complete and verifiable: `attempt01-step00000425-1f0c….pt`. The
+attempt comes first, so that the newest is known by the name. `torch.load` reads it as it is.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from monitoring.journal.atomic_file import create, name_beside, sync_folder
 # Counts up when a reader of older files must know the difference.
 FORMAT = 1
 
-# Entries of a checkpoint beside its parts and what a training says about them.
+# Entries of a checkpoint besides its parts and what a training says about them.
 _OWN_ENTRIES = ("format", "global_step", "best", "is_best", "parts")
 
 _NAME = re.compile(r"(?P<best>best-)?attempt(\d{2,})-step(\d{8,})-(?P<sha256>[0-9a-f]{16})\.pt")
@@ -50,11 +50,11 @@ class Stateful(Protocol):
         """In types that `torch.load(weights_only=True)` takes."""
 
     def load_state_dict(self, state: dict[str, Any], /) -> object:
-        """Go on from the state; ValueError or RuntimeError if it is of another training."""
+        """Continue from the state; ValueError or RuntimeError if it is of another training."""
 
 
 def training_state(parts: Mapping[str, Stateful], **about: object) -> dict[str, Any]:
-    """The state of every part under its name, and beside them what `about` says.
+    """The state of every part under its name, and next to them what `about` says.
 
     ValueError for a part with a name that is taken.
     """
@@ -85,18 +85,18 @@ class Checkpoints:
     """The checkpoints of one run: of its lineage the newest `keep`, and the best by validation loss."""
 
     def __init__(self, directory: Path, *, attempt: int, keep: int = 2, first_attempt: int = 1) -> None:
-        """What attempts before `first_attempt` left behind, before training began anew, is never deleted."""
+        """What attempts before `first_attempt` left, before a start from scratch, is never deleted."""
         self.directory = directory
         self.attempt = attempt
         self.keep = keep
         self.first_attempt = first_attempt
         self.best: Best | None = None
-        """Of all validation losses that `improves` was asked about."""
+        """Of all validation losses that `improves` was called with."""
         self.last_step: int | None = None
         """The step of the newest checkpoint: the last one written, or the one that was resumed from."""
 
     def go_on_from(self, path: Path, state: Mapping[str, Any]) -> None:
-        """Take up a loaded checkpoint: what was best so far is in it.
+        """Continue from a loaded checkpoint: what was best so far is in it.
 
         A process killed in the middle of `save` may have written the file without keeping it as the best.
         CheckpointWriteError if that cannot be made up for.

@@ -14,7 +14,7 @@ def lasting_output() -> Iterator[None]:
     """Within it, printing never fails: what cannot be written is dropped.
 
     The terminal may be closed, the reader of a pipe be gone (`… | head`), the disk below output.log be full:
-    the journal has all that counts, and the training goes on and ends as it would have.
+    the journal has all that counts, and the training continues and ends as it would have.
     """
     before = sys.stdout
     sys.stdout = lasting_text(before, drop_all=True)

@@ -1,4 +1,4 @@
-"""Data as whole tensors on the device, visited in batches of indices: no Python per sample."""
+"""Data as tensors on the device, visited in batches of indices: no Python per sample."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class Batches:
         return torch.randperm(self.num_samples, generator=generator).to(self._device)
 
     def state_dict(self) -> dict[str, int]:
-        """What `load_state_dict` needs to go on with the next batch."""
+        """What `load_state_dict` needs to continue with the next batch."""
         return {"epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on behind the batch after which the state was taken."""
+        """Continue after the batch at which the state was taken."""
         self.epoch, self.position = state["epoch"], state["position"]
 
 

@@ -68,7 +68,7 @@ def set_threads(count: int) -> int:
 
 
 class Compute:
-    """What the last bits of results depend on beside the seed: the device and the number of CPU threads."""
+    """What the last bits of results depend on besides the seed: the device and the number of CPU threads."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

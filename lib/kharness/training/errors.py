@@ -1,10 +1,10 @@
-"""What stops a training that the user can mend.
+"""What stops a training that the user can fix.
 
 KharnessError
 └── TrainingError
-    ├── DeviceError       the device that was asked for is not there
+    ├── DeviceError       the requested device is not there
     ├── DatasetError      a dataset is missing, damaged, too small or cannot be fetched
-    ├── ResumeError       a run cannot be gone on with as it was asked for
+    ├── ResumeError       a run cannot be resumed as requested
     ├── CheckpointError   a checkpoint is not what it says
     │   └── CheckpointWriteError  it cannot be written; exit code 74
     ├── NonFiniteError    the loss or the gradient is no longer a number; exit code 65
@@ -28,13 +28,13 @@ from kharness.runs.exit_codes import (
 
 
 class TrainingError(KharnessError):
-    """A training that cannot start, or cannot go on."""
+    """A training that cannot start, or cannot continue."""
 
     cause: str = REFUSED
 
 
 class DeviceError(TrainingError):
-    """The device that was asked for is not there."""
+    """The requested device is not there."""
 
 
 class DatasetError(TrainingError):
@@ -42,7 +42,7 @@ class DatasetError(TrainingError):
 
 
 class ResumeError(TrainingError):
-    """A run cannot be gone on with as it was asked for."""
+    """A run cannot be resumed as requested."""
 
 
 class CheckpointError(TrainingError):
@@ -60,7 +60,7 @@ class CheckpointWriteError(CheckpointError):
 
 
 class NonFiniteError(TrainingError):
-    """The loss or the gradient is no longer a number; going on would only spoil the weights."""
+    """The loss or the gradient is no longer a number; continuing would only spoil the weights."""
 
     exit_code = EXIT_NON_FINITE
     cause: str = NON_FINITE

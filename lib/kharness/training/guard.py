@@ -1,5 +1,5 @@
 """Stopping in good order: on a signal after the current step, before a step that would spoil the weights, and
-with the cause told where memory or the device gives out."""
+with the cause named where memory or the device fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kharness.runs.exit_codes import DEVICE
 from kharness.training.errors import NonFiniteError, OutOfMemoryError
 from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, copy_scalars
 
-# How torch, oneDNN, cuBLAS and cuDNN say that memory has given out, beside errors of their own for it.
+# How torch, oneDNN, cuBLAS and cuDNN say that memory is exhausted, besides errors of their own for it.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "out of memory", "_ALLOC_FAILED")
 
 # What torch before 2.8, which has no AcceleratorError, says in a RuntimeError.
@@ -38,7 +38,7 @@ class StopOnSignal:
 
     def __init__(self) -> None:
         self.requested = ""
-        """Name of the signal that asked to stop, empty until then."""
+        """Name of the signal that requested a stop, empty until then."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -110,7 +110,7 @@ class FiniteWatch:
 
 @contextmanager
 def named_causes() -> Iterator[None]:
-    """Tell apart what memory and devices do to a training: OutOfMemoryError, or `cause` in the error itself.
+    """Name what memory and devices do to a training: OutOfMemoryError, or `cause` in the error itself.
 
     Also a decorator. An error of a device keeps its type and its traceback, because it may be a bug.
     """

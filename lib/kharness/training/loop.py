@@ -51,7 +51,7 @@ class Split(Protocol[BatchT]):
 def open_training(
     argv: Sequence[str], *, root: Path, model: str, about: str | None, prepare: Prepare[DataT]
 ) -> Iterator[Training[DataT]]:
-    """The training that flags and configuration ask for, at the step that it is to go on from.
+    """The training that flags and configuration request, at the step that it continues from.
 
     It exits (SystemExit) with 0 where the run is complete already. KharnessError for what cannot be trained.
     """
@@ -101,7 +101,7 @@ class Training(Generic[DataT]):
         self._outcome: dict[str, Any] = {}
 
     def steps(self) -> Iterator[Tensor]:
-        """The indices of each step that is left, epoch after epoch; exits with 75 when asked to stop.
+        """The indices of each step that is left, epoch after epoch; exits with 75 when a stop was requested.
 
         Where the order of calls matters, in a step and after it:
 

@@ -1,4 +1,4 @@
-"""What a training needs of its machine, asked before a matrix begins; without torch, so in no time.
+"""What a training needs of its machine, checked before a matrix begins; without torch, so in no time.
 
 A model's `needs.py` calls `answer` with its checks. It gets the values of cells by name as one JSON object on
 standard input, and prints one that names the cells that could not begin, each with its `error` and `hint`.
@@ -43,7 +43,7 @@ def check_device(values: Mapping[str, Any], *, devices: Path = Path("/dev")) -> 
 
 
 def no_gpu(reason: str) -> DeviceError:
-    """The error for DEVICE=cuda where there is none."""
+    """The error for DEVICE=cuda without a GPU."""
     return DeviceError(
         f"DEVICE=cuda: {reason}",
         hint="train with DEVICE=auto or DEVICE=cpu, or use an environment with a GPU build of torch: "

@@ -1,4 +1,4 @@
-"""What a training counts as it goes, beside its step; a checkpoint keeps it."""
+"""What a training counts as it goes, besides its step; a checkpoint keeps it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Where an attempt begins: at the newest whole checkpoint of its run, or at step 0.
+"""Where an attempt begins: at the newest intact checkpoint of its run, or at step 0.
 
 Only checkpoints of the run's lineage count (monitoring.journal.lineage): those of its last attempt that
-began anew and of the attempts that resumed after it, as far as no later attempt went on from before them.
+started from scratch and of the attempts that resumed after it, up to where a later attempt resumed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ResumePoint:
     lineage: Lineage
     """As the journal was when this was decided."""
     path: Path | None = None
-    """The checkpoint; None for an attempt that begins anew."""
+    """The checkpoint; None for an attempt from scratch."""
     state: Mapping[str, Any] | None = None
     passed_over: Sequence[tuple[str, str]] = ()
     """Newer checkpoints, and what is wrong with each."""
@@ -37,7 +37,7 @@ class ResumePoint:
     """Whether the run has done everything that it was to do, so that there is nothing to begin."""
 
     def __str__(self) -> str:
-        """What to tell the user, one line a fact; empty for the first attempt at a run."""
+        """What to print for the user, one line per fact; empty for the first attempt at a run."""
         lines = [f"passed over: {name}: {reason}" for name, reason in self.passed_over]
         if self.path and self.state:
             lines.append(f"resume: after step {self.state['global_step']:,}, from {self.path.name}")
@@ -101,7 +101,7 @@ def find_origin(
 ) -> ResumePoint:
     """Where the next attempt in a run directory begins; None is a directory that is still to be made.
 
-    ResumeError if there is something to go on with, and the options or the data are not those that it was
+    ResumeError if there is something to resume, and the options or the data are not those that it was
     made with.
     """
     lineage = Lineage.read(directory / JOURNAL) if directory else Lineage()
@@ -130,7 +130,7 @@ def find_origin(
 def log_checkpoint(
     run: Run, step: int, path: Path, state: Mapping[str, Any], *, best: bool, reason: str | None = None
 ) -> None:
-    """Record a checkpoint that is complete on disk; `reason` tells one that was made on request."""
+    """Record a checkpoint that is complete on disk; `reason` marks one that was made on request."""
     run.log_checkpoint(
         step,
         checkpoint_path=path,

@@ -24,8 +24,8 @@ def open_run(
 ) -> Iterator[Run]:
     """The run in `directory`, or in a new one below RESULTS_DIR; TRACKER_RUN_NAME names it in trackers.
 
-    The directory holds the configuration that is trained with before the caller goes on. `identity` goes into
-    run.json. TrainingError if no directory can be made; one that another process trains stays as it is.
+    The directory holds the configuration that is trained with before the caller continues. `identity` goes
+    into run.json. TrainingError if no directory can be made; one that another process trains stays as it is.
     """
     name = run_name(options.values, root, datetime.now(UTC))
     if directory is None:

@@ -97,7 +97,7 @@ class Setup(Generic[DataT]):
         }
 
     def identity(self) -> dict[str, Any]:
-        """What run.json has about an attempt, beside what it has about every run."""
+        """What run.json has about an attempt, besides what it has about every run."""
         return {"seed": self.options.SEED, "data_sha256": self.data.sha256, "device": str(self.device)}
 
     def plan(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ ORIGIN = Origin("menuconfig")
 
 
 def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved: bool = False) -> None:
-    """Let the user edit `directory/.config` from `base` on; a file that was refused opens to be mended.
+    """Let the user edit `directory/.config` from `base` on; a file that was refused opens to be fixed.
 
     With `unsaved`, base is already more than the file says. ConfigError without a terminal for the menu.
     """
@@ -30,7 +30,7 @@ def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved
         raise shadowed("menuconfig", "is a package")
     session = _Session(tree, directory, base, unsaved)
     os.environ["KCONFIG_CONFIG"] = str(directory / CONFIG)
-    # Its own test wants every symbol assigned; we assign only what was asked, so that defaults follow.
+    # Its own test wants every symbol assigned; we assign only what was requested, so that defaults follow.
     menuconfig._needs_save = session.needs_save
     # Its mark for a symbol that was not assigned would then stand at nearly every one of a saved file.
     marked = menuconfig._node_str
@@ -112,14 +112,14 @@ class _Session:
         try:
             resolved = self._tree.resolve(asked)
             if mended:
-                # Every line of the file was set; what is as by default is not kept as asked for.
+                # Every line of the file was set; what is as by default is not kept as requested.
                 needed = resolved.beyond_defaults()
                 asked = [a for a in asked if a.symbol in needed or (a.symbol, a.value) in before]
                 resolved = self._tree.resolve(asked)
         except ConfigError as error:
             raise _shown_by_menu(filename, error) from error
         finally:
-            # resolve() leaves its own state behind; after a refusal the user's must still be there to mend.
+            # resolve() leaves its own state; after a refusal the user's must still be there to fix.
             self._tree.restore(asked)
         self._base = asked
         return resolved

@@ -29,7 +29,7 @@ from kharness.config.places import asked_path, check_path, check_place, lasting_
 from kharness.config.refused import collect
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # importing typing takes as long as resolving a whole configuration
+if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from kharness.config.tree import Tree
 
 ALIASES = {
@@ -56,7 +56,7 @@ def given(
     """The variables of this call by name: those that make names, then `NAME=value` arguments.
 
     ConfigError for a variable that none of this call's targets reads (without make: `target`, or without one
-    any target), since what is asked is not passed over; and for a path that cannot be one.
+    any target), since nothing requested is ignored; and for a path that cannot be one.
     """
     names = environ.get("KHARNESS_MAKE_VARS", "").split()
     variables = {name: environ[name] for name in names if name in environ}

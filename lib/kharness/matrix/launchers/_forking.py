@@ -23,7 +23,7 @@ class Forking:
         self._environment = environment
         self._say = say
         self._zygotes: list[ZygoteClient] = []
-        """The last one forks; earlier ones have been lost and may have children whose end is not told yet."""
+        """The last one forks; earlier ones have been lost and may have children that have not ended yet."""
         self._enabled = enabled
         self._agents: AgentStarter | None = None
         if enabled:

@@ -1,6 +1,6 @@
 """How many processes the kernel has killed here for want of memory.
 
-A process that it kills so ends with SIGKILL like any other; only a counter tells why.
+A process that it kills ends with SIGKILL like any other; only a counter says why.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class OomKills:
-    """Reads the counter of our memory cgroup, or where there is none that of the machine (Linux)."""
+    """Reads the counter of our memory cgroup, or without one that of the machine (Linux)."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         """`root` has `proc` and what proc/self/mountinfo names."""

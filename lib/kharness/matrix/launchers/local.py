@@ -100,7 +100,7 @@ class Local:
         return process_started(job.pid) == job.process_started is not None
 
     def filenos(self) -> Sequence[int]:
-        """A fresh process's end is told by SIGCHLD instead."""
+        """The zygotes' sockets; the end of a fresh process is signalled by SIGCHLD instead."""
         return self._forking.filenos()
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ class Memory:
     """By everybody."""
     total_mb: float
     by_pid: Mapping[int, float]
-    """As far as the driver tells it; in a container it often does not."""
+    """As far as the driver reports it; in a container it often does not."""
 
 
 class Gpus:
@@ -42,7 +42,7 @@ class Gpus:
     def __init__(self, sampler: Sampler | None, problems: Sequence[str] = ()) -> None:
         self._sampler = sampler
         self.problems = list(problems)
-        """Why GPUs cannot be seen; empty if there are none."""
+        """Why GPUs cannot be seen; empty if they can or do not exist."""
         self.gpus = [gpu for sample in self._samples() for gpu in _parts(sample) if gpu.vendor in VENDORS]
 
     def look(self) -> dict[str, Memory | None]:
@@ -58,7 +58,7 @@ class Gpus:
     def _samples(self) -> Sequence[GpuSample]:
         try:
             return self._sampler.sample() if self._sampler is not None else []
-        except SamplerError as error:  # a driver that crashed is asked nothing more
+        except SamplerError as error:  # a driver that crashed is not called again
             self.problems.append(str(error))
             self.close()
             return []
@@ -77,7 +77,7 @@ def find_gpus(root: Path = Path("/")) -> Gpus:
 
 
 def torch_uses_gpus() -> bool:
-    """Whether the installed torch is a build for GPUs, as its version tells without an import."""
+    """Whether the installed torch is a build for GPUs, as its version says without an import."""
     try:
         return not metadata.version("torch").endswith("+cpu")
     except metadata.PackageNotFoundError:

@@ -18,8 +18,8 @@ from monitoring.gpu.sample import MIB
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import read_records
 
-# What a process holds beside torch's own memory (MiB): context, kernels, library handles. An allowance, for
-# where the driver does not tell what each process holds.
+# What a process holds on top of torch's own memory (MiB): context, kernels, library handles. An allowance,
+# for where the driver does not report what each process holds.
 CONTEXT_MB = 600.0
 
 Kind = tuple[tuple[str, str], ...]
@@ -65,7 +65,7 @@ class GpuPlaces:
         self._said: set[str] = set()
 
     def acquire(self, launch: Launch, running: Sequence[Occupant]) -> Sequence[str] | None:
-        """The words of the GPUs for a cell; None if it does not fit beside the running ones now."""
+        """The words of the GPUs for a cell; None if it does not fit next to the running ones now."""
         memory = self._gpus.look()
         self._observe(memory, running)
         if self._affects is None:  # the same for all cells of a matrix

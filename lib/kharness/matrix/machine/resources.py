@@ -20,7 +20,7 @@ def open_resources(
 ) -> MachineResources:
     """What MATRIX_JOBS, MATRIX_GPUS_PER_CELL and MAX_GPU_MEMORY_PERCENT make of this machine.
 
-    `say` tells the user a line. MatrixError for more GPUs a cell than there are.
+    `say` prints a line for the user. MatrixError for more GPUs a cell than there are.
     """
     jobs, per_cell = _int(settings, "MATRIX_JOBS", 1), _int(settings, "MATRIX_GPUS_PER_CELL", 1)
     gpus = find_gpus(root)
@@ -68,7 +68,7 @@ class MachineResources:
         return not running or len(running) < self._most
 
     def acquire(self, launch: Launch, running: Sequence[Occupant]) -> Slot | None:
-        """Room for one more; None if it does not fit beside the running ones now.
+        """Room for one more; None if it does not fit next to the running ones now.
 
         While none is running there is always room, except on GPUs that others fill: then a note says so.
         """

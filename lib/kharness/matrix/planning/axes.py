@@ -72,7 +72,7 @@ def split_groups(text: str, source: str) -> list[str]:
         groups.append(match[0].strip())
         position = match.end() + 1
     if groups[-1] == "":
-        groups.pop()  # a semicolon behind the last one
+        groups.pop()  # a semicolon after the last one
     if not all(groups):
         raise MatrixError(f"{source}: nothing stands between two semicolons", hint="leave one of them out")
     return groups

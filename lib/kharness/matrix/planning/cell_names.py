@@ -1,7 +1,7 @@
 """What a cell is called: `optimizer-adamw_seed-2`, the folder of its run and its name in every report.
 
 The same values give the same name in every matrix with the same axes, whatever is left out, added or
-filtered, so that runs of two matrices can be told to be the same cell.
+filtered, so that runs of two matrices can be recognised as the same cell.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9.,+-]{1,40}", re.ASCII)
 
 
 def varying(axes: Sequence[Axis]) -> list[str]:
-    """The symbols that a name holds: of the axes with several values, or of all if there is none."""
+    """The symbols that a name holds: of the axes with several values, or of all without any."""
     return [axis.symbol for axis in axes if len(axis.values) > 1] or [axis.symbol for axis in axes]
 
 
 def cell_name(values: Mapping[str, str], symbols: Sequence[str]) -> str:
     """The values of the symbols, in their order; fit to be a folder's name.
 
-    A value that cannot stand in one is cut down and told apart by a hash of the whole; so is a name that
-    would become too long.
+    A value that cannot stand in one is cut down and made unique by a hash of the full value; so is a name
+    that would become too long.
     """
     words = symbol_words(symbols)
     name = "_".join(f"{words[symbol]}-{_in_name(values[symbol])}" for symbol in symbols)
@@ -38,7 +38,7 @@ def cell_name(values: Mapping[str, str], symbols: Sequence[str]) -> str:
 
 
 def symbol_words(symbols: Sequence[str]) -> dict[str, str]:
-    """What each symbol is called in a name; two that would come to the same stay whole."""
+    """What each symbol is called in a name; two that would become the same keep their full names."""
     short = {symbol: _SHORT.get(symbol) or _shortened(symbol) for symbol in symbols}
     count = Counter(short.values())
     return {symbol: word if count[word] == 1 else _whole(symbol) for symbol, word in short.items()}

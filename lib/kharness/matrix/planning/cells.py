@@ -144,7 +144,7 @@ def refuse(refused: Sequence[Refused], count: int, hint: str) -> NoReturn:
 
 
 def set_aside(tree: Tree, cells: Sequence[Cell]) -> list[tuple[Assignment, int]]:
-    """What was asked for all cells and does not apply in some, with the number of those."""
+    """What was requested for all cells and does not apply in some, with the number of those."""
     count: dict[Assignment, int] = {}
     for cell in cells:
         for assignment in cell.resolved.set_aside if cell.resolved else ():
@@ -203,7 +203,7 @@ def _refuse_twins(cells: Sequence[Cell]) -> None:
                 f"cells {twin.name} and {cell.name} have the same configuration",
                 hint="give the axis values that differ, or leave one of them out",
             )
-        # A file system may not tell upper from lower case.
+        # A file system may be case-insensitive.
         if cell.name.lower() in names:
             raise MatrixError(
                 f"two cells would be called {cell.name}",

@@ -1,4 +1,4 @@
-"""A matrix as it was asked for, checked whole and not written anywhere yet."""
+"""A matrix as it was requested: all of it checked, nothing written yet."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Draft:
     chosen: str = ""
     """The FILTER that chose the cells; empty for all."""
     notes: Sequence[str] = ()
-    """What was asked for all cells and does not apply to some."""
+    """What was requested for all cells and does not apply to some."""
 
 
 def read_settings(tree: Tree, base: Layer, *above: Layer) -> dict[str, Value]:
@@ -110,7 +110,7 @@ def draft(
 
 
 def notes(tree: Tree, cells: Sequence[Cell]) -> list[str]:
-    """What was asked for all cells and does not apply to some, as sentences."""
+    """What was requested for all cells and does not apply to some, as sentences."""
     return [
         f"{assignment} ({assignment.origin.where}) does not apply to {count} of the runs"
         for assignment, count in set_aside(tree, cells)

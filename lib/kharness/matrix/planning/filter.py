@@ -79,7 +79,7 @@ def parse_filter(text: str, *, source: str = "FILTER") -> Filter:
 
 
 def choose(chosen: Filter, cells: Sequence[Cell], *, source: str = "FILTER") -> list[Cell]:
-    """The cells that are meant; MatrixError if there is none."""
+    """The cells that are meant; MatrixError if it matches none."""
     found = [cell for cell in cells if chosen.matches(cell.name, cell.values)]
     if chosen.text and not found:
         raise MatrixError(

@@ -55,14 +55,14 @@ class Plan:
     order: Sequence[str] = ()
     """The names of the cells as they are to run; empty for the order of the cells."""
     notes: Sequence[str] = ()
-    """What was asked for all cells and does not apply to some; not kept in the file."""
+    """What was requested for all cells and does not apply to some; not kept in the file."""
     seeds: Mapping[str, object] = field(default_factory=dict)
     """What was planned first, for verdicts that count looks; empty for a sweep."""
     created: float = 0.0
     """UTC epoch seconds."""
 
     def note_lines(self) -> list[str]:
-        """What was asked for and will not be so."""
+        """What was requested and does not apply."""
         notes = [*self.notes, *(f"{one.name} is left out: {one.reason}" for one in self.refused)]
         return [f"note: {note}" for note in notes]
 
@@ -74,7 +74,7 @@ def write_plan(plan: Plan, root: Path, *, into: Path) -> None:
 
 
 def add_cell(directory: Path, cell: Cell, launch: Launch) -> None:
-    """Put one more cell into the plan of a search that goes on; its directory must exist."""
+    """Put one more cell into the plan of a running search; its directory must exist."""
     content = read_matrix_json(directory)
     content["cells"].append(_cell_json(cell, launch))
     content["model"] = ", ".join(dict.fromkeys(known["model"] for known in content["cells"]))
@@ -86,7 +86,7 @@ def add_cell(directory: Path, cell: Cell, launch: Launch) -> None:
 
 
 def add_refused(directory: Path, refused: Sequence[Refused]) -> None:
-    """Note combinations that the tree refused while a search went on."""
+    """Note combinations that the tree refused during a search."""
     content = read_matrix_json(directory)
     content["refused"] += map(_refused_json, refused)
     write_matrix_json(directory, content)

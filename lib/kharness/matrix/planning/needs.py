@@ -1,4 +1,4 @@
-"""What cells need of this machine, asked of their model before the first one starts: MODEL/needs.py."""
+"""What cells need of this machine, checked by their model before the first one starts: MODEL/needs.py."""
 
 from __future__ import annotations
 

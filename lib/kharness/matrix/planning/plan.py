@@ -1,4 +1,4 @@
-"""A matrix that has its directories: written whole before the first cell starts, and read back from there."""
+"""A matrix that has its directories: written before the first cell starts, and read back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Kind", "Plan", "load", "prepare", "write"]
 PREFIX: Mapping[Kind, str] = {"matrix": "test_matrix_", "sweep": "sweep_"}
 
 Check = Callable[[Plan], None]
-"""Raises for a plan that could not be run, or not be judged as asked."""
+"""Raises for a plan that could not be run, or not be judged as requested."""
 
 
 def unchecked(plan: Plan) -> None:
@@ -42,7 +42,7 @@ def unchecked(plan: Plan) -> None:
 def prepare(
     tree: Tree, output: Path, command_line: Layer, *, chosen: Filter | None = None, check: Check = unchecked
 ) -> Plan:
-    """Check the whole matrix, then write it; MatrixError or ConfigError before anything is written.
+    """Check all of the matrix, then write it; MatrixError or ConfigError before anything is written.
 
     `output` is where `.config` lives; if it has none, the default preset becomes it. Only the `chosen` cells
     are planned. `check` raises for a plan that could not be run or judged.
@@ -70,7 +70,7 @@ def write_new(
     planned: Callable[[Path, str], tuple[Draft, Plan]],
     check: Check,
 ) -> Plan:
-    """Plan for a directory that is nobody else's, and write it whole; nothing at all if a check fails.
+    """Plan for a directory that is nobody else's, and write all of it; nothing if a check fails.
 
     `planned` gets that directory and what the names of the runs end in.
     """
@@ -163,7 +163,7 @@ def write_cell(cell: Cell, directory: Path, *, root: Path) -> None:
 
 
 def load(directory: Path, root: Path) -> Plan:
-    """The plan that stands in a directory; MatrixError if there is none, or none that can be read.
+    """The plan that stands in a directory; MatrixError if it is missing or unreadable.
 
     `root` is the checkout that its cells run in. Needs no option tree; what a cell asks for is read from its
     own config.py when somebody looks at it.

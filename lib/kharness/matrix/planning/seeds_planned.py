@@ -35,7 +35,7 @@ class SeedsPlanned:
     variants: tuple[str, ...] = ()
     """A hash of the configuration of each variant, without its seed."""
     note: str = ""
-    """What was asked for and comes too late; not kept in the file."""
+    """What was requested too late; not kept in the file."""
 
     def content(self) -> dict[str, object]:
         """For matrix.json."""

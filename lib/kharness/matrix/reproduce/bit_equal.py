@@ -30,7 +30,7 @@ class BitComparison:
     equal: int
     """Records that are equal, up to the first that is not."""
     difference: str
-    """The first difference in one line; empty if there is none."""
+    """The first difference in one line; empty without one."""
     on_request: int = 0
     """Checkpoints that the first run made because it was stopped, and the second did not."""
 

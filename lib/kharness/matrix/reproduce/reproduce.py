@@ -1,4 +1,4 @@
-"""A past run once more: the same options, seed and code, in a new directory beside it."""
+"""A past run repeated: the same options, seed and code, in a new directory next to it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ReproducedRun:
 def prepare_again(
     past: ReproducedRun, code: Code, *, root: Path, trackers: str, anyway: bool = False
 ) -> Launch:
-    """Make RUN_reproduced (or RUN_reproduced_2 …) beside a run with its configuration, ready to be launched.
+    """Make RUN_reproduced (or RUN_reproduced_2 …) next to a run with its configuration, ready to launch.
 
     The configuration is that of its `.config`, or where that is gone of its start record. `trackers` is what
     TRACKER= takes. MatrixError if the run's `.config` is not what the run recorded, or

@@ -18,7 +18,7 @@ GitState = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Code:
-    """Where a program can be run with the code that was asked for."""
+    """Where a program can be run with the requested code."""
 
     root: Path
     description: str
@@ -29,7 +29,7 @@ def code_of(recorded: Sequence[GitState | None], root: Path, *, anyway: bool = F
     """The code of a run of which each attempt recorded its git state; a worktree is removed in the end.
 
     What is here is used if it is the same to the last bit. Otherwise a recorded revision without differences
-    is checked out beside. MatrixError, which names what cannot be had, unless `anyway` takes what is here.
+    is checked out elsewhere. MatrixError, which names what cannot be had, unless `anyway` takes what is here.
     """
     here = git_state(root)
     if recorded and all(state is not None and state == here for state in recorded):

@@ -81,7 +81,7 @@ def delivery_lines(
 
 
 def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]:
-    """What the agents found worth telling, each thing once, with the number of runs it is told of.
+    """The alerts of the agents, each message once, with the number of runs that have it.
 
     In the order in which it was found first. Only from `since` on (UTC epoch seconds): not what was found
     of attempts before that.

@@ -3,7 +3,7 @@
     history = read_history(results, affects)
     estimate = history.expected(values)
 
-Read are the first and the last record of each journal and its status.json: whole journals would take longer
+Read are the first and the last record of each journal and its status.json: entire journals would take longer
 than some trainings.
 """
 
@@ -70,7 +70,7 @@ class History:
                 model.setdefault(key, []).append(run)
 
     def expected(self, values: Mapping[str, object]) -> Estimate | None:
-        """The estimate for a configuration; None if no run of its model tells."""
+        """The estimate for a configuration; None without a complete run of its model."""
         nearest = self._nearest(values)
         seconds = [
             run.seconds_around + steps * run.seconds_per_step

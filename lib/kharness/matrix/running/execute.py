@@ -86,7 +86,7 @@ class ActiveRun:
             raise self._not_started(error) from error
         # Not before: the first launch waits until the launcher is ready, which is nothing of the run's time.
         self._begun = time.monotonic()
-        # Only processes of ours are told from other work.
+        # Only local processes can be distinguished from other work.
         self._machine = machine if machine is not None and launcher.name == "local" else None
         self._work_before = self._machine.read(newest=AT_ONCE) if self._machine else None
         self._attempt = replace(
@@ -112,7 +112,7 @@ class ActiveRun:
 
     @property
     def seconds_since_stop(self) -> float:
-        """Since it was asked to stop; 0 if it was not."""
+        """Since it was requested to stop; 0 if it was not."""
         return time.monotonic() - self._stop_asked_at if self.stop_asked else 0.0
 
     def read(self) -> None:

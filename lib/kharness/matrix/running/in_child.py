@@ -57,7 +57,7 @@ def _listen(pipe: BinaryIO, say: Say) -> tuple[str, object]:
 
 
 def _answer(work: Callable[[Say], object], writer: int) -> None:
-    """Does not return: what stands behind it is the parent's."""
+    """Does not return: the code after it is the parent's."""
     code = 1
     try:
         with os.fdopen(writer, "wb", buffering=0) as pipe:

@@ -1,4 +1,4 @@
-"""What the user sees while runs train: a table that is drawn anew on a terminal, plain lines elsewhere."""
+"""What the user sees while runs train: a table that is redrawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def _doing(run: ActiveRun) -> str:
 
 
 def _place(slot: Slot) -> str:
-    """`gpu 0,1` or `cpu 0-3`; empty where the run has the whole machine."""
+    """`gpu 0,1` or `cpu 0-3`; empty where the run has the entire machine."""
     if slot.gpus:
         return "gpu " + ",".join(gpu if gpu.isdigit() else gpu.removeprefix("GPU-")[:8] for gpu in slot.gpus)
     if not slot.cores:

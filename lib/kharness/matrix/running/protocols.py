@@ -1,4 +1,4 @@
-"""What the runner is told from outside: what to run next, where it fits, which runs to give up."""
+"""What the runner gets from outside: what to run next, where it fits, which runs to give up."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Resources(Protocol):
     """The machine, shared out."""
 
     def has_room(self, running: Sequence[ActiveRun]) -> bool:
-        """Whether there might be room for one more; asked before the next one is chosen."""
+        """Whether there might be room for one more; called before the next one is chosen."""
 
     def acquire(self, launch: Launch, running: Sequence[ActiveRun]) -> Slot | None:
-        """Room for one more; None if it does not fit beside the running ones now."""
+        """Room for one more; None if it does not fit next to the running ones now."""
 
     def release(self, slot: Slot) -> None:
         """Its run has ended."""

@@ -95,7 +95,7 @@ def settle(launch: Launch) -> RunStatus:
     """The status of a cell that nobody runs; "running" only for a process that outlives its runner.
 
     An attempt whose runner died is closed from what its journal says, so that a training which was complete
-    is not repeated. A status.json that cannot be read is put aside, and made again from the journal.
+    is not repeated. A status.json that cannot be read is renamed, and made again from the journal.
     """
     status = _readable_status(launch)
     last = status.last
@@ -110,7 +110,7 @@ def settle(launch: Launch) -> RunStatus:
 
 
 def _outlives(attempt: Attempt) -> bool:
-    """Whether the process of an attempt lives on; one that is about to die is waited for."""
+    """Whether the process of an attempt is still alive; one that is about to die is waited for."""
     if attempt.job is None:
         return False
     job = Job(**attempt.job)
@@ -135,7 +135,7 @@ def _tail_of(directory: Path, attempt: Attempt) -> JournalTail:
 
 
 def _readable_status(launch: Launch) -> RunStatus:
-    """The status; one that was lost or torn with the power stays beside.
+    """The status; an unreadable file is kept under another name.
 
     Where that happened the run is complete if its journal says so, and else pending: it resumes.
     """
@@ -160,7 +160,7 @@ def _readable_status(launch: Launch) -> RunStatus:
 
 
 def _arguments(launch: Launch, status: RunStatus) -> Sequence[str]:
-    """--from-scratch again for an attempt that was to begin anew and died before it did."""
+    """--from-scratch again for an attempt that was to start from scratch and died before it did."""
     last = status.last
     if last is None or FROM_SCRATCH not in last.arguments:
         return ()

@@ -40,7 +40,7 @@ class Limits:
     timeout: float = 0.0
     """Seconds of one attempt; 0 for none."""
     retries: int = 0
-    """Further attempts after a cause that a retry can mend."""
+    """Further attempts after a cause that a retry can fix."""
     keep_going: bool = True
     """Start others after one has failed."""
     excused: frozenset[str] = frozenset()
@@ -176,7 +176,7 @@ class _Matrix:
         if not again:
             self._settle(run.launch, outcome)
             return
-        # It goes on from its last checkpoint, unless it was to begin anew and never did.
+        # It resumes from its last checkpoint, unless it was to start from scratch and never did.
         launch = replace(run.launch, arguments=()) if run.state.start else run.launch
         (self._alone if outcome.attempt.cause in ALONE else self._retries).append(launch)
         self.outcomes[name] = outcome
@@ -206,7 +206,7 @@ class _Matrix:
                 limit = duration(self.limits.timeout)
                 self.progress.say(f"{run.launch.name}: over the limit of {limit}, requested to save and stop")
                 run.stop(Stop(TIMED_OUT, f"over the limit of {limit}"))
-            # Whoever asked by Ctrl-C decides themselves when it has taken long enough.
+            # Whoever pressed Ctrl-C decides themselves when it has taken long enough.
             by_hand = run.stop_asked == BY_HAND
             if run.seconds_since_stop > STOP_GRACE and not by_hand and not run.kill_asked:
                 run.kill()

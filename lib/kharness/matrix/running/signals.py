@@ -16,13 +16,13 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Signals:
     """Counts SIGINT, SIGTERM and SIGHUP instead of dying of them; `wait` returns early for any signal.
 
-    SIGHUP counts only where nothing else has asked to stop: a terminal that closes sends it once or twice,
+    SIGHUP counts only where nothing else has requested a stop: a terminal that closes sends it once or twice,
     and whoever closes one after a Ctrl-C does not mean to kill what is saving.
     """
 
     def __init__(self) -> None:
         self.stops: list[int] = []
-        """The signals that asked to stop, in order."""
+        """The signals that requested a stop, in order."""
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The live view: a table of the running cells over a line of totals, drawn anew in place on a terminal.
+"""The live view: a table of the running cells over a line of totals, redrawn in place on a terminal.
 
 What is said meanwhile stays above it. The table never wraps and never scrolls: it takes the columns and rows
 that the window has at that moment.
@@ -53,7 +53,7 @@ class CellRow:
 
 @dataclass(frozen=True)
 class Totals:
-    """Of the whole matrix; what is not known is None."""
+    """Of the entire matrix; what is not known is None."""
 
     done: int
     total: int | None
@@ -144,7 +144,7 @@ class LiveScreen:
         self._drawn = []
 
     def _frame(self) -> str:
-        # The cursor rests at the end of the last line: a newline behind it would scroll a full window.
+        # The cursor rests at the end of the last line: a newline after it would scroll a full window.
         return "\n".join(self._drawn)
 
     def _wiping(self) -> str:
@@ -173,7 +173,7 @@ def duration(seconds: float) -> str:
 
 
 def _window(stream: TextIO) -> tuple[int, int]:
-    """Columns and rows; asked each time, for a window may be resized. 0 is a terminal that does not know."""
+    """Columns and rows; read each time, for a window may be resized. 0 is a terminal that does not know."""
     try:
         size = os.get_terminal_size(stream.fileno())
     except OSError:  # it was closed meanwhile

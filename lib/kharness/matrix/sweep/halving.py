@@ -1,8 +1,8 @@
 """Early stopping of losing cells: asynchronous successive halving (Li et al. 2020), by Optuna.
 
-After MATRIX_HALVING_MIN_EPOCHS validations, and again after each FACTOR times as many, a cell goes on only if
-it is among the best 1/FACTOR of those that came so far. Cells compete with cells of their model and dataset,
-whichever seed they have; those that were complete, or stopped, before the runner started compete too.
+After MATRIX_HALVING_MIN_EPOCHS validations, and again after each FACTOR times as many, a cell continues only
+if it is among the best 1/FACTOR of those that came so far. Cells compete with cells of their model and
+dataset, whichever seed they have; those that ended before the runner started compete too.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ class Halving:
         return self._studies[group]
 
     def _judge(self, competitor: Competitor) -> str:
-        """Take the new validations of a cell; the reason to stop it, empty while there is none."""
+        """Take the new validations of a cell; the reason to stop it, empty without one."""
         competitor.validation.update()
         values = competitor.validation.values
         reason = ""
         for epoch in range(competitor.judged + 1, len(values) + 1):
             value = values[epoch - 1]
             competitor.trial.report(value, epoch)
-            # Asked after each, for the pruner looks at the newest value only.
+            # Called after each, for the pruner looks at the newest value only.
             reason = self._words(competitor.trial, value, epoch) if competitor.trial.should_prune() else ""
         competitor.judged = max(competitor.judged, len(values))
         return reason

@@ -349,7 +349,7 @@ def _cells(board: Leaderboard, rows: Sequence[TrialRow]) -> list[list[str]]:
 
 
 def _short(value: str) -> str:
-    """A value as people read it; the files in JSON and CSV hold it whole."""
+    """A value as people read it; the files in JSON and CSV hold it in full."""
     try:
         return value if len(value) <= 10 else f"{float(value):.6g}"
     except ValueError:

@@ -3,10 +3,10 @@
     CONFIG_NUM_EPOCHS=5                        one value for all trials
     CONFIG_OPTIMIZER="sgd|adamw"               each of these; `all` for every member of a choice
     CONFIG_LEARNING_RATE="0.01:0.01:0.05"      start:step:end in exact decimals, the end included if hit
-    CONFIG_BATCH_SIZE="16..256"                every whole number between, both included
+    CONFIG_BATCH_SIZE="16..256"                every integer between, both included
     CONFIG_LEARNING_RATE="1e-4..1e-1 log"      anything between, evenly by order of magnitude
 
-What is written with `..` for a symbol that is no whole number, or with `log`, can be searched and has no
+What is written with `..` for a symbol that is no integer, or with `log`, can be searched and has no
 grid.
 """
 
@@ -202,7 +202,7 @@ def _between(symbol: str, text: str, low: Decimal, high: Decimal, *, log: bool, 
 
 
 def _ends(found: Range) -> Sequence[str]:
-    """The values that the tree is asked about."""
+    """The values that are checked against the tree."""
     if isinstance(found, Listed):
         return found.values
     return [str(int(end)) if found.whole else _decimal_text(end) for end in (found.low, found.high)]

@@ -1,7 +1,7 @@
 """The next trial of a sweep: drawn at random, or proposed by Optuna from what the earlier ones came to.
 
 A proposal is a function of the trials, the seed of the search and the number of the trial: Optuna keeps
-nothing between two of them, so a search that was killed goes on as if it had not been.
+nothing between two of them, so a search that was killed continues as if it had not been.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Propose = Callable[[int], dict[str, str]]
 
 
 def random_values(ranges: Sequence[Range], *, seed: int, number: int) -> Propose:
-    """Trial `number` of a random search; every attempt draws anew."""
+    """Trial `number` of a random search; every attempt draws again."""
 
     def propose(attempt: int) -> dict[str, str]:
         sampler = load_optuna().samplers.RandomSampler(seed=_seed(seed, number, attempt))

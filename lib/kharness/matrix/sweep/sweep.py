@@ -1,7 +1,7 @@
 """A sweep: a matrix whose cells are the trials of a grid or of a search over ranges.
 
-A grid, and a random search, are planned whole and run like any matrix. A TPE search plans its next trial when
-there is room for one, from the run directories of the earlier ones.
+A grid, and a random search, are planned in full and run like any matrix. A TPE search plans its next trial
+when there is room for one, from the run directories of the earlier ones.
 """
 
 from __future__ import annotations

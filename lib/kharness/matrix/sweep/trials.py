@@ -1,4 +1,4 @@
-"""The trials of a sweep, as their run directories tell them: nothing else holds what a search knows."""
+"""The trials of a sweep, as read from their run directories: a search knows nothing else."""
 
 from __future__ import annotations
 

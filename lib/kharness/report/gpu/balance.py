@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kharness.report.gpu.history import GpuRecording
 from monitoring.telemetry.load_balance import PHASES, RankBalance
 
-# Over which values of the GPUs a balance is told.
+# Over which values of the GPUs a balance is computed.
 BALANCED = ("memory", "utilization", "power")
 
 # Ranks that wait for less than this of their time count as evenly loaded, as a CV below 5 % does.

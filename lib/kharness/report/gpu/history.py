@@ -287,7 +287,7 @@ def _curve(times: array[float], values: array[float], started: float) -> GpuCurv
     breaks = np.flatnonzero(distances > max(GAP_SECONDS, GAP_INTERVALS * median)) + 1
     found: tuple[list[float], list[float], list[float]] = ([], [], [])
     for i, part in enumerate(np.split(np.arange(len(every)), breaks)):
-        if i:  # the line ends before a gap and begins behind it
+        if i:  # the line ends before a gap and begins after it
             _extend(found, [float(seconds[part[0]])], [math.nan], [math.nan])
         for start in range(0, len(part), size):
             own = part[start : start + size]

@@ -1,6 +1,6 @@
 """Graphs: each module of this folder draws one, from run directories alone.
 
-A module defines `numbers(summary) -> Numbers`, the CSV beside the picture, and `draw(summary) -> Figure`,
+A module defines `numbers(summary) -> Numbers`, the CSV next to the picture, and `draw(summary) -> Figure`,
 which draws those numbers and nothing else. One that also defines `applies(summary) -> bool` is left out where
 that is false. A file whose name begins with an underscore is no graph.
 """
@@ -79,6 +79,6 @@ def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]
 
 
 def shows_numbers(picture: Path) -> bool:
-    """Whether the CSV beside a picture has more than its header; one without is not worth a look."""
+    """Whether the CSV of a picture has more than its header; one without is not worth a look."""
     numbers = picture.with_suffix(".csv")
     return not numbers.exists() or numbers.read_bytes().count(b"\n") > 1

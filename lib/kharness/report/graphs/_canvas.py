@@ -98,7 +98,7 @@ def notes(summary: Summary, without_numbers: Sequence[str]) -> list[str]:
 
 
 def folded(label: str, width: int, lines: int = 2) -> str:
-    """A label in lines of at most `width` characters, broken behind commas; what is too long ends in …"""
+    """A label in lines of at most `width` characters, broken after commas; what is too long ends in …"""
     found = [""]
     for part in label.split(", "):
         joined = f"{found[-1]}, {part}" if found[-1] else part

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # As many points as a line of this width can show.
 MAX_POINTS = 100
-# Characters that fit above one of several panels, with the number of runs behind them.
+# Characters that fit above one of several panels, followed by the number of runs.
 TITLE_WIDTH = 31
 
 
@@ -101,7 +101,7 @@ def curve_numbers(found: Sequence[Curve], value_name: str) -> Numbers:
 
 
 def draw_curves(summary: Summary, found: Sequence[Curve], look: Look, *, size: int) -> Figure:
-    """All variants in one panel while colours can tell them apart, else one panel each."""
+    """All variants in one panel while colours can distinguish them, else one panel each."""
     subtitle = f"{summary.title}\nbold: mean of a variant's complete runs   thin: one run"
     if any(not curve.complete for curve in found):
         subtitle += "   dotted: a run that did not complete"

@@ -73,7 +73,7 @@ def time_unit(runs: Sequence[Sampled]) -> TimeUnit:
 
 
 def colours(labels: Sequence[str]) -> Mapping[str, str]:
-    """One a label while colours can tell them apart; beyond that all look alike."""
+    """One a label while colours can distinguish them; beyond that all look alike."""
     if len(labels) > MAX_TOGETHER:
         return dict.fromkeys(labels, PALETTE[0])
     return dict(zip(labels, PALETTE, strict=False))
@@ -97,7 +97,7 @@ def plot_run(axes: Axes, run: Sampled, curve: GpuCurve, unit: TimeUnit, scale: f
 
 
 def variant_legend(figure: Figure, axes: Axes, runs: Sequence[Sampled]) -> None:
-    """Names of variants beside the plot; none for a single run, whose name is in the subtitle."""
+    """Names of variants next to the plot; none for a single run, whose name is in the subtitle."""
     from matplotlib.lines import Line2D
 
     if not legend_width(runs):
@@ -112,7 +112,7 @@ def variant_legend(figure: Figure, axes: Axes, runs: Sequence[Sampled]) -> None:
 
 
 def legend_width(runs: Sequence[Sampled]) -> float:
-    """Inches to leave beside the plot."""
+    """Inches to leave next to the plot."""
     labels = variants_of(runs)
     if len(labels) < 2 or len(labels) > MAX_TOGETHER:
         return 0.0

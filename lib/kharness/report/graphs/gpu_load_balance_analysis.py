@@ -190,7 +190,7 @@ def _draw_bands(axes: Axes, rows: Sequence[GpuRow], runs: Sequence[Sampled]) -> 
         labels = [run.cell.name for run in runs]
         for y, run in enumerate(runs):
             for i, (marker, colour, quantity) in enumerate(zip("os^", PALETTE, BALANCED, strict=False)):
-                lane = y + 0.22 * (i - 1)  # equal ones beside each other
+                lane = y + 0.22 * (i - 1)  # equal ones side by side
                 _dot(axes, found.get((run.cell.name, quantity)), lane, marker, colour, named=False)
         for marker, colour, quantity in zip("os^", PALETTE, BALANCED, strict=False):
             axes.plot([], [], marker, color=colour, ms=6, label=quantity)
@@ -256,7 +256,7 @@ def _draw_ranks(axes: Axes, ranks: RankBalance) -> None:
 
 
 def _beside(rank: RankTimes) -> str:
-    """What stands behind a rank's bar."""
+    """The label of a rank's bar."""
     return f" best/mine {rank.best_over_mine:.2f} {rank.name.removeprefix(f'rank {rank.rank}')}"
 
 

@@ -1,4 +1,4 @@
-"""GPU memory of the variants beside each other: what all GPUs needed at once, and the fullest one."""
+"""GPU memory of the variants side by side: what all GPUs needed at once, and the fullest one."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def _key(fronts: Sequence[Front]) -> Mapping[str, int]:
 
 
 def _draw_key(figure: Figure, key: Mapping[str, int], fronts: Sequence[Front], width: float) -> None:
-    """Beside the panels: what each number stands for, dark where it is on a front."""
+    """Next to the panels: what each number stands for, dark where it is on a front."""
     best = {name for front in fronts for name in front.members}
     left = 1 - (width - 0.4) / figure.get_figwidth()
     top = figure.subplotpars.top

@@ -54,7 +54,7 @@ def baseline_of(summary: Collection) -> Baseline:
 
 
 def open_place(text: str, given: Mapping[str, str] | None = None) -> Collection:
-    """A run, a matrix, or `dir:SYMBOL=value …` for those variants of it; ReportError if there is none."""
+    """A run, a matrix, or `dir:SYMBOL=value …` for those variants of it; ReportError if it is neither."""
     place, assignments = split_place(text)
     if place is None:
         return read_collection(asked_path("A or B", text), given)  # which says what is wrong with it
@@ -64,7 +64,7 @@ def open_place(text: str, given: Mapping[str, str] | None = None) -> Collection:
 def select(summary: Collection, given: str, asked: str) -> Collection:
     """Only the variants that have the given axis values, as if there were no such axes.
 
-    ReportError if there is none.
+    ReportError without any.
     """
     values = _values(summary, given, asked) if given else {}
     chosen = [variant for variant in summary.variants if _has(variant, values)]
@@ -96,7 +96,7 @@ def _within(summary: Collection, values: Mapping[str, str], words: str) -> Basel
     for variant in summary.variants:
         if variant in candidates:
             continue
-        # an axis that a candidate lacks (the sparsity of no pruning) cannot tell it from the variant
+        # an axis that a candidate lacks (the sparsity of no pruning) cannot distinguish it from the variant
         rest = {symbol: value for symbol, value in variant.values.items() if symbol not in values}
         found = [c for c in candidates if all(c.values.get(s, value) == value for s, value in rest.items())]
         if len(found) == 1:

@@ -130,7 +130,7 @@ def _errors(layout: _Layout, own: NDArray[np.float64], rounding: float) -> list[
 
 
 def _each_apart(layout: _Layout, rounding: float) -> list[_Error]:
-    """Of each variant what it varies beside the others, judged as independent groups are (Welch 1947)."""
+    """Of each variant its own variance, judged as independent groups are (Welch 1947)."""
     n, own = layout.pairs, _own_variances(layout.table)
     errors: list[_Error] = []
     for variance in own[1:].tolist():
@@ -190,7 +190,7 @@ def _vary_unlike(table: NDArray[np.float64]) -> bool:
 
 
 def _pairs_vary_more(layout: _Layout, own: float) -> bool:
-    """Of two variants neither can be told from the rest, so their pairs with the baseline are compared."""
+    """Of two variants neither stands out from the rest, so their pairs with the baseline are compared."""
     alone, n = own / 2, layout.pairs
     return _ratio_p(alone, n - 1, layout.total - alone * (n - 1), n - 1) < VARIANTS_LEVEL / 2
 

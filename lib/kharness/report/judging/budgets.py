@@ -1,6 +1,6 @@
 """What a variant was given to train with: only equal budgets make one result better than another.
 
-One unit decides (REPORT_BUDGET_UNIT), and what differs beside it is said.
+One unit decides (REPORT_BUDGET_UNIT), and what else differs is named.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def equal_words(first: Budget, second: Budget, unit: str) -> str:
 
 
 def _others(first: Budget, second: Budget, unit: str) -> str:
-    """What differs beside the unit, each behind a semicolon."""
+    """What differs besides the unit, each after a semicolon."""
     return "".join(
         f"; {other} {_range(first.count(other))} vs {_range(second.count(other))}"
         for other in COUNTS
@@ -94,7 +94,7 @@ def trained_longer(
 ) -> str:
     """How much longer those ahead took, in words, if they took more than `tolerance` longer; empty if not.
 
-    Clocks of shared machines waver: it counts where the whole interval of the ratio is beyond the tolerance.
+    Clocks of shared machines waver: it counts where all of the ratio's interval is beyond the tolerance.
     """
     times = [[run.at_end("training_seconds") for run in side] for side in (ahead, behind)]
     logs = [[math.log(time) for time in side if time is not None and time > 0] for side in times]

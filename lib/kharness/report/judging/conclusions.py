@@ -33,7 +33,7 @@ class Conclusions:
     metric: Metric
     """That decides who is better."""
     metric_note: str
-    """Why it is not the one that was asked for; empty if it is."""
+    """Why it is not the requested one; empty if it is."""
     baseline: str
     """In words; empty if nothing is compared."""
     intervals: Mapping[str, Mapping[str, Interval | None]]

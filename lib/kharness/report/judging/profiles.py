@@ -58,7 +58,7 @@ class RunTime:
     run: str
     seed: str | None
     reached: bool | None
-    """None where nobody knows: the run goes on, or was stopped or killed from outside."""
+    """None where nobody knows: the run is not over, or was stopped or killed from outside."""
     step: int | None
     seconds: float | None
     """Of training alone, without validation; None if the pace was not recorded."""
@@ -160,7 +160,7 @@ def _failed_by_itself(run: RunData) -> bool:
 def training_seconds_until(run: RunData, step: int) -> float | None:
     """The recorded pace, summed over the steps up to `step`; None if no pace was recorded.
 
-    Each record stands for the steps since the one before it, steps behind the last record take its pace.
+    Each record stands for the steps since the one before it, steps after the last record take its pace.
     Validation and checkpoints do not count (as in AlgoPerf), nor does work that a resumed attempt repeated.
     """
     pace = run.metric("step", "sec_per_step")

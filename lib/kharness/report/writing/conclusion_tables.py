@@ -1,4 +1,4 @@
-"""Conclusions as tables: verdicts, times to the target, profiles, and quality beside what it costs."""
+"""Conclusions as tables: verdicts, times to the target, profiles, and quality next to what it costs."""
 
 from __future__ import annotations
 

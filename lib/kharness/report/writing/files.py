@@ -62,7 +62,7 @@ def write_text(summary: Summary, name: str, text: str) -> Path:
 
 
 def as_json(summary: Summary) -> dict[str, object]:
-    """Unrounded numbers in the unit named beside them; null is what was not measured."""
+    """Unrounded numbers in the unit named next to them; null is what was not measured."""
     statuses = [cell.run.status for cell in summary.cells]
     return {
         "name": summary.title,
@@ -108,7 +108,7 @@ def as_csv(summary: Summary) -> str:
 
 
 def as_markdown(summary: Summary) -> str:
-    """A page that reads on its own and shows the graphs that lie beside it."""
+    """A self-contained page that shows the graphs in the same folder."""
     parts = [
         f"# {in_markdown(summary.title)}",
         *_facts(summary),

@@ -79,7 +79,7 @@ def gpus_table(summary: Summary) -> Table | None:
 
 
 def said_of_gpus(summary: Summary) -> list[str]:
-    """What must be said beside that table: balance, ranks and remarks of each run."""
+    """What belongs next to that table: balance, ranks and remarks of each run."""
     cells = with_load(summary)
     if not summary.plan:
         return [line.strip() for cell in cells for line in _said_of_run(cell)]
@@ -175,7 +175,7 @@ def _length(history: GpuRecording) -> str:
 
 
 def _totals(history: GpuRecording) -> str:
-    """The sums of the GPUs' means, and what only the whole run has."""
+    """The sums of the GPUs' means, and what only all GPUs together have."""
     memory, power = history.means("memory"), history.means("power")
     parts = [f"{sum(memory):,.1f} MB{_of_some(history, memory)}" if memory else "memory unknown"]
     if history.peak_memory_mb is not None:
@@ -190,7 +190,7 @@ def _totals(history: GpuRecording) -> str:
 
 
 def _of_some(history: GpuRecording, means: Sequence[float]) -> str:
-    """What must stand behind a sum that lacks a GPU."""
+    """The suffix of a sum that lacks a GPU."""
     return "" if len(means) == len(history.gpus) else f" of {len(means)} GPUs"
 
 

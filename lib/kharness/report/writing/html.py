@@ -1,6 +1,6 @@
-"""report.html: the whole report as one file, which needs no network and no other file.
+"""report.html: the full report as one file, which needs no network and no other file.
 
-The page itself is page/report.html.jinja, with its style and script beside it. Everything that comes from a
+The page itself is page/report.html.jinja, with its style and script next to it. Everything that comes from a
 run (names, reasons, output) is escaped by the template engine.
 """
 

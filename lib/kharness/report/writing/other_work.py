@@ -1,4 +1,4 @@
-"""What the report says of other work on the machine: beside it times are no measure of a variant."""
+"""What the report says of other work on the machine: with it times are no measure of a variant."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def other_work_lines(summary: Summary) -> list[str]:
 
 
 def other_work_json(summary: Summary) -> dict[str, object]:
-    """Of all runs; each has its own share beside its metrics."""
+    """Of all runs; each has its own share with its metrics."""
     return {
         "limit": summary.settings.other_work_limit,
         "over_limit": [cell.name for cell in summary.cells if cell.run.crowded],

@@ -35,7 +35,7 @@ class _SourceError(Exception):
 
 
 class _MirrorDown(_SourceError):
-    """A mirror does not answer at all, so it need not be asked for the other files."""
+    """A mirror does not answer at all, so there is no need to try the other files."""
 
 
 def fetch_files(dataset: Dataset, folder: Path, sources: Sources) -> Path:
@@ -190,7 +190,7 @@ def _total(headers: Message[str, str]) -> int | None:
 
 
 def _save(response: http.client.HTTPResponse, part: Path, offset: int, *, limit: int) -> bool:
-    """Write a response behind `offset`; False if it was cut short."""
+    """Write a response from `offset` on; False if it was cut short."""
     expected = response.length
     received = 0
     with part.open("r+b") if offset else create(_gone(part)) as out:

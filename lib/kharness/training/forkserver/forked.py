@@ -62,7 +62,7 @@ def become(
     if cores:
         os.sched_setaffinity(0, cores)
     _set_threads(threads)
-    # random seeds itself anew after a fork.
+    # random reseeds itself after a fork.
     np.random.seed()
     torch.default_generator.seed()
     libc.name_process(os.path.basename(sys.executable))  # as exec names a fresh process
@@ -75,7 +75,7 @@ class CompiledScripts:
         self._compiled: dict[str, tuple[bytes, CodeType]] = {}
 
     def find(self, directory: str, program: str) -> CodeType | None:
-        """None for one that cannot be read, or compiled without a warning: its own process tells that."""
+        """None for one that cannot be read, or compiled without a warning: its own process reports that."""
         path = os.path.normpath(os.path.join(os.path.realpath(directory), program))
         try:
             with io.open_code(path) as file:

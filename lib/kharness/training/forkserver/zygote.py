@@ -6,7 +6,7 @@ It imports and does nothing else: no operation, no device, no thread, for a chil
 torch hangs in its first parallel operation. That is checked before every fork. FD is one end of a socket pair
 to the launcher; each line is a JSON object.
 
-    asked                                          answered
+    request                                        answer
     {"fork": {"program", "directory", "log",       {"forked": PID, "started"}, {"refused": reason},
               "environment", "cores", "threads"}}  {"unsafe": reason}
     {"signal": PID, "number": N}
@@ -182,7 +182,7 @@ class Zygote:
                 end(pid, signal.SIGKILL)
 
     def _requests(self) -> Iterator[dict[str, Any]]:
-        """The whole lines that have come; EOFError when the launcher is gone."""
+        """The complete lines that have come; EOFError when the launcher is gone."""
         received = self._channel.recv(1 << 20)
         if not received:
             raise EOFError

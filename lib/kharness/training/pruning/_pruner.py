@@ -99,7 +99,7 @@ class Pruner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from these masks; ValueError if they are another method's or another model's."""
+        """Continue from these masks; ValueError if they are another method's or another model's."""
         method = state.get("method", "none")
         if method != self._method:
             raise ValueError(f"it was made with PRUNING={method}, not with PRUNING={self._method}")
