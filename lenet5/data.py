@@ -54,7 +54,7 @@ class ShiftedImages(LabelledImages):
         return cls(bordered.unfold(2, 28, 1).unfold(3, 28, 1), images.labels, shift)
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """A window an image, chosen by torch's generator; one gather for the whole batch."""
+        """A window an image, chosen by torch's generator; one gather for the entire batch."""
         down, across = torch.randint(0, 2 * self.shift + 1, (2, len(indices)), device=indices.device)
         return self.images[indices, :, down, across], self.labels[indices]
 

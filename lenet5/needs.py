@@ -1,4 +1,4 @@
-"""What a training of LeNet-5 needs before it can begin: the device and the data that were asked for."""
+"""What a training of LeNet-5 needs before it can begin: the requested device and data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""clean.py clean|mrproper|distclean: remove what tools, configuring and setup left behind.
+"""clean.py clean|mrproper|distclean: remove what tools, configuring and setup left.
 
 clean      caches of Python, tests and linters
 mrproper   and the configuration: .config and its companions (also those in O=dir)

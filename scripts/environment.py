@@ -28,7 +28,7 @@ OPTIONAL = {
 
 
 class SetupError(Exception):
-    """What the user can mend: a message and a hint."""
+    """What the user can fix: a message and a hint."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class SetupError(Exception):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `create STAMP REQUIREMENTS`, `folder` or `verify`; 0 when the environment is whole."""
+    """Run `create STAMP REQUIREMENTS`, `folder` or `verify`; 0 when the environment is intact."""
     try:
         if list(argv) == ["folder"]:
             print(folder(ROOT))

@@ -1,4 +1,4 @@
-"""Tell how evenly the GPUs of a run or matrix were used, and draw it: gpu_report.py [RUN=dir]."""
+"""Print how evenly the GPUs of a run or matrix were used, and draw it: gpu_report.py [RUN=dir]."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """GPUs and a run, live in this terminal: gputop.py [RUN=dir] [SIMULATE=n] (`make gputop`).
 
 RUN is a run or a matrix, shown with the GPUs as it records them, if it does. Without RUN the GPUs are all of
-this machine, with the newest run beside them. SIMULATE=4 shows four GPUs that do not exist, and
-says so: a simulated driver from tests/ stands in, for this one process and nowhere else.
+this machine, with the newest run next to them. SIMULATE=4 shows four GPUs that do not exist, and
+says so: a simulated driver from tests/ replaces the real one, for this one process and nowhere else.
 """
 
 from __future__ import annotations

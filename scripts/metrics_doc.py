@@ -56,7 +56,7 @@ def heads(place: str) -> Sequence[str]:
 
 
 def cells(row: FieldRow, place: str) -> Sequence[str]:
-    """What a line says of a field behind its name."""
+    """The cells of a field's line after its name."""
     unit, about = UNITS.get(row.unit, row.unit), row.about[place]
     if place == SCRAPE:
         return [row.prometheus_type, about]

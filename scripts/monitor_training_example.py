@@ -63,7 +63,7 @@ def train(gpu: str, num_steps: int, step_seconds: float, log_dir: Path) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0, or what the command behind the mode returns."""
+    """0, or what the mode's command returns."""
     parser = argparse.ArgumentParser(description="Examples of GPU monitoring.")
     parser.add_argument("--mode", choices=("monitor", "dashboard", "train"), default="monitor")
     parser.add_argument("--gpu", default="all", metavar="N|N,N|all")

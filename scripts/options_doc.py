@@ -19,7 +19,7 @@ training script's: see [configuration.md](configuration.md), which also says wha
 
 
 def page(tree: Tree) -> str:
-    """The whole page."""
+    """The page."""
     by_name = {option.name: option for option in options(tree)}
     members = {member for option in by_name.values() for member in option.members.values()}
     chunks, menu = [HEAD], None

@@ -1,4 +1,4 @@
-"""Pin requirements/*.txt anew from the .in files, in a fresh environment (`make requirements`)."""
+"""Pin requirements/*.txt again from the .in files, in a fresh environment (`make requirements`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Write the report but its graphs again: summary.py [RUN=dir] [BASELINE=…] [NAME=value…].
 
 Without RUN= the newest. CONFIG_REPORT_METRIC=…, CONFIG_REPORT_CONFIDENCE=… and CONFIG_REPORT_TARGET=… judge
-anew by other options than those the matrix was begun with.
+again by other options than those the matrix was begun with.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> int:
-    """0; with FAIL_ON_REGRESSION=y 3 if a variant is worse than its BASELINE=, 2 if nobody can tell."""
+    """0; with FAIL_ON_REGRESSION=y 3 if a variant is worse than its BASELINE=, 2 if undecided."""
     variables = make_variables.given(argv, os.environ, "summary", root=ROOT)
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     summary = collect(directory, variables)

@@ -1,7 +1,7 @@
 """Bring the trackers of finished runs up to date (`make sync RUN=dir [TRACKER=wandb,trackio|both]`).
 
 RUN is a run directory, or one that holds some, such as a matrix. TRACKER adds trackers that the run did
-not have. A run that an agent is at work on is waited for, and how far it is is printed.
+not have. A run that an agent still follows is waited for, and how far it is is printed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def deliver(directory: Path, asked: Sequence[str]) -> Sequence[Delivery]:
-    """Bring the run's followers up to date; none if its training goes on and its agent has done that."""
+    """Bring the run's followers up to date; none if it is still training and its agent has done that."""
 
     def say(line: str) -> None:
         print(f"{directory}: {line}", flush=True)
@@ -87,7 +87,7 @@ def run_directories(path: Path) -> list[Path]:
 
 
 def trackers_of(directory: Path, asked: Sequence[str]) -> dict[str, Mapping[str, object]]:
-    """The run's trackers, and those asked for with the options that its configuration gives them."""
+    """The run's trackers, and the requested ones with the options that its configuration gives them."""
     run: dict[str, Any] = read_run_json(directory)
     own: dict[str, Mapping[str, object]] = run["tracking"]["trackers"]
     added = {name: configured_options(name, run["config"]) for name in asked if name not in own}

@@ -53,13 +53,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def check(plan: Plan, given: Mapping[str, str]) -> None:
-    """MatrixError or ReportError for what could not be run or judged as asked."""
+    """MatrixError or ReportError for what could not be run or judged as requested."""
     check_running(plan)
     check_judging(plan.directory, given, planned=planned_content(plan))
 
 
 def introduce(plan: Plan) -> None:
-    """What is about to run, and what was asked for and does not apply to some of it."""
+    """What is about to run, and what was requested and does not apply to some of it."""
     axes = " ".join(map(str, plan.axes))
     print(f"matrix: {counted(len(plan.cells), 'run')} ({axes}) in {shown(plan.directory)}", flush=True)
     for line in plan.note_lines():

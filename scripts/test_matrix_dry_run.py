@@ -1,4 +1,4 @@
-"""Tell what test_matrix would run, and for how long: test_matrix_dry_run.py [NAME=value…]; writes nothing."""
+"""What test_matrix would run, and for how long: test_matrix_dry_run.py [NAME=value…]; writes nothing."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> int:
-    """The exit code of the training; 3 if it says 0 and did not do what was asked, 2 if it cannot start."""
+    """The exit code of the training; 3 if it exits with 0 but ran other values, 2 if it cannot start."""
     variables = make_variables.given(argv, os.environ, "train", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
