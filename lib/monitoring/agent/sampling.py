@@ -102,10 +102,9 @@ class GpuSampling:
         self._stats.append(samples, time=time.time(), global_step=self._step.read())
         for event in [*self._states.changes(samples, time.time()), *merged(events)]:
             self._tell_event(event)
-        self._told_hanging = False
-        if self._failure:
+        if self._failure or self._told_hanging:
             self._alerts.add("gpu_monitor", "info", "GPUs are sampled again")
-            self._failure = ""
+        self._failure, self._told_hanging = "", False
 
     def failed(self, restart: Restart) -> None:
         """Make an alert of it, unless the same was the last, or all GPUs were reported to have failed."""

@@ -27,6 +27,9 @@ MOST_POINTS = 1000
 # The fields of a step record that a point holds, in its order.
 POINT_FIELDS = ("train_loss", "lr", "grad_norm", "samples_per_sec", "gpu_mem_allocated", "gpu_mem_reserved")
 
+# Alerts that end when the GPU answers again.
+GPU_FAILURES = ("gpu_lost", "gpu_error")
+
 
 class Point(NamedTuple):
     """One step record; None is not measured."""
@@ -150,12 +153,15 @@ class RunView:
                 self._every *= 2
 
     def _take_alert(self, alert: Record) -> None:
-        key = (str(alert.get("rule")), str(alert.get("subject") or ""))
-        if alert.get("state") == "resolved":
-            self._firing.pop(key, None)
-        elif alert.get("severity") != "info":
-            self._firing.pop(key, None)
-            self._firing[key] = str(alert.get("message"))
+        """An alert fires until its subject is well again, which a later one says."""
+        rule, subject = str(alert.get("rule")), str(alert.get("subject") or "")
+        self._firing.pop((rule, subject), None)
+        if rule == "gpu_back":  # without a subject it is all GPUs
+            for failed in [key for key in self._firing if key[0] in GPU_FAILURES]:
+                if subject in ("", failed[1]):
+                    del self._firing[failed]
+        elif alert.get("state") != "resolved" and alert.get("severity") != "info":
+            self._firing[rule, subject] = str(alert.get("message"))
         self.alert = list(self._firing.values())[-1] if self._firing else None
 
 
