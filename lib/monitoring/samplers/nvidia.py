@@ -75,7 +75,7 @@ def probe(root: Path = Path("/")) -> NvidiaSampler | None:
     except pynvml.NVMLError as error:
         if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and not has_driver:
             return None
-        raise SamplerError(f"NVML: {str(error).lower()}", hint=HINTS.get(error.value)) from error
+        raise SamplerError(f"NVML: {str(error).lower()}", hint=HINTS.get(error.value, "")) from error
     return NvidiaSampler(pynvml, root, os.environ)
 
 
