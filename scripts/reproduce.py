@@ -59,6 +59,8 @@ def verdict(past: ReproducedRun, again: Path, exit_code: int) -> int:
         return exit_code if exit_code >= EXIT_STOPPED else EXIT_FAILED
     for difference in machine_differences(past.directory, again):
         print(f"differs: {difference}")
+    if past.unpromised:
+        print(f"not promised: {past.unpromised}")
     compared = compare(past.directory, again)
     if compared.on_request:
         print(f"not compared: {compared.on_request} checkpoints made because the run was stopped")

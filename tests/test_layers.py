@@ -82,7 +82,7 @@ FLOORS: dict[str, list[str]] = {
     ],
     "kharness.training": [
         "console due errors fingerprint forkserver progress seeds",
-        "checkpoint data datasets guard optimizers pruning run_directory schedules",
+        "checkpoint data datasets determinism guard optimizers pruning run_directory schedules",
         "needs",
         "device",
         "resume setup",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
+from kharness.training.determinism import Numerics
 from kharness.training.needs import no_gpu
 
 _GB = 1e9
@@ -70,11 +71,13 @@ def set_threads(count: int) -> int:
 class Compute:
     """What the last bits of results depend on besides the seed: the device and the number of CPU threads."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, numerics: Numerics) -> None:
         self._device = device
+        self._numerics = numerics
 
     def state_dict(self) -> dict[str, Any]:
-        return {"device": str(self._device), "cpu_threads": torch.get_num_threads()}
+        of_gpu = {"numerics": asdict(self._numerics)} if self._device.type == "cuda" else {}
+        return {"device": str(self._device), "cpu_threads": torch.get_num_threads(), **of_gpu}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Use as many CPU threads as before, and print so; another device is only reported."""
@@ -84,3 +87,5 @@ class Compute:
         if state["device"] != str(self._device):
             before = state["device"]
             print(f"resume: begun on {before}, now on {self._device}: from here on other bits than there")
+        elif different := self._numerics.differences(state.get("numerics", {})):
+            print(f"resume: {'; '.join(different)}: from here on other bits than before")

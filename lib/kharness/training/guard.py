@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kharness.runs.exit_codes import DEVICE
-from kharness.training.errors import NonFiniteError, OutOfMemoryError
+from kharness.training.errors import NonFiniteError, OutOfMemoryError, TrainingError
 from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, copy_scalars
 
 # How torch, oneDNN, cuBLAS and cuDNN say that memory is exhausted, besides errors of their own for it.
@@ -24,6 +24,9 @@ _NO_MEMORY = ("can't allocate memory", "not enough memory", "bad_alloc", "out of
 
 # What torch before 2.8, which has no AcceleratorError, says in a RuntimeError.
 _DEVICE_ERROR = ("CUDA error:", "HIP error:")
+
+# What torch says of an operation under torch.use_deterministic_algorithms.
+_NOT_DETERMINISTIC = " does not have a deterministic implementation"
 
 Scalar = float | DeviceScalar
 
@@ -124,6 +127,11 @@ def named_causes() -> Iterator[None]:
             raise OutOfMemoryError(
                 f"out of memory: {first}",
                 hint="leave the training more memory and start it again, or lower BATCH_SIZE",
+            ) from error
+        if _NOT_DETERMINISTIC in said:
+            raise TrainingError(
+                said.partition(_NOT_DETERMINISTIC)[0] + _NOT_DETERMINISTIC,
+                hint="use an operation that has one in the model, or set DETERMINISTIC=n",
             ) from error
         if isinstance(error, getattr(torch, "AcceleratorError", ())) or said.startswith(_DEVICE_ERROR):
             error.cause = DEVICE  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from torch import nn
 from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
+from kharness.training.determinism import Numerics, make_deterministic
 from kharness.training.device import Compute, Device, choose_device, set_threads
 from kharness.training.optimizers import build_optimizer
 from kharness.training.progress import StepProgress
@@ -44,6 +45,7 @@ class Setup(Generic[DataT]):
 
     options: Options
     device: Device
+    numerics: Numerics
     model: nn.Module
     data: DataT
     batches: Batches
@@ -56,6 +58,8 @@ class Setup(Generic[DataT]):
     @classmethod
     def of(cls, options: Options, prepare: Prepare[DataT]) -> Setup[DataT]:
         """Made as the options say, and printed; TrainingError for what cannot be."""
+        if options.DETERMINISTIC:
+            make_deterministic()
         device = choose_device(options.DEVICE)
         threads = set_threads(options.NUM_THREADS)
         # Before the model, whose first weights are random.
@@ -67,6 +71,9 @@ class Setup(Generic[DataT]):
         optimizer, optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
         schedule = Schedule.read(options.values, num_steps=num_steps)
         pruner = build_pruner(options.PRUNING, model, optimizer, options.values, num_steps=num_steps)
+        numerics = Numerics.of(device.torch)
+        if options.DETERMINISTIC:
+            numerics.check()
         print(f"device: {device}, {threads} CPU threads")
         print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in data.sizes.items()))
         plan = f"{num_steps:,} steps of {batches.batch_size} samples"
@@ -74,6 +81,7 @@ class Setup(Generic[DataT]):
         return Setup(
             options=options,
             device=device,
+            numerics=numerics,
             model=model,
             data=data,
             batches=batches,
@@ -92,7 +100,7 @@ class Setup(Generic[DataT]):
             "pruning": self.pruner,
             "data": self.batches,
             "rng": Generators(),
-            "compute": Compute(self.device.torch),
+            "compute": Compute(self.device.torch, self.numerics),
             "progress": self.progress,
         }
 
@@ -112,6 +120,7 @@ class Setup(Generic[DataT]):
             "pruning": self.pruner.described,
             "dataset": {"name": self.options.DATASET, **self.data.sizes},
             "cpu_threads": torch.get_num_threads(),
+            "numerics": asdict(self.numerics),
             **self.identity(),
         }
 

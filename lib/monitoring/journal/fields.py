@@ -222,6 +222,10 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("seed", start="of initial weights and order of samples"),
     *_rows("device", start="where the tensors are, and why"),
     *_rows("cpu_threads", start="threads of a tensor operation"),
+    *_rows("numerics",
+           start="what else decides the last bits, as torch reports it: deterministic algorithms, cuDNN's "
+                 "`deterministic` and `benchmark`, `CUBLAS_WORKSPACE_CONFIG`, whether TF32 may be used; on a "
+                 "GPU its name and compute capability, and the versions of CUDA, cuDNN and the driver"),
     *_rows("model", start="name, number of parameters, architecture"),
     *_rows("config", start="every configuration value"),
     *_rows("hardware", "memory in bytes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import subprocess
@@ -23,10 +24,13 @@ from kharness.training.checkpoint import (
     training_state,
 )
 from kharness.training.data import Batches
+from kharness.training.determinism import Numerics
 from kharness.training.device import Compute
 from kharness.training.errors import CheckpointError, CheckpointWriteError
 from kharness.training.schedules import Schedule, set_learning_rate
 from kharness.training.seeds import Generators, seed_everything
+
+CPU = torch.device("cpu")
 
 
 class Session:
@@ -63,7 +67,7 @@ class Session:
             "optimizer": self.optimizer,
             "data": self.batches,
             "rng": Generators(),
-            "compute": Compute(torch.device("cpu")),
+            "compute": Compute(CPU, Numerics.of(CPU)),
         }
 
     def state(self) -> dict[str, object]:
@@ -113,6 +117,21 @@ def test_restored_training_keeps_its_threads_and_says_where_it_went(
         f"resume: with {here + 1} CPU threads as before, not {here}, for the same bits",
         "resume: begun on cuda:0, now on cpu: from here on other bits than there",
     ]
+
+
+def test_restored_training_on_another_gpu_says_what_is_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last bits are the GPU's and its libraries', although both are cuda:0."""
+    device, here = (
+        torch.device("cuda", 0),
+        dataclasses.replace(Numerics.of(CPU), gpu="NVIDIA H200", cudnn=91300),
+    )
+    before = dataclasses.replace(here, gpu="NVIDIA A10G", cudnn=91002)
+    state = Compute(device, before).state_dict()
+    Compute(device, before).load_state_dict(state)
+    assert capsys.readouterr().out == ""
+    Compute(device, here).load_state_dict(state)
+    different = "gpu NVIDIA A10G, now NVIDIA H200; cudnn 91002, now 91300"
+    assert capsys.readouterr().out == f"resume: {different}: from here on other bits than before\n"
 
 
 def test_file_holds_everything_and_torch_reads_it_as_it_is(tmp_path: Path) -> None:

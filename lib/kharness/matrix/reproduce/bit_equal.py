@@ -13,7 +13,7 @@ from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage, counting
 from monitoring.journal.records import MEASURING, Record, read_records
 
-# What a start record says about the machine, by its field and the name of a part of it.
+# What a start record says about the machine beside its `numerics`, by its field and the name of a part of it.
 _MACHINE = (
     ("device", None),
     ("cpu_threads", None),
@@ -36,15 +36,24 @@ class BitComparison:
 
 
 def machine_differences(run: Path, other: Path) -> list[str]:
-    """In what the machines and packages of two runs differ, such as `torch: 2.13.0, now 2.14.0`."""
+    """In what the machines and packages of two runs differ, such as `torch: 2.13.0, now 2.14.0`.
+
+    What decides the bits of a GPU comes first. What one of the runs did not record is left out.
+    """
     (*_, after) = Lineage.read(other / JOURNAL).starts
-    found: dict[str, None] = {}
-    for before in Lineage.read(run / JOURNAL).starts:
-        for field, part in _MACHINE:
-            values = [_part(start.get(field), part) for start in (before, after)]
-            if values[0] != values[1]:
-                found[f"{part or field}: {_text(values[0])}, now {_text(values[1])}"] = None
+    now, found = _machine(after), dict[str, None]()
+    for start in Lineage.read(run / JOURNAL).starts:
+        for name, value in _machine(start).items():
+            if name in now and value != now[name]:
+                found[f"{name}: {_text(value)}, now {_text(now[name])}"] = None
     return list(found)
+
+
+def _machine(start: Record) -> dict[str, object]:
+    numerics = start.get("numerics")
+    found = {**numerics} if isinstance(numerics, Mapping) else {}
+    found.pop("gpu", None)  # one of hardware's
+    return found | {part or field: _part(start.get(field), part) for field, part in _MACHINE}
 
 
 def compare(run: Path, other: Path) -> BitComparison:

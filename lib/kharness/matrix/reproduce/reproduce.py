@@ -62,6 +62,14 @@ class ReproducedRun:
         return [state if isinstance(state, Mapping) else None for state in states]
 
     @property
+    def unpromised(self) -> str:
+        """Why another training may give other bits on the same machine; empty if it may not."""
+        device = str(self.start.get("device"))
+        if device.startswith("cuda") and not self.config.get("DETERMINISTIC"):
+            return f"with DETERMINISTIC=n {device.split()[0]} may give other bits each time"
+        return ""
+
+    @property
     def threads(self) -> int:
         """CPU threads of a tensor operation, 0 if that is not recorded."""
         threads = self.start.get("cpu_threads")
