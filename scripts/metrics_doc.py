@@ -49,7 +49,7 @@ def table(place: str) -> str:
 def heads(place: str) -> Sequence[str]:
     """The titles of a table's columns."""
     if place == SCRAPE:
-        return ["metric", "type", "what"]
+        return ["metric", "type", "of dcgm-exporter", "what"]
     if place in UNJUDGED:
         return ["metric" if place in (REPORT, TRACKERS) else "field", "unit", "source"]
     return ["field", "unit", "better", "bit-equal", "source"]
@@ -59,7 +59,7 @@ def cells(row: FieldRow, place: str) -> Sequence[str]:
     """The cells of a field's line after its name."""
     unit, about = UNITS.get(row.unit, row.unit), row.about[place]
     if place == SCRAPE:
-        return [row.prometheus_type, about]
+        return [row.prometheus_type, f"`{row.dcgm}`" if row.dcgm else "", about]
     if place in UNJUDGED:
         return [unit, about]
     better = row.better if row.better != "neither" else ""

@@ -79,6 +79,7 @@ enum { HANG = -1, CRASH = -2 };
 	X(ecc_uncorrected, 0) \
 	X(remapped_corrected, 0) \
 	X(remapped_uncorrected, 0) \
+	X(remap_failure, 0)	/* 0 or 1 */ \
 	X(encoder, 0)		/* % */ \
 	X(decoder, 0) \
 	X(sm_activity, 0)	/* %, GPM */ \
@@ -799,6 +800,7 @@ static void answer(nvmlDevice_t handle, nvmlFieldValue_t *field)
 		{ NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, V_nvlink_rx, 1, 1 },
 		{ NVML_FI_DEV_REMAPPED_COR, V_remapped_corrected, 1, 0 },
 		{ NVML_FI_DEV_REMAPPED_UNC, V_remapped_uncorrected, 1, 0 },
+		{ NVML_FI_DEV_REMAPPED_FAILURE, V_remap_failure, 1, 0 },
 		{ NVML_FI_DEV_POWER_AVERAGE, V_power_average, 1000, 0 },
 		{ NVML_FI_DEV_POWER_INSTANT, V_power, 1000, 0 },
 		{ NVML_FI_DEV_POWER_CURRENT_LIMIT, V_power_limit, 1000, 0 },

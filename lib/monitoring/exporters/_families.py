@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from monitoring.journal.fields import OF_GPU, prometheus_rows, rows_at
+from monitoring.gpu.throttling import THROTTLE_REASONS, bits_of
+from monitoring.journal.fields import OF_GPU, FieldRow, prometheus_rows, rows_at
 from monitoring.journal.run_metrics import GAUGES, RankMetrics, RunMetrics
 
 if TYPE_CHECKING:
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 RUN_LABELS = ("run", "rank", "host")
-GPU_LABELS = ("gpu", "uuid", *RUN_LABELS)
+GPU_LABELS = ("gpu", "uuid", "host", "modelName")
+"""Without a run: several runs sample the same GPUs, and a sum over these series is that of the machine."""
+RUN_INFO_LABELS = ("run", "project", "rank", "gpu", "uuid", "host")
 
 # What the state of a rank says of each; None is not shown. Their help texts stand in their rows.
 RANK_VALUES: dict[str, Callable[[RankMetrics], float | None]] = {
@@ -28,9 +31,15 @@ RANK_VALUES: dict[str, Callable[[RankMetrics], float | None]] = {
 # Prometheus wants base units, but knows memory in MiB by the documented names.
 FACTORS = {"MHz": 1e6}
 
+# The metric of the reasons for lower clocks, one series each.
+REASON = "gpu_throttle_reason"
+
+# What a sampler counts since it began: of several runs' the highest counts, so that none falls and rises.
+COUNTED_BY_SAMPLER = ("xid_errors", "xid_last_error")
+
 
 class ShownRun(Protocol):
-    """What is shown: a run by its files (_run_files), or a monitor in its own process (monitor_metrics)."""
+    """What is shown: a run by its files (_run_files), or a monitor in its own process (gpu_monitor)."""
 
     run: dict[str, Any]
     """`run_id`, and the project and group in `tracking`, as in run.json."""
@@ -45,7 +54,10 @@ class ShownRun(Protocol):
         """Whether it trains."""
 
     def samples(self, now: float) -> list[dict[str, Any]]:
-        """Its GPUs as last sampled."""
+        """The GPUs as it last sampled them."""
+
+    def sampled_at(self) -> float:
+        """When that was, in UTC epoch seconds."""
 
     def rank_of(self, gpu: dict[str, Any]) -> str:
         """The rank that computes on a GPU, empty if that is not known."""
@@ -124,6 +136,7 @@ def _run_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     about = _family("training_run_info", (*labels, "run_id", "project", "group"))
     firing = _family("training_alert_firing", (*labels, "rule", "subject"))
     cost = _family("gpu_cost_total", labels)
+    energy = _family("training_energy_joules_total", labels)
     balance = _family("gpu_load_balance_cv_percent", (*labels, "quantity"))
     for run in runs:
         who, state = [run.name, run.host], run.state
@@ -133,36 +146,95 @@ def _run_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
         for (rule, subject), fires in sorted(state.alerts.items()):
             firing.add_metric([*who, rule, subject], float(fires))
         together = _mapping(state.gpus.get("aggregate_stats")) if run.samples(now) else {}
-        if _is_number(together.get("cost")):
-            cost.add_metric(who, together["cost"])
+        for family, name in ((cost, "cost"), (energy, "energy_joules")):
+            if _is_number(together.get(name)):
+                family.add_metric(who, together[name])
         for quantity, spread in sorted(_mapping(together.get("load_balance")).items()):
             if _is_number(_mapping(spread).get("cv")):
                 balance.add_metric([*who, quantity], spread["cv"])
-    yield from (running, about, firing, cost, balance)
+    yield from (running, about, firing, cost, energy, balance)
 
 
 def _gpu_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
+    """What there is once a GPU, whichever runs sample it; and which run computes on which."""
+    info = _family("kharness_run_info", RUN_INFO_LABELS)
+    for run in runs:
+        for gpu in run.samples(now):
+            if rank := run.rank_of(gpu):
+                project = run.run["tracking"]["project"]
+                info.add_metric([run.name, project, rank, *_identity(gpu), run.host], 1.0)
+    yield info
     gpus = [
-        ([str(gpu["index"]), gpu.get("uuid") or "", run.name, run.rank_of(gpu), run.host], gpu)
-        for run in runs
-        for gpu in run.samples(now)
+        ([*_identity(gpu), host, gpu.get("name") or ""], gpu) for host, gpu in _gpus_of_machines(runs, now)
     ]
     up = _family("gpu_up", GPU_LABELS)
     for labels, gpu in gpus:
         up.add_metric(labels, float(gpu.get("state") == "ok"))
     yield up
+    yield from _throttling_families(gpus)
+    nvidia = [(labels, gpu) for labels, gpu in gpus if gpu.get("vendor") == "nvidia"]
     for row in rows_at(OF_GPU):
         if row.prometheus:
-            family = _family(row.prometheus, GPU_LABELS)
-            _add(family, gpus, row.name, FACTORS.get(row.unit, 1.0))
-            yield family
+            yield _filled(_family(row.prometheus, GPU_LABELS), gpus, row.name, FACTORS.get(row.unit, 1.0))
+        if row.dcgm:
+            yield _filled(_dcgm_family(row), nvidia, row.name, row.dcgm_factor)
 
 
-def _add(family: Any, gpus: Iterable[tuple[list[str], dict[str, Any]]], source: str, factor: float) -> None:
-    """One sample a GPU that reports the value."""
+def _gpus_of_machines(runs: Sequence[ShownRun], now: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Host and newest sample of each GPU that any of the runs samples."""
+    found: dict[tuple[str, ...], list[tuple[float, dict[str, Any]]]] = {}
+    for run in runs:
+        for gpu in run.samples(now):
+            found.setdefault((run.host, *_identity(gpu)), []).append((run.sampled_at(), gpu))
+    for (host, *_), looks in sorted(found.items()):
+        newest = max(looks, key=lambda look: look[0])[1]
+        counting = max((gpu for _, gpu in looks), key=lambda gpu: gpu.get(COUNTED_BY_SAMPLER[0]) or 0)
+        yield host, {**newest, **{name: counting.get(name) for name in COUNTED_BY_SAMPLER}}
+
+
+def _identity(gpu: Mapping[str, Any]) -> tuple[str, str]:
+    """The labels `gpu` and `uuid`."""
+    return str(gpu["index"]), gpu.get("uuid") or ""
+
+
+def _throttling_families(gpus: Sequence[tuple[list[str], dict[str, Any]]]) -> Iterator[Metric]:
+    """Each reason that NVIDIA's driver knows as 1 or 0; of other vendors, those that hold."""
+    reasons = _family(REASON, (*GPU_LABELS, "reason"))
+    bits = _dcgm_family(prometheus_rows()[REASON])
+    for labels, gpu in gpus:
+        holding = gpu.get("throttle_reasons")
+        if not isinstance(holding, list):
+            continue
+        is_nvidia = gpu.get("vendor") == "nvidia"
+        for reason in dict.fromkeys([*(THROTTLE_REASONS.values() if is_nvidia else ()), *holding]):
+            reasons.add_metric([*labels, reason], float(reason in holding))
+        if is_nvidia:
+            bits.add_metric(labels, float(bits_of(holding)))
+    yield from (reasons, bits)
+
+
+def _dcgm_family(row: FieldRow) -> Any:
+    """An empty family by dcgm-exporter's name.
+
+    A counter has no type: prometheus_client, and OpenMetrics, know none whose name does not end in `_total`.
+    """
+    from prometheus_client import core
+
+    kinds = {"gauge": core.GaugeMetricFamily, "counter": core.UnknownMetricFamily}
+    unit = {1000.0: ", in mJ", 0.01: ", from 0 to 1"}.get(row.dcgm_factor, "")
+    unit = ", in MHz" if row.unit == "MHz" else unit
+    return kinds[row.prometheus_type](row.dcgm, f"{row.help}{unit}", labels=GPU_LABELS)
+
+
+def _filled(
+    family: Any, gpus: Iterable[tuple[list[str], dict[str, Any]]], source: str, factor: float
+) -> Metric:
+    """The family with one sample a GPU that reports the value."""
     for labels, gpu in gpus:
         if _is_number(gpu.get(source)):
             family.add_metric(labels, gpu[source] * factor)
+    filled: Metric = family
+    return filled
 
 
 def _mapping(value: object) -> dict[str, Any]:

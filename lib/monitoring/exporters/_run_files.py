@@ -14,6 +14,7 @@ from monitoring.host.process import is_alive
 from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, RUN_JSON
 from monitoring.journal.ranks import rank_journals
 from monitoring.journal.record_tail import RecordTail
+from monitoring.journal.records import as_number
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_metrics import RankMetrics, RunMetrics
 from monitoring.journal.run_state import RunState, read_end
@@ -36,6 +37,7 @@ class RunFiles:
         self._journals = {0: RecordTail(directory / JOURNAL)}
         self._gpu_stats = RecordTail(directory / GPU_STATS)
         self._alerts = RecordTail(directory / ALERTS)
+        self._computing: dict[tuple[object, object], str] = {}  # index and UUID of a GPU -> rank
 
     @property
     def name(self) -> str:
@@ -84,9 +86,22 @@ class RunFiles:
             return []
         return [gpu for gpu in gpus if isinstance(gpu, dict)]
 
+    def sampled_at(self) -> float:
+        """When that was."""
+        return as_number(self.state.gpus.get("time")) or 0.0
+
     def rank_of(self, gpu: dict[str, Any]) -> str:
-        """The rank that computes on a GPU; empty where the sample names none of the run's processes."""
-        pids = {process.get("pid") for process in gpu.get("processes") or []}
+        """The rank that computes on a GPU; empty where the sample names none of the run's processes.
+
+        Of a GPU whose processes cannot be read now, such as a lost one: the rank that did.
+        """
+        which = (gpu.get("index"), gpu.get("uuid"))
+        if gpu.get("processes") is not None:
+            self._computing[which] = self._rank_among(gpu["processes"])
+        return self._computing.get(which, "")
+
+    def _rank_among(self, found: list[dict[str, Any]]) -> str:
+        pids = {process.get("pid") for process in found}
         processes = {(self.host, self._attempt["pid"]): 0}
         processes |= {state.process: rank for rank, state in self.state.ranks.items() if rank}
         ranks = [rank for (host, pid), rank in processes.items() if host == self.host and pid in pids]

@@ -34,6 +34,8 @@ class GpuSample(NamedTuple):
     """Share of the time in which the memory was read or written."""
     memory_used_mb: float | None = None
     memory_total_mb: float | None = None
+    memory_free_mb: float | None = None
+    """Neither in use nor reserved by the driver."""
     memory_percent: float | None = None
     temperature_celsius: float | None = None
     temperature_hotspot_celsius: float | None = None
@@ -64,6 +66,15 @@ class GpuSample(NamedTuple):
     """Errors since the driver was loaded."""
     ecc_uncorrected: int | None = None
     remapped_rows: int | None = None
+    """Those of the two below."""
+    remapped_rows_correctable: int | None = None
+    remapped_rows_uncorrectable: int | None = None
+    row_remap_failure: int | None = None
+    """1 if a row could not be replaced, else 0."""
+    xid_errors: int | None = None
+    """Xids since sampling began; None where the driver reports none for this GPU."""
+    xid_last_error: int | None = None
+    """The number of the last of them, 0 before the first."""
     encoder_percent: float | None = None
     decoder_percent: float | None = None
     sm_activity_percent: float | None = None

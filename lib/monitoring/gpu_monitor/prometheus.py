@@ -56,6 +56,11 @@ class MonitorMetrics:
         latest = self._history.latest
         return [] if latest is None else [sample._asdict() for sample in latest.gpus]
 
+    def sampled_at(self) -> float:
+        """When that was."""
+        latest = self._history.latest
+        return 0.0 if latest is None else latest.time
+
     def rank_of(self, gpu: dict[str, Any]) -> str:
         """0 for a GPU that this process computes on."""
         pids = {process.get("pid") for process in gpu.get("processes") or []}

@@ -48,6 +48,7 @@ NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX = 138
 NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX = 139
 NVML_FI_DEV_REMAPPED_COR = 142
 NVML_FI_DEV_REMAPPED_UNC = 143
+NVML_FI_DEV_REMAPPED_FAILURE = 145
 NVML_FI_DEV_POWER_AVERAGE = 185
 NVML_FI_DEV_POWER_INSTANT = 186
 NVML_FI_DEV_POWER_CURRENT_LIMIT = 190
@@ -57,16 +58,6 @@ NVML_FI_DEV_PCIE_COUNT_RX_BYTES = 198
 NVML_GPM_METRIC_SM_UTIL = 2
 NVML_GPM_METRIC_ANY_TENSOR_UTIL = 5
 NVML_GPM_METRIC_DRAM_BW_UTIL = 10
-
-nvmlClocksEventReasonGpuIdle = 0x001
-nvmlClocksEventReasonApplicationsClocksSetting = 0x002
-nvmlClocksEventReasonSwPowerCap = 0x004
-nvmlClocksThrottleReasonHwSlowdown = 0x008
-nvmlClocksEventReasonSyncBoost = 0x010
-nvmlClocksEventReasonSwThermalSlowdown = 0x020
-nvmlClocksThrottleReasonHwThermalSlowdown = 0x040
-nvmlClocksThrottleReasonHwPowerBrakeSlowdown = 0x080
-nvmlClocksEventReasonDisplayClockSetting = 0x100
 
 # The structures' versions: the number, and below it the size.
 nvmlMemory_v2 = 0x02000028

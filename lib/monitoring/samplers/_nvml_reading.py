@@ -8,12 +8,12 @@ a call answers differently. Types and numbers are those of _nvml.py.
 from __future__ import annotations
 
 import ctypes
-import functools
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from monitoring.gpu.sample import MIB, SLOT
+from monitoring.gpu.throttling import reasons_of
 from monitoring.samplers import _nvml
 from monitoring.samplers._nvml import FUNCTIONS, Nvml, nvmlFieldValue_t
 
@@ -88,8 +88,9 @@ FIELDS = (
     Field(_nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, "nvlink_rx_bytes", factor=1024, scope=ALL_LINKS),
     Field(_nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL, "ecc_corrected"),
     Field(_nvml.NVML_FI_DEV_ECC_DBE_VOL_TOTAL, "ecc_uncorrected"),
-    Field(_nvml.NVML_FI_DEV_REMAPPED_COR, "remapped_corrected"),
-    Field(_nvml.NVML_FI_DEV_REMAPPED_UNC, "remapped_uncorrected"),
+    Field(_nvml.NVML_FI_DEV_REMAPPED_COR, "remapped_rows_correctable"),
+    Field(_nvml.NVML_FI_DEV_REMAPPED_UNC, "remapped_rows_uncorrectable"),
+    Field(_nvml.NVML_FI_DEV_REMAPPED_FAILURE, "row_remap_failure"),
 )
 
 
@@ -133,11 +134,11 @@ POWER_USAGE = "nvmlDeviceGetPowerUsage"
 MEMORY = (
     Call(
         ("nvmlDeviceGetMemoryInfo_v2",),
-        ("_version", "memory_total_mb", "_reserved", "_free", "memory_used_mb"),
+        ("_version", "memory_total_mb", "_reserved", "memory_free_mb", "memory_used_mb"),
         filled=(_nvml.nvmlMemory_v2,),
         divisor=MIB,
     ),
-    Call(("nvmlDeviceGetMemoryInfo",), ("memory_total_mb", "_free", "memory_used_mb"), divisor=MIB),
+    Call(("nvmlDeviceGetMemoryInfo",), ("memory_total_mb", "memory_free_mb", "memory_used_mb"), divisor=MIB),
 )
 TEMPERATURE = (
     Call(
@@ -148,22 +149,6 @@ TEMPERATURE = (
     Call(("nvmlDeviceGetTemperature",), ("temperature_celsius",), arguments=(_nvml.NVML_TEMPERATURE_GPU,)),
 )
 
-# By the names that nvml.h gives them.
-THROTTLE_REASONS = {
-    _nvml.nvmlClocksEventReasonGpuIdle: "gpu_idle",
-    _nvml.nvmlClocksEventReasonApplicationsClocksSetting: "applications_clocks_setting",
-    _nvml.nvmlClocksEventReasonSwPowerCap: "sw_power_cap",
-    _nvml.nvmlClocksThrottleReasonHwSlowdown: "hw_slowdown",
-    _nvml.nvmlClocksEventReasonSyncBoost: "sync_boost",
-    _nvml.nvmlClocksEventReasonSwThermalSlowdown: "sw_thermal_slowdown",
-    _nvml.nvmlClocksThrottleReasonHwThermalSlowdown: "hw_thermal_slowdown",
-    _nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "hw_power_brake_slowdown",
-    _nvml.nvmlClocksEventReasonDisplayClockSetting: "display_clock_setting",
-    # not in nvml.h; NVIDIA's pynvml has them
-    0x200: "board_limit",
-    0x400: "reliability",
-}
-
 MEMORY_USED = SLOT["memory_used_mb"]
 MEMORY_TOTAL = SLOT["memory_total_mb"]
 MEMORY_PERCENT = SLOT["memory_percent"]
@@ -171,6 +156,8 @@ THROTTLE = SLOT["throttle_reasons"]
 POWER = SLOT["power_draw_watts"]
 POWER_AVERAGE = SLOT["power_average_watts"]
 REMAPPED = SLOT["remapped_rows"]
+REMAPPED_CORRECTABLE = SLOT["remapped_rows_correctable"]
+REMAPPED_UNCORRECTABLE = SLOT["remapped_rows_uncorrectable"]
 DERIVED = frozenset({"throttle_reasons"})
 
 # Where the unpacked values of the fields end; each is a type, an error and a value.
@@ -266,24 +253,16 @@ class Reading:
         if values[MEMORY_TOTAL]:
             values[MEMORY_PERCENT] = 100 * values[MEMORY_USED] / values[MEMORY_TOTAL]
         if "throttle_reasons" in places:
-            values[THROTTLE] = throttle_reasons(found[places["throttle_reasons"]])
-        if "remapped_corrected" in places and "remapped_uncorrected" in places:
-            rows = found[places["remapped_corrected"]], found[places["remapped_uncorrected"]]
-            values[REMAPPED] = (rows[0] & 0xFFFFFFFF) + (rows[1] & 0xFFFFFFFF)
+            values[THROTTLE] = reasons_of(found[places["throttle_reasons"]])
+        correctable, uncorrectable = values[REMAPPED_CORRECTABLE], values[REMAPPED_UNCORRECTABLE]
+        if correctable is not None and uncorrectable is not None:
+            values[REMAPPED] = correctable + uncorrectable
         if values[POWER] is None:
             values[POWER] = values[POWER_AVERAGE]
             if values[POWER] is None and self._power_usage is not None:
                 handle = self._batch_arguments[0]
                 if self._power_usage(handle, ctypes.byref(self._milliwatts)) == SUCCESS:
                     values[POWER] = self._milliwatts.value / 1000
-
-
-@functools.lru_cache(maxsize=256)
-def throttle_reasons(bits: int) -> list[str]:
-    """The names of the reasons; a bit without a name gives its number."""
-    named = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
-    rest = bits & ~sum(THROTTLE_REASONS)
-    return [*named, *([f"0x{rest:x}"] if rest else [])]
 
 
 class _Placed(NamedTuple):

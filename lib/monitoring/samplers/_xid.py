@@ -55,6 +55,9 @@ class XidEvents:
         self._pynvml, self._waiting = pynvml, waiting
         self._by_address = {_address(handles[index]): device for index, device in devices.items()}
         self._found: deque[GpuEvent] = deque(maxlen=1000)
+        self.seen: dict[int, tuple[int, int]] = {}
+        """Index -> how many Xids it has had and the number of the last, 0 before the first; replaced in one
+        step. A GPU that reports none is not there."""
         self._stop = threading.Event()
         self._set: Any = None
         self._thread: threading.Thread | None = None
@@ -62,8 +65,8 @@ class XidEvents:
             self._set = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError:
             return
-        registered = [self._register(handles[index]) for index in devices]
-        if any(registered):
+        self.seen = {index: (0, 0) for index in devices if self._register(handles[index])}
+        if self.seen:
             self._thread = threading.Thread(target=self._wait, name="xid events", daemon=True)
             self._thread.start()
 
@@ -106,7 +109,9 @@ class XidEvents:
                 continue
             device = self._by_address.get(_address(event.device))
             if device is not None and event.eventType == pynvml.nvmlEventTypeXidCriticalError:
-                self._found.append(_event(device, int(event.eventData)))
+                code = int(event.eventData)
+                self.seen[device.index] = (self.seen[device.index][0] + 1, code)
+                self._found.append(_event(device, code))
 
 
 def _event(device: DeviceInfo, code: int) -> GpuEvent:

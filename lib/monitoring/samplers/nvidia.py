@@ -37,6 +37,10 @@ GPM_METRICS = {
     _nvml.NVML_GPM_METRIC_DRAM_BW_UTIL: "dram_activity_percent",
 }
 
+# Where the Xids of a GPU stand in a sample, and what stands there for one that reports none.
+XIDS = slice(SLOT["xid_errors"], SLOT["xid_last_error"] + 1)
+NO_XIDS = (None, None)
+
 # nvmlGpmMetric_t: number, error, value, three texts.
 GPM_METRIC = "IId24x"
 GPM_HEAD = _nvml.nvmlGpmMetricsGet_t.metrics.offset
@@ -164,11 +168,15 @@ class NvidiaSampler:
             return self._failed(gpu, answer)
         if gpu.gpm is not None:
             gpu.gpm.read(values)
+        values[XIDS] = self._events.seen.get(gpu.device.index, NO_XIDS)
         return GpuSample._make(values)
 
     def _failed(self, gpu: _NvmlGpu, answer: int) -> GpuSample:
         state: State = "lost" if answer in GONE else "error"
-        return gpu.device.sample(state, str(self._pynvml.NVMLError(answer)))
+        sample = gpu.device.sample(state, str(self._pynvml.NVMLError(answer)))
+        # an Xid is mostly why
+        count, last = self._events.seen.get(gpu.device.index, NO_XIDS)
+        return sample._replace(xid_errors=count, xid_last_error=last)
 
     def _look_closely(self, gpu: _NvmlGpu) -> None:
         """Processes and MIG instances, into the template of the samples to come."""

@@ -62,8 +62,7 @@ def simulated_gpu(index: int, **values: Any) -> GpuSample:
         index,
         f"GPU-{index}",
         "simulated GPU",
-        "nvidia",
-        **{"state": "ok", "memory_total_mb": 1000.0, **values},
+        **{"vendor": "nvidia", "state": "ok", "memory_total_mb": 1000.0, **values},
     )
 
 

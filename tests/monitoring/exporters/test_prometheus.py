@@ -19,10 +19,12 @@ from pathlib import Path
 import orjson
 import psutil
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from monitoring.agent.follow import catch_up, is_followed, undelivered
 from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters.prometheus import Exporter
+from monitoring.gpu.throttling import THROTTLE_REASONS
 from monitoring.journal.fields import OF_GPU, prometheus_rows, rows_at
 from monitoring.journal.records import read_records
 
@@ -39,6 +41,52 @@ from .conftest import (
 )
 
 HOST = platform.node()
+
+DCGM_NAMES = tuple(row.dcgm for row in rows_at(OF_GPU) if row.dcgm)
+
+# What dcgm-exporter shows by default and we do not: rates and labels, and what is not sampled.
+NOT_OF_DCGM = {
+    *("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "DCGM_FI_PROF_PCIE_TX_BYTES", "DCGM_FI_PROF_PCIE_RX_BYTES"),
+    *("DCGM_FI_DRIVER_VERSION", "DCGM_FI_DEV_FB_RESERVED", "DCGM_FI_DEV_VGPU_LICENSE_STATUS"),
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+}
+
+
+MEASURED = {
+    "utilization_percent": 87.0,
+    "memory_utilization_percent": 40.0,
+    "memory_used_mb": 499.5,
+    "memory_free_mb": 500.5,
+    "temperature_celsius": 66.0,
+    "temperature_memory_celsius": 81.0,
+    "power_draw_watts": 612.5,
+    "energy_counter_joules": 123.5,
+    "clock_sm_mhz": 1980.0,
+    "clock_memory_mhz": 2619.0,
+    "throttle_reasons": ["sw_power_cap", "0x100000"],
+    "pcie_replay_count": 3,
+    "ecc_corrected": 9,
+    "ecc_uncorrected": 1,
+    "remapped_rows_correctable": 2,
+    "remapped_rows_uncorrectable": 4,
+    "row_remap_failure": 1,
+    "xid_errors": 2,
+    "xid_last_error": 79,
+    "encoder_percent": 5.0,
+    "decoder_percent": 6.0,
+    "sm_activity_percent": 71.5,
+    "tensor_activity_percent": 55.0,
+    "dram_activity_percent": 33.5,
+}
+
+IN_DCGMS_UNITS = """
+DEV_GPU_UTIL 87  DEV_MEM_COPY_UTIL 40  DEV_FB_USED 499.5  DEV_FB_FREE 500.5  DEV_GPU_TEMP 66
+DEV_MEMORY_TEMP 81  DEV_POWER_USAGE 612.5  DEV_TOTAL_ENERGY_CONSUMPTION 123500  DEV_SM_CLOCK 1980
+DEV_MEM_CLOCK 2619  DEV_CLOCKS_EVENT_REASONS 1048580  DEV_PCIE_REPLAY_COUNTER 3  DEV_ECC_SBE_VOL_TOTAL 9
+DEV_ECC_DBE_VOL_TOTAL 1  DEV_CORRECTABLE_REMAPPED_ROWS 2  DEV_UNCORRECTABLE_REMAPPED_ROWS 4
+DEV_ROW_REMAP_FAILURE 1  DEV_XID_ERRORS 79  DEV_ENC_UTIL 5  DEV_DEC_UTIL 6  PROF_SM_ACTIVE 0.715
+PROF_PIPE_TENSOR_ACTIVE 0.55  PROF_DRAM_ACTIVE 0.335
+"""
 
 
 @contextmanager
@@ -68,20 +116,19 @@ def test_scrape_shows_every_metric_of_a_run(run_dir: Path) -> None:
     run.log_step(11, train_loss=nan, lr=0.2, grad_norm=4.0, samples_per_sec=None, sec_per_step=70.0)
     stats = GpuStats(run_dir)
     stats.add(
-        simulated_gpu(0, memory_used_mb=250.0, utilization_percent=50.0, clock_sm_mhz=1.5, energy_joules=7.0),
+        simulated_gpu(0, memory_used_mb=250.0, utilization_percent=50.0, clock_sm_mhz=1.5),
         simulated_gpu(1, memory_used_mb=750.0, temperature_celsius=81.0, processes=[{"pid": os.getpid()}]),
         simulated_gpu(2, state="lost", memory_total_mb=None),
         cost=0.25,
+        energy_joules=7.0,
     )
     with shown(run_dir) as address:
-        found = values(scrape(address))
+        found = values(scrape(address), without=("_bucket", *DCGM_NAMES))
     last = [record for record, _ in read_records(run_dir / "metrics.jsonl")][-1]
     rank = f'{{host="{HOST}",rank="0",run="run 1"}}'
     one = f'{{host="{HOST}",run="run 1"}}'
-    gpus = [
-        f'{{gpu="{i}",host="{HOST}",rank="{r}",run="run 1",uuid="GPU-{i}"}}'
-        for i, r in enumerate(["", "0", ""])
-    ]
+    gpus = [f'{{gpu="{i}",host="{HOST}",modelName="simulated GPU",uuid="GPU-{i}"}}' for i in range(3)]
+    computes = f'{{gpu="1",host="{HOST}",project="digits",rank="0",run="run 1",uuid="GPU-1"}}'
     balance = f'gpu_load_balance_cv_percent{{host="{HOST}",quantity="memory",run="run 1"}}'
     info = f'{{group="",host="{HOST}",project="digits",run="run 1",run_id="{run.run_id}"}}'
     assert str(found.pop(f"training_loss{rank}")) == "nan"
@@ -112,7 +159,8 @@ def test_scrape_shows_every_metric_of_a_run(run_dir: Path) -> None:
         f"gpu_memory_total_mb{gpus[1]}": 1000,
         f"gpu_temperature_celsius{gpus[1]}": 81,
         f"gpu_clock_sm_hertz{gpus[0]}": 1.5e6,
-        f"gpu_energy_joules_total{gpus[0]}": 7,
+        f"training_energy_joules_total{one}": 7,
+        f"kharness_run_info{computes}": 1,
         f"gpu_cost_total{one}": 0.25,
         balance: 50,
     }
@@ -123,15 +171,16 @@ def test_every_metric_is_documented_with_its_type(root: Path, run_dir: Path) -> 
     with new_run(run_dir) as run, shown(run_dir) as address:
         log_steps(run, 1, 1, gpu_mem_allocated=0.5, samples_per_sec=9.0, sparsity=0.5)
         run.log_eval(1, split="val", val_loss=0.5, val_accuracy=0.5)
-        numbers = {row.name: 1.0 for row in rows_at(OF_GPU) if row.prometheus}
-        gpus = [simulated_gpu(i, **numbers) for i in (0, 1)]
-        GpuStats(run_dir).add(*gpus, cost=1.0)
+        held: dict[str, object] = {row.name: 1.0 for row in rows_at(OF_GPU) if row.prometheus}
+        held |= {"throttle_reasons": [], "processes": [{"pid": os.getpid()}]}
+        GpuStats(run_dir).add(*(simulated_gpu(i, **held) for i in (0, 1)), cost=1.0, energy_joules=1.0)
         alert = {"event": "alert", "seq": 1, "rule": "gradient_norm", "state": "firing"}
         (run_dir / "alerts.jsonl").write_bytes(orjson.dumps(alert) + b"\n")
         text = scrape(address)
-    shown_types = {tuple(line.split()[2:]) for line in text.splitlines() if line.startswith("# TYPE")}
+    lines = [line for line in text.splitlines() if line.startswith("# ") and " DCGM_" not in line]
+    shown_types = {tuple(line.split()[2:]) for line in lines if line.startswith("# TYPE")}
     assert {(name, row.prometheus_type) for name, row in prometheus_rows().items()} == shown_types
-    helps = {line.split(maxsplit=3)[2]: line for line in text.splitlines() if line.startswith("# HELP")}
+    helps = {line.split(maxsplit=3)[2]: line for line in lines if line.startswith("# HELP")}
     assert helps == {name: f"# HELP {name} {row.help}" for name, row in prometheus_rows().items()}
     rows = re.findall(
         r"^\| (`.*`) \| (\w+) \|", (root / "docs/prometheus.md").read_text(), flags=re.MULTILINE
@@ -139,6 +188,67 @@ def test_every_metric_is_documented_with_its_type(root: Path, run_dir: Path) -> 
     documented = {(name, kind) for names, kind in rows for name in re.findall(r"`(\w+)`", names)}
     kinds = ("gauge", "counter", "histogram", "summary")
     assert {one for one in documented if one[1] in kinds} == shown_types
+
+
+def test_dcgms_names_are_those_of_its_own_list(root: Path, run_dir: Path) -> None:
+    """Of NVIDIA's GPUs, in its units; a value that a GPU does not have is not there."""
+    full = simulated_gpu(0, **MEASURED)
+    stats = GpuStats(run_dir)
+    with new_run(run_dir), shown(run_dir) as address:
+        stats.add(full, simulated_gpu(1), full._replace(index=2, vendor="amd"))
+        families = [it for it in text_string_to_metric_families(scrape(address)) if "DCGM" in it.name]
+    recorded = (root / "tests/data/prometheus/dcgm_counters.csv").read_text().splitlines()
+    table = [line.split(",") for line in recorded if not line.startswith("#")]
+    types = {name: kind for name, kind, *_ in table}
+    untyped = {"counter": "unknown"}  # its name does not end in _total
+    assert {it.name: it.type for it in families} == {
+        name: untyped.get(types[name], types[name]) for name in DCGM_NAMES
+    }
+    assert {name for name, _, how, _ in table if how == "default"} - {*DCGM_NAMES} == NOT_OF_DCGM
+    labels = {"gpu": "0", "uuid": "GPU-0", "host": HOST, "modelName": "simulated GPU"}
+    assert [dict(sample.labels) for it in families for sample in it.samples] == [labels] * len(DCGM_NAMES)
+    found = {it.name.removeprefix("DCGM_FI_"): it.samples[0].value for it in families}
+    words = IN_DCGMS_UNITS.split()
+    assert found == pytest.approx(dict(zip(words[::2], map(float, words[1::2]), strict=True)))
+
+
+def test_gpus_of_several_runs_are_shown_once(tmp_path: Path) -> None:
+    """The newest sample counts; what samplers count since they began does not fall with another's."""
+    runs = [new_run(tmp_path / name, name) for name in ("a", "b", "c")]
+    now, mine = time.time(), [{"pid": os.getpid()}]
+    for place, run in enumerate(runs):
+        a_gpu = simulated_gpu(
+            0,
+            power_draw_watts=100.0 + place,
+            processes=[] if run.name == "c" else mine,
+            xid_errors=int(place == 0),
+            xid_last_error=79 if place == 0 else 0,
+            throttle_reasons=["hw_slowdown"],
+        )
+        other = simulated_gpu(1, power_draw_watts=50.0, vendor="intel", throttle_reasons=["thermal"])
+        GpuStats(run.directory).add(a_gpu, other, at=now - 10 + place)
+    with shown(tmp_path) as address:
+        families = {it.name: it for it in text_string_to_metric_families(scrape(address))}
+        GpuStats(tmp_path / "a").add(simulated_gpu(0, state="lost", processes=None))
+        lost = {it.name: it for it in text_string_to_metric_families(scrape(address))}
+    for run in runs:
+        run.finish()
+    assert {name for name, it in families.items() if any("run" in sample.labels for sample in it.samples)} & {
+        row.prometheus for row in rows_at(OF_GPU)
+    } == set()
+    power = {sample.labels["gpu"]: sample.value for sample in families["gpu_power_draw_watts"].samples}
+    assert power == {"0": 102, "1": 50}
+    assert [sample.value for sample in families["gpu_xid_errors"].samples] == [1]
+    assert [sample.value for sample in families["gpu_xid_last_error"].samples] == [79]
+    reasons = families["gpu_throttle_reason"].samples
+    assert {(it.labels["gpu"], it.labels["reason"]) for it in reasons if it.value} == {
+        ("0", "hw_slowdown"),
+        ("1", "thermal"),
+    }
+    assert {it.labels["reason"] for it in reasons if it.labels["gpu"] == "0"} == {*THROTTLE_REASONS.values()}
+    for found in (families, lost):
+        info = [(it.labels["run"], it.labels["gpu"]) for it in found["kharness_run_info"].samples]
+        assert info == [("a", "0"), ("b", "0")]
 
 
 def test_step_durations_are_counted_by_bucket(run_dir: Path) -> None:

@@ -40,6 +40,7 @@ LISTS_OF_NAMES = {
     "monitoring.exporters._families": "how a rank's state gives the value of each",
     "monitoring.gpu.aggregates": "which value of a sample each point in trackers is; below the rows' floor",
     "monitoring.gpu_monitor.history": "which values of a sample its statistics and its documented lines have",
+    "monitoring.samplers._nvml_reading": "which values a call of the driver's writes, in their order",
     "monitoring.samplers.nvidia": "which number of the driver's is which value",
     "monitoring.telemetry.load_balance": "what its table calls the phases of a step",
     "monitoring.telemetry.phases": "the phases in the order of a step, by which loops mark them",

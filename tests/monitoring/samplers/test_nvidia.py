@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from monitoring.gpu.throttling import THROTTLE_REASONS
 from monitoring.samplers import _nvml
-from monitoring.samplers._nvml_reading import FIELD, THROTTLE_REASONS, layout_of
+from monitoring.samplers._nvml_reading import FIELD, layout_of
 from monitoring.samplers.nvidia import GPM_METRIC
 
 UUIDS = [f"GPU-{0x51A10000 + index:08x}-0000-4000-8000-{index:012x}" for index in range(8)]
@@ -58,6 +59,7 @@ WHOLE_GPU = {
     "ecc_uncorrected": 1,
     "remapped_corrected": 2,
     "remapped_uncorrected": 4,
+    "remap_failure": 1,
     "encoder": 5,
     "decoder": 6,
     "sm_activity": 71.5,
@@ -84,6 +86,7 @@ def test_sample_has_every_value_of_a_gpu(sampling: Any) -> None:
         "memory_utilization_percent": 40,
         "memory_used_mb": 40779.5,
         "memory_total_mb": 81559,
+        "memory_free_mb": 81559 - 40779.5 - 500,
         "memory_percent": 50,
         "temperature_celsius": 66,
         "temperature_hotspot_celsius": None,
@@ -107,6 +110,11 @@ def test_sample_has_every_value_of_a_gpu(sampling: Any) -> None:
         "ecc_corrected": 9,
         "ecc_uncorrected": 1,
         "remapped_rows": 6,
+        "remapped_rows_correctable": 2,
+        "remapped_rows_uncorrectable": 4,
+        "row_remap_failure": 1,
+        "xid_errors": 0,
+        "xid_last_error": 0,
         "encoder_percent": 5,
         "decoder_percent": 6,
         "sm_activity_percent": 71.5,
@@ -134,8 +142,8 @@ VALUES = (
         "pcie_rx",
     ),
     *("pcie_replay", "nvlink_tx", "nvlink_rx", "ecc_corrected", "ecc_uncorrected", "remapped_corrected"),
-    *("remapped_uncorrected", "encoder", "decoder", "processes", "sm_activity", "tensor_activity"),
-    "dram_activity",
+    *("remapped_uncorrected", "remap_failure", "encoder", "decoder", "processes", "events"),
+    *("sm_activity", "tensor_activity", "dram_activity"),
 )
 
 # nvmlValueType_t -> a value that a driver may give in it.
@@ -178,7 +186,7 @@ def test_value_whose_type_changes_is_decoded_anew(sampling: Any, simulated_nvml:
 
 
 def test_reasons_have_the_names_that_pynvml_gives_them() -> None:
-    """Two of them do not stand in nvml.h, to which tests/test_c_interfaces.py holds the others."""
+    """Two of them do not stand in nvml.h."""
     import pynvml
 
     for bit, name in THROTTLE_REASONS.items():
@@ -481,8 +489,13 @@ def test_xid_event_is_told_once_with_its_meaning(sampling: Any, simulated_nvml: 
         ("xid", 1, 79, f"GPU 1 ({UUIDS[1]}): Xid 79: the GPU has fallen off the bus"),
         ("xid", 1, 999, f"GPU 1 ({UUIDS[1]}): Xid 999: see NVIDIA's list of Xid errors"),
     ]
-    process.sample()
+    unsupported, told = process.sample()
+    assert (unsupported["xid_errors"], unsupported["xid_last_error"]) == (None, None)
+    assert (told["xid_errors"], told["xid_last_error"]) == (2, 999)
     assert process.events() == []
+    simulated_nvml.add("gpu 1 state lost")
+    lost = wait_for(lambda: [it for it in process.sample() if it["state"] == "lost"])[0]
+    assert (lost["xid_errors"], lost["xid_last_error"]) == (2, 999)
     assert process.end() == 0
 
 
