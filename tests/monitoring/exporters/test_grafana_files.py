@@ -16,7 +16,7 @@ DASHBOARD = "lib/monitoring/grafana/dashboards/gpu-training-dashboard.json"
 RULES = "lib/monitoring/grafana/gpu-training.rules.yml"
 
 # Grafana's names of the units that the metrics have; mbytes are MiB.
-UNITS = {"none", "short", "percent", "percentunit", "s", "ops", "celsius", "watt", "joule", "mbytes"}
+UNITS = {"none", "short", "percent", "percentunit", "s", "ops", "celsius", "watt", "joule", "mbytes", "Bps"}
 
 # What Grafana puts in for these itself.
 BUILT_IN = {"__rate_interval"}
@@ -39,7 +39,12 @@ def queries(dashboard: dict[str, Any]) -> list[str]:
 
 
 def metrics_in(query: str) -> set[str]:
-    return set(re.findall(r"\b(?:gpu|training|validation|learning|gradient|memory)_\w+", query))
+    return set(
+        re.findall(
+            r"\b(?:gpu|kharness|training|validation|learning|gradient|memory)_\w+",
+            re.sub(r'"[^"]*"', "", query),
+        )
+    )
 
 
 def test_every_panel_is_documented(dashboard: dict[str, Any], root: Path) -> None:

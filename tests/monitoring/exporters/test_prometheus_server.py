@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -41,6 +42,9 @@ RULES = "gpu-training.rules.yml"
 # The panel that needs what neither this machine nor a simulated NVML has: a GPU that PyTorch computes on.
 CUDA_PANEL = "Memory that PyTorch has given out"
 
+# What promtool says of the label modelName, which is dcgm-exporter's.
+CAMEL = " should be written in 'snake_case' not 'camelCase'"
+
 # The exit code of a training that was asked to stop.
 STOPPED = 75
 
@@ -69,9 +73,12 @@ class Prometheus:
         return [one for one in data["result"] if any(not math.isnan(float(v)) for _, v in one["values"])]
 
     def firing(self) -> set[tuple[str, str]]:
-        """(alert, run) of each that fires now."""
-        alerts = self.get("alerts")["alerts"]
-        return {(a["labels"]["alertname"], a["labels"]["run"]) for a in alerts if a["state"] == "firing"}
+        """(alert, run, GPU or exporter) of each that fires now."""
+        firing = [alert["labels"] for alert in self.get("alerts")["alerts"] if alert["state"] == "firing"]
+        return {
+            (labels["alertname"], labels.get("run") or labels.get("gpu") or labels["instance"])
+            for labels in firing
+        }
 
 
 @pytest.fixture
@@ -139,30 +146,37 @@ def test_every_panel_shows_a_training_to_its_end(
         closing(Exporter(tmp_path / "recorded", host="127.0.0.1", port=port_of(targets[1]))),
         new_run(tmp_path / "recorded", RECORDED) as recorded,
     ):
-        step = 0
+        simulated_nvml.add(f"gpu 1 process {training.pid} 900")
+        step, waiting = 0, [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
-        def lacking() -> set[str]:
+        def lacking() -> list[str]:
             """The panels of which a query shows nothing yet, or not the real training."""
-            nonlocal step
+            nonlocal step, waiting
             assert training.poll() is None
             step += 1
             log_steps(recorded, step, step, gpu_mem_allocated=0.5, samples_per_sec=100.0)
-            shown = panels(dashboard, prometheus)
-            return {title for title, runs in shown.items() if not all(runs)} | {
-                title for title, runs in shown.items() if REAL not in set().union(*runs)
-            } - {CUDA_PANEL}
+            waiting = [panel for panel in waiting if not is_shown(panel, prometheus)]
+            return [panel["title"] for panel in waiting]
 
         try:
             wait_until(lambda: not lacking(), "data in every panel", seconds=120)
-            assert variables(dashboard, prometheus) == {"run": {REAL, RECORDED}, "gpu": {"0", "1"}}
+            offered = {"run": {REAL, RECORDED}, "host": {platform.node()}, "gpu": {"0", "1"}}
+            assert variables(dashboard, prometheus) == offered
+            assert [info["metric"]["gpu"] for info in prometheus.recent("kharness_run_info")] == ["1"]
             complaints = {line for target in targets for line in lint(scrape(target))}
         finally:
             training.terminate()
         assert training.wait(60) == STOPPED
     # names that the exporter's users know; everything else is as Prometheus recommends
-    assert complaints == {
-        f"{name} metric names should not contain abbreviated units"
-        for name in ("gpu_memory_total_mb", "gpu_memory_used_mb", "memory_allocation_mb")
+    assert {line for line in complaints if not line.endswith("label names" + CAMEL)} == {
+        "DCGM_FI_DEV_PCIE_REPLAY_COUNTER metric name should not include type 'counter'",
+        *(
+            f"{name} metric names should not contain abbreviated units"
+            for name in (
+                *(f"gpu_memory_{which}_mb" for which in ("free", "total", "used")),
+                "memory_allocation_mb",
+            )
+        ),
     }
     [run] = (tmp_path / "real").glob("*/run.json")
     ended = f'min_over_time(training_running{{run="{REAL}"}}[1h]) == 0'
@@ -181,27 +195,21 @@ def variables(dashboard: dict[str, Any], prometheus: Prometheus) -> dict[str, se
         if variable["type"] == "query":
             match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]["query"])
             assert match is not None
-            selector = match[1].replace("$run", ".*")
+            selector = re.sub(r"\$\w+", ".*", match[1])
             offered[variable["name"]] = set(
                 prometheus.get(f"label/{match[2]}/values", **{"match[]": selector})
             )
     return offered
 
 
-def panels(dashboard: dict[str, Any], prometheus: Prometheus) -> dict[str, list[set[str]]]:
-    """For each panel the runs that each of its queries shows; REAL for a sum over all runs."""
-    shown: dict[str, list[set[str]]] = {}
-    for panel in dashboard["panels"]:
-        if panel["type"] != "row":
-            shown[panel["title"]] = []
-        for target in panel.get("targets", []):
-            query = (
-                target["expr"].replace("$__rate_interval", "4s").replace("$run", ".*").replace("$gpu", ".*")
-            )
-            assert "$" not in query
-            series = prometheus.recent(query)
-            shown[panel["title"]].append({one["metric"].get("run", REAL) for one in series})
-    return shown
+def is_shown(panel: dict[str, Any], prometheus: Prometheus) -> bool:
+    """Whether each of its queries shows something, and one the real training or what belongs to no run."""
+    runs: list[set[str]] = []
+    for target in panel["targets"]:
+        query = target["expr"].replace("$__rate_interval", "4s")
+        series = prometheus.recent(re.sub(r"\$(run|host|gpu)\b", ".*", query))
+        runs.append({one["metric"].get("run", REAL) for one in series})
+    return all(runs) and (panel["title"] == CUDA_PANEL or REAL in set().union(*runs))
 
 
 def lint(metrics: str) -> list[str]:
@@ -218,41 +226,61 @@ def lint(metrics: str) -> list[str]:
 
 
 @same_clock
-def test_every_alert_fires_and_resolves(tmp_path: Path, prometheus: Prometheus, targets: list[str]) -> None:
+def test_every_alert_fires_and_resolves(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, prometheus: Prometheus, targets: list[str]
+) -> None:
     bad, hung = new_run(tmp_path / "bad", "bad"), new_run(tmp_path / "hung", "hung")
     stats, step = GpuStats(tmp_path / "bad"), 0
-    with closing(Exporter(tmp_path, host="127.0.0.1", port=port_of(targets[0]))), bad, hung:
+    away = tmp_path_factory.mktemp("away")
+    gone, elsewhere = new_run(away, "gone"), Exporter(away, host="127.0.0.1", port=port_of(targets[1]))
+    here = Exporter(tmp_path, host="127.0.0.1", port=port_of(targets[0]))
+    with closing(here), closing(elsewhere), bad, hung, gone:
         hung.log_step(1, train_loss=float("nan"))
 
         def ailing() -> bool:
             nonlocal step
             step += 1
             log_steps(bad, step, step, train_loss=1.0, grad_norm=50.0)
-            sick = simulated_gpu(0, temperature_celsius=95.0, memory_used_mb=990.0, utilization_percent=1.0)
-            stats.add(sick, simulated_gpu(1, state="lost"))
-            return len(prometheus.firing()) >= 8
+            errors = {"xid_errors": step, "xid_last_error": 79, "ecc_uncorrected": step}
+            sick = {"temperature_celsius": 95.0, "memory_used_mb": 990.0, "utilization_percent": 1.0}
+            slow = {"throttle_reasons": ["hw_slowdown"], "processes": [{"pid": os.getpid()}]}
+            stats.add(simulated_gpu(0, **sick, **errors, **slow), simulated_gpu(1, state="lost"))
+            if prometheus.recent('training_running{run="gone"}'):
+                elsewhere.close()
+            return len(prometheus.firing()) >= 12
 
         def healed() -> bool:
             nonlocal step
             step += 1
             log_steps(bad, step, step, train_loss=1 / step, grad_norm=1.0)
-            log_steps(hung, step, step, train_loss=1 / step, grad_norm=1.0)
-            fine = {"temperature_celsius": 50.0, "memory_used_mb": 500.0, "utilization_percent": 99.0}
+            for run in (hung, gone):
+                log_steps(run, step, step, train_loss=1 / step, grad_norm=1.0)
+            fine: dict[str, Any] = {
+                "temperature_celsius": 50.0,
+                "memory_used_mb": 500.0,
+                "utilization_percent": 99.0,
+            }
+            fine |= {"xid_errors": 0, "xid_last_error": 0, "ecc_uncorrected": 0, "throttle_reasons": []}
             stats.add(simulated_gpu(0, **fine), simulated_gpu(1, **fine))
             return not prometheus.firing()
 
         wait_until(ailing, "the firing of all alerts")
         assert prometheus.firing() == {
-            ("GpuHot", "bad"),
-            ("GpuMemoryNearlyFull", "bad"),
-            ("GpuLost", "bad"),
-            ("GpuIdle", "bad"),
+            ("GpuHot", "0"),
+            ("GpuMemoryNearlyFull", "0"),
+            ("GpuLost", "1"),
+            ("GpuIdle", "0"),
+            ("GpuXid", "0"),
+            ("GpuEccUncorrected", "0"),
+            ("GpuThrottled", "0"),
+            ("ExporterVanished", targets[1]),
             ("LossNotDecreasing", "bad"),
             ("GradientExplosion", "bad"),
             ("TrainingStalled", "hung"),
             ("LossNotFinite", "hung"),
         }
-        wait_until(healed, "the resolving of all alerts")
+        with closing(Exporter(away, host="127.0.0.1", port=port_of(targets[1]))):
+            wait_until(healed, "the resolving of all alerts")
 
 
 def test_shipped_rules_and_configuration_are_clean(root: Path) -> None:
@@ -261,7 +289,7 @@ def test_shipped_rules_and_configuration_are_clean(root: Path) -> None:
         command: list[str | Path] = ["promtool", "check", check, grafana / file]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         assert (done.returncode, done.stderr) == (0, "")
-        assert "8 rules found" in done.stdout
+        assert "12 rules found" in done.stdout
 
 
 def test_rules_pass_their_unit_tests(root: Path, tmp_path: Path) -> None:
