@@ -121,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
                 beside = share_of_core(environment, size, seconds, "--run", str(folder / f"run{size[0]}"))
             print(
                 f"{size[0]}x{size[1]}: first picture after {picture:.2f} s, first sample after"
-                f" {sample:.2f} s; {alone:.2f} % of a core, beside a run {beside:.2f} %"
+                f" {sample:.2f} s; {alone:.2f} % of a core, with a run {beside:.2f} %"
             )
     return 0
 

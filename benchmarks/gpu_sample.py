@@ -54,7 +54,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run([sys.executable, SIMULATED_NVML, folder], check=True, stdout=subprocess.DEVNULL)
-        print(f"simulated NVML, {GPUS} GPUs".ljust(44) + f"{'us a sample':>14}{'us of CPU':>14}{'ratio':>9}")
+        print(f"simulated NVML, {GPUS} GPUs".ljust(44) + f"{'us/sample':>14}{'CPU us':>14}{'ratio':>9}")
         ours = 0.0
         for contestant, (package, _, samples) in CONTESTANTS.items():
             if package and importlib.util.find_spec(package) is None:

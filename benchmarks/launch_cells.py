@@ -176,7 +176,7 @@ def main(argv: Sequence[str]) -> int:
             once[name].append(beyond[FEW] - FEW * each[name][-1])
     ours = next(iter(walls.values()))
     print(f"{number} cells of {STEPS} steps, {JOBS} at once, {rounds} paired rounds; core s beyond training")
-    print(f"{'':24}     wall s    once    a cell   ratio of walls")
+    print(f"{'':24}     wall s    once  per cell   ratio of walls")
     for name in contenders:
         ratio = statistics.median(other / own for other, own in zip(walls[name], ours, strict=True))
         own, first, rest = (statistics.median(figures[name]) for figures in (walls, once, each))

@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
         complete = sum(outcome.status == "complete" for outcome in outcomes.values())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
         print(f"{complete} of {cells} cells complete, 2 at once, in {wall:.1f} s")
-        print(f"runner: {own / cells * 1e3:.1f} ms of CPU a cell, {peak:.0f} MB at most")
+        print(f"runner: {own / cells * 1e3:.1f} ms of CPU per cell, {peak:.0f} MB at most")
         print(f"the cells themselves: {inside / cells * 1e3:.1f} ms of CPU each")
         print(f"make status: {min(status_seconds(plan.directory) for _ in range(LOOKS)):.2f} s")
         begun = time.perf_counter()

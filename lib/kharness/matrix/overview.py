@@ -179,10 +179,10 @@ def _headline(overview: Overview, shown: str) -> str:
     if not overview.unfinished:
         return f"{what}: complete"
     if overview.continuable:
-        return f"{what}: nobody runs it; make continue RUN={shown} takes it up"
+        return f"{what}: not running; resume with: make continue RUN={shown}"
     if alive := [cell for cell in overview.unfinished if cell.lives_on]:
-        return f"{what}: its runner is gone; {counted(len(alive), 'run')} still at work"
-    return f"{what}: ended; make test-rerun TARGET={shown} trains again what failed"
+        return f"{what}: its runner is gone; {counted(len(alive), 'run')} still running"
+    return f"{what}: ended; retry the failed runs with: make test-rerun TARGET={shown}"
 
 
 def _counts(cells: Sequence[CellState]) -> str:
@@ -217,7 +217,7 @@ def _running_line(cell: CellState, held_by: LockHolder | None) -> str:
 
 
 def _bad_line(cell: CellState, quarantine: Mapping[str, str]) -> str:
-    reason = (cell.last.reason if cell.last else None) or "no reason is known"
+    reason = (cell.last.reason if cell.last else None) or "reason unknown"
     attempts = len(cell.status.attempts)
     more = f", {attempts} attempts" if attempts > 1 else ""
     known = quarantine.get(cell.name)

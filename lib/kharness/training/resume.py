@@ -38,7 +38,7 @@ class ResumePoint:
 
     def __str__(self) -> str:
         """What to print for the user, one line per fact; empty for the first attempt at a run."""
-        lines = [f"passed over: {name}: {reason}" for name, reason in self.passed_over]
+        lines = [f"skipped: {name}: {reason}" for name, reason in self.passed_over]
         if self.path and self.state:
             lines.append(f"resume: after step {self.state['global_step']:,}, from {self.path.name}")
         elif self.lineage.last_seq:

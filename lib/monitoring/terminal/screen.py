@@ -269,9 +269,9 @@ def _cells(view: View, sample: GpuSample) -> list[_Cell]:
         _Cell("", 1, ">" if sample.index == view.selected else " ", "bold"),
         _Cell("gpu", 3, str(sample.index), "bold"),
         _Cell("name", -26 if wide else -14, _short(sample.name or sample.vendor, 26 if wide else 14)),
-        _Cell("busy", 5, _number(sample.utilization_percent, unit="%")),
+        _Cell("util", 5, _number(sample.utilization_percent, unit="%")),
         _Cell("memory GiB", 11, memory, styles[0]),
-        _Cell("full ", 6, _number(sample.memory_percent, unit="%") + _mark(styles[0]), styles[0]),
+        _Cell("mem% ", 6, _number(sample.memory_percent, unit="%") + _mark(styles[0]), styles[0]),
         _Cell("temp ", 6, _number(sample.temperature_celsius, unit="°") + _mark(styles[1]), styles[1]),
         _Cell("power W ", 10, watts + _mark(styles[2]), styles[2]),
     ]
@@ -279,16 +279,16 @@ def _cells(view: View, sample: GpuSample) -> list[_Cell]:
         reasons = [reason for reason in sample.throttle_reasons or [] if reason != "gpu_idle"]
         throttled = ", ".join(reasons) or NONE
         cells += [
-            _Cell("memory °", 8, _number(sample.temperature_memory_celsius, unit="°")),
+            _Cell("mem temp", 8, _number(sample.temperature_memory_celsius, unit="°")),
             _Cell("fan", 5, _number(sample.fan_speed_percent, unit="%")),
             _Cell("SM MHz", 7, _number(sample.clock_sm_mhz)),
             _Cell("tensor", 7, _number(sample.tensor_activity_percent, unit="%")),
-            _Cell("throttled by", -24, _short(throttled, 24), "yellow" if throttled != NONE else ""),
+            _Cell("throttle reasons", -24, _short(throttled, 24), "yellow" if throttled != NONE else ""),
         ]
     room = view.width - 2 - sum(abs(cell.width) + 1 for cell in cells)
     room = max(4, room)
     busy = list(view.traces.of(sample.index).busy)[-room:]
-    cells.insert(4, _Cell("busy lately", -room, graph_rows(busy, room, 1, 0, 100)[0], "green"))
+    cells.insert(4, _Cell("util history", -room, graph_rows(busy, room, 1, 0, 100)[0], "green"))
     return cells
 
 
@@ -305,9 +305,16 @@ def _gpu_graphs(view: View, rows: int) -> list[Line]:
     trace = view.traces.of(view.selected)
     top = _sum(sample.power_limit_watts for sample in _chosen(view)) or _most(trace.power) or 1.0
     graphs = [
-        (f"{of}: busy", trace.busy, 0.0, 100.0, "%", "green"),
+        (f"{of}: util", trace.busy, 0.0, 100.0, "%", "green"),
         ("memory", trace.memory, 0.0, 100.0, "%", _style(_last(trace.memory), MEMORY_LIMITS) or "blue"),
-        ("hottest", trace.heat, 20.0, 100.0, "°", _style(_last(trace.heat), TEMPERATURE_LIMITS) or "magenta"),
+        (
+            "max temp",
+            trace.heat,
+            20.0,
+            100.0,
+            "°",
+            _style(_last(trace.heat), TEMPERATURE_LIMITS) or "magenta",
+        ),
         ("power", trace.power, 0.0, top, " W", "cyan"),
     ]
     side_by_side = 4 if view.width >= WIDE else 2
@@ -369,7 +376,7 @@ def _processes(view: View, rows: int) -> list[Line]:
     lines: list[Line] = [[Span(" gpu      pid  memory MiB  process", HEADING)]]
     if not found:
         untold = all(sample.processes is None for sample in _chosen(view))
-        lines.append([Span(" not reported by the driver" if untold else " none computes on a GPU", "dim")])
+        lines.append([Span(" not reported by the driver" if untold else " no compute processes", "dim")])
     ours = view.run.pid if view.run is not None else None
     for index, process in found[:rows]:
         memory = process.get("memory_mb")

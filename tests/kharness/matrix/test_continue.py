@@ -378,5 +378,5 @@ def test_a_runner_that_is_killed_lets_go_of_its_matrix(checkout: Any, wait_until
     """Also where a child of its own outlives it."""
     matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
     assert json.loads((matrix / ".runner.lock").read_text())["pid"] not in psutil.pids()
-    assert "nobody runs it" in checkout.run("status")[1]
+    assert "not running; resume with" in checkout.run("status")[1]
     assert os.access(matrix / ".runner.lock", os.W_OK)

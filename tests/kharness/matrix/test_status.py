@@ -37,7 +37,7 @@ def test_status_of_a_matrix_that_has_ended(finished: Any) -> None:
     assert (code, output.splitlines()) == (
         0,
         [
-            f"matrix {where}: nobody runs it; make continue RUN={where} takes it up",
+            f"matrix {where}: not running; resume with: make continue RUN={where}",
             "4 runs: 2 complete, 1 failed (error), 1 failed (non_finite)",
             "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
             "  behaviour-crash: failed: exit code 1: RuntimeError: the loss is a banana",
@@ -62,7 +62,7 @@ def test_what_would_only_fail_again_is_not_taken_up(checkout: Any) -> None:
     assert (code, output.splitlines()) == (
         0,
         [
-            f"matrix {where}: ended; make test-rerun TARGET={where} trains again what failed",
+            f"matrix {where}: ended; retry the failed runs with: make test-rerun TARGET={where}",
             "2 runs: 1 complete, 1 failed (non_finite)",
             "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
         ],
@@ -91,7 +91,7 @@ def test_a_run_that_lives_on_is_not_taken_up(checkout: Any) -> None:
     attempt = {**attempt, "ended": None, "exit_code": None, "job": job}
     path.write_text(json.dumps({"status": "running", "attempts": [attempt]}))
     first = checkout.run("status")[1].splitlines()[0]
-    assert first == "run results/mine: its runner is gone; 1 run still at work"
+    assert first == "run results/mine: its runner is gone; 1 run still running"
 
 
 def test_status_says_what_a_tracker_has_put_aside(finished: Any) -> None:
@@ -171,7 +171,7 @@ def test_a_runner_that_died_is_told(checkout: Any, wait_until: Wait) -> None:
     process.communicate()
     where = f"results/{checkout.latest.name}"
     assert checkout.run("status")[1].splitlines() == [
-        f"matrix {where}: nobody runs it; make continue RUN={where} takes it up",
+        f"matrix {where}: not running; resume with: make continue RUN={where}",
         "2 runs: 1 running, 1 pending",
         "  seed-1: was running when its runner died",
     ]

@@ -140,7 +140,7 @@ def test_broken_checkpoint_is_reported_and_passed_over(trainer: Trainer) -> None
     damage(newest)
     origin = trainer.find()
     first, second = str(origin).splitlines()
-    assert first.startswith(f"passed over: {newest.name}: is damaged: its SHA-256 begins with ")
+    assert first.startswith(f"skipped: {newest.name}: is damaged: its SHA-256 begins with ")
     assert second == f"resume: after step 3, from {trainer.checkpoint(1, 3).name}"
     trainer.attempt(origin, 4)
     passed_over = trainer.records("start")[1]["passed_over"]
@@ -185,7 +185,7 @@ def test_nothing_whole_begins_anew_and_says_why(trainer: Trainer) -> None:
     trainer.attempt(trainer.find(), 4, saves=(3,))
     damage(trainer.checkpoint(1, 3))
     origin = trainer.find()
-    assert [line.partition(":")[0] for line in str(origin).splitlines()] == ["passed over", "from scratch"]
+    assert [line.partition(":")[0] for line in str(origin).splitlines()] == ["skipped", "from scratch"]
     trainer.attempt(origin, 2)
     start = trainer.records("start")[1]
     assert (start["resumed_from"], start["supersedes"]) == (None, {"first_seq": 1, "last_seq": 6})

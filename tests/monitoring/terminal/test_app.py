@@ -378,13 +378,13 @@ def test_question_mark_helps_and_any_key_closes_it(run: Path) -> None:
 def test_arrows_choose_a_gpu_and_come_back_to_all(run: Path) -> None:
     def heading(*keys: str) -> str:
         shown = look(Dashboard(run=run), SMALL, *keys)
-        return next(line[:20].strip() for line in shown if ": busy" in line)
+        return next(line[:20].strip() for line in shown if ": util" in line)
 
     assert [heading(*keys) for keys in [(), ("down",), ("up",), ["down"] * 4]] == [
-        "all GPUs: busy 82%",
-        "GPU 0: busy 80% (0–",
-        "GPU 2: busy – (0–10",
-        "all GPUs: busy 82%",
+        "all GPUs: util 82%",
+        "GPU 0: util 80% (0–",
+        "GPU 2: util – (0–10",
+        "all GPUs: util 82%",
     ]
 
 

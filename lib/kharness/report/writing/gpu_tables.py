@@ -51,8 +51,8 @@ def per_gpu(history: GpuRecording) -> Table:
         ]
         for gpu in history.gpus
     ]
-    header = ["GPU", "name", "state", "memory (MB)", "peak (MB)", "of total (%)", "utilization (%)"]
-    return Table([*header, "highest (°C)", "power (W)", "energy (J)"], rows, text_columns=3)
+    header = ["GPU", "name", "state", "memory (MB)", "peak (MB)", "peak (%)", "util (%)"]
+    return Table([*header, "max temp (°C)", "power (W)", "energy (J)"], rows, text_columns=3)
 
 
 def runs_table(summary: Summary) -> Table:
@@ -65,7 +65,7 @@ def runs_table(summary: Summary) -> Table:
         row += [_number(_sum(history.means("power")), 1), _number(history.energy_joules, 0)]
         row += [_cv(history, quantity) for quantity in BALANCED]
         rows.append([*row, f"{100 * ranks.wasted_share:.1f}" if ranks else ABSENT])
-    header = ["run", "GPUs", "peak memory (MB)", "utilization (%)", "highest (°C)", "power (W)", "energy (J)"]
+    header = ["run", "GPUs", "peak memory (MB)", "util (%)", "max temp (°C)", "power (W)", "energy (J)"]
     header += [f"{quantity} CV (%)" for quantity in BALANCED]
     return Table([*header, "wasted (%)"], rows, text_columns=1)
 
