@@ -164,11 +164,13 @@ class Training(Generic[DataT]):
         assert self._loss is not None, "update() needs a loss, or accumulate() before it"
         loss, self._loss = self._loss, None
         norm = get_total_norm([weight.grad for weight in self._weights if weight.grad is not None])
+        # Before clipping and the update: the record has the gradients as they came, and NaN stops the step.
         train_loss, grad_norm = self._watch.look(self.step + 1, loss, norm)
         if clip_norm is not None:
             clip_grads_with_norm_(self._weights, clip_norm, norm)
         setup.optimizer.step()
         self.step += 1
+        # After the update, which moves pruned weights too (momentum, weight decay), and inside its phase.
         setup.pruner.after_step(self.step)
         self._phases.end("optimizer_seconds")
         setup.progress.add(loss, self._num_samples)
@@ -179,7 +181,7 @@ class Training(Generic[DataT]):
             self._run.log_step(
                 self.step, train_loss=train_loss, lr=self._rate, grad_norm=grad_norm, **measured
             )
-        if self.evaluation_is_due:
+        if self.evaluation_is_due:  # its metrics would be those of weights that are NaN already
             self._watch.wait()
 
     @property
@@ -228,7 +230,7 @@ class Training(Generic[DataT]):
         if self._saves.is_due(self.step, epoch=epoch) or (is_best and self._saves):
             self._save(best=is_best)
         if epoch or validation or self._checkpoints.last_step == self.step:
-            self._pace.restart()
+            self._pace.restart()  # the time of evaluating and saving belongs to no step
 
     def _end_epoch(self, epoch: int, validation: dict[str, float]) -> None:
         progress = self._setup.progress

@@ -372,6 +372,7 @@ class Delivery:
             self._alerts.add("follower", "warning", f"{message}; it is tried again")
         self.error = error
         self.progress = replace(self.progress, ended=False, error=message)
+        # How much of the last batch the sink holds is unknown: the next `_open` asks it where to read from.
         for tail in self._tails.values():
             tail.close()
         if self._follower is not None:
@@ -386,6 +387,7 @@ class Delivery:
             rest = "" if self._live else ", `make sync` delivers the rest"
             self._alerts.add("follower", "error", f"{message}; not tried again{rest}")
             return False
+        # Waiting longer helps nobody where the end of a run waits for it, or where its values are of now.
         delay = self._backoff.failed()
         self._failed_at = time.monotonic()
         stop.wait(min(delay, LONGEST_LAST_DELAY) if last_pass or self._live else delay)

@@ -87,6 +87,7 @@ class GpuPlaces:
         held = next(held for held in self._held if held.slot is slot)
         held.journal.update()
         self._note(held, held.journal.footprint_mb)
+        # Only now has a run of this kind shown its peak: from here on others of it may share a GPU.
         if held.kind in self._needs:
             self._settled.add(held.kind)
         self._held.remove(held)

@@ -80,12 +80,14 @@ class MachineResources:
 
     def release(self, slot: Slot) -> None:
         """Its cell has ended."""
+        # By identity, for the slots of two cells may be equal.
         if any(slot is held for held in self._on_gpus):
             assert self._gpus is not None
             self._gpus.release(slot)
             self._on_gpus = [held for held in self._on_gpus if held is not slot]
         for held, cores in self._bound:
             if held is slot:
+                # In the machine's order again, so that the next cell gets cores that are neighbours.
                 self._free = [core for core in self._cores if core in self._free or core in cores]
         self._bound = [(held, cores) for held, cores in self._bound if held is not slot]
 

@@ -99,8 +99,10 @@ def settle(launch: Launch) -> RunStatus:
     """
     status = _readable_status(launch)
     last = status.last
+    # The caller holds the lock, so no runner is at it: what says "running" was left so, unless it lives.
     if status.status != RUNNING or last is None or _outlives(last):
         return status
+    # Read only now that the process is gone: until then it could still write its end record.
     tail = _tail_of(launch.directory, last)
     verdict = judge_unseen(tail, launch.asked)
     closed = replace(last, ended=tail.last_time, cause=verdict.cause, reason=verdict.reason)

@@ -125,6 +125,7 @@ class _Matrix:
                 if outcome is not None:
                     self._ended(run, outcome)
             self._unwritten = [run for run in self._unwritten if not run.write_end()]
+        # Of retries that a stop has left unstarted the last outcome stands.
         for launch in (*self._retries, *self._alone):
             self.source.ended(launch, self.outcomes[launch.name])
         self.progress.close()
