@@ -40,7 +40,7 @@ class Rehearsal:
         return self.error is None and received == sorted(self.sent, key=_place)
 
     def difference(self) -> str:
-        """In words, how what came back is not what was sent; points as they stand in the journal."""
+        """In words, how what came back is not what was sent; points as in the journal."""
         if self.error is not None:
             return str(self.error)
         sent, received = set(self.sent), set(self.received)

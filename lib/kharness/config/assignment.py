@@ -41,7 +41,7 @@ Layer = Sequence[Assignment]
 
 @dataclass(frozen=True)
 class Resolved:
-    """What a stack of layers comes to."""
+    """The outcome of a stack of layers."""
 
     values: Mapping[str, Value]
     """Typed; a bool that is n or out of reach is False, any other symbol out of reach is absent."""

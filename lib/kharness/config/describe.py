@@ -21,7 +21,7 @@ class Option:
     prompt: str
     """Empty for a symbol that only follows others."""
     help: str
-    """As it stands in Kconfig; for the alias of a choice, the choice's."""
+    """As written in Kconfig; for the alias of a choice, the choice's."""
     menu: tuple[str, ...]
     """Titles of the menus around it, outermost first."""
     where: str

@@ -21,7 +21,7 @@ _UNPRINTABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 @dataclass(frozen=True)
 class ConfigLine:
-    """One assignment as it stands in a file."""
+    """One assignment as written in a file."""
 
     number: int
     symbol: str
@@ -66,7 +66,7 @@ def parse_lines(text: str, shown: str) -> Iterator[ConfigLine]:
 
 
 def quote(value: str) -> str:
-    """A string value as it stands in `.config`."""
+    """A string value as written in `.config`."""
     return '"' + value.replace("\\", r"\\").replace('"', r"\"") + '"'
 
 

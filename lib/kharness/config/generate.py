@@ -75,7 +75,7 @@ def config_files(resolved: Resolved, root: Path) -> dict[str, str]:
 
 
 def read_files(directory: Path) -> dict[str, str]:
-    """The same as they stand in a directory, as far as they do."""
+    """The same as found in a directory, as far as they exist."""
     paths = [directory / name for name in (ORIGINS, CONFIG, CONFIG_PY)]
     return {path.name: read_text(path, str(path)) for path in paths if path.is_file()}
 

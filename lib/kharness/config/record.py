@@ -39,7 +39,7 @@ def read_record(directory: Path) -> Record:
 
 
 def record_text(record: Record) -> str:
-    """A record as it stands in the file."""
+    """A record as written in the file."""
     asked = [
         {"symbol": a.symbol, "value": a.value, "kind": a.origin.kind, "where": a.origin.where}
         for a in record.asked

@@ -170,7 +170,7 @@ class Tree:
         kept = (before.get((a.symbol, a.value), a) for a in resolved.asked)
         return [a for a in kept if a.symbol in needed or (a.symbol, a.value) in before]
 
-    # What it comes to
+    # The outcome
 
     def resolve(self, *layers: Layer, yielding: Layer = ()) -> Resolved:
         """The outcome of the layers, later ones winning.
@@ -270,7 +270,7 @@ class Tree:
         return f"{symbol.nodes[0].filename}:{symbol.nodes[0].linenr}"
 
     def condition(self, expression: Any) -> str:
-        """An expression as it stands in Kconfig; empty if it always holds."""
+        """An expression as written in Kconfig; empty if it always holds."""
         return "" if expression is self.kconf.y else str(self._lib.expr_str(expression))
 
     def active_range(self, symbol: Any) -> tuple[str, str]:
@@ -406,7 +406,7 @@ class Tree:
         return took
 
     def _gives(self, layer: Layer, text: str) -> bool:
-        """Whether a layer alone, in this tree, comes to exactly this `.config`."""
+        """Whether a layer alone, in this tree, gives exactly this `.config`."""
         try:
             return self.resolve(layer).text == text
         except ConfigError:

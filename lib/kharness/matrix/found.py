@@ -104,7 +104,7 @@ def _near(name: str, known: Sequence[str]) -> Sequence[str]:
 
 
 def _has_words(name: str, words: str) -> bool:
-    """Whether they stand in the name as they are: `adam` does not in `adamw_seed-1`."""
+    """Whether the name has them as complete words: `adamw_seed-1` does not have `adam`."""
     return re.search(rf"(?<![a-z0-9.]){re.escape(words.lower())}(?![a-z0-9.])", name.lower()) is not None
 
 

@@ -1,4 +1,4 @@
-"""The comparison as a table: one row a variant, the runs it rests on, mean and deviation of each metric."""
+"""The comparison as a table: one row per variant, the runs it rests on, mean and deviation of each metric."""
 
 from __future__ import annotations
 

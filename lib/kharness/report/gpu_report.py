@@ -40,7 +40,7 @@ def check_known(summary: Summary) -> None:
 
 
 def gpu_report_lines(summary: Summary) -> list[str]:
-    """Every GPU of each run, and of a matrix a row a run."""
+    """Every GPU of each run, and of a matrix one row per run."""
     cells = with_load(summary)
     lines = []
     for cell in cells[:MAX_CELLS_TOLD]:

@@ -121,7 +121,7 @@ def _total(name: str) -> _Read:
 def _metric(
     name: str, label: str, scale: float, digits: int, read: _Read, *, in_table: bool = False
 ) -> Metric:
-    """How tables show a number whose unit and meaning stand in its row."""
+    """How tables show a number whose unit and meaning are in its row."""
     row = row_of(name)
     return Metric(name, label, row.unit, scale, digits, row.about[REPORT], read, in_table)
 

@@ -45,7 +45,7 @@ class ReportSettings:
 def read_settings(directory: Path, plan: Mapping[str, object], given: Mapping[str, str]) -> ReportSettings:
     """Of a matrix from its plan, of a single run from its config.py, and over both what was given by hand.
 
-    `given` has make variables (`CONFIG_REPORT_METRIC`, `BASELINE`); names of other things are passed over.
+    `given` has make variables (`CONFIG_REPORT_METRIC`, `BASELINE`); other names are ignored.
     """
     stored = plan.get("settings") if plan else _configured(directory)
     settings = _planned(plan)

@@ -1,1 +1,1 @@
-"""What stands in a run directory of the harness's, how a run is launched, and how it ended."""
+"""The harness's files in a run directory, how a run is launched, and how it ended."""

@@ -1,4 +1,4 @@
-"""Why a run is not complete: one word a kind, decided by everything that the run left.
+"""Why a run is not complete: one word per kind, decided by everything that the run left.
 
 The words are in kharness.runs.exit_codes.
 """

@@ -99,7 +99,7 @@ def write_status(directory: Path, status: RunStatus, *, durable: bool = True) ->
 
 
 def status_text(status: RunStatus) -> str:
-    """What stands in status.json."""
+    """The text of status.json."""
     return json.dumps(asdict(status), indent=2) + "\n"
 
 
@@ -139,7 +139,7 @@ def read_status(directory: Path) -> RunStatus:
 
 
 def _attempt(content: Mapping[str, Any]) -> Attempt:
-    """What a later version added is passed over."""
+    """Fields that a later version added are ignored."""
     known = {name: value for name, value in content.items() if name in _FIELDS}
     return Attempt(**{**known, "arguments": tuple(known.get("arguments", ()))})
 

@@ -46,7 +46,7 @@ def rng_state() -> dict[str, Any]:
 def restore_rng_state(state: Mapping[str, Any]) -> None:
     """Put every generator where it was when `rng_state` was called.
 
-    States of GPUs that are not here are passed over.
+    States of GPUs that are not here are ignored.
     """
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))

@@ -1,4 +1,4 @@
-"""The agent: one process a run that brings its journal to every follower, however they or the trainer fare.
+"""The agent: one process per run that brings its journal to every follower, however they or the trainer fare.
 
     python -m monitoring.agent RUN_DIR
 

@@ -1,4 +1,4 @@
-"""gpu_stats.jsonl: one record a sample, with every GPU and their aggregates; its one writer is the agent.
+"""gpu_stats.jsonl: one record per sample, with every GPU and their aggregates; its one writer is the agent.
 
 A run that is resumed, by another agent or another attempt, continues with the energy, hours and cost
 that its last record has (see gpu_energy).

@@ -18,7 +18,7 @@ GPU_LABELS = ("gpu", "uuid", "host", "modelName")
 """Without a run: several runs sample the same GPUs, and a sum over these series is that of the machine."""
 RUN_INFO_LABELS = ("run", "project", "rank", "gpu", "uuid", "host")
 
-# What the state of a rank says of each; None is not shown. Their help texts stand in their rows.
+# What the state of a rank says of each; None is not shown. Their help texts are in their rows.
 RANK_VALUES: dict[str, Callable[[RankMetrics], float | None]] = {
     "training_step": lambda rank: rank.step,
     "training_planned_steps": lambda rank: rank.num_steps,
@@ -80,7 +80,7 @@ def registry(runs: Callable[[], Sequence[ShownRun]], clock: Callable[[], float])
 
 
 def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
-    """Every metric that has a value, with one sample a run, rank or GPU."""
+    """Every metric that has a value, with one sample per run, rank or GPU."""
     found = [*_rank_families(runs), *_run_families(runs, now), *_gpu_families(runs, now)]
     yield from (family for family in found if family.samples)
 
@@ -229,7 +229,7 @@ def _dcgm_family(row: FieldRow) -> Any:
 def _filled(
     family: Any, gpus: Iterable[tuple[list[str], dict[str, Any]]], source: str, factor: float
 ) -> Metric:
-    """The family with one sample a GPU that reports the value."""
+    """The family with one sample per GPU that reports the value."""
     for labels, gpu in gpus:
         if _is_number(gpu.get(source)):
             family.add_metric(labels, gpu[source] * factor)

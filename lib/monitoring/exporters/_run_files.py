@@ -69,7 +69,7 @@ class RunFiles:
         return self._is_running(self.state.ranks[0])
 
     def ended_long_ago(self, now: float, state: RunState | None = None) -> bool:
-        """Whether nobody waits any more to see how the run ended; `state` stands in before `read`."""
+        """Whether nobody waits any more to see how the run ended; before `read`, `state` is used."""
         rank = state or self.state.ranks[0]
         return not self._is_running(rank) and now - (rank.last_time or 0.0) > KEEP_ENDED
 

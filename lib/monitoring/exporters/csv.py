@@ -1,6 +1,6 @@
 """metrics.csv: the journal as one wide table, for spreadsheets and data frames.
 
-One row a record. The columns are the envelope, then texts and points (see records.points) in the order of
+One row per record. The columns are the envelope, then texts and points (see records.points) in the order of
 their first appearance; a cell is empty where the record has no such value. A line break in a text
 is written as backslash and n, so that a row is always one line.
 """
@@ -55,7 +55,7 @@ class CsvFile:
         return self._last_seq
 
     def deliver(self, records: Sequence[Record]) -> None:
-        """Append one row a record; OSError leaves at most a torn row, which the next opening cuts."""
+        """Append one row per record; OSError leaves at most a torn row, which the next opening cuts."""
         rows = [(record, *measured(record)) for record in records]
         firsts: dict[Fields, Record] = {}
         for record, fields, _ in rows:

@@ -88,7 +88,7 @@ class GpuSample(NamedTuple):
 
 
 SLOT = {name: place for place, name in enumerate(GpuSample._fields)}
-"""Where a value stands in a sample."""
+"""The place of a value in a sample."""
 
 
 class DeviceInfo(NamedTuple):

@@ -41,7 +41,7 @@ GpuIndex = int | Sequence[int] | Literal["all"]
 class GPUMonitor:
     """Samples GPUs by a thread and a process of its own, from `start` to `stop`; `with` does both.
 
-    Once constructed nothing raises: what goes wrong stands in `problems`, in the log, and as a line on
+    Once constructed nothing raises: what goes wrong is in `problems`, in the log, and as a line on
     stderr. Without a GPU it says so and everything else works.
     """
 
@@ -61,7 +61,7 @@ class GPUMonitor:
         """`gpu_index` is one index, several, or "all"; `sample_interval` is in seconds.
 
         `history_size` counts samples; `log_dir` None writes no files; `prometheus_port` 0 is any free one;
-        `name` is the label `run` in Prometheus; `quiet` keeps off stderr; `root` stands in for the
+        `name` is the label `run` in Prometheus; `quiet` keeps off stderr; `root` replaces the
         machine's root directory.
         ValueError for an interval or a size that is not above 0.
         """
@@ -304,7 +304,7 @@ class TrainingMonitorCallback:
         grad_norm: object = None,
         throughput: object = None,
     ) -> None:
-        """Record a step: `epoch` may have a fraction, `throughput` is in samples a second."""
+        """Record a step: `epoch` may have a fraction, `throughput` is in samples per second."""
         now, begun = time.time(), self._step_began
         seconds = time.perf_counter() - begun if begun is not None else None
         self._step_began = None
@@ -332,7 +332,7 @@ class TrainingMonitorCallback:
         self._monitor.log_training(line)
 
     def on_train_end(self) -> None:
-        """Log what the training came to, and stop the monitor if `on_train_begin` started it."""
+        """Log the training's results, and stop the monitor if `on_train_begin` started it."""
         seconds = time.monotonic() - self._began
         self._monitor.metrics.end_training(time.time())
         self._monitor.log("training ends", steps=self._num_steps, seconds=seconds)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-# A shorter time says little: most kernels look what a processor does a hundred times a second or so.
+# A shorter time says little: most kernels look what a processor does about a hundred times per second.
 FEWEST_SECONDS = 1.0
 
 # Seconds between looks; more on a machine of so many processes that a look takes over a 500th of that.

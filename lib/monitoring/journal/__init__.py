@@ -1,1 +1,1 @@
-"""What stands in a run directory of monitoring's: records, their files, and what can be read off them."""
+"""Monitoring's files in a run directory: records, their files, and what can be read off them."""

@@ -18,7 +18,7 @@ class Alerts:
     """Appends alert records; any thread may, and a full disk raises nothing (see Journal)."""
 
     def __init__(self, directory: Path, *, correlation_id: str | None = None) -> None:
-        """`correlation_id`, if given, stands in every alert."""
+        """`correlation_id`, if given, is in every alert."""
         self._shared = {} if correlation_id is None else {"correlation_id": correlation_id}
         self._journal = Journal(directory / ALERTS)
         self._turns = Turns(self._take)

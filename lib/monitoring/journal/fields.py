@@ -1,4 +1,4 @@
-"""What is known of each field of records and reports: one row a field; every table elsewhere is a view.
+"""What is known of each field of records and reports: one row per field; every table elsewhere is a view.
 
 A field that a training of yours logs needs no row: it is kept and shown, its unit is unknown, and `make
 reproduce` compares it, because a difference that nobody looked at is worse than one that is explained. Names
@@ -22,7 +22,7 @@ paths) is not; wall time is the part of it that other programs on the machine ma
 
 EVERY, STEP, EVAL, EPOCH, CHECKPOINT = "every", "step", "eval", "epoch", "checkpoint"
 START, END, GAP, GPU = "start", "end", "gap", "gpu"
-"""Places: events of records, and `every` for what stands in each."""
+"""Places: events of records, and `every` for what is in each."""
 OF_GPU, OF_GPUS, TRACKERS = "of_gpu", "of_gpus", "trackers"
 """Places in a gpu record: one GPU of `multi_gpu_data`, `aggregate_stats`, and its points in trackers."""
 REPORT, SCRAPE, OWN = "report", "scrape", "own"

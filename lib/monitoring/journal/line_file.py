@@ -11,7 +11,7 @@ from monitoring.journal.records import last_line
 # What is kept in memory while a disk takes nothing: about 50,000 records of ten scalars.
 BACKLOG_BYTES = 16 * 2**20
 
-# Lines are kept together in blocks of about this many bytes, because a small object a line takes many
+# Lines are kept together in blocks of about this many bytes, because one small object per line takes many
 # times its length: the encoder's buffer of 1 KiB is cut to size, and nothing else fits into what is cut off.
 BLOCK_BYTES = 256 * 1024
 

@@ -1,6 +1,6 @@
 """Journal records: reading them, and their points for trackers.
 
-A record is one JSON object a line. Every one has `event`, `time` (UTC epoch seconds), `seq` (from 1, rising
+A record is one JSON object per line. Every one has `event`, `time` (UTC epoch seconds), `seq` (from 1, rising
 over all attempts) and `attempt` (from 1); docs/metrics.md lists the other fields.
 """
 
@@ -35,7 +35,7 @@ def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
     """Yield each complete record from byte `offset` on, with the offset of its end.
 
     A torn last line is left for the next call; a journal that does not exist yet holds nothing. A line
-    that is not a record (a disk that lost power) is passed over and shows as a hole in `seq`.
+    that is not a record (a disk that lost power) is skipped and shows as a hole in `seq`.
     """
     try:
         file = path.open("rb")

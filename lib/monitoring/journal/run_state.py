@@ -4,7 +4,7 @@
     for record, _ in read_records(journal):
         gone = state.update(record)  # the `seq` whose measurements no longer count, nearly always none
 
-`read_end` comes to the same from the ends of a long journal alone.
+`read_end` computes the same from the ends of a long journal alone.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _last_lines(file: BinaryIO, since: int) -> list[bytes]:
     """The first few lines of the last GLANCE, and those of the last LAST_BYTES, complete ones only."""
     size = os.fstat(file.fileno()).st_size
     begins = max(since, size - GLANCE)
-    # From the middle of a line on, which is no record and so passed over.
+    # From the middle of a line on, which is no record and so skipped.
     text = os.pread(file.fileno(), max(0, size - begins), begins)
     last = max(0, len(text) - LAST_BYTES)
     first = text[:last].split(b"\n", FEW)[:FEW] if last else []

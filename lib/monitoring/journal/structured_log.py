@@ -1,4 +1,4 @@
-"""Log messages as JSON, one object a line, with the correlation id of the run that wrote them."""
+"""Log messages as JSON, one object per line, with the correlation id of the run that wrote them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where one reader stands in a growing journal, which may be rotated under it."""
+"""The position of a reader in a growing journal, which may be rotated under it."""
 
 from __future__ import annotations
 

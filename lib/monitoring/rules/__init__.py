@@ -2,7 +2,7 @@
 
 A rule's module defines `Options` (a frozen dataclass, every field with a default, taken from the symbols
 ALERT_NAME_FIELD) and `Rule(options)`. What a Rule finds must follow from the records alone, so that an agent
-that is started again comes to the same alerts; only `tick` may look at the clock.
+that is started again reports the same alerts; only `tick` may look at the clock.
 """
 
 from __future__ import annotations

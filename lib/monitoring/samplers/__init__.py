@@ -1,4 +1,4 @@
-"""One module a GPU vendor, which defines `probe(root: Path) -> Sampler | None`; here they work together."""
+"""One module per GPU vendor, which defines `probe(root: Path) -> Sampler | None`; here they work together."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sampler_names() -> list[str]:
 def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:
     """The selected GPUs of all vendors as one sampler, None without any; and what went wrong.
 
-    `root` stands in for the machine's root directory.
+    `root` replaces the machine's root directory.
     """
     found: list[Sampler] = []
     problems: list[str] = []
@@ -65,7 +65,7 @@ def _sample(sampler: Sampler) -> Sequence[GpuSample]:
     """One look at a vendor's GPUs; if all of it fails, they are in error, the other vendors' are not."""
     try:
         return sampler.sample()
-    except Exception as failure:  # noqa: BLE001 - a sampler is called here; the failure stands in the samples
+    except Exception as failure:  # noqa: BLE001 - a sampler is called here; the failure is in the samples
         error = f"{type(failure).__name__}: {failure}"
         return [device.sample("error", error) for device in sampler.devices()]
 

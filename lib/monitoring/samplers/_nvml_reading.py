@@ -104,7 +104,7 @@ class Call(NamedTuple):
     arguments: tuple[int, ...] = ()
     """What is neither the handle nor a pointer."""
     filled: tuple[int, ...] = ()
-    """What stands at the start of the answer before the call."""
+    """The start of the answer, set before the call."""
     divisor: int = 0
 
 

@@ -146,7 +146,7 @@ def _memory_of_tiles(card: Card) -> float | None:
 
 
 def _throttle_files(card: Card) -> tuple[KeptFile, dict[str, KeptFile]]:
-    """The file that says whether the clocks are held down, and one a reason."""
+    """The file that says whether the clocks are held down, and one per reason."""
     for folder, status, prefix in THROTTLE:
         if (card.path / folder / status).exists():
             paths = [path for path in sorted((card.path / folder).glob(f"{prefix}*")) if path.name != status]

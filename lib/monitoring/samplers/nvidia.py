@@ -37,7 +37,7 @@ GPM_METRICS = {
     _nvml.NVML_GPM_METRIC_DRAM_BW_UTIL: "dram_activity_percent",
 }
 
-# Where the Xids of a GPU stand in a sample, and what stands there for one that reports none.
+# The place of a GPU's Xids in a sample, and its value for one that reports none.
 XIDS = slice(SLOT["xid_errors"], SLOT["xid_last_error"] + 1)
 NO_XIDS = (None, None)
 
@@ -59,7 +59,7 @@ HINTS = {
 def probe(root: Path = Path("/")) -> NvidiaSampler | None:
     """The NVIDIA GPUs of this machine; None if there is no driver.
 
-    Another `root` stands in for the machine: its usr/lib/libnvidia-ml.so.1 is used, if it is the first that
+    Another `root` replaces the machine's: its usr/lib/libnvidia-ml.so.1 is used, if it is the first that
     this process loads. Errors: MissingPackage without nvidia-ml-py, SamplerError for a driver that fails.
     """
     library = root / "usr/lib/libnvidia-ml.so.1"

@@ -2,7 +2,7 @@
 
     python -P -m monitoring.sampling.server ROOT PARENT [CALL …]
 
-ROOT stands in for the machine's root directory, PARENT is the process that is served, and the CALLs of
+ROOT replaces the machine's root directory, PARENT is the process that is served, and the CALLs of
 drivers are left out. Standard input is a socket: the first line that goes out says what was found, and each
 line that comes in asks for a sample. File 3 is shared with the parent, which reads there in which call this
 process died.

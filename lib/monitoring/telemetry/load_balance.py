@@ -16,7 +16,7 @@ from monitoring.journal.lineage import counting
 from monitoring.journal.ranks import rank_journals
 from monitoring.journal.records import Record, read_records
 
-# Field of a step record (seconds a step, collectives left out) -> what it is called.
+# Field of a step record (seconds per step, collectives left out) -> what it is called.
 PHASES = {
     "data_seconds": "data wait",
     "forward_backward_seconds": "forward and backward",

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, Mark, TorchDevice
 
-# In the order of a step; the names are those of step records, in seconds a step.
+# In the order of a step; the names are those of step records, in seconds per step.
 PHASES = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")
 
 # Steps of a reading whose marks are kept without a look whether they have passed.
@@ -37,7 +37,7 @@ class Phases(Protocol):
         """What has passed since the last call counts in no phase, such as a collective."""
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
-        """Seconds a step of each phase, over the steps since the last reading; None where none marked it.
+        """Seconds per step of each phase, over the steps since the last reading; None where none marked it.
 
         A record takes the numbers that a GPU has still to deliver as they are.
         """
@@ -135,7 +135,7 @@ class _Steps:
         return not self._in_flight
 
     def mean(self, phase: str) -> float:
-        """Seconds a step, waiting for the last one."""
+        """Seconds per step, waiting for the last one."""
         if self._in_flight:
             self._in_flight[-1][-1][1].wait()
             self._take_passed()

@@ -64,7 +64,7 @@ class RunView:
         self._journal = RecordTail(directory / JOURNAL, last_bytes=LAST_BYTES)
         self._alerts = RecordTail(directory / ALERTS)
         for record, _ in islice(read_records(directory / JOURNAL), 1):
-            self._take(record)  # the length of the training stands at the journal's beginning
+            self._take(record)  # the length of the training is at the journal's beginning
 
     @property
     def name(self) -> str:

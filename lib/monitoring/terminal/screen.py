@@ -47,7 +47,7 @@ POWER_LIMITS = (95.0, 105.0)
 
 
 class Trace(NamedTuple):
-    """What the graphs show of one GPU, or of all together, a value a sample."""
+    """What the graphs show of one GPU, or of all together, one value per sample."""
 
     busy: deque[float | None]
     memory: deque[float | None]
@@ -185,7 +185,7 @@ def _title(view: View) -> Line:
     left = [Span(f" {view.title}", "bold")]
     if view.label:
         left += [Span("  "), Span(f" {view.label} ", "bold reverse yellow")]
-    if view.samples and view.problem is not None:  # so what the samples come to is not of now
+    if view.samples and view.problem is not None:  # so the totals are not current
         left += [
             Span("  "),
             Span(_outside(view.problem, min(view.width, cell_len(view.problem))).text, "yellow"),

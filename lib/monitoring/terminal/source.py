@@ -57,7 +57,7 @@ class LiveGpus:
             return LOOKING if time.monotonic() - self._began < self._silent_after else SILENT
         latest = self.history.latest
         if latest is not None and latest.gpus and time.time() - latest.time < self._silent_after:
-            return None  # what is wrong with a GPU stands in its line
+            return None  # what is wrong with a GPU is shown in its line
         return "; ".join(self._monitor.problems) or SILENT
 
     def close(self) -> None:

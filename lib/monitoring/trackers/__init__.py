@@ -1,4 +1,4 @@
-"""One module a tracker; follower.py says what it defines. Here is what all of them show: its points.
+"""One module per tracker; follower.py says what it defines. Here is what all of them show: its points.
 
 Besides what follower.py asks for, a tracker's module defines `read_back(run, options) -> list[TrackerPoint]`:
 what the tracker holds of the run, in the order in which it took it.
@@ -33,7 +33,7 @@ class TrackerPoint:
     seq: int
     event: str
     global_step: int | None
-    """None for what stands at no step: an end record, or one whose step is none."""
+    """None for what has no step: an end record, or one whose step is none."""
     metric: str
     """Its name in the journal."""
     value: float
@@ -77,7 +77,7 @@ def journal_metric(shown: str, event: str) -> str:
 
 
 def journal_of(record: Record) -> str:
-    """The journal that a record stands in."""
+    """The journal that holds a record."""
     return GPU_STATS if event_of(record) == "gpu" else JOURNAL
 
 

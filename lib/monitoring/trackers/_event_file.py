@@ -25,7 +25,7 @@ MASK_DELTA = 0xA282EAD8
 
 
 def framed(event: bytes) -> bytes:
-    """An encoded event as it stands in the file."""
+    """An encoded event as in the file."""
     return _header(len(event)) + event + CHECKSUM.pack(masked(event))
 
 

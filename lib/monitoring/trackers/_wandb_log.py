@@ -2,7 +2,7 @@
 
 The format is LevelDB's log (github.com/google/leveldb, doc/log_format.md) with W&B's 7-byte header: blocks of
 32 KiB, in them chunks of checksum, length, type and data; a record that crosses blocks is several chunks.
-W&B's checksum is plain CRC-32 (zlib). What stands in the records is W&B's protobuf `Record`.
+W&B's checksum is plain CRC-32 (zlib). The records hold W&B's protobuf `Record`.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class LogWriter:
 
 
 def _frame(record: bytes, at: int, out: bytearray) -> None:
-    """Add the chunks of a record to `out`, which will stand in the file such that its end is at byte `at`."""
+    """Add the chunks of a record to `out`, whose end in the file is at byte `at`."""
     if CHUNK.size + len(record) <= BLOCK - at % BLOCK:  # as nearly all do
         out += CHUNK.pack(zlib.crc32(record, _OF_WHOLE), len(record), WHOLE)
         out += record

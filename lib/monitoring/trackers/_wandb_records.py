@@ -138,7 +138,7 @@ class LogRecords:
 
 @functools.lru_cache(maxsize=4096)
 def _before(name: str) -> list[bytes]:
-    """What stands in a row before a number of that name: for each length that its JSON can have."""
+    """What precedes a number of that name in a row: for each length that its JSON can have."""
     zeros = [b"0" * length for length in range(1, LONGEST_NUMBER + 1)]
     return [b"", *(_item(name, json)[: -len(json)] for json in zeros)]
 
@@ -149,7 +149,7 @@ def _item(name: str, json: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=4096)
 def _named(name: str) -> bytes:
-    """What stands in an item before its value: its name."""
+    """What precedes the value in an item: its name."""
     return delimited(NESTED_KEY, name.encode()) + VALUE_JSON
 
 

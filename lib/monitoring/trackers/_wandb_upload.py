@@ -104,7 +104,7 @@ class Uploader:
     def _start(self, *command: str) -> subprocess.Popen[bytes]:
         """The process, which alone uploads this log; the lock is its own as long as it lives."""
         lock = self._stop()
-        os.ftruncate(lock, 0)  # whose number stands there is gone
+        os.ftruncate(lock, 0)  # whose number it holds is gone
         unmark(self._log)
         try:
             with open(self._lock.with_name(UPLOAD_LOG), "ab") as output:

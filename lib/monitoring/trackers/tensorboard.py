@@ -1,6 +1,6 @@
 """TensorBoard: the points of a run as an event file in RUN/tensorboard, without torch.
 
-Each record is one event, written with its length and checksum by one call. Its seq stands in the event's
+Each record is one event, written with its length and checksum by one call. Its seq is in the event's
 `source_metadata`, which TensorBoard shows nowhere. Values are rounded to 32 bits: TensorBoard's data server
 shows no others. Each life of the follower has a file of its own: TensorBoard's readers end a file at its
 first torn event and continue with the next, and one that has read a torn tail would fail at a repaired one.

@@ -32,7 +32,7 @@ def open_menu(tree: Tree, directory: Path, base: Layer | ConfigError, *, unsaved
     os.environ["KCONFIG_CONFIG"] = str(directory / CONFIG)
     # Its own test wants every symbol assigned; we assign only what was requested, so that defaults follow.
     menuconfig._needs_save = session.needs_save
-    # Its mark for a symbol that was not assigned would then stand at nearly every one of a saved file.
+    # Its mark for a symbol that was not assigned would then mark nearly every one of a saved file.
     marked = menuconfig._node_str
     menuconfig._node_str = lambda node: session.unmarked(node, marked(node))
     if isinstance(base, ConfigError):

@@ -28,7 +28,7 @@ class Holder(Protocol):
 
 
 class FreshProcesses:
-    """One process a run, a child of this one."""
+    """One process per run, a child of this one."""
 
     def __init__(self) -> None:
         self._processes: dict[int, subprocess.Popen[bytes]] = {}

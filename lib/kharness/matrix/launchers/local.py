@@ -44,7 +44,7 @@ def open_launcher(options: Options, say: Callable[[str], None]) -> Launcher:
 
 
 class Local:
-    """One process a run."""
+    """One process per run."""
 
     name = "local"
 

@@ -145,7 +145,7 @@ class GpuPlaces:
                 self._settled.add(held.kind)
 
     def _difference(self, held: _Held, found: Memory | None) -> float:
-        """What came to a GPU's memory since it was given to a cell that has it alone."""
+        """What was added to a GPU's memory since it was given to a cell that has it alone."""
         if found is None or len(self._on(held.words[0])) > 1:
             return 0.0
         return max(0.0, found.used_mb - self._before.get(held.words[0], found.used_mb))

@@ -20,7 +20,7 @@ def open_resources(
 ) -> MachineResources:
     """What MATRIX_JOBS, MATRIX_GPUS_PER_CELL and MAX_GPU_MEMORY_PERCENT make of this machine.
 
-    `say` prints a line for the user. MatrixError for more GPUs a cell than there are.
+    `say` prints a line for the user. MatrixError for more GPUs per cell than there are.
     """
     jobs, per_cell = _int(settings, "MATRIX_JOBS", 1), _int(settings, "MATRIX_GPUS_PER_CELL", 1)
     gpus = find_gpus(root)
@@ -34,7 +34,7 @@ def open_resources(
 
 
 def refuse_too_few_gpus(settings: Mapping[str, object], *, root: Path = Path("/")) -> None:
-    """MatrixError for more GPUs a cell than there are, before anything is written or started."""
+    """MatrixError for more GPUs per cell than there are, before anything is written or started."""
     if (per_cell := _int(settings, "MATRIX_GPUS_PER_CELL", 1)) > 1:
         with closing(find_gpus(root)) as gpus:
             _refuse_too_few(gpus, per_cell)

@@ -1,6 +1,6 @@
 """The text of MATRIX_AXES: `OPTIMIZER=sgd|adamw SEED=1|2 augment=@a.config|@b.config`.
 
-Axes are separated by blanks, values by `|`. A value with blanks or bars stands in single quotes. An axis
+Axes are separated by blanks, values by `|`. A value with blanks or bars is written in single quotes. An axis
 whose values begin with `@` is a fragment axis: its name is free, and its values are files of assignments.
 """
 

@@ -29,7 +29,7 @@ def varying(axes: Sequence[Axis]) -> list[str]:
 def cell_name(values: Mapping[str, str], symbols: Sequence[str]) -> str:
     """The values of the symbols, in their order; fit to be a folder's name.
 
-    A value that cannot stand in one is cut down and made unique by a hash of the full value; so is a name
+    A value that does not fit into one is cut down and made unique by a hash of the full value; so is a name
     that would become too long.
     """
     words = symbol_words(symbols)

@@ -163,7 +163,7 @@ def write_cell(cell: Cell, directory: Path, *, root: Path) -> None:
 
 
 def load(directory: Path, root: Path) -> Plan:
-    """The plan that stands in a directory; MatrixError if it is missing or unreadable.
+    """The plan in a directory; MatrixError if it is missing or unreadable.
 
     `root` is the checkout that its cells run in. Needs no option tree; what a cell asks for is read from its
     own config.py when somebody looks at it.

@@ -1,4 +1,4 @@
-"""The quarantine: cells that are known to fail, one a line, with the reason.
+"""The quarantine: cells that are known to fail, one per line, with the reason.
 
     # comment
     optimizer-adam_seed-3      # diverges since the change of the data loader

@@ -54,7 +54,7 @@ def wait_for_delivery(
 
 
 def _is_run(directory: Path, say: Callable[[str], None]) -> bool:
-    """Whether a trainer ever opened a journal here; a broken run.json is said and passed over."""
+    """Whether a trainer ever opened a journal here; a broken run.json is reported and skipped."""
     if not (directory / RUN_JSON).exists():
         return False
     try:

@@ -15,7 +15,7 @@ def time_left(
 ) -> float | None:
     """Seconds until the last run ends when `jobs` run at once; None where that is not known.
 
-    `running` has what is left of each, `waiting` how long each will take; `typical` stands in for what is
+    `running` has what is left of each, `waiting` how long each will take; `typical` replaces what is
     not known of a single one.
     """
     left = [typical if one is None else one for one in running]

@@ -47,7 +47,7 @@ class MatrixProgress:
     def started(self, run: ActiveRun) -> None:
         name = run.launch.name
         number = self._numbers.setdefault(name, len(self._numbers) + 1)
-        if not self._screen.live:  # there it stands in the table
+        if not self._screen.live:  # the live table shows it
             again = f", attempt {run.number}" if run.number > 1 else ""
             self.say(f"[{number}/{self._total}] {name}{again}: {run.launch.command_line}")
 

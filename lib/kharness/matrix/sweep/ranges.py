@@ -40,7 +40,7 @@ class Listed:
 
     symbol: str
     text: str
-    """As it stands in the file."""
+    """As written in the file."""
     values: Sequence[str]
     in_order: bool
     """Numbers at even steps: near ones do alike."""

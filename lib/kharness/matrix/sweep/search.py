@@ -1,4 +1,4 @@
-"""The next trial of a sweep: drawn at random, or proposed by Optuna from what the earlier ones came to.
+"""The next trial of a sweep: drawn at random, or proposed by Optuna from the results of the earlier ones.
 
 A proposal is a function of the trials, the seed of the search and the number of the trial: Optuna keeps
 nothing between two of them, so a search that was killed continues as if it had not been.
@@ -49,7 +49,7 @@ def tpe_values(
     def propose(attempt: int) -> dict[str, str]:
         if attempt >= PATIENCE // 2:
             return random_values(ranges, seed=seed, number=number)(attempt)
-        # Trials that still run count as if they came to nothing, so that several at once explore.
+        # Trials that still run count as if they had failed, so that several at once explore.
         sampler = load_optuna().samplers.TPESampler(seed=_seed(seed, number, attempt), constant_liar=True)
         study = _study(sampler, "minimize" if objective.minimize else "maximize")
         study.add_trials([_frozen(trial, ranges) for trial in trials])
@@ -98,7 +98,7 @@ def _distribution(one: Range) -> BaseDistribution:
 
 
 def _text(one: Range, value: Any) -> str:
-    """The Kconfig text of a value, which comes to exactly that value again."""
+    """The Kconfig text of a value, which gives exactly that value again."""
     if isinstance(one, Listed):
         return one.values[value] if one.in_order else str(value)
     return repr(value)

@@ -129,7 +129,7 @@ def draft_sweep(tree: Tree, around: Around, asked: RangeFile) -> Draft:
 
 
 class TpeSource:
-    """Chooses a trial when there is room for one, by what the earlier ones came to."""
+    """Chooses a trial when there is room for one, by the results of the earlier ones."""
 
     def __init__(self, plan: Plan, tree: Tree, unfinished: Sequence[Launch]) -> None:
         self._plan = plan

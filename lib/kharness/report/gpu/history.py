@@ -153,7 +153,7 @@ def read_gpu_history(directory: Path) -> GpuRecording:
 
 
 class _Samples:
-    """What one GPU reported, a column a quantity; NaN is not reported."""
+    """What one GPU reported, one column per quantity; NaN is not reported."""
 
     def __init__(self, gpu: Mapping[str, Any], host: str) -> None:
         self.last = gpu

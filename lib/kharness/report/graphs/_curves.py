@@ -1,4 +1,4 @@
-"""Curves over training steps: a thin line a run, a bold one for the mean of a variant's complete runs."""
+"""Curves over training steps: a thin line per run, a bold one for the mean of a variant's complete runs."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def curves(
 
 
 def curve_numbers(found: Sequence[Curve], value_name: str) -> Numbers:
-    """One row a point; an empty run is the mean, and `num_runs` says of how many."""
+    """One row per point; an empty run is the mean, and `num_runs` says of how many."""
     return Numbers(
         ["variant", "run", "num_runs", "global_step", value_name],
         [

@@ -45,7 +45,7 @@ def applies(summary: Summary) -> bool:
 
 
 def numbers(summary: Summary) -> Numbers:
-    """One row a run."""
+    """One row per run."""
     return Numbers(
         [
             "variant",

@@ -1,4 +1,4 @@
-"""Memory of all GPUs together over time: of one run a layer a GPU, of a matrix a line a run."""
+"""Memory of all GPUs together over time: of one run a layer per GPU, of a matrix a line per run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_NAMED = 16
 
 
 def numbers(summary: Summary) -> Numbers:
-    """The sum over all GPUs that answered, one row a drawn point; a null is a gap in the line."""
+    """The sum over all GPUs that answered, one row per drawn point; a null is a gap in the line."""
     return Numbers(
         ["variant", "run", "seconds", "total_memory_used_mb", "peak_mb"],
         [

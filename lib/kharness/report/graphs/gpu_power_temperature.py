@@ -1,4 +1,4 @@
-"""Power and temperature over time: of one run a line a GPU, of a matrix a line a run."""
+"""Power and temperature over time: of one run a line per GPU, of a matrix a line per run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class GpuLine:
 
 
 def numbers(summary: Summary) -> Numbers:
-    """One row a drawn point of one quantity; an empty GPU is all together: their sum, or the hottest."""
+    """One row per drawn point of one quantity; an empty GPU is all together: their sum, or the hottest."""
     return Numbers(
         ["variant", "run", "host", "gpu", "quantity", "seconds", "mean", "peak"],
         [

@@ -1,4 +1,4 @@
-"""Memory of each GPU over time: a panel a GPU, a line a run."""
+"""Memory of each GPU over time: a panel per GPU, a line per run."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MANY, SMALL, LARGE = 16, (2.0, 1.35), (3.3, 2.05)
 
 
 def numbers(summary: Summary) -> Numbers:
-    """One row a drawn point; a null is a gap in the line."""
+    """One row per drawn point; a null is a gap in the line."""
     return Numbers(
         ["variant", "run", "host", "gpu", "seconds", "memory_used_mb", "peak_mb", "memory_total_mb"],
         [

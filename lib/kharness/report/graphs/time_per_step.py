@@ -91,7 +91,7 @@ def draw(summary: Summary) -> Figure:
 
 
 def _draw_variants(axes: Axes, spreads: Sequence[Spread], labels: Sequence[str]) -> None:
-    """A row a variant: its runs' medians, and around them the widest of what they took."""
+    """One row per variant: its runs' medians, and around them the widest of what they took."""
     for y, label in enumerate(labels):
         own = [one for one in spreads if one.variant == label]
         low, high = ([pick(one.quantiles[i] for one in own) for i in ends] for pick, ends in ENDS)

@@ -21,7 +21,7 @@ MAX_ROWS = 120
 
 
 def numbers(summary: Summary) -> Numbers:
-    """One row a run: when it reached the target; no time where it did not, or is not over."""
+    """One row per run: when it reached the target; no time where it did not, or is not over."""
     return Numbers(
         ["workload", "target", "variant", "run", "reached", "global_step", "seconds"],
         [

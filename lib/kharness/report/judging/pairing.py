@@ -35,7 +35,7 @@ class Pairing:
     look: int | None
     """How many seeds the look has that is reached; None before the first."""
     ours: Sequence[tuple[CellResult, float]]
-    """What is compared of the variant: run and number; pairs stand at the same place."""
+    """What is compared of the variant: run and number; pairs have the same index."""
     theirs: Sequence[tuple[CellResult, float]]
     left_out: tuple[str, ...]
     """Runs with a number that no seed of the other side meets, by name."""

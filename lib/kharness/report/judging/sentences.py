@@ -149,7 +149,7 @@ def _looks_words(conclusions: Conclusions) -> str:
 
 
 def levels_words(comparisons: Sequence[Comparison], confidence: float) -> str:
-    """`95.5 % intervals, 95 % over all looks`: of those that hold at once, and what that comes to."""
+    """`95.5 % intervals, 95 % over all looks`: of those that hold at once, and the total."""
     percent = f"{confidence * 100:g} %"
     judged = (one.interval for one in comparisons if one.p_adjusted is not None)
     levels = sorted({round(interval.level, 12) for interval in judged if interval})

@@ -46,7 +46,7 @@ def write_summary(summary: Summary) -> list[Path]:
 
 
 def summary_texts(summary: Summary) -> dict[str, str]:
-    """What stands in the three files, by name."""
+    """The contents of the three files, by name."""
     return {
         SUMMARY_JSON: json.dumps(as_json(summary), indent=2, allow_nan=False) + "\n",
         SUMMARY_CSV: as_csv(summary),
@@ -81,7 +81,7 @@ def as_json(summary: Summary) -> dict[str, object]:
 
 
 def as_csv(summary: Summary) -> str:
-    """One row a variant: axes, what became of its runs, every metric, then what is concluded.
+    """One row per variant: axes, what became of its runs, every metric, then what is concluded.
 
     Of a metric n, mean, deviation and the interval of the mean.
     """

@@ -35,7 +35,7 @@ def breakdown_lines(cell: CellResult) -> list[str]:
 
 
 def per_gpu(history: GpuRecording) -> Table:
-    """One row a GPU: mean and deviation of its memory, then the rest."""
+    """One row per GPU: mean and deviation of its memory, then the rest."""
     rows = [
         [
             gpu.label,
@@ -56,7 +56,7 @@ def per_gpu(history: GpuRecording) -> Table:
 
 
 def runs_table(summary: Summary) -> Table:
-    """One row a run: totals over its GPUs, and how evenly it used them."""
+    """One row per run: totals over its GPUs, and how evenly it used them."""
     rows = []
     for cell in with_load(summary):
         history, (ranks, _) = cell.gpus, cell.ranks
@@ -71,7 +71,7 @@ def runs_table(summary: Summary) -> Table:
 
 
 def gpus_table(summary: Summary) -> Table | None:
-    """Of a matrix a row a run, of a single run a row a GPU; None where nothing is known."""
+    """One row per run of a matrix, or per GPU of a single run; None where nothing is known."""
     cells = with_load(summary)
     if not cells:
         return None

@@ -1,4 +1,4 @@
-"""Forks one process a run from a process that has imported torch, so that no run waits for the import.
+"""Forks one process per run from a process that has imported torch, so that no run waits for the import.
 
     python -P -m kharness.training.forkserver.zygote FD
 
