@@ -9,7 +9,7 @@ import socket
 import socketserver
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import orjson
 
 from monitoring.errors import PortTakenError
+from monitoring.exporters._shared_port import SharedPort
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -42,22 +43,28 @@ class About:
     directory: str | None
     state: Literal["shows", "lingers", "leaves"]
     """`lingers`: what it shows has ended, and it waits until that was scraped; `leaves`: not any more."""
+    shared_port: str = field(default="", compare=False)
+    """Identity of the folder whose runs it shows, too (_shared_port); empty if there is none."""
 
-    def shows(self, run: Path) -> bool:
-        """Whether it shows a run: alone, with its matrix, or with what else there is."""
+    def shows(self, run: Path, shared: SharedPort | None = None) -> bool:
+        """Whether it shows a run: alone, with its matrix, with what else there is, or as a registered one."""
         run = run.resolve()
+        if shared is not None and self.shared_port and self.shared_port == shared.identity():
+            return self.state != "leaves"
         return self.state != "leaves" and self.directory in [str(it) for it in (run, *run.parents[:2])]
 
 
 class MetricsServer:
     """Serves a registry under /metrics from `start` to `close`."""
 
-    def __init__(self, host: str, port: int, *, directory: Path | None) -> None:
+    def __init__(
+        self, host: str, port: int, *, directory: Path | None, shared: SharedPort | None = None
+    ) -> None:
         """Take the port (0: a free one); PortTakenError if that cannot be. `directory`: that of the runs."""
         self._thread: threading.Thread | None = None
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            self._server = _Server(family, (host, port), _Audience(directory))
+            self._server = _Server(family, (host, port), _Audience(directory, shared))
         except (OSError, OverflowError) as error:
             raise _cannot_listen(f"{host}:{port}", error) from error
         self.address = f"[{host}]:{self._server.port}" if ":" in host else f"{host}:{self._server.port}"
@@ -95,8 +102,9 @@ class MetricsServer:
 class _Audience:
     """Who has connected, and what they are answered; each connection is a thread of its own."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, directory: Path | None, shared: SharedPort | None) -> None:
         self._directory = None if directory is None else str(directory)
+        self._shared_port = shared
         self._lock = threading.Lock()
         self._awaited_since: float | None = None  # monotonic, as the next
         self._scraped_at = 0.0
@@ -130,12 +138,13 @@ class _Audience:
 
     def about(self, *, ended: bool) -> About:
         """What the server says; `ended`: one of its runs has, so that it lingers for that one, too."""
+        identity = "" if self._shared_port is None else self._shared_port.identity()
         with self._lock:
             if ended and self._awaited_since is not None and not self._leaves:
                 self._awaited_since = time.monotonic()
             if self._leaves:
-                return About(self._directory, "leaves")
-            return About(self._directory, "shows" if self._awaited_since is None else "lingers")
+                return About(self._directory, "leaves", identity)
+            return About(self._directory, "shows" if self._awaited_since is None else "lingers", identity)
 
 
 def about_server(host: str, port: int, *, ended: bool = False) -> About | None:
@@ -148,6 +157,15 @@ def about_server(host: str, port: int, *, ended: bool = False) -> About | None:
             with contextlib.suppress(orjson.JSONDecodeError, TypeError):
                 return About(**orjson.loads(answer.read(8192)))
     return None
+
+
+def is_listening(host: str, port: int) -> bool:
+    """Whether what has the port accepts connections: an exporter does not while it begins."""
+    try:
+        socket.create_connection((host, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
 
 
 def port_taken(address: str, reason: str) -> PortTakenError:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.errors import MonitoringError
+from monitoring.exporters._shared_port import SharedPort
 from monitoring.host.process import is_alive
 from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, RUN_JSON
 from monitoring.journal.ranks import rank_journals
@@ -37,15 +38,25 @@ class RunFiles:
         self._journals = {0: RecordTail(directory / JOURNAL)}
         self._gpu_stats = RecordTail(directory / GPU_STATS)
         self._alerts = RecordTail(directory / ALERTS)
+        self._suffix = ""
         self._computing: dict[tuple[object, object], str] = {}  # index and UUID of a GPU -> rank
 
     @property
     def name(self) -> str:
-        return str(self.run["tracking"]["name"])
+        return str(self.run["tracking"]["name"]) + self._suffix
+
+    @property
+    def first_started(self) -> float:
+        """When the first attempt began, in UTC epoch seconds."""
+        return float(self.run["attempts"][0]["started"])
 
     @property
     def host(self) -> str:
         return str(self._attempt["host"])
+
+    def set_apart(self) -> None:
+        """Show it by a name of its own: there is another of that name."""
+        self._suffix = f" ({self.run['run_id'][:8]})"
 
     def read(self) -> None:
         """Take in the new records of all files."""
@@ -113,13 +124,16 @@ class RunFiles:
 
 
 class Runs:
-    """The run in a directory, or those in it and in its sub-directories, also such as begin later.
+    """The run in a directory, or those in it and in its sub-directories, and those that share the port.
+
+    Also such as begin later.
 
     Used by several threads: a scrape is a thread of its own.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, shared: SharedPort | None = None) -> None:
         self.directory = directory.resolve()
+        self._shared_port = shared
         self._lock = threading.Lock()
         self._held: dict[Path, RunFiles] = {}
         self._passed_over: dict[Path, int] = {}  # run directory -> size of its journal then
@@ -127,14 +141,16 @@ class Runs:
     def read(self) -> list[RunFiles]:
         """All runs that are running or have ended lately, brought up to date, by name."""
         with self._lock:
-            now = time.time()
+            now, before = time.time(), set(self._held)
             for directory in self._directories():
                 if directory not in self._held:
                     self._take(directory, now)
             for directory, run in list(self._held.items()):
-                run.read()
-                if directory != self.directory and run.ended_long_ago(now):
+                if not self._read(directory, run):
+                    self._held.pop(directory)
+                elif directory != self.directory and run.ended_long_ago(now):
                     self._pass_over(directory)
+            self._tell_apart([run for directory, run in self._held.items() if directory not in before])
             return sorted(self._held.values(), key=lambda run: run.name)
 
     def last_seq(self, directory: Path) -> int:
@@ -143,7 +159,19 @@ class Runs:
             run = self._held.get(directory.resolve())
             return run.state.ranks[0].last_seq if run else 0
 
+    def forget_ended(self) -> None:
+        """Have nobody else show the runs that have ended: that was scraped, or waited for long enough."""
+        with self._lock:
+            for directory, run in self._held.items():
+                if not run.is_running():
+                    self._forget(directory)
+
     def _directories(self) -> Iterator[Path]:
+        yield from self._own_directories()
+        if self._shared_port is not None:
+            yield from self._shared_port.runs()
+
+    def _own_directories(self) -> Iterator[Path]:
         if (self.directory / RUN_JSON).exists():
             yield self.directory
             return
@@ -157,6 +185,7 @@ class Runs:
         try:
             run = RunFiles(directory)
         except MonitoringError:  # no run yet, or none that can be read
+            self._forget(directory)
             return
         # How its journal ends says it, without reading all of it.
         if directory != self.directory and run.ended_long_ago(now, read_end(directory / JOURNAL)):
@@ -168,6 +197,29 @@ class Runs:
         """Show it no more, until its journal grows."""
         self._held.pop(directory, None)
         self._passed_over[directory] = _size(directory / JOURNAL)
+        self._forget(directory)
+
+    def _forget(self, directory: Path) -> None:
+        if self._shared_port is not None:
+            self._shared_port.remove(directory)
+
+    def _read(self, directory: Path, run: RunFiles) -> bool:
+        """Bring a run up to date; False for another's that was removed, which must not take all along."""
+        try:
+            run.read()
+        except (MonitoringError, OSError):
+            if directory == self.directory:
+                raise
+            return False
+        return True
+
+    def _tell_apart(self, new: list[RunFiles]) -> None:
+        """Two series must not be alike: of runs of one name and host, the first alone has just the name."""
+        taken = {(run.name, run.host) for run in self._held.values() if run not in new}
+        for run in sorted(new, key=lambda run: run.first_started):
+            if (run.name, run.host) in taken:
+                run.set_apart()
+            taken.add((run.name, run.host))
 
 
 def _size(path: Path) -> int:

@@ -5,9 +5,10 @@
 shows every run below a directory instead, also those that begin later, until Ctrl-C.
 
 Values are read from the run's files at each scrape and counters are made from all of them, so that a killed
-and restarted exporter continues as if nothing had happened. Of the agents of one matrix on one machine, the
-first shows all its cells on the one port; the others stand by and take over when it ends. At the end of its
-run an exporter lingers until that was scraped, too; whoever wants the port stands by meanwhile.
+and restarted exporter continues as if nothing had happened. Of a user's agents on one machine, the first
+shows all runs that share its address (_shared_port), and the cells of its matrix; the others stand by, and
+one takes over within seconds when it ends or is killed. At the end of its run an exporter lingers until that
+was scraped, too; whoever wants the port stands by meanwhile.
 """
 
 from __future__ import annotations
@@ -26,8 +27,15 @@ import orjson
 
 from monitoring.errors import MonitoringError, PortTakenError, RunDirectoryError, report_error
 from monitoring.exporters._families import registry
-from monitoring.exporters._metrics_server import About, MetricsServer, about_server, port_taken
+from monitoring.exporters._metrics_server import (
+    About,
+    MetricsServer,
+    about_server,
+    is_listening,
+    port_taken,
+)
 from monitoring.exporters._run_files import Runs
+from monitoring.exporters._shared_port import SharedPort
 from monitoring.follower import RunInfo
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import JOURNAL, PROMETHEUS_JSON
@@ -45,8 +53,11 @@ READ_EVERY = 5.0
 # Seconds between two tries to take the port over.
 STAND_BY = 1.0
 
-# Seconds for which a sibling that has the port may not answer: it begins, or hands over.
+# Seconds for which what has the port may not answer: a sibling begins, or hands over.
 UNANSWERED = 5.0
+
+# Seconds for which an exporter that has said that it shows the run is not asked again.
+TRUSTED = 5.0
 
 # Seconds after which a port that answers nothing is tried once more: its exporter may just have been closing.
 CLOSING = 0.3
@@ -88,7 +99,7 @@ def open_follower(run: RunInfo, options: Options) -> PrometheusFollower:
 
 
 class PrometheusFollower:
-    """Shows a run, or the matrix that it is a cell of, from its opening until the scrape after its end.
+    """Shows a run, and all others that share the port, from its opening until the scrape after its end.
 
     While another exporter shows the run already, or lingers on the port, it stands by for the port.
     """
@@ -98,8 +109,10 @@ class PrometheusFollower:
         self._options = options
         in_matrix = run.group is not None and run.directory.absolute().parent.name == run.group
         self._shared = in_matrix and options.port != 0
+        self._shared_port = SharedPort(options.host, options.port) if options.port else None
         self._exporter: Exporter | None = None
         self._next_look = 0.0
+        self._trusted_until = 0.0
         self._unanswered_since: float | None = None
         self._take_port()
 
@@ -128,11 +141,15 @@ class PrometheusFollower:
         """
         until = time.monotonic() + self._options.linger
         while self._exporter is None:
-            if self._is_shown_to_its_end() or time.monotonic() >= until or stop.wait(STAND_BY):
+            if self._is_shown_to_its_end():
+                return
+            if time.monotonic() >= until or stop.wait(STAND_BY):
+                self._forget()
                 return
             with contextlib.suppress(PortTakenError):
                 self._take_port()
         self._exporter.server.linger(self._options.linger, stop)
+        self._exporter.runs.forget_ended()
 
     def close(self, status: str | None) -> None:
         """Let the port go."""
@@ -151,18 +168,30 @@ class PrometheusFollower:
     def _take_port(self) -> None:
         host, port = self._options.host, self._options.port
         self._next_look = time.monotonic() + STAND_BY
+        if self._shared_port is not None:
+            self._shared_port.add(self._run.directory.resolve())
         try:
-            found = open_exporter(self._shown(), host=host, port=port)
+            found = open_exporter(
+                self._shown(),
+                host=host,
+                port=port,
+                shared=self._shared_port,
+                ask=time.monotonic() > self._trusted_until,
+            )
         except PortTakenError:
             if not self._is_handed_over():
+                self._forget()
                 raise
             return
         self._unanswered_since = None
         if isinstance(found, Exporter):
             self._exporter = found
             write_atomically(self._run.directory / PROMETHEUS_JSON, _targets(found), durable=False)
-        elif found.state == "shows" and not found.shows(self._run.directory):
-            raise port_taken(f"{host}:{port}", f"another exporter shows {found.directory} there")
+        elif found is not None and found.state == "shows":
+            if not found.shows(self._run.directory, self._shared_port):
+                self._forget()
+                raise port_taken(f"{host}:{port}", f"another exporter shows {found.directory} there")
+            self._trusted_until = time.monotonic() + TRUSTED
 
     def _shown(self) -> Path:
         directory = self._run.directory.resolve()
@@ -170,14 +199,21 @@ class PrometheusFollower:
 
     def _is_handed_over(self) -> bool:
         """Whether what has the port, and does not answer, is likely to be a sibling's exporter."""
+        host, port = self._options.host, self._options.port
         now = time.monotonic()
         self._unanswered_since = self._unanswered_since or now
-        return self._shared and now - self._unanswered_since < UNANSWERED
+        if now - self._unanswered_since >= UNANSWERED:
+            return False
+        return self._shared or (port != 0 and not is_listening(host, port))
 
     def _is_shown_to_its_end(self) -> bool:
         """Whether what has the port shows this run, and keeps doing so until its end was scraped."""
         other = about_server(self._options.host, self._options.port, ended=True)
-        return other is not None and other.shows(self._run.directory)
+        return other is not None and other.shows(self._run.directory, self._shared_port)
+
+    def _forget(self) -> None:
+        if self._shared_port is not None:
+            self._shared_port.remove(self._run.directory.resolve())
 
 
 def _targets(exporter: Exporter) -> bytes:
@@ -187,13 +223,13 @@ def _targets(exporter: Exporter) -> bytes:
 class Exporter:
     """Shows the runs in a directory, from construction to `close`."""
 
-    def __init__(self, directory: Path, *, host: str, port: int) -> None:
+    def __init__(self, directory: Path, *, host: str, port: int, shared: SharedPort | None = None) -> None:
         """PortTakenError if it cannot listen there.
 
         It answers once it has read what there is: counters that rose from 0 again would look like a reset.
         """
-        self.runs = Runs(directory)
-        self.server = MetricsServer(host, port, directory=self.runs.directory)
+        self.runs = Runs(directory, shared)
+        self.server = MetricsServer(host, port, directory=self.runs.directory, shared=shared)
         try:
             self.runs.read()
             self.server.start(registry(self.runs.read, time.time))
@@ -205,15 +241,22 @@ class Exporter:
         self.server.close()
 
 
-def open_exporter(directory: Path, *, host: str, port: int) -> Exporter | About:
-    """An exporter, or what the one that has the port says of itself; PortTakenError if that says nothing."""
+def open_exporter(
+    directory: Path, *, host: str, port: int, shared: SharedPort | None = None, ask: bool = True
+) -> Exporter | About | None:
+    """An exporter, or what the one that has the port says of itself; PortTakenError if that says nothing.
+
+    None without `ask`: something has the port.
+    """
     try:
-        return Exporter(directory, host=host, port=port)
+        return Exporter(directory, host=host, port=port, shared=shared)
     except PortTakenError:
+        if not ask:
+            return None
         other = about_server(host, port)
     if other is None:
         time.sleep(CLOSING)
-        return Exporter(directory, host=host, port=port)
+        return Exporter(directory, host=host, port=port, shared=shared)
     return other
 
 
@@ -242,10 +285,11 @@ def _exporter_behind_lingering(
     directory: Path, host: str, port: int, stop: threading.Event
 ) -> Exporter | None:
     """An exporter, once those that linger on the port have let it go; None if `stop` comes first."""
+    shared = SharedPort(host, port) if port else None
     until, said = time.monotonic() + PATIENCE, False
     while not stop.is_set():
-        found = open_exporter(directory, host=host, port=port)
-        if isinstance(found, Exporter):
+        found = open_exporter(directory, host=host, port=port, shared=shared)
+        if found is None or isinstance(found, Exporter):
             return found
         if found.state == "shows" or time.monotonic() > until:
             raise port_taken(f"{host}:{port}", f"another exporter shows {found.directory} there")

@@ -22,8 +22,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitoring.agent.follow import catch_up, is_followed, undelivered
+from monitoring.errors import PortTakenError
 from monitoring.exporters._metrics_server import About, about_server
-from monitoring.exporters.prometheus import Exporter
+from monitoring.exporters._run_files import Runs
+from monitoring.exporters._shared_port import SharedPort
+from monitoring.exporters.prometheus import Exporter, Options, open_follower
+from monitoring.follower import RunInfo
 from monitoring.gpu.throttling import THROTTLE_REASONS
 from monitoring.journal.fields import OF_GPU, prometheus_rows, rows_at
 from monitoring.journal.records import read_records
@@ -428,7 +432,7 @@ def test_end_of_a_killed_training_is_shown(run_dir: Path) -> None:
     assert alerts(run_dir) == ["the training process is gone and wrote no end record"]
 
 
-def test_next_training_on_the_port_waits_until_the_end_of_the_last_was_scraped(results: Path) -> None:
+def test_next_training_on_the_port_is_shown_by_the_agent_that_lingers_there(results: Path) -> None:
     port = free_port()
     address, trackers = f"127.0.0.1:{port}", {"prometheus": {"port": port}}
     with new_run(results / "a", "a", agent=True, trackers=trackers):
@@ -438,9 +442,8 @@ def test_next_training_on_the_port_waits_until_the_end_of_the_last_was_scraped(r
         log_steps(second, 1, 3)
         wait_until(lambda: is_followed(results / "b"), "the second agent")
     wait_until(lambda: not is_followed(results / "b"), "the end of the second delivery")
-    assert runs_shown(scrape(address, patience=10)) == {"a"}
-    wait_until((results / "b" / "prometheus.json").exists, "the second exporter")
-    assert runs_shown(scrape(address, patience=10)) == {"b"}
+    wait_until(lambda: not agents_of(results / "b"), "the end of the second, whose end is shown")
+    assert runs_shown(scrape(address, patience=10)) == {"a", "b"}
     wait_until(lambda: not agents_of(results), "the end of both agents")
     assert alerts(results / "a") + alerts(results / "b") == []
 
@@ -516,6 +519,86 @@ def test_port_that_stays_taken_holds_up_nothing(run_dir: Path) -> None:
         == f"prometheus: PortTakenError: 127.0.0.1:{port}: address already in use; not tried again"
     )
     assert [delivery.name for delivery in catch_up(run_dir)] == ["csv"]
+
+
+def test_runs_of_different_places_share_one_port_also_when_its_holder_is_killed(results: Path) -> None:
+    port = free_port()
+    address, about = f"127.0.0.1:{port}", {"agent": True, "trackers": {"prometheus": {"port": port}}}
+    first = new_run(results / "here" / "a", "same", **about)
+    log_steps(first, 1, 5)
+    wait_until((first.directory / "prometheus.json").exists, "the first exporter")
+    second = new_run(results / "there" / "b", "same", **about)
+    log_steps(second, 1, 7)
+    wait_until(lambda: of(values(scrape(address)), "training_steps_total") == [5, 7], "both runs")
+    named = {"same", f"same ({second.run_id[:8]})"}
+    assert runs_shown(scrape(address)) == named
+    [holder] = agents_of(first.directory)
+    holder.kill()
+    wait_until((second.directory / "prometheus.json").exists, "the second exporter")
+    found = wait_until(lambda: scrape(address), "its answer")
+    assert (of(values(found), "training_steps_total"), runs_shown(found)) == ([5, 7], named)
+    first._look_around(time.time())
+    first.finish()
+    wait_until(lambda: not agents_of(first.directory), "the end of the first, whose end is shown")
+    second.finish()
+    wait_until(lambda: not is_followed(second.directory), "the end of the second delivery")
+    assert of(values(scrape(address, patience=10)), "training_running") == [0, 0]
+    wait_until(lambda: not agents_of(results), "the end of the second")
+    assert alerts(first.directory) + alerts(second.directory) == []
+    assert not SharedPort("127.0.0.1", port).identity()
+
+
+def test_port_is_shared_through_a_private_folder_only(tmp_path: Path) -> None:
+    shared = SharedPort("127.0.0.1", 9090, place=tmp_path)
+    user_folder = shared._user
+    odd = tmp_path / "r\n\"'<é" / "x"
+    shared.add(odd)
+    shared.add(tmp_path)
+    assert set(shared.runs()) == {odd, tmp_path}
+    assert {path.stat().st_mode & 0o777 for path in (user_folder, *user_folder.iterdir())} == {0o700}
+    assert SharedPort("0.0.0.0", 9090, place=tmp_path).identity() == ""
+    (shared._folder / "0123").write_text("/etc")  # a name that is not that of its path
+    (shared._folder / "link").symlink_to("/etc/passwd")
+    assert set(shared.runs()) == {odd, tmp_path}
+    user_folder.chmod(0o755)
+    assert (list(shared.runs()), shared.identity()) == ([], "")
+    user_folder.rename(tmp_path / "elsewhere")
+    user_folder.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").chmod(0o700)
+    shared.add(tmp_path / "another")
+    assert (list(shared.runs()), shared.identity()) == ([], "")
+
+
+def test_run_that_is_gone_or_long_over_does_not_share_the_port_any_more(tmp_path: Path) -> None:
+    shared = SharedPort("127.0.0.1", 9090, place=tmp_path)
+    names = ("gone", "old", "running", "torn")
+    for name in names:
+        shared.add(tmp_path / name)
+    new_run(tmp_path / "old", "old").finish()
+    journal = tmp_path / "old" / "metrics.jsonl"
+    long_ago = [{**record, "time": 1e9} for record, _ in read_records(journal)]
+    journal.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in long_ago))
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "run.json").write_text('{"run_id')
+    with new_run(tmp_path / "running", "running"), new_run(tmp_path / "own" / "mine", "mine"):
+        shown_runs = Runs(tmp_path / "own", shared)
+        assert [run.name for run in shown_runs.read()] == ["mine", "running"]
+        assert list(shared.runs()) == [tmp_path / "running"]
+    shown_runs.read()
+    shown_runs.forget_ended()
+    assert shared.identity() == ""
+
+
+def test_exporter_of_somebody_else_is_not_taken_for_a_shared_one(run_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    with (
+        new_run(run_dir),
+        closing(Exporter(tmp_path / "other", host="127.0.0.1", port=0)) as exporter,
+    ):
+        options = Options(port=address_of(exporter.server.address)[1])
+        with pytest.raises(PortTakenError, match=f"another exporter shows {tmp_path / 'other'} there"):
+            open_follower(RunInfo.read(run_dir), options)
+    assert not SharedPort("127.0.0.1", options.port).identity()
 
 
 def test_cells_of_a_matrix_share_one_port(results: Path) -> None:
