@@ -86,3 +86,46 @@ def test_full_disk_is_told_and_the_training_goes_on_where_there_is_room(
     assert records(run)[-1]["status"] == "complete"
     (start,) = (r for r in records(run) if r["event"] == "start" and r["attempt"] == 2)
     assert start["resumed_from"]["global_step"] == 12
+
+
+# In a run, as a training is: named_causes within, so that the end record has the cause.
+ON_A_GPU = """
+import sys
+from pathlib import Path
+import torch
+from kharness.config.errors import run_command
+from kharness.training.guard import named_causes
+from monitoring import Run
+
+def main(argv):
+    with Run(Path(argv[0]), name="n", project="p", config={}, agent=False) as run, named_causes():
+        values = torch.zeros(4, device="cuda")
+        run.log_step(1, train_loss=values.sum())
+        ACTION
+        torch.cuda.synchronize()
+
+run_command(main)
+"""
+
+
+@pytest.mark.gpu
+def test_out_of_a_gpus_memory_is_told(tmp_path: Path, warm_torch: Any) -> None:
+    action = "torch.empty(10**13, device='cuda')"
+    done = warm_torch.run(["-c", ON_A_GPU.replace("ACTION", action), str(tmp_path / "run")])
+    error, hint = done.stderr.splitlines()
+    assert error.startswith("error: out of memory: CUDA out of memory. Tried to allocate ")
+    assert hint == "hint: leave the training more memory and start it again, or lower BATCH_SIZE"
+    assert done.returncode == 71
+    step, end = records(tmp_path / "run")
+    assert (step["train_loss"], end["status"], end["cause"]) == (0.0, "failed", "out_of_memory")
+
+
+@pytest.mark.gpu
+def test_a_failed_assertion_on_a_gpu_is_the_devices(tmp_path: Path, warm_torch: Any) -> None:
+    """After it nothing of the GPU can be read; the record whose loss was on its way is written all the same."""
+    action = "values[torch.tensor([9], device='cuda')]"
+    done = warm_torch.run(["-c", ON_A_GPU.replace("ACTION", action), str(tmp_path / "run")])
+    assert "device-side assert triggered" in done.stderr
+    assert done.returncode == 1
+    step, end = records(tmp_path / "run")
+    assert (step["global_step"], end["status"], end["cause"]) == (1, "failed", "device")

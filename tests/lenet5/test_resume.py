@@ -21,6 +21,7 @@ INCIDENTAL = frozenset(
     {
         *("time", "seq", "attempt", "checkpoint_path", "cpu_mem_rss_mb", "samples_per_sec", "sec_per_step"),
         *("epoch_seconds", "training_seconds", "training_cpu_seconds", *PHASES),
+        *("gpu_mem_allocated", "gpu_mem_reserved"),  # null on a CPU
     }
 )
 
@@ -95,5 +96,13 @@ def test_stopping_and_damage_change_no_bit_of_a_pruned_training(
     assert [r["cause"] for r in records if r["event"] == "end" and r["status"] == "interrupted"] == [
         "stopped" for word in said if word.get("exit_code") == 75
     ]
+    for run in runs(tmp_path):
+        assert_same_end(run, tmp_path / "whole")
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_neither_a_kill_nor_a_stop_changes_a_bit(crash: Callable[..., Any], tmp_path: Path) -> None:
+    flags = ("--device", "cuda", "--deterministic", "--optimizer", "adamw", "--lenet5-shift", "2")
+    crash("kill save TERM kill", *flags, seed=1998)
     for run in runs(tmp_path):
         assert_same_end(run, tmp_path / "whole")

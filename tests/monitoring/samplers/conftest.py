@@ -98,6 +98,14 @@ def sampling(simulated_nvml: Any) -> Iterator[Callable[..., Sampling]]:
         process.kill()
 
 
+@pytest.fixture
+def real_gpus() -> Iterator[Sampling]:
+    """A process that samples the GPUs of this machine."""
+    process = Sampling(Path("/"), {})
+    yield process
+    process.kill()
+
+
 class Kernel:
     """A root directory with cards as the kernel's drivers lay them out; values are made up."""
 

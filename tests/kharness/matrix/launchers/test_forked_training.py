@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 from kharness.runs.launch import Launch, Slot
 
-TIMES = ("time", "seconds", "per_sec", "rss", "path")
+TIMES = ("time", "seconds", "per_sec", "rss", "path", "gpu_mem")
 
 
 def measured(directory: Path) -> list[dict[str, Any]]:
@@ -28,14 +28,22 @@ def measured(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
+def start(directory: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((directory / "metrics.jsonl").read_text().splitlines()[0])
+    return record
+
+
 def has_lines(path: Path, count: int) -> bool:
     return path.exists() and len(path.read_text().splitlines()) >= count
 
 
 @pytest.mark.parametrize(
-    ("threads", "slot"),
-    [(0, Slot(threads=2)), (1, Slot())],
-    ids=["threads of the slot", "threads of the cell"],
+    ("slot", "settings"),
+    [
+        pytest.param(Slot(threads=2), ("NUM_THREADS=0", "DEVICE=cpu"), id="threads of the slot"),
+        pytest.param(Slot(), ("DEVICE=cpu", "DETERMINISTIC=y"), id="threads of the cell"),
+        pytest.param(Slot(), ("DEVICE=cuda", "DETERMINISTIC=y"), id="a GPU", marks=pytest.mark.gpu),
+    ],
 )
 def test_losses_and_weights_are_the_same_to_the_last_bit(
     launchers: Any,
@@ -43,20 +51,23 @@ def test_losses_and_weights_are_the_same_to_the_last_bit(
     root: Path,
     tmp_path: Path,
     wait_until: Callable[[Callable[[], bool]], None],
-    threads: int,
     slot: Slot,
+    settings: Sequence[str],
 ) -> None:
-    found = {}
+    found, numerics = {}, {}
     for kind in ("forked", "fresh"):
         directory = tmp_path / kind / "run"
-        settings = [f"CONFIG_NUM_THREADS={threads}", "CONFIG_MAX_STEPS=12", "CONFIG_LENET5_SHIFT=1"]
+        given = [f"CONFIG_{setting}" for setting in ("MAX_STEPS=12", "LENET5_SHIFT=1", *settings)]
         command = [sys.executable, "scripts/kconfig.py", "defconfig", f"O={directory}", "TRACKER=none"]
-        subprocess.run([*command, *settings], cwd=root, check=True, capture_output=True)
+        subprocess.run([*command, *given], cwd=root, check=True, capture_output=True)
         forked.launcher = launchers[kind]
         ended = forked.end(forked.launcher.submit(Launch(kind, directory, root, "lenet5", {}), slot))
         assert ended.exit_code == 0, (directory / "output.log").read_text()
-        found[kind] = measured(directory)
+        found[kind], numerics[kind] = measured(directory), start(directory)["numerics"]
         # Its agent outlives it, and brings the CSV to the end.
         wait_until(partial(has_lines, directory / "metrics.csv", 13))
     assert [record["event"] for record in found["forked"]].count("step") == 12
     assert found["forked"] == found["fresh"]
+    assert numerics["forked"] == numerics["fresh"]
+    deterministic = "DETERMINISTIC=y" in settings
+    assert numerics["forked"]["cublas_workspace"] == (":4096:8" if deterministic else None)
