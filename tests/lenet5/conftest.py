@@ -12,6 +12,8 @@ import pytest
 
 from monitoring import read_records
 
+from ..warm_python import WarmPython
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -56,7 +58,9 @@ def train_command(root: Path) -> Callable[..., list[str]]:
 
 
 @pytest.fixture
-def train(train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any) -> Callable[..., Trained]:
+def train(
+    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: WarmPython
+) -> Callable[..., Trained]:
     """Run a training to its end."""
     results = tmp_path / "results"
 

@@ -12,6 +12,8 @@ import pytest
 from kharness.training.checkpoint import checkpoint_files, load
 from monitoring import read_records
 
+from ..warm_python import WarmPython
+
 # Runs a program with only so much more address space than importing torch has taken.
 LITTLE_MEMORY = """
 import resource, runpy, sys
@@ -40,7 +42,7 @@ def records(run: Path) -> list[dict[str, Any]]:
 
 
 def test_out_of_memory_is_told(
-    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any
+    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: WarmPython
 ) -> None:
     flags = ("--batch-size", "5400", "--max-steps", "3", "--tracker-run-name", "run")
     _, *training = train_command(tmp_path, *flags)
@@ -54,7 +56,7 @@ def test_out_of_memory_is_told(
 
 
 def test_full_disk_is_told_and_the_training_goes_on_where_there_is_room(
-    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any
+    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: WarmPython
 ) -> None:
     small, saved = tmp_path / "small", tmp_path / "saved"
     small.mkdir()

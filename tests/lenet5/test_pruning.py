@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kharness.training.checkpoint import checkpoint_files, load
+
+from .conftest import Trained
 
 # conv1 6x1x5x5, conv2 16x6x5x5, then 400x120, 120x84 and 84x10.
 NUM_WEIGHTS = 150 + 2400 + 48000 + 10080 + 840
 
 
-def test_sparsity_is_recorded_as_it_is_in_the_weights(train: Callable[..., Any]) -> None:
+def test_sparsity_is_recorded_as_it_is_in_the_weights(train: Callable[..., Trained]) -> None:
     flags = ("--pruning-sparsity", "0.9", "--pruning-every", "4", "--pruning-start-fraction", "0")
     done = train("--max-steps", "12", "--batch-size", "500", "--pruning", "magnitude", *flags)
     assert (done.code, done.err) == (0, "")
@@ -38,7 +39,7 @@ def test_sparsity_is_recorded_as_it_is_in_the_weights(train: Callable[..., Any])
     assert all(bool((weight[mask] == 0).all()) for weight, mask in zip(weights, masks, strict=True))
 
 
-def test_taylor_without_momentum_is_refused_before_training(train: Callable[..., Any]) -> None:
+def test_taylor_without_momentum_is_refused_before_training(train: Callable[..., Trained]) -> None:
     flags = ("--optimizer-sgd-momentum", "0", "--no-optimizer-sgd-nesterov")
     done = train("--max-steps", "2", "--pruning", "taylor", *flags)
     assert done.code == 2

@@ -29,8 +29,11 @@ INCIDENTAL = frozenset(
 SHORT = ("--batch-size", "500", "--num-epochs", "12", "--lenet5-validation-fraction", "0.5", "--seed", "7")
 
 
+Crash = Callable[..., list[dict[str, Any]]]
+
+
 @pytest.fixture
-def crash(root: Path, train_command: Callable[..., list[str]], tmp_path: Path) -> Callable[..., Any]:
+def crash(root: Path, train_command: Callable[..., list[str]], tmp_path: Path) -> Crash:
     """Run crashes.py; returns what it did, word by word."""
 
     def run(plan: str, *flags: str, seed: int) -> list[dict[str, Any]]:
@@ -76,7 +79,7 @@ def runs(directory: Path) -> list[Path]:
     return sorted(path for path in directory.glob("run-*") if path.is_dir())
 
 
-def test_sigkill_at_twenty_moments_changes_no_bit(crash: Callable[..., Any], tmp_path: Path) -> None:
+def test_sigkill_at_twenty_moments_changes_no_bit(crash: Crash, tmp_path: Path) -> None:
     said = crash("kill save " * 10, "--optimizer", "adamw", seed=1998)
     assert sum("exit_code" not in word for word in said) >= 18, "a few may be complete before their moment"
     assert any(word.get("inside") for word in said), "none was killed in the middle of a save"
@@ -84,9 +87,7 @@ def test_sigkill_at_twenty_moments_changes_no_bit(crash: Callable[..., Any], tmp
         assert_same_end(run, tmp_path / "whole")
 
 
-def test_stopping_and_damage_change_no_bit_of_a_pruned_training(
-    crash: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_stopping_and_damage_change_no_bit_of_a_pruned_training(crash: Crash, tmp_path: Path) -> None:
     """SGD with momentum, pruned at random: masks and the generator that makes them come back as well."""
     flags = ("--optimizer", "sgd", "--pruning", "random", "--pruning-sparsity", "0.5", "--pruning-every", "4")
     said = crash("TERM USR1 damage TERM kill damage USR1", *flags, seed=5)

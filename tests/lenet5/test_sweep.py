@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from ..warm_python import WarmPython
 
-def run(warm_python: Any, root: Path, script: str, output: Path, *arguments: str) -> str:
+
+def run(warm_python: WarmPython, root: Path, script: str, output: Path, *arguments: str) -> str:
     command = [f"scripts/{script}.py", f"O={output}", "TRACKER=none", *arguments]
     done = warm_python.run(command, cwd=root, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -23,7 +25,7 @@ def records(run: Path, event: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow  # three trainings, one after the other
-def test_each_value_reaches_its_training(warm_python: Any, root: Path, tmp_path: Path) -> None:
+def test_each_value_reaches_its_training(warm_python: WarmPython, root: Path, tmp_path: Path) -> None:
     ranges = tmp_path / "my.ranges"
     ranges.write_text(
         'CONFIG_LEARNING_RATE="0.002:0.024:0.05"\n'
@@ -54,7 +56,9 @@ def test_each_value_reaches_its_training(warm_python: Any, root: Path, tmp_path:
 
 
 @pytest.mark.slow  # two trainings of some epochs
-def test_a_cell_that_clearly_loses_is_stopped_early(warm_python: Any, root: Path, tmp_path: Path) -> None:
+def test_a_cell_that_clearly_loses_is_stopped_early(
+    warm_python: WarmPython, root: Path, tmp_path: Path
+) -> None:
     output = run(
         warm_python,
         root,

@@ -19,7 +19,10 @@ from kharness.training.checkpoint import checkpoint_files, load
 from monitoring import read_records
 from monitoring.journal.records import last_record
 
-Train = Callable[..., Any]
+from ..warm_python import WarmPython
+from .conftest import Trained
+
+Train = Callable[..., Trained]
 
 STEP_FIELDS = {
     *("event", "time", "seq", "attempt", "global_step", "train_loss", "lr", "grad_norm", "samples_per_sec"),
@@ -83,7 +86,7 @@ def test_a_short_training_is_recorded_whole(train: Train) -> None:
 
 
 def test_seed_decides_every_loss_to_the_bit(
-    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any
+    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: WarmPython
 ) -> None:
     """Two runs of one name and different seeds, and the first of them begun anew in its directory."""
     flags = ("--max-steps", "12", "--batch-size", "500", "--tracker-run-name", "digits")
@@ -141,7 +144,9 @@ def wait_for_steps(results: Path, count: int) -> Path:
 
 
 @pytest.fixture
-def long_training(train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any) -> Iterator[Any]:
+def long_training(
+    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: WarmPython
+) -> Iterator[Any]:
     """A training under way that would take minutes."""
     command = train_command(tmp_path / "results", "--num-epochs", "1000")
     with warm_torch.start(
@@ -261,7 +266,7 @@ def test_what_is_wrong_with_flags_is_said_before_torch_is_imported(
 
 
 def test_a_new_run_directory_is_begun_and_then_complete(
-    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: Any
+    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: WarmPython
 ) -> None:
     new = tmp_path / "runs" / "new"
     flags = ["--run-dir", str(new), "--max-steps", "2"]
@@ -294,7 +299,7 @@ def test_damaged_subset_is_refused(train: Train, root: Path, tmp_path: Path) -> 
 
 
 def test_output_that_nobody_reads_stops_no_training(
-    train_command: Any, tmp_path: Path, warm_torch: Any
+    train_command: Any, tmp_path: Path, warm_torch: WarmPython
 ) -> None:
     read, write = os.pipe()
     os.close(read)

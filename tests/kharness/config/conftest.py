@@ -7,11 +7,12 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kharness.config.tree import Tree
+
+from ...warm_python import WarmPython
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -46,14 +47,12 @@ def checkout(root: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def kconfig(checkout: Path, warm_python: Any) -> Run:
+def kconfig(checkout: Path, warm_python: WarmPython) -> Run:
     """Runs `kconfig.py TARGET` as make does: in the checkout, its variables in the environment."""
 
     def run(target: str, *, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **variables, "KHARNESS_MAKE_VARS": " ".join(variables)}
-        done: subprocess.CompletedProcess[str] = warm_python.run(
-            ["scripts/kconfig.py", target], cwd=checkout, env=environment, input=stdin
-        )
-        return done
+        command = ["scripts/kconfig.py", target]
+        return warm_python.run(command, cwd=checkout, env=environment, input=stdin)
 
     return run

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,6 +22,8 @@ from kharness.config.errors import ConfigError
 from kharness.config.generate import config_py, load_config, write_config
 from kharness.config.project_name import checksum
 from kharness.config.tree import Assignment, Layer, Origin, Tree
+
+from ...warm_python import StartedPython, WarmPython
 
 FLAG = Origin("flag", "--x")
 NASTY = [
@@ -173,8 +174,9 @@ while True:
 """
 
 
-def start_writer(python: Any, tree: Tree, directory: Path, words: str) -> Any:
+def start_writer(python: WarmPython, tree: Tree, directory: Path, words: str) -> StartedPython:
     writer = python.start(["-c", WRITE_FOREVER, directory, tree.root, words], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
     assert writer.stdout.readline() == "ready\n"
     writer.stdout.close()
     return writer
@@ -188,7 +190,7 @@ def whole_texts(tree: Tree, words: str) -> Iterator[tuple[str, str, str]]:
 
 
 def test_writers_at_once_leave_one_consistent_configuration(
-    warm_python: Any, tree: Tree, tmp_path: Path
+    warm_python: WarmPython, tree: Tree, tmp_path: Path
 ) -> None:
     scripts = {script for _, _, script in whole_texts(tree, "abcd")}
     writers = [start_writer(warm_python, tree, tmp_path, words) for words in ("ab", "cd")]
@@ -209,7 +211,7 @@ def test_writers_at_once_leave_one_consistent_configuration(
     assert resolved.text == config
 
 
-def test_two_makes_at_once_leave_the_result_of_one_of_them(checkout: Path, warm_python: Any) -> None:
+def test_two_makes_at_once_leave_the_result_of_one_of_them(checkout: Path, warm_python: WarmPython) -> None:
     environment = {**os.environ, "KHARNESS_MAKE_VARS": "TRACKER"}
     command = ["scripts/kconfig.py", "defconfig"]
     for _ in range(5):
@@ -238,7 +240,7 @@ def test_two_makes_at_once_leave_the_result_of_one_of_them(checkout: Path, warm_
 
 
 def test_writer_killed_at_any_moment_leaves_each_file_old_or_new(
-    warm_python: Any, tree: Tree, tmp_path: Path
+    warm_python: WarmPython, tree: Tree, tmp_path: Path
 ) -> None:
     chance = random.Random(7)
     wholes = list(whole_texts(tree, "ab"))

@@ -9,11 +9,13 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from kharness.runs.journal_tail import JournalTail
+
+from ...warm_python import StartedPython, WarmPython
 
 KCONFIG = """\
 mainmenu "a small checkout"
@@ -224,7 +226,7 @@ CONFIG_MATRIX_ORDER_LISTED=y
 class Checkout:
     """Runs the scripts of a small checkout as make does."""
 
-    def __init__(self, root: Path, repository: Path, python: Any) -> None:
+    def __init__(self, root: Path, repository: Path, python: WarmPython) -> None:
         self.root = root
         self._python = python
         for folder in ("lib/monitoring/trackers", "lib/kharness/matrix", "lib/kharness/report"):
@@ -237,17 +239,16 @@ class Checkout:
         (root / "defconfigs").mkdir()
         (root / "defconfigs" / "default").write_text(PRESET)
 
-    def start(self, script: str, *arguments: str, **kwargs: Any) -> subprocess.Popen[str]:
+    def start(self, script: str, *arguments: str, **kwargs: Any) -> StartedPython:
         defaults = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": self.root}
         command = [self.root / "scripts" / f"{script}.py", *arguments]
-        started: subprocess.Popen[str] = self._python.start(command, **{**defaults, **kwargs})
-        return started
+        return self._python.start(command, **{**defaults, **kwargs})
 
     def run(self, script: str, *arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
         """Exit code and everything printed."""
         process = self.start(script, *arguments, env={**os.environ, **(environment or {})})
         output, _ = process.communicate(timeout=120)
-        return process.returncode, output
+        return process.wait(), output
 
     def copy(self, root: Path) -> Checkout:
         """One with the same files, results included."""
@@ -269,14 +270,14 @@ class Checkout:
 
 @pytest.fixture(scope="module")
 def make_checkout(
-    tmp_path_factory: pytest.TempPathFactory, root: Path, warm_python: Any
+    tmp_path_factory: pytest.TempPathFactory, root: Path, warm_python: WarmPython
 ) -> Callable[[], Checkout]:
     """For tests that share one."""
     return lambda: Checkout(tmp_path_factory.mktemp("shared") / "checkout", root, warm_python)
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, root: Path, warm_python: Any) -> Checkout:
+def checkout(tmp_path: Path, root: Path, warm_python: WarmPython) -> Checkout:
     return Checkout(tmp_path / "checkout", root, warm_python)
 
 
@@ -292,6 +293,12 @@ def wait_until() -> Callable[[Callable[[], bool]], None]:
             time.sleep(0.01)
 
     return wait
+
+
+def printed(process: StartedPython) -> IO[str]:
+    """What it prints, while it prints it."""
+    assert process.stdout is not None
+    return process.stdout
 
 
 def behaviour(what: str) -> str:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -27,7 +26,7 @@ Wait = Callable[[Callable[[], bool]], None]
 
 
 @pytest.fixture(scope="module")
-def trained(make_checkout: Any) -> Any:
+def trained(make_checkout: Callable[[], Checkout]) -> Checkout:
     """A complete matrix of three cells, to be copied."""
     checkout = make_checkout()
     code, output = checkout.run("test_matrix", THREE)
@@ -36,7 +35,7 @@ def trained(make_checkout: Any) -> Any:
 
 
 @pytest.fixture
-def complete(trained: Any, tmp_path: Path) -> Any:
+def complete(trained: Checkout, tmp_path: Path) -> Checkout:
     """A complete matrix of three cells."""
     return trained.copy(tmp_path / "checkout")
 
@@ -77,7 +76,7 @@ def edit(run: Path, **values: str) -> None:
     write_config(tree.resolve(tree.base(run), *layers), run, root=tree.root)
 
 
-def test_exactly_the_missing_cells_are_run(checkout: Any, wait_until: Wait) -> None:
+def test_exactly_the_missing_cells_are_run(checkout: Checkout, wait_until: Wait) -> None:
     matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
     # The agent of a run lives on without its runner, and brings the trackers up to date meanwhile.
     wait_until(lambda: not undelivered(matrix / "seed-1") and not is_followed(matrix / "seed-1"))
@@ -96,7 +95,7 @@ def test_exactly_the_missing_cells_are_run(checkout: Any, wait_until: Wait) -> N
     assert resumed(matrix / "seed-3") == [None]
 
 
-def test_the_outcome_is_that_of_an_undisturbed_matrix(checkout: Any, wait_until: Wait) -> None:
+def test_the_outcome_is_that_of_an_undisturbed_matrix(checkout: Checkout, wait_until: Wait) -> None:
     matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
     for run in matrix.glob("seed-*"):
         edit(run, BEHAVIOUR="good")
@@ -109,7 +108,7 @@ def test_the_outcome_is_that_of_an_undisturbed_matrix(checkout: Any, wait_until:
     assert all(losses)
 
 
-def test_a_complete_matrix_says_so_and_reports_again(complete: Any) -> None:
+def test_a_complete_matrix_says_so_and_reports_again(complete: Checkout) -> None:
     before = everything(complete.latest)
     (complete.latest / "summary.md").unlink()
     code, output = complete.run("continue")
@@ -118,7 +117,7 @@ def test_a_complete_matrix_says_so_and_reports_again(complete: Any) -> None:
     assert everything(complete.latest) == before
 
 
-def test_what_would_only_fail_again_is_left(checkout: Any) -> None:
+def test_what_would_only_fail_again_is_left(checkout: Checkout) -> None:
     checkout.run("test_matrix", behaviour("non-finite@2"), THREE)
     code, output = checkout.run("continue")
     where = f"results/{checkout.latest.name}"
@@ -131,7 +130,7 @@ def test_what_would_only_fail_again_is_left(checkout: Any) -> None:
     assert len(status(checkout.latest / "seed-2")["attempts"]) == 1
 
 
-def test_other_failures_are_tried_again(checkout: Any) -> None:
+def test_other_failures_are_tried_again(checkout: Checkout) -> None:
     checkout.run("test_matrix", behaviour("once-crash@2"), THREE)
     assert checkout.statuses()["seed-2"] == "failed"
     code, output = checkout.run("continue")
@@ -139,7 +138,7 @@ def test_other_failures_are_tried_again(checkout: Any) -> None:
     assert attempts(checkout.latest / "seed-2", "cause") == [("error",), (None,)]
 
 
-def test_a_training_that_was_complete_when_its_runner_died_is_not_repeated(complete: Any) -> None:
+def test_a_training_that_was_complete_when_its_runner_died_is_not_repeated(complete: Checkout) -> None:
     run = complete.latest / "seed-2"
     journal = (run / "metrics.jsonl").read_bytes()
     written = status(run)
@@ -153,7 +152,7 @@ def test_a_training_that_was_complete_when_its_runner_died_is_not_repeated(compl
     assert (run / "metrics.jsonl").read_bytes() == journal
 
 
-def test_a_cell_that_lives_on_without_its_runner_is_never_doubled(complete: Any) -> None:
+def test_a_cell_that_lives_on_without_its_runner_is_never_doubled(complete: Checkout) -> None:
     """As where the kernel does not end a process with its parent."""
     run = complete.latest / "seed-2"
     alive = subprocess.Popen(["sleep", "600"])
@@ -174,7 +173,7 @@ def test_a_cell_that_lives_on_without_its_runner_is_never_doubled(complete: Any)
         alive.wait()
 
 
-def test_a_filter_chooses_among_the_missing(checkout: Any, wait_until: Wait) -> None:
+def test_a_filter_chooses_among_the_missing(checkout: Checkout, wait_until: Wait) -> None:
     matrix = interrupted(checkout, wait_until, behaviour("hang@1"), THREE, seed=1)
     edit(matrix / "seed-1", BEHAVIOUR="good")
     code, output = checkout.run("continue", "FILTER=SEED=2", f"RUN={matrix}")
@@ -187,7 +186,7 @@ def test_a_filter_chooses_among_the_missing(checkout: Any, wait_until: Wait) -> 
     assert (code, output.splitlines()[0]) == (2, "error: FILTER=SEED=9 matches none of 3 cells")
 
 
-def test_settings_of_the_runner_may_change_and_those_of_the_cells_not(checkout: Any) -> None:
+def test_settings_of_the_runner_may_change_and_those_of_the_cells_not(checkout: Checkout) -> None:
     checkout.run("test_matrix", "RETRIES=0", behaviour("once-sigkill"), THREE)
     assert set(checkout.statuses().values()) == {"killed"}
     code, output = checkout.run("continue", "CONFIG_NUM_STEPS=9")
@@ -207,7 +206,7 @@ def test_settings_of_the_runner_may_change_and_those_of_the_cells_not(checkout: 
     assert begun[:3] == ["[1/3]", "[2/3]", "[3/3]"]
 
 
-def test_cells_never_see_the_configuration_as_it_is_now(checkout: Any, wait_until: Wait) -> None:
+def test_cells_never_see_the_configuration_as_it_is_now(checkout: Checkout, wait_until: Wait) -> None:
     matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
     edit(matrix / "seed-2", BEHAVIOUR="good")
     config = checkout.root / ".config"
@@ -217,7 +216,7 @@ def test_cells_never_see_the_configuration_as_it_is_now(checkout: Any, wait_unti
     assert {records(run)[-1]["steps_done"] for run in matrix.glob("seed-*")} == {3}
 
 
-def test_a_planning_that_was_cut_short_is_named(complete: Any) -> None:
+def test_a_planning_that_was_cut_short_is_named(complete: Checkout) -> None:
     (complete.latest / "matrix.json").unlink()
     for script in ("continue", "status", "estimate"):
         code, output = complete.run(script)
@@ -232,7 +231,7 @@ def test_a_planning_that_was_cut_short_is_named(complete: Any) -> None:
 
 
 @pytest.mark.parametrize("left", ["", "{", '{"status": "lovely", "attempts": []}', '{"status": "pending"}'])
-def test_a_status_that_a_power_loss_took_is_made_again(complete: Any, left: str) -> None:
+def test_a_status_that_a_power_loss_took_is_made_again(complete: Checkout, left: str) -> None:
     """From the journal, so that nothing complete is started again."""
     run = complete.latest / "seed-2"
     before = everything(run)
@@ -249,7 +248,7 @@ def test_a_status_that_a_power_loss_took_is_made_again(complete: Any, left: str)
     assert {**after, "status.json": before["status.json"]} == before
 
 
-def test_a_lost_status_of_a_complete_run_is_that_of_its_journal(complete: Any) -> None:
+def test_a_lost_status_of_a_complete_run_is_that_of_its_journal(complete: Checkout) -> None:
     runs = [complete.latest / name for name in ("seed-1", "seed-2")]
     (runs[0] / "status.json").unlink()
     # Of two writes the power has left the older one.
@@ -261,7 +260,9 @@ def test_a_lost_status_of_a_complete_run_is_that_of_its_journal(complete: Any) -
     assert attempts(runs[1], "cause") == [("other_values",)]
 
 
-def test_a_lost_status_of_a_run_that_is_half_done_lets_it_resume(checkout: Any, wait_until: Wait) -> None:
+def test_a_lost_status_of_a_run_that_is_half_done_lets_it_resume(
+    checkout: Checkout, wait_until: Wait
+) -> None:
     matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
     edit(matrix / "seed-2", BEHAVIOUR="good")
     (matrix / "seed-2" / "status.json").unlink()
@@ -270,7 +271,7 @@ def test_a_lost_status_of_a_run_that_is_half_done_lets_it_resume(checkout: Any, 
     assert resumed(matrix / "seed-2") == [None, 1]
 
 
-def test_an_attempt_that_died_before_it_began_takes_nothing_from_a_complete_run(complete: Any) -> None:
+def test_an_attempt_that_died_before_it_began_takes_nothing_from_a_complete_run(complete: Checkout) -> None:
     """Its only record has a later attempt than the end that counts, and its status was lost."""
     run = complete.latest / "seed-2"
     with (run / "metrics.jsonl").open("a") as journal:
@@ -282,13 +283,13 @@ def test_an_attempt_that_died_before_it_began_takes_nothing_from_a_complete_run(
     assert attempts(run, "cause") == [(None,)]
 
 
-def test_a_cell_whose_directory_is_gone_is_named(complete: Any) -> None:
+def test_a_cell_whose_directory_is_gone_is_named(complete: Checkout) -> None:
     shutil.rmtree(complete.latest / "seed-2")
     code, output = complete.run("continue")
     assert (code, output.splitlines()[0]) == (2, f"error: {complete.latest}/seed-2 is not there")
 
 
-def test_a_single_training_is_continued(checkout: Any, wait_until: Wait) -> None:
+def test_a_single_training_is_continued(checkout: Checkout, wait_until: Wait) -> None:
     process = checkout.start("train", behaviour("hang"), "CONFIG_TRACKER_RUN_NAME=mine")
     run = checkout.root / "results/mine"
     wait_until(lambda: '"step"' in text(run / "metrics.jsonl"))
@@ -305,7 +306,7 @@ def test_a_single_training_is_continued(checkout: Any, wait_until: Wait) -> None
     assert checkout.run("continue") == (0, "results/mine is complete\n")
 
 
-def test_a_training_that_diverged_is_left(checkout: Any) -> None:
+def test_a_training_that_diverged_is_left(checkout: Checkout) -> None:
     checkout.run("train", behaviour("non-finite"), "CONFIG_TRACKER_RUN_NAME=mine")
     code, output = checkout.run("continue", "RUN=results/mine")
     assert (code, output.splitlines()) == (
@@ -317,7 +318,7 @@ def test_a_training_that_diverged_is_left(checkout: Any) -> None:
     )
 
 
-def test_a_directory_without_runs_is_refused(checkout: Any, tmp_path: Path) -> None:
+def test_a_directory_without_runs_is_refused(checkout: Checkout, tmp_path: Path) -> None:
     code, output = checkout.run("continue", f"RUN={tmp_path}")
     assert (code, output.splitlines()) == (
         2,
@@ -330,7 +331,7 @@ def test_a_directory_without_runs_is_refused(checkout: Any, tmp_path: Path) -> N
     assert (code, output.splitlines()[0]) == (2, "error: results/latest does not exist")
 
 
-def test_rerun_takes_the_failed_ones_from_scratch(checkout: Any) -> None:
+def test_rerun_takes_the_failed_ones_from_scratch(checkout: Checkout) -> None:
     checkout.run("test_matrix", behaviour("once-non-finite@2"), THREE)
     before = records(checkout.latest / "seed-2")
     code, output = checkout.run("test_rerun")
@@ -345,7 +346,7 @@ def test_rerun_takes_the_failed_ones_from_scratch(checkout: Any) -> None:
     assert f"no run in results/{checkout.latest.name} has failed; FILTER=… runs others again\n" in output
 
 
-def test_rerun_takes_what_the_filter_means_and_keeps_the_old(complete: Any) -> None:
+def test_rerun_takes_what_the_filter_means_and_keeps_the_old(complete: Checkout) -> None:
     before = {name: everything(complete.latest / name) for name in ("seed-1", "seed-3")}
     code, output = complete.run("test_rerun", f"TARGET={complete.latest}", "FILTER=SEED=2")
     assert code == 0, output
@@ -355,7 +356,7 @@ def test_rerun_takes_what_the_filter_means_and_keeps_the_old(complete: Any) -> N
     assert [record["attempt"] for record in records(run) if record["event"] == "end"] == [1, 2]
 
 
-def test_a_rerun_that_died_before_it_began_begins_anew_again(complete: Any) -> None:
+def test_a_rerun_that_died_before_it_began_begins_anew_again(complete: Checkout) -> None:
     run = complete.latest / "seed-2"
     edit(run, BEHAVIOUR="exit-2")
     complete.run("test_rerun", "FILTER=SEED=2")
@@ -367,14 +368,14 @@ def test_a_rerun_that_died_before_it_began_begins_anew_again(complete: Any) -> N
     assert attempts(run, "arguments")[1:] == [(["--from-scratch"],), (["--from-scratch"],)]
 
 
-def test_rerun_of_a_single_training(checkout: Any) -> None:
+def test_rerun_of_a_single_training(checkout: Checkout) -> None:
     checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
     code, output = checkout.run("test_rerun", "TARGET=results/mine")
     assert code == 0, output
     assert resumed(checkout.root / "results/mine") == [None, None]
 
 
-def test_a_runner_that_is_killed_lets_go_of_its_matrix(checkout: Any, wait_until: Wait) -> None:
+def test_a_runner_that_is_killed_lets_go_of_its_matrix(checkout: Checkout, wait_until: Wait) -> None:
     """Also where a child of its own outlives it."""
     matrix = interrupted(checkout, wait_until, behaviour("hang@2"), THREE)
     assert json.loads((matrix / ".runner.lock").read_text())["pid"] not in psutil.pids()

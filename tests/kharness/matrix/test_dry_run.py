@@ -14,9 +14,11 @@ import pytest
 
 from kharness.matrix.running.table import duration
 
+from .conftest import Checkout
+
 
 def put_run(
-    checkout: Any,
+    checkout: Checkout,
     name: str,
     *,
     seconds: float = 4.0,
@@ -41,7 +43,7 @@ def files(root: Path) -> set[Path]:
     return {path for path in root.rglob("*") if "__pycache__" not in path.parts}
 
 
-def test_cells_commands_number_and_time_are_told_and_nothing_is_written(checkout: Any) -> None:
+def test_cells_commands_number_and_time_are_told_and_nothing_is_written(checkout: Checkout) -> None:
     put_run(checkout, "a", seconds=4)
     put_run(checkout, "b", seconds=6)
     put_run(checkout, "c", seconds=2, status="failed")
@@ -64,7 +66,7 @@ def test_cells_commands_number_and_time_are_told_and_nothing_is_written(checkout
     assert files(checkout.root) == before
 
 
-def test_as_many_jobs_as_fit_are_estimated_with_as_many(checkout: Any) -> None:
+def test_as_many_jobs_as_fit_are_estimated_with_as_many(checkout: Checkout) -> None:
     put_run(checkout, "a", seconds=4)
     code, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=SEED=1..100", "JOBS=0")
     jobs = os.cpu_count() or 1
@@ -74,7 +76,7 @@ def test_as_many_jobs_as_fit_are_estimated_with_as_many(checkout: Any) -> None:
     assert estimate == f"estimate: {duration(seconds)}" + (f", {jobs} at once" if jobs > 1 else "")
 
 
-def test_a_line_of_the_quarantine_that_means_no_cell_is_said(checkout: Any) -> None:
+def test_a_line_of_the_quarantine_that_means_no_cell_is_said(checkout: Checkout) -> None:
     """Not one that only FILTER leaves out."""
     (checkout.root / "known.txt").write_text("*seed-2  # diverges\n\nseed-[56]  # was renamed\n")
     asked = ("CONFIG_MATRIX_AXES=SEED=1|2|3", "FILTER=SEED=1", "CONFIG_MATRIX_QUARANTINE=known.txt")
@@ -84,7 +86,7 @@ def test_a_line_of_the_quarantine_that_means_no_cell_is_said(checkout: Any) -> N
         assert (code, [line for line in output.splitlines() if line.startswith("note: ")]) == (0, [note])
 
 
-def test_without_a_measurement_the_time_is_unknown(checkout: Any) -> None:
+def test_without_a_measurement_the_time_is_unknown(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=SEED=1")
     assert code == 0, output
     assert output.splitlines()[-2:] == [
@@ -93,7 +95,7 @@ def test_without_a_measurement_the_time_is_unknown(checkout: Any) -> None:
     ]
 
 
-def test_what_is_left_out_is_told(checkout: Any) -> None:
+def test_what_is_left_out_is_told(checkout: Checkout) -> None:
     (checkout.root / "known.txt").write_text("*seed-2  # diverges\n")
     code, output = checkout.run(
         "test_matrix_dry_run",
@@ -119,7 +121,7 @@ def test_what_is_left_out_is_told(checkout: Any) -> None:
     ]
 
 
-def test_a_matrix_that_cannot_start_is_refused_as_by_test_matrix(checkout: Any) -> None:
+def test_a_matrix_that_cannot_start_is_refused_as_by_test_matrix(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=OPTIMIZER=lion")
     assert (code, output.splitlines()[1:]) == (
         2,
@@ -130,7 +132,7 @@ def test_a_matrix_that_cannot_start_is_refused_as_by_test_matrix(checkout: Any) 
     )
 
 
-def test_what_the_seeds_could_show_is_told(checkout: Any) -> None:
+def test_what_the_seeds_could_show_is_told(checkout: Checkout) -> None:
     """By SciPy's noncentral t at 4.5 %, and the deviation of an earlier matrix."""
     from scipy import stats  # takes seconds, and each worker of the suite imports this file
     from scipy.optimize import brentq
@@ -164,7 +166,7 @@ EMPTY_PLAN: dict[str, object] = {
 }
 
 
-def put_matrix(checkout: Any) -> None:
+def put_matrix(checkout: Checkout) -> None:
     """Two optimisers, two seeds; accuracies of 50, 52, 51 and 51 percent."""
     directory = checkout.root / "results" / "old"
     cells = []
@@ -179,7 +181,7 @@ def put_matrix(checkout: Any) -> None:
     (checkout.root / "results" / "latest").symlink_to("old")
 
 
-def test_too_few_seeds_are_told_before_they_run(checkout: Any) -> None:
+def test_too_few_seeds_are_told_before_they_run(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1|2")
     assert (code, output.splitlines()[-2]) == (0, "verdicts: none from 2 seeds; they begin at 5")
 

@@ -6,9 +6,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from .conftest import Checkout
 
 # Runs a program with DIRECTORY on a file system of its own, of which nothing is left.
 FULL_DISK = """
@@ -47,11 +48,11 @@ def on_full_disk(folder: Path, command: Sequence[str], cwd: Path) -> tuple[int, 
     return done.returncode, done.stdout, done.stderr
 
 
-def script(checkout: Any, name: str, *arguments: str) -> list[str]:
+def script(checkout: Checkout, name: str, *arguments: str) -> list[str]:
     return [sys.executable, str(checkout.root / "scripts" / f"{name}.py"), *arguments]
 
 
-def test_the_table_comes_first_and_what_is_missing_last(checkout: Any) -> None:
+def test_the_table_comes_first_and_what_is_missing_last(checkout: Checkout) -> None:
     assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1|2")[0] == 0
     where = f"results/{checkout.latest.name}"
     code, printed, errors = on_full_disk(
@@ -74,7 +75,7 @@ def test_the_table_comes_first_and_what_is_missing_last(checkout: Any) -> None:
     assert others[-1].endswith(" more graphs are not drawn")
 
 
-def test_a_leaderboard_is_printed_first(checkout: Any) -> None:
+def test_a_leaderboard_is_printed_first(checkout: Checkout) -> None:
     (checkout.root / "my.ranges").write_text("CONFIG_LEARNING_RATE=0.1|0.01\n")
     assert checkout.run("sweep", "RANGE_CONFIG=my.ranges")[0] == 0
     where = f"results/{checkout.latest.name}"
@@ -91,7 +92,7 @@ def test_a_leaderboard_is_printed_first(checkout: Any) -> None:
     ]
 
 
-def test_a_matrix_that_cannot_be_planned_leaves_nothing(checkout: Any) -> None:
+def test_a_matrix_that_cannot_be_planned_leaves_nothing(checkout: Checkout) -> None:
     results = checkout.root / "results"
     results.mkdir()
     code, _, errors = on_full_disk(results, script(checkout, "test_matrix"), checkout.root)

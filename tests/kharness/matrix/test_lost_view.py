@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import attempts
+from .conftest import Checkout, attempts
 
 Wait = Callable[[Callable[[], bool]], None]
 
@@ -51,15 +51,15 @@ class OnTerminal:
         return status if status >= 0 else 128 - status
 
 
-def script(checkout: Any, name: str, *arguments: str) -> list[str]:
+def script(checkout: Checkout, name: str, *arguments: str) -> list[str]:
     return [sys.executable, str(checkout.root / "scripts" / f"{name}.py"), *arguments]
 
 
-def ended_as(checkout: Any) -> list[Any]:
+def ended_as(checkout: Checkout) -> list[Any]:
     return [attempts(run, "cause") for run in sorted(checkout.latest.glob("seed-*"))]
 
 
-def test_a_matrix_outlives_its_terminal(checkout: Any) -> None:
+def test_a_matrix_outlives_its_terminal(checkout: Checkout) -> None:
     terminal = OnTerminal(script(checkout, "test_matrix", *TWO_SLOW), cwd=checkout.root, hangup_ignored=True)
     terminal.read_until("1 running")
     terminal.close()
@@ -69,7 +69,9 @@ def test_a_matrix_outlives_its_terminal(checkout: Any) -> None:
 
 
 @pytest.mark.parametrize("leader", ["runner", "shell"])
-def test_a_terminal_that_closes_stops_in_good_order(checkout: Any, wait_until: Wait, leader: str) -> None:
+def test_a_terminal_that_closes_stops_in_good_order(
+    checkout: Checkout, wait_until: Wait, leader: str
+) -> None:
     """Below a shell that dies of it the runner gets a second SIGHUP, which is no request to kill."""
     command = script(checkout, "test_matrix", *TWO_SLOW, "CONFIG_NUM_STEPS=5000")
     if leader == "shell":
@@ -83,7 +85,7 @@ def test_a_terminal_that_closes_stops_in_good_order(checkout: Any, wait_until: W
     assert ended_as(checkout) == [[("stopped",)], []]
 
 
-def test_the_report_outlives_the_terminal(checkout: Any, wait_until: Wait) -> None:
+def test_the_report_outlives_the_terminal(checkout: Checkout, wait_until: Wait) -> None:
     """It is begun when nobody needs to look any more."""
     checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2")
     (checkout.latest / "report.html").unlink()
@@ -104,7 +106,7 @@ def with_reader_gone(command: Sequence[str], cwd: Path) -> int:
         os.close(write)
 
 
-def test_a_matrix_outlives_its_reader(checkout: Any) -> None:
+def test_a_matrix_outlives_its_reader(checkout: Checkout) -> None:
     command = script(checkout, "test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=crash@2")
     assert with_reader_gone(command, checkout.root) == 3
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "failed"}
@@ -112,7 +114,7 @@ def test_a_matrix_outlives_its_reader(checkout: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(make_checkout: Any) -> Any:
+def trained(make_checkout: Callable[[], Checkout]) -> Checkout:
     checkout = make_checkout()
     assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2")[0] == 0
     return checkout
@@ -136,7 +138,7 @@ def trained(make_checkout: Any) -> Any:
     ids=lambda command: command[0] if isinstance(command, tuple) else "",
 )
 def test_a_reader_that_is_gone_changes_no_exit_code(
-    trained: Any, tmp_path: Path, command: Sequence[str], code: int
+    trained: Checkout, tmp_path: Path, command: Sequence[str], code: int
 ) -> None:
     checkout = trained.copy(tmp_path / "checkout")
     checkout.latest.rename(checkout.root / "matrix")
@@ -144,7 +146,7 @@ def test_a_reader_that_is_gone_changes_no_exit_code(
     assert with_reader_gone(script(checkout, *command), checkout.root) == code
 
 
-def test_who_follows_a_log_ends_with_its_reader(checkout: Any, wait_until: Wait) -> None:
+def test_who_follows_a_log_ends_with_its_reader(checkout: Checkout, wait_until: Wait) -> None:
     runner = checkout.start("train", "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=100000")
     wait_until(lambda: any(checkout.root.glob("results/*/output.log")))
     try:

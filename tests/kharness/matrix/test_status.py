@@ -9,7 +9,6 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,13 +16,13 @@ from kharness.matrix.running.estimate import time_left
 from kharness.runs.lock import RunnerLock
 from monitoring.host.process import process_started
 
-from .conftest import behaviour
+from .conftest import Checkout, behaviour, printed
 
 Wait = Callable[[Callable[[], bool]], None]
 
 
 @pytest.fixture(scope="module")
-def finished(make_checkout: Any) -> Any:
+def finished(make_checkout: Callable[[], Checkout]) -> Checkout:
     """A matrix of which one cell is complete, one failed and one was complete at its second attempt."""
     checkout = make_checkout()
     axes = "CONFIG_MATRIX_AXES=BEHAVIOUR=good|once-sigkill|non-finite|crash"
@@ -31,7 +30,7 @@ def finished(make_checkout: Any) -> Any:
     return checkout
 
 
-def test_status_of_a_matrix_that_has_ended(finished: Any) -> None:
+def test_status_of_a_matrix_that_has_ended(finished: Checkout) -> None:
     code, output = finished.run("status")
     where = f"results/{finished.latest.name}"
     assert (code, output.splitlines()) == (
@@ -46,7 +45,7 @@ def test_status_of_a_matrix_that_has_ended(finished: Any) -> None:
     )
 
 
-def test_a_reason_moves_no_cursor_and_begins_no_line(finished: Any, tmp_path: Path) -> None:
+def test_a_reason_moves_no_cursor_and_begins_no_line(finished: Checkout, tmp_path: Path) -> None:
     copied = finished.copy(tmp_path / "copy")
     path = copied.latest / "behaviour-crash" / "status.json"
     content = json.loads(path.read_text())
@@ -55,7 +54,7 @@ def test_a_reason_moves_no_cursor_and_begins_no_line(finished: Any, tmp_path: Pa
     assert "  behaviour-crash: failed: all is well\ufffd1m" in copied.run("status")[1].splitlines()
 
 
-def test_what_would_only_fail_again_is_not_taken_up(checkout: Any) -> None:
+def test_what_would_only_fail_again_is_not_taken_up(checkout: Checkout) -> None:
     assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=BEHAVIOUR=good|non-finite")[0] == 3
     code, output = checkout.run("status")
     where = f"results/{checkout.latest.name}"
@@ -69,7 +68,7 @@ def test_what_would_only_fail_again_is_not_taken_up(checkout: Any) -> None:
     )
 
 
-def test_a_refusal_says_what_the_training_said(checkout: Any) -> None:
+def test_a_refusal_says_what_the_training_said(checkout: Checkout) -> None:
     assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=BEHAVIOUR=refused")[0] == 3
     reason = "exit code 2: DATA_DIR=data holds no ?[31mimages"
     output = checkout.run("status")[1]
@@ -81,7 +80,7 @@ def test_a_refusal_says_what_the_training_said(checkout: Any) -> None:
     assert [run["reason"] for run in summary["runs"]] == [reason]
 
 
-def test_a_run_that_lives_on_is_not_taken_up(checkout: Any) -> None:
+def test_a_run_that_lives_on_is_not_taken_up(checkout: Checkout) -> None:
     """Nobody holds the lock, and its process, here this one, is alive."""
     checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
     path = checkout.root / "results/mine/status.json"
@@ -94,7 +93,7 @@ def test_a_run_that_lives_on_is_not_taken_up(checkout: Any) -> None:
     assert first == "run results/mine: its runner is gone; 1 run still running"
 
 
-def test_status_says_what_a_tracker_has_put_aside(finished: Any) -> None:
+def test_status_says_what_a_tracker_has_put_aside(finished: Checkout) -> None:
     followers = finished.latest / "behaviour-good" / "followers.json"
     before = followers.read_bytes() if followers.exists() else None
     refused = {"offset": 1, "seq": 9, "refused": 2, "refusal": "record 8 (step): ValueError: x"}
@@ -106,13 +105,13 @@ def test_status_says_what_a_tracker_has_put_aside(finished: Any) -> None:
     ]
 
 
-def test_status_of_some_cells(finished: Any) -> None:
+def test_status_of_some_cells(finished: Checkout) -> None:
     code, output = finished.run("status", "FILTER=BEHAVIOUR=good")
     where = f"results/{finished.latest.name}"
     assert (code, output) == (0, f"matrix {where}: complete\n1 run: 1 complete\n")
 
 
-def test_the_log_of_a_cell(finished: Any) -> None:
+def test_the_log_of_a_cell(finished: Checkout) -> None:
     code, output = finished.run("logs", "CELL=behaviour-crash")
     assert code == 0
     assert output == (finished.latest / "behaviour-crash" / "output.log").read_text()
@@ -120,7 +119,7 @@ def test_the_log_of_a_cell(finished: Any) -> None:
     assert finished.run("logs", f"RUN={finished.latest}/behaviour-crash") == (code, output)
 
 
-def test_a_cell_that_is_none_is_told_with_the_nearest(finished: Any) -> None:
+def test_a_cell_that_is_none_is_told_with_the_nearest(finished: Checkout) -> None:
     code, output = finished.run("logs", "CELL=behaviour-crush")
     assert (code, output.splitlines()[0]) == (2, "error: CELL=behaviour-crush is in none of 4 names")
     assert output.splitlines()[1].startswith("hint: perhaps behaviour-crash, ")
@@ -130,7 +129,7 @@ def test_a_cell_that_is_none_is_told_with_the_nearest(finished: Any) -> None:
     assert (code, output.splitlines()[0]) == (2, "error: CELL is not given")
 
 
-def test_an_estimate_is_from_what_such_cells_took(finished: Any) -> None:
+def test_an_estimate_is_from_what_such_cells_took(finished: Checkout) -> None:
     code, output = finished.run("estimate", "JOBS=2")
     assert code == 0, output
     lines = output.splitlines()
@@ -140,7 +139,7 @@ def test_an_estimate_is_from_what_such_cells_took(finished: Any) -> None:
     assert output.splitlines()[-1] == "nothing is left"
 
 
-def test_a_running_matrix_is_looked_at_from_outside(checkout: Any, wait_until: Wait) -> None:
+def test_a_running_matrix_is_looked_at_from_outside(checkout: Checkout, wait_until: Wait) -> None:
     process = checkout.start(
         "test_matrix", "JOBS=2", behaviour("slow"), "CONFIG_NUM_STEPS=100000", "CONFIG_MATRIX_AXES=SEED=1|2|3"
     )
@@ -150,7 +149,7 @@ def test_a_running_matrix_is_looked_at_from_outside(checkout: Any, wait_until: W
     where = f"results/{checkout.latest.name}"
     estimate = checkout.run("estimate")[1].splitlines()
     follow = checkout.start("logs", "CELL=seed-1", "FOLLOW=y")
-    assert follow.stdout.readline().startswith("training with sgd")
+    assert printed(follow).readline().startswith("training with sgd")
     assert follow.poll() is None
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
@@ -163,7 +162,7 @@ def test_a_running_matrix_is_looked_at_from_outside(checkout: Any, wait_until: W
     assert re.fullmatch(r"time left: about [\d:]+ with 2 at once", estimate[2]), estimate
 
 
-def test_a_runner_that_died_is_told(checkout: Any, wait_until: Wait) -> None:
+def test_a_runner_that_died_is_told(checkout: Checkout, wait_until: Wait) -> None:
     process = checkout.start("test_matrix", behaviour("hang"), "CONFIG_MATRIX_AXES=SEED=1|2")
     journal = checkout.root / "results/latest/seed-1/metrics.jsonl"
     wait_until(lambda: journal.exists() and '"step"' in journal.read_text())
@@ -177,12 +176,12 @@ def test_a_runner_that_died_is_told(checkout: Any, wait_until: Wait) -> None:
     ]
 
 
-def test_status_of_a_single_run(checkout: Any) -> None:
+def test_status_of_a_single_run(checkout: Checkout) -> None:
     checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
     assert checkout.run("status") == (0, "run results/mine: complete\n1 run: 1 complete\n")
 
 
-def test_a_run_that_begins_anew_has_done_nothing_yet(checkout: Any) -> None:
+def test_a_run_that_begins_anew_has_done_nothing_yet(checkout: Checkout) -> None:
     """Its complete attempt before that is none of its own steps."""
     checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
     run = checkout.root / "results/mine"
@@ -196,7 +195,7 @@ def test_a_run_that_begins_anew_has_done_nothing_yet(checkout: Any) -> None:
         assert checkout.run("status")[1].splitlines()[1:] == ["1 run: 1 running", "  mine: starting"]
 
 
-def test_a_run_beside_the_cells_is_one_of_its_own(checkout: Any) -> None:
+def test_a_run_beside_the_cells_is_one_of_its_own(checkout: Checkout) -> None:
     """As `make reproduce` leaves one."""
     checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2")
     shutil.copytree(checkout.latest / "seed-1", checkout.latest / "seed-1_reproduced")
@@ -207,7 +206,7 @@ def test_a_run_beside_the_cells_is_one_of_its_own(checkout: Any) -> None:
     assert (code, output.splitlines()[0]) == (2, f"error: {checkout.root}/{run}_2 does not exist")
 
 
-def test_a_status_that_cannot_be_read_is_told(checkout: Any) -> None:
+def test_a_status_that_cannot_be_read_is_told(checkout: Checkout) -> None:
     checkout.run("train", behaviour("crash"), "CONFIG_TRACKER_RUN_NAME=mine")
     path: Path = checkout.root / "results/mine/status.json"
     path.write_text(json.dumps({"status": "complete"}))

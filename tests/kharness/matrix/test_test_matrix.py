@@ -9,17 +9,16 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from .conftest import behaviour, records
+from .conftest import Checkout, behaviour, printed, records
 
 FOUR = ["optimizer-adam_seed-1", "optimizer-adam_seed-2", "optimizer-sgd_seed-1", "optimizer-sgd_seed-2"]
 
 
-def test_a_matrix_from_nothing_to_its_report(checkout: Any) -> None:
+def test_a_matrix_from_nothing_to_its_report(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix")
     assert code == 0, output
     lines = output.splitlines()
@@ -41,7 +40,7 @@ def test_a_matrix_from_nothing_to_its_report(checkout: Any) -> None:
     assert 'CONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam SEED=1|2"' in (checkout.root / ".config").read_text()
 
 
-def test_what_a_run_directory_holds(checkout: Any) -> None:
+def test_what_a_run_directory_holds(checkout: Checkout) -> None:
     checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1")
     run = checkout.latest / "seed-1"
     found = {path.name for path in run.iterdir()}
@@ -55,7 +54,7 @@ def test_what_a_run_directory_holds(checkout: Any) -> None:
     assert attempt["started"] < attempt["ended"]
 
 
-def test_the_plan_says_what_was_to_run_and_on_what(checkout: Any) -> None:
+def test_the_plan_says_what_was_to_run_and_on_what(checkout: Checkout) -> None:
     environment = {**os.environ, "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b"}
     environment |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": os.devnull}
     for command in (["init", "-q"], ["add", "pretender"], ["commit", "-q", "-m", "x"]):
@@ -75,7 +74,7 @@ def test_the_plan_says_what_was_to_run_and_on_what(checkout: Any) -> None:
     assert plan["versions"]["kconfiglib"] == "14.1.0"
 
 
-def test_the_printed_command_runs_by_hand(checkout: Any) -> None:
+def test_the_printed_command_runs_by_hand(checkout: Checkout) -> None:
     checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=3")
     command = json.loads((checkout.latest / "matrix.json").read_text())["cells"][0]["command"]
     subprocess.run(command, shell=True, cwd=checkout.root, check=True)  # noqa: S602 - it is meant for a shell
@@ -83,7 +82,7 @@ def test_the_printed_command_runs_by_hand(checkout: Any) -> None:
     assert [(r["attempt"], r["config"]["SEED"]) for r in starts] == [(1, 3), (2, 3)]
 
 
-def test_make_variables_count_for_this_call_only(checkout: Any) -> None:
+def test_make_variables_count_for_this_call_only(checkout: Checkout) -> None:
     environment = {
         "KHARNESS_MAKE_VARS": "TRACKER CONFIG_NUM_STEPS",
         "TRACKER": "none",
@@ -97,7 +96,7 @@ def test_make_variables_count_for_this_call_only(checkout: Any) -> None:
     assert "CONFIG_NUM_STEPS=3" in (checkout.root / ".config").read_text()
 
 
-def test_refused_cells_are_listed_and_nothing_is_made(checkout: Any) -> None:
+def test_refused_cells_are_listed_and_nothing_is_made(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|lion SEED=1|101")
     assert (code, output.splitlines()) == (
         2,
@@ -115,7 +114,7 @@ def test_refused_cells_are_listed_and_nothing_is_made(checkout: Any) -> None:
 
 @pytest.mark.parametrize("script", ["test_matrix", "test_matrix_dry_run"])
 def test_what_could_not_be_run_or_judged_is_refused_before_anything_is_made(
-    checkout: Any, script: str
+    checkout: Checkout, script: str
 ) -> None:
     before = everything(checkout.root)
     refused = [
@@ -144,7 +143,7 @@ def everything(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
-def test_a_baseline_is_the_matrix_that_it_was_when_it_was_given(checkout: Any) -> None:
+def test_a_baseline_is_the_matrix_that_it_was_when_it_was_given(checkout: Checkout) -> None:
     """Neither the one that `latest` is by now, nor one that lies elsewhere when the report is read again."""
     checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd SEED=1|2")
     first = checkout.latest
@@ -172,7 +171,7 @@ def test_a_baseline_is_the_matrix_that_it_was_when_it_was_given(checkout: Any) -
     ],
 )
 def test_a_run_that_goes_wrong_takes_no_other_along(
-    checkout: Any, what: str, status: str, reason: str
+    checkout: Checkout, what: str, status: str, reason: str
 ) -> None:
     code, output = checkout.run("test_matrix", behaviour(f"{what}@1"), "CONFIG_MATRIX_AXES=SEED=1|2")
     name = checkout.latest.name
@@ -186,13 +185,13 @@ def test_a_run_that_goes_wrong_takes_no_other_along(
     assert summary["num_runs"] == {status: 1, "complete": 1}
 
 
-def test_a_crash_shows_the_end_of_its_output(checkout: Any) -> None:
+def test_a_crash_shows_the_end_of_its_output(checkout: Checkout) -> None:
     _, output = checkout.run("test_matrix", behaviour("crash"), "CONFIG_MATRIX_AXES=SEED=1")
     assert "  | RuntimeError: the loss is a banana\n" in output
 
 
 def test_ctrl_c_saves_and_reports_what_is_there(
-    checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
+    checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     process = checkout.start("test_matrix", behaviour("hang@2"), "CONFIG_MATRIX_AXES=SEED=1|2|3")
     run = checkout.root / "results" / "latest" / "seed-2" / "metrics.jsonl"
@@ -212,12 +211,12 @@ def test_ctrl_c_saves_and_reports_what_is_there(
     assert (checkout.latest / "seed-2" / "output.log").read_text().endswith("saving\n")
 
 
-def test_a_second_ctrl_c_kills(checkout: Any, wait_until: Callable[[Callable[[], bool]], None]) -> None:
+def test_a_second_ctrl_c_kills(checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]) -> None:
     process = checkout.start("test_matrix", behaviour("deaf@1"), "CONFIG_MATRIX_AXES=SEED=1|2")
     run = checkout.root / "results" / "latest" / "seed-1" / "metrics.jsonl"
     wait_until(lambda: run.exists() and '"step"' in run.read_text())
     process.send_signal(signal.SIGINT)
-    for line in process.stdout:
+    for line in printed(process):
         if line.startswith("SIGINT"):
             break
     process.send_signal(signal.SIGINT)
@@ -228,7 +227,7 @@ def test_a_second_ctrl_c_kills(checkout: Any, wait_until: Callable[[Callable[[],
 
 
 def test_runs_die_with_a_runner_that_is_killed(
-    checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
+    checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     process = checkout.start("test_matrix", behaviour("deaf"), "CONFIG_MATRIX_AXES=SEED=1")
     status = checkout.root / "results" / "latest" / "seed-1" / "status.json"
@@ -241,7 +240,7 @@ def test_runs_die_with_a_runner_that_is_killed(
     wait_until(lambda: not training.is_running() or training.status() == psutil.STATUS_ZOMBIE)
 
 
-def test_matrices_started_together_share_no_directory(checkout: Any) -> None:
+def test_matrices_started_together_share_no_directory(checkout: Checkout) -> None:
     processes = [checkout.start("test_matrix", "CONFIG_MATRIX_AXES=SEED=1") for _ in range(4)]
     outputs = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4, outputs
@@ -252,21 +251,21 @@ def test_matrices_started_together_share_no_directory(checkout: Any) -> None:
     assert checkout.latest in matrices
 
 
-def test_points_that_did_not_arrive_are_named_with_the_way_to_send_them(checkout: Any) -> None:
+def test_points_that_did_not_arrive_are_named_with_the_way_to_send_them(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix", behaviour("no-agent"), "CONFIG_MATRIX_AXES=SEED=1")
     run = f"results/{checkout.latest.name}/seed-1"
     assert code == 0, output
     assert f"warning: {run}: csv lacks 6 records; later: make sync RUN={run}\n" in output
 
 
-def test_what_the_agents_found_is_told_once_at_the_end(checkout: Any) -> None:
+def test_what_the_agents_found_is_told_once_at_the_end(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix", "GPU_MONITOR=y", "CONFIG_MATRIX_AXES=SEED=1|2")
     told = "warning: GPU_MONITOR=y, but there is no GPU; gpu_stats.jsonl is not written"
     assert code == 0, output
     assert output.splitlines().count(f"{told} (2 of 2 runs)") == 1
 
 
-def test_results_go_to_the_output_directory(checkout: Any, tmp_path: Path) -> None:
+def test_results_go_to_the_output_directory(checkout: Checkout, tmp_path: Path) -> None:
     code, output = checkout.run("test_matrix", f"O={tmp_path / 'out'}", "CONFIG_MATRIX_AXES=SEED=1")
     assert code == 0, output
     assert (tmp_path / "out" / ".config").exists()
@@ -274,7 +273,7 @@ def test_results_go_to_the_output_directory(checkout: Any, tmp_path: Path) -> No
     assert not (checkout.root / "results").exists()
 
 
-def test_a_results_folder_that_is_a_file_is_refused(checkout: Any) -> None:
+def test_a_results_folder_that_is_a_file_is_refused(checkout: Checkout) -> None:
     (checkout.root / "results").write_text("")
     code, output = checkout.run("test_matrix")
     assert code == 2
@@ -282,7 +281,7 @@ def test_a_results_folder_that_is_a_file_is_refused(checkout: Any) -> None:
     assert "Traceback" not in output
 
 
-def test_summary_and_graphs_again_are_the_same(checkout: Any) -> None:
+def test_summary_and_graphs_again_are_the_same(checkout: Checkout) -> None:
     checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam")
     files = [*checkout.latest.glob("summary.*"), *(checkout.latest / "graphs").iterdir()]
     before = {path.name: path.read_bytes() for path in files}
@@ -295,7 +294,7 @@ def test_summary_and_graphs_again_are_the_same(checkout: Any) -> None:
 
 
 @pytest.mark.parametrize("script", ["summary", "graphs"])
-def test_a_report_of_nothing_is_refused(checkout: Any, script: str) -> None:
+def test_a_report_of_nothing_is_refused(checkout: Checkout, script: str) -> None:
     code, output = checkout.run(script)
     assert (code, output) == (
         2,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from .conftest import Checkout, printed
 
-def test_a_training_in_a_directory_of_its_own(checkout: Any) -> None:
+
+def test_a_training_in_a_directory_of_its_own(checkout: Checkout) -> None:
     code, output = checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine", "CONFIG_NUM_STEPS=5")
     assert code == 0, output
     lines = output.splitlines()
@@ -28,7 +29,7 @@ def test_a_training_in_a_directory_of_its_own(checkout: Any) -> None:
     assert checkout.latest.name == "mine"
 
 
-def test_a_name_that_is_taken_gets_a_number_in_the_tracker_too(checkout: Any) -> None:
+def test_a_name_that_is_taken_gets_a_number_in_the_tracker_too(checkout: Checkout) -> None:
     for _ in range(2):
         checkout.run("train", "CONFIG_TRACKER_RUN_NAME=mine")
     run = json.loads((checkout.root / "results/mine_2/run.json").read_text())
@@ -43,13 +44,13 @@ def test_a_name_that_is_taken_gets_a_number_in_the_tracker_too(checkout: Any) ->
         ("lie", 3, "failed: ran with other values than requested: LEARNING_RATE=0.5, requested 0.1"),
     ],
 )
-def test_the_exit_code_is_that_of_the_training(checkout: Any, what: str, code: int, said: str) -> None:
+def test_the_exit_code_is_that_of_the_training(checkout: Checkout, what: str, code: int, said: str) -> None:
     got, output = checkout.run("train", f"CONFIG_BEHAVIOUR={what}")
     assert (got, said in output.splitlines()) == (code, True), output
 
 
 def test_ctrl_c_is_passed_on_and_the_training_saves(
-    checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
+    checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     process = checkout.start("train", "CONFIG_BEHAVIOUR=hang", "CONFIG_TRACKER_RUN_NAME=mine")
     journal = checkout.root / "results/mine/metrics.jsonl"
@@ -61,7 +62,7 @@ def test_ctrl_c_is_passed_on_and_the_training_saves(
     assert "interrupted: stopped on request after step 1\n" in output
 
 
-def test_a_wrong_name_for_the_run_is_refused(checkout: Any) -> None:
+def test_a_wrong_name_for_the_run_is_refused(checkout: Checkout) -> None:
     code, output = checkout.run("train", "CONFIG_TRACKER_RUN_NAME=a/b")
     assert code == 2
     assert not (checkout.root / "results").exists()
@@ -71,9 +72,9 @@ def test_a_wrong_name_for_the_run_is_refused(checkout: Any) -> None:
     ]
 
 
-def test_the_output_is_passed_on_while_it_is_printed(checkout: Any) -> None:
+def test_the_output_is_passed_on_while_it_is_printed(checkout: Checkout) -> None:
     process = checkout.start("train", "CONFIG_BEHAVIOUR=hang")
-    for line in process.stdout:
+    for line in printed(process):
         if line.startswith("training with"):
             break
     assert process.poll() is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -118,12 +117,18 @@ def training(
     return records
 
 
+class Make:
+    """What makes run directories."""
+
+    matrix = MatrixDirectory
+    journal = staticmethod(write_journal)
+    status = staticmethod(write_status)
+    training = staticmethod(training)
+
+
 @pytest.fixture
-def make() -> SimpleNamespace:
-    """What makes run directories; importing it from here is not possible (pytest's importlib mode)."""
-    return SimpleNamespace(
-        matrix=MatrixDirectory, journal=write_journal, status=write_status, training=training
-    )
+def make() -> Make:
+    return Make()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,9 @@ from kharness.report.judging.baseline import baseline_of
 from kharness.report.report import report_lines
 from kharness.report.summary import collect
 from kharness.report.writing.files import as_csv, as_json, as_markdown
+
+from ...warm_python import WarmPython
+from .conftest import Make
 
 
 def end(
@@ -31,8 +33,12 @@ def end(
     ]
 
 
+Matrices = Callable[..., Path]
+Script = Callable[..., tuple[int, str, str]]
+
+
 @pytest.fixture
-def matrices(tmp_path: Path, make: SimpleNamespace) -> Any:
+def matrices(tmp_path: Path, make: Make) -> Matrices:
     """Make a matrix of optimisers and seeds from accuracies: `matrices("old", sgd={"1": 0.9})`."""
 
     def build(name: str, **variants: Mapping[str, float | None]) -> Path:
@@ -45,13 +51,13 @@ def matrices(tmp_path: Path, make: SimpleNamespace) -> Any:
                     made.add(values, end(0)[:1], status="failed", reason="exit code 1")
                 else:
                     made.add(values, end(accuracy, OPTIMIZER=optimizer))
-        return Path(made.directory)
+        return made.directory
 
     return build
 
 
 @pytest.fixture
-def script(root: Path, warm_python: Any) -> Callable[..., tuple[int, str, str]]:
+def script(root: Path, warm_python: WarmPython) -> Script:
     """Exit code, output and errors of a script."""
 
     def run(name: str, *arguments: str) -> tuple[int, str, str]:
@@ -81,7 +87,7 @@ configuration: the same
 """
 
 
-def test_two_matrices_side_by_side(script: Any, matrices: Any) -> None:
+def test_two_matrices_side_by_side(script: Script, matrices: Matrices) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
     code, out, error = script("compare.py", f"A={old}", f"B={new}")
     expected = TABLE.format(old=old, new=new)
@@ -92,7 +98,7 @@ def test_two_matrices_side_by_side(script: Any, matrices: Any) -> None:
     assert (code, error) == (0, "")
 
 
-def test_a_regression_is_exit_code_3(script: Any, matrices: Any) -> None:
+def test_a_regression_is_exit_code_3(script: Script, matrices: Matrices) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
     for asking in ("--fail-on-regression", "FAIL_ON_REGRESSION=y"):
         code, out, _ = script("compare.py", f"A={old}", f"B={new}", asking)
@@ -104,13 +110,13 @@ def test_a_regression_is_exit_code_3(script: Any, matrices: Any) -> None:
     assert (code, out.splitlines()[-1]) == (0, "no regression shown")
 
 
-def test_what_is_not_shown_is_no_regression(script: Any, matrices: Any) -> None:
+def test_what_is_not_shown_is_no_regression(script: Script, matrices: Matrices) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=UNCLEAR)
     code, out, _ = script("compare.py", f"A={old}", f"B={new}", "--fail-on-regression")
     assert (code, out.splitlines()[-1]) == (0, "no regression shown")
 
 
-def test_a_run_that_fails_only_now_is_a_regression(script: Any, matrices: Any) -> None:
+def test_a_run_that_fails_only_now_is_a_regression(script: Script, matrices: Matrices) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd={**UNCLEAR, "4": None})
     code, out, _ = script("compare.py", f"A={old}", f"B={new}", "--fail-on-regression")
     assert (code, out.splitlines()[-1]) == (3, "regression: lenet5 (B): 1 failed, none of lenet5 (A)")
@@ -119,7 +125,7 @@ def test_a_run_that_fails_only_now_is_a_regression(script: Any, matrices: Any) -
     assert script("compare.py", f"A={both}", f"B={new}", "--fail-on-regression")[0] == 0
 
 
-def test_single_runs_are_compared_and_not_judged(script: Any, matrices: Any) -> None:
+def test_single_runs_are_compared_and_not_judged(script: Script, matrices: Matrices) -> None:
     old = matrices("old", sgd={"1": 0.9}) / "optimizer-sgd_seed-1"
     new = matrices("new", adam={"1": 0.896}) / "optimizer-adam_seed-1"
     code, out, error = script("compare.py", f"A={old}", f"B={new}", "FAIL_ON_REGRESSION=y")
@@ -135,7 +141,7 @@ def test_single_runs_are_compared_and_not_judged(script: Any, matrices: Any) -> 
 
 @pytest.mark.parametrize(("tolerance", "code"), [("0.005", 0), ("0.004", 0), ("0.003", 3), ("0", 3)])
 def test_a_tolerance_decides_between_single_runs(
-    script: Any, matrices: Any, tolerance: str, code: int
+    script: Script, matrices: Matrices, tolerance: str, code: int
 ) -> None:
     old = matrices("old", sgd={"1": 0.75}) / "optimizer-sgd_seed-1"
     new = matrices("new", sgd={"1": 0.746}) / "optimizer-sgd_seed-1"
@@ -144,7 +150,7 @@ def test_a_tolerance_decides_between_single_runs(
     assert script("compare.py", f"A={new}", f"B={old}", *asking)[0] == 0
 
 
-def test_other_budgets_leave_the_question_open(script: Any, tmp_path: Path, make: SimpleNamespace) -> None:
+def test_other_budgets_leave_the_question_open(script: Script, tmp_path: Path, make: Make) -> None:
     for name, steps in (("old", 100), ("new", 50)):
         made = make.matrix(tmp_path / name, {"SEED": ["1", "2"]})
         for seed in ("1", "2"):
@@ -156,7 +162,7 @@ def test_other_budgets_leave_the_question_open(script: Any, tmp_path: Path, make
     assert "not comparable" in error
 
 
-def test_one_variant_of_a_place_against_another(script: Any, matrices: Any) -> None:
+def test_one_variant_of_a_place_against_another(script: Script, matrices: Matrices) -> None:
     place = matrices("m", sgd=OLD, adam=WORSE)
     code, out, _ = script("compare.py", f"A={place}:OPTIMIZER=sgd", f"B={place}:OPTIMIZER=adam")
     assert code == 0
@@ -164,7 +170,7 @@ def test_one_variant_of_a_place_against_another(script: Any, matrices: Any) -> N
     assert "configuration: OPTIMIZER sgd -> adam" in out
 
 
-def test_variants_meet_their_namesakes(script: Any, matrices: Any) -> None:
+def test_variants_meet_their_namesakes(script: Script, matrices: Matrices) -> None:
     old = matrices("old", sgd=OLD, adam=OLD)
     new = matrices("new", adam=WORSE, adamw=OLD)
     code, out, _ = script("compare.py", f"A={old}", f"B={new}")
@@ -200,7 +206,7 @@ def test_variants_meet_their_namesakes(script: Any, matrices: Any) -> None:
     ],
 )
 def test_places_that_cannot_be_compared_are_refused(
-    script: Any, tmp_path: Path, make: SimpleNamespace, matrices: Any, arguments: list[str], message: str
+    script: Script, tmp_path: Path, make: Make, matrices: Matrices, arguments: list[str], message: str
 ) -> None:
     place = matrices("m", sgd=OLD, adam=OLD)
     other = make.matrix(tmp_path / "other", {"OPTIMIZER": ["sgd", "adam"], "BATCH_SIZE": ["1", "2"]})
@@ -216,7 +222,7 @@ def test_places_that_cannot_be_compared_are_refused(
     assert "\nhint: " in error
 
 
-def test_summary_judges_against_a_baseline_elsewhere(script: Any, matrices: Any) -> None:
+def test_summary_judges_against_a_baseline_elsewhere(script: Script, matrices: Matrices) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
     code, out, _ = script("summary.py", f"RUN={new}", f"BASELINE={old}", "FAIL_ON_REGRESSION=y")
     assert code == 3
@@ -227,7 +233,7 @@ def test_summary_judges_against_a_baseline_elsewhere(script: Any, matrices: Any)
     assert content["comparisons"][0]["baseline"] == "lenet5 of new"
 
 
-def test_a_baseline_with_a_run_only_says_so(script: Any, matrices: Any) -> None:
+def test_a_baseline_with_a_run_only_says_so(script: Script, matrices: Matrices) -> None:
     old, new = matrices("old", sgd=OLD), matrices("new", sgd=WORSE)
     arguments = [f"RUN={new}", f"BASELINE={old / 'optimizer-sgd_seed-1'}", "FAIL_ON_REGRESSION=y"]
     code, out, _ = script("summary.py", *arguments)
@@ -235,7 +241,7 @@ def test_a_baseline_with_a_run_only_says_so(script: Any, matrices: Any) -> None:
     assert "error: cannot decide whether this is a regression: lenet5: undecided: one common seed" in out
 
 
-def test_a_partial_baseline_meets_its_like(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_partial_baseline_meets_its_like(tmp_path: Path, make: Make) -> None:
     """BASELINE=OPTIMIZER=sgd compares at the same batch size."""
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"], "BATCH_SIZE": ["16", "32"]})
     for optimizer in ("sgd", "adam"):
@@ -253,7 +259,7 @@ def test_a_partial_baseline_meets_its_like(tmp_path: Path, make: SimpleNamespace
     assert {b.label for _, b in by_label.pairs} == {"adam, batch_size=32"}
 
 
-def test_an_axis_that_a_variant_lacks(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_an_axis_that_a_variant_lacks(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"PRUNING": ["none", "magnitude"], "SPARSITY": ["0.5", "0.9"]})
     made.plan({"PRUNING": "none"})
     for sparsity in ("0.5", "0.9"):
@@ -267,7 +273,7 @@ def test_an_axis_that_a_variant_lacks(tmp_path: Path, make: SimpleNamespace) -> 
     )
 
 
-def test_models_are_compared_each_with_its_own(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_models_are_compared_each_with_its_own(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"MODEL": ["lenet5", "resnet18"], "OPTIMIZER": ["sgd", "adam"]})
     for model, quick in (("lenet5", "sgd"), ("resnet18", "adam")):
         for optimizer in ("sgd", "adam"):
@@ -292,9 +298,7 @@ def test_models_are_compared_each_with_its_own(tmp_path: Path, make: SimpleNames
     assert {front.workload for front in conclusions.fronts} == {"lenet5", "resnet18"}
 
 
-def test_known_failures_stopped_and_unstable_runs_are_told_apart(
-    tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_known_failures_stopped_and_unstable_runs_are_told_apart(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"], "SEED": ["1", "2"]})
     unstable = made.add({"OPTIMIZER": "sgd", "SEED": "1"}, end(0.5))
     made.add({"OPTIMIZER": "sgd", "SEED": "2"}, end(0.6))

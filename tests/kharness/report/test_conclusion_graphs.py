@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -14,6 +12,8 @@ from scipy import stats
 from kharness.report.graphs import draw_all
 from kharness.report.judging.statistics import largest_t
 from kharness.report.summary import collect
+
+from .conftest import Make, MatrixDirectory
 
 GRAPHS = ("differences", "pareto_front", "performance_profile", "time_to_target")
 
@@ -24,7 +24,7 @@ def rows(directory: Path, name: str) -> list[dict[str, str]]:
 
 
 @pytest.fixture
-def seeded(tmp_path: Path, make: SimpleNamespace) -> Any:
+def seeded(tmp_path: Path, make: Make) -> MatrixDirectory:
     """Two optimisers, three seeds; adam is 10, 20 and 30 points better, lion never gets there."""
     axes = {"OPTIMIZER": ["sgd", "adam", "lion"], "SEED": ["1", "2", "3"]}
     made = make.matrix(tmp_path / "test_matrix_y", axes)
@@ -36,7 +36,7 @@ def seeded(tmp_path: Path, make: SimpleNamespace) -> Any:
     return made
 
 
-def test_differences_and_intervals_are_in_percentage_points(seeded: Any) -> None:
+def test_differences_and_intervals_are_in_percentage_points(seeded: MatrixDirectory) -> None:
     draw_all(collect(seeded.directory), ["differences"])
     adam, lion = rows(seeded.directory, "differences")
     # Differences of 10, 20 and 30 points, and of -25: of the residuals of the table (adam's ±10 points, two
@@ -59,7 +59,7 @@ def test_differences_and_intervals_are_in_percentage_points(seeded: Any) -> None
     assert lion["verdict"] == "worse"
 
 
-def test_time_to_target_has_every_run(seeded: Any) -> None:
+def test_time_to_target_has_every_run(seeded: MatrixDirectory) -> None:
     (seeded.directory / "optimizer-adam_seed-3" / "status.json").unlink()
     journal = seeded.directory / "optimizer-adam_seed-3" / "metrics.jsonl"
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:4]))
@@ -81,7 +81,7 @@ def test_time_to_target_has_every_run(seeded: Any) -> None:
     assert float(found["optimizer-sgd_seed-1"]["seconds"]) == pytest.approx(0.1)
 
 
-def test_front_holds_what_nothing_beats(seeded: Any) -> None:
+def test_front_holds_what_nothing_beats(seeded: MatrixDirectory) -> None:
     for number, path in enumerate(sorted(seeded.directory.glob("optimizer-*_seed-*/metrics.jsonl"))):
         text = path.read_text()
         seconds = {"adam": 9.0, "lion": 8.0, "sgd": 5.0}[path.parent.name.split("_")[0].split("-")[1]]
@@ -99,7 +99,7 @@ def test_front_holds_what_nothing_beats(seeded: Any) -> None:
     ]
 
 
-def test_profile_over_two_workloads(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_profile_over_two_workloads(tmp_path: Path, make: Make) -> None:
     axes = {"DATASET": ["mnist", "mnist-subset"], "OPTIMIZER": ["sgd", "adam"]}
     made = make.matrix(tmp_path / "m", axes)
     # Validations after steps 2 and 4, which is after 30 and 100 ms.
@@ -116,7 +116,7 @@ def test_profile_over_two_workloads(tmp_path: Path, make: SimpleNamespace) -> No
     assert ratios == [pytest.approx([1, 1]), pytest.approx([100 / 30, 1])]
 
 
-def test_a_single_run_has_the_graphs_that_it_can_have(seeded: Any) -> None:
+def test_a_single_run_has_the_graphs_that_it_can_have(seeded: MatrixDirectory) -> None:
     run = seeded.directory / "optimizer-adam_seed-1"
     pictures = draw_all(collect(run))
     assert {path.stem for path in pictures} >= set(GRAPHS)
@@ -128,7 +128,7 @@ def test_a_single_run_has_the_graphs_that_it_can_have(seeded: Any) -> None:
     }
 
 
-def test_long_intervals_do_not_flatten_the_others(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_long_intervals_do_not_flatten_the_others(tmp_path: Path, make: Make) -> None:
     """Two seeds of one variant differ wildly; its bar ends in arrows and the CSV has its true ends."""
     names = ["sgd", *(f"v{n}" for n in range(6))]
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": names, "SEED": ["1", "2", "3"]})

@@ -11,7 +11,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -24,6 +23,9 @@ from kharness.report.report import write_report
 from kharness.report.summary import collect
 from kharness.report.writing.gpu_tables import breakdown_lines, runs_table
 from monitoring import Run
+
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from .conftest import Make, MatrixDirectory
 
 HOST = platform.node()
 PHASES = {"data_seconds": 0.001, "forward_backward_seconds": 0.008, "optimizer_seconds": 0.001}
@@ -46,7 +48,7 @@ FOUR = (
 class Recorder:
     """Records runs with the real agent, whose NVML is the simulated one."""
 
-    def __init__(self, simulated: Any) -> None:
+    def __init__(self, simulated: SimulatedNvml) -> None:
         self.simulated = simulated
 
     def record(self, directory: Path, count: int, *script: str, then: tuple[str, ...] = ()) -> Path:
@@ -91,7 +93,9 @@ def agent_runs(directory: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def recorder(simulate_nvml: Callable[[Path], Any], tmp_path_factory: pytest.TempPathFactory) -> Recorder:
+def recorder(
+    simulate_nvml: Callable[[Path], SimulatedNvml], tmp_path_factory: pytest.TempPathFactory
+) -> Recorder:
     return Recorder(simulate_nvml(tmp_path_factory.mktemp("gpus") / "nvml.txt"))
 
 
@@ -298,7 +302,7 @@ def test_a_long_recording_is_drawn_as_means_and_broken_at_gaps(four: Path) -> No
     assert history.gpus[0].spreads["memory"].n == 1600
 
 
-def test_a_matrix_compares_variants_and_draws_each_cell(four: Path, tmp_path: Path, make: Any) -> None:
+def test_a_matrix_compares_variants_and_draws_each_cell(four: Path, tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam", "lion"]})
     for optimizer, used in (("sgd", 12000.0), ("adam", 18000.0)):
         run = made.add({"OPTIMIZER": optimizer}, make.training([2.0, 1.0], [0.5], 0.5))
@@ -346,7 +350,9 @@ def test_a_matrix_compares_variants_and_draws_each_cell(four: Path, tmp_path: Pa
     assert told[-5:-3] == ["GPUs: 2 of 3 runs with samples", runs_table(summary).plain().splitlines()[0]]
 
 
-def test_of_a_large_matrix_the_terminal_has_a_screen_of_tables(four: Path, tmp_path: Path, make: Any) -> None:
+def test_of_a_large_matrix_the_terminal_has_a_screen_of_tables(
+    four: Path, tmp_path: Path, make: Make
+) -> None:
     made = make.matrix(tmp_path / "m", {"SEED": [str(number) for number in range(1, 8)]})
     for number in range(1, 8):
         run = made.add({"SEED": str(number)}, make.training([2.0, 1.0], [0.5], 0.5))
@@ -363,7 +369,7 @@ def test_of_a_large_matrix_the_terminal_has_a_screen_of_tables(four: Path, tmp_p
     )
 
 
-def test_a_matrix_without_samples_has_no_gpu_graphs(matrix: Any) -> None:
+def test_a_matrix_without_samples_has_no_gpu_graphs(matrix: MatrixDirectory) -> None:
     summary = collect(matrix.directory)
     assert draw_all(summary, graphs_that_choose()) == []
     with pytest.raises(ReportError) as caught:

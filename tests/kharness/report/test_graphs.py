@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from PIL import Image
@@ -13,6 +12,8 @@ from PIL import Image
 from kharness.report.graphs import GRAPH_MODULES, draw_all, training_loss, validation_accuracy
 from kharness.report.graphs._canvas import PALETTE, folded
 from kharness.report.summary import collect
+
+from .conftest import Make, MatrixDirectory
 
 DRAWN = [
     *("differences", "pareto_front", "performance_profile", "time_per_step", "time_to_target"),
@@ -24,7 +25,7 @@ def csv_rows(directory: Path, name: str) -> list[list[str]]:
     return [line.split(",") for line in (directory / "graphs" / f"{name}.csv").read_text().splitlines()]
 
 
-def test_every_graph_is_a_picture_with_its_numbers(matrix: Any) -> None:
+def test_every_graph_is_a_picture_with_its_numbers(matrix: MatrixDirectory) -> None:
     pictures = draw_all(collect(matrix.directory))
     assert [path.stem for path in pictures] == DRAWN
     # Those of GPU samples are left out where no run has any.
@@ -41,7 +42,7 @@ def test_every_graph_is_a_picture_with_its_numbers(matrix: Any) -> None:
         assert path.with_suffix(".csv").exists()
 
 
-def test_training_loss_shows_runs_and_the_mean_of_complete_ones(matrix: Any) -> None:
+def test_training_loss_shows_runs_and_the_mean_of_complete_ones(matrix: MatrixDirectory) -> None:
     draw_all(collect(matrix.directory), ["training_loss"])
     rows = csv_rows(matrix.directory, "training_loss")
     assert rows[0] == ["variant", "run", "num_runs", "global_step", "train_loss"]
@@ -55,7 +56,7 @@ def test_training_loss_shows_runs_and_the_mean_of_complete_ones(matrix: Any) -> 
     assert [row[4] for row in rows if row[:3] == ["adam", "", "1"]] == ["4.0", "2.0", "1.0", "0.5"]
 
 
-def test_long_runs_are_drawn_as_means_over_steps(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_long_runs_are_drawn_as_means_over_steps(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"SEED": ["1"]})
     made.add({"SEED": "1"}, make.training([float(n) for n in range(1, 251)], [0.5], 0.5))
     draw_all(collect(made.directory), ["training_loss"])
@@ -65,7 +66,7 @@ def test_long_runs_are_drawn_as_means_over_steps(tmp_path: Path, make: SimpleNam
     assert rows[83] == ["lenet5", "seed-1", "1", "248.5", "248.5"]
 
 
-def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_mean_stops_where_one_of_its_runs_stops(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"SEED": ["1", "2"]})
     made.add({"SEED": "1"}, make.training([1.0, 1.0, 1.0], [0.5], 0.5))
     made.add({"SEED": "2"}, make.training([3.0, 3.0], [0.5], 0.5))
@@ -85,7 +86,7 @@ def drawn(figure: Any) -> list[tuple[str, tuple[float, ...], Any, list[Any]]]:
     return found
 
 
-def test_equal_curves_are_drawn_in_turns(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_equal_curves_are_drawn_in_turns(tmp_path: Path, make: Make) -> None:
     """The last one hid the others: three optimisers with one loss looked like a single one."""
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam", "lion", "rms"], "SEED": ["1"]})
     for name, losses in {"sgd": [2.0, 1.0], "adam": [2.0, 1.0], "lion": [2.0, 0.5]}.items():
@@ -121,7 +122,7 @@ def test_equal_curves_are_drawn_in_turns(tmp_path: Path, make: SimpleNamespace) 
     ]
 
 
-def test_a_single_validation_of_each_run_is_drawn(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_single_validation_of_each_run_is_drawn(tmp_path: Path, make: Make) -> None:
     """A line through one point shows nothing: seven panels without any blue were drawn."""
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": [f"v{n}" for n in range(7)]})
     for n in range(7):
@@ -142,7 +143,7 @@ def test_long_names_fold_above_their_panels() -> None:
     assert folded("a" * 40, 31) == "a" * 30 + "…"
 
 
-def test_time_per_step_gives_quantiles_in_milliseconds(matrix: Any) -> None:
+def test_time_per_step_gives_quantiles_in_milliseconds(matrix: MatrixDirectory) -> None:
     draw_all(collect(matrix.directory), ["time_per_step"])
     rows = csv_rows(matrix.directory, "time_per_step")
     assert rows[0] == [
@@ -165,7 +166,7 @@ def test_time_per_step_gives_quantiles_in_milliseconds(matrix: Any) -> None:
     assert rows[4][:4] == ["adam", "optimizer-adam_seed-2", "failed", "2"]
 
 
-def test_many_runs_share_a_row_a_variant(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_many_runs_share_a_row_a_variant(tmp_path: Path, make: Make) -> None:
     """Ninety rows of runs were a picture of twenty pages."""
     sizes = {}
     for seeds in (20, 21):
@@ -181,7 +182,7 @@ def test_many_runs_share_a_row_a_variant(tmp_path: Path, make: SimpleNamespace) 
     assert sizes[20] > 3 * sizes[21]
 
 
-def test_validation_accuracy_is_in_percent(matrix: Any) -> None:
+def test_validation_accuracy_is_in_percent(matrix: MatrixDirectory) -> None:
     draw_all(collect(matrix.directory), ["validation_accuracy"])
     rows = csv_rows(matrix.directory, "validation_accuracy")
     assert rows[1:3] == [
@@ -190,12 +191,12 @@ def test_validation_accuracy_is_in_percent(matrix: Any) -> None:
     ]
 
 
-def test_the_same_numbers_give_the_same_bytes(matrix: Any) -> None:
+def test_the_same_numbers_give_the_same_bytes(matrix: MatrixDirectory) -> None:
     first = [path.read_bytes() for path in draw_all(collect(matrix.directory))]
     assert [path.read_bytes() for path in draw_all(collect(matrix.directory))] == first
 
 
-def test_a_matrix_without_data_has_graphs_that_say_so(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_matrix_without_data_has_graphs_that_say_so(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"]})
     made.plan({"OPTIMIZER": "sgd"})
     made.add({"OPTIMIZER": "adam"}, [], status="killed", reason="signal 9")
@@ -205,7 +206,7 @@ def test_a_matrix_without_data_has_graphs_that_say_so(tmp_path: Path, make: Simp
     ]
 
 
-def test_more_variants_than_colours_are_small_multiples(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_more_variants_than_colours_are_small_multiples(tmp_path: Path, make: Make) -> None:
     sizes = [str(2**n) for n in range(9)]
     made = make.matrix(tmp_path / "m", {"BATCH_SIZE": sizes})
     for size in sizes:
@@ -215,14 +216,14 @@ def test_more_variants_than_colours_are_small_multiples(tmp_path: Path, make: Si
             assert image.width > 900
 
 
-def test_a_perfect_accuracy_stays_on_a_logarithmic_picture(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_perfect_accuracy_stays_on_a_logarithmic_picture(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"SEED": ["1"]})
     made.add({"SEED": "1"}, make.training([2.0, 1.0, 0.5], [0.5, 0.99, 1.0], 1.0))
     draw_all(collect(made.directory), ["validation_accuracy"])
     assert csv_rows(made.directory, "validation_accuracy")[3] == ["lenet5", "seed-1", "1", "3.0", "100.0"]
 
 
-def test_names_with_formulas_are_drawn_as_text(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_names_with_formulas_are_drawn_as_text(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"TRACKER_PROJECT": ["a$b$", "a_$\\frac{"]})
     for name in ("a$b$", "a_$\\frac{"):
         made.plan({"TRACKER_PROJECT": name})
@@ -232,7 +233,7 @@ def test_names_with_formulas_are_drawn_as_text(tmp_path: Path, make: SimpleNames
     assert [path.stem for path in draw_all(collect(made.directory))] == DRAWN
 
 
-def test_reading_a_summary_loads_neither_torch_nor_matplotlib(matrix: Any) -> None:
+def test_reading_a_summary_loads_neither_torch_nor_matplotlib(matrix: MatrixDirectory) -> None:
     program = (
         "import sys; from pathlib import Path; from kharness.report.summary import collect; "
         "import kharness.report.graphs, kharness.report.writing.files; collect(Path(sys.argv[1])); "

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from kharness.report.runs import load_run
 from kharness.runs.status import read_status
+
+from .conftest import Make
 
 
 def step(number: int, loss: float, attempt: int = 1) -> dict[str, Any]:
     return {"event": "step", "global_step": number, "train_loss": loss, "attempt": attempt}
 
 
-def test_series_of_a_complete_run(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_series_of_a_complete_run(tmp_path: Path, make: Make) -> None:
     make.journal(tmp_path, make.training([2.0, 1.0], [0.25, 0.5], 0.75))
     make.status(tmp_path, "complete", None)
     run = load_run(tmp_path)
@@ -26,7 +27,7 @@ def test_series_of_a_complete_run(tmp_path: Path, make: SimpleNamespace) -> None
     assert run.at_end("test_accuracy") == 0.75
 
 
-def test_steps_done_again_replace_those_of_the_attempt_before(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_steps_done_again_replace_those_of_the_attempt_before(tmp_path: Path, make: Make) -> None:
     """Attempt 2 goes on behind step 2: steps 3 and 4 of attempt 1 made no part of the model."""
     first = [step(n, 10.0 + n) for n in (1, 2, 3, 4)]
     second = [{**start(2, first=3, last=4), "num_steps": 3}, step(3, 23.0, 2)]
@@ -37,9 +38,7 @@ def test_steps_done_again_replace_those_of_the_attempt_before(tmp_path: Path, ma
     assert run.attempts == 2
 
 
-def test_what_a_start_record_supersedes_is_dropped_and_nothing_else(
-    tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_what_a_start_record_supersedes_is_dropped_and_nothing_else(tmp_path: Path, make: Make) -> None:
     """Attempt 2 goes on behind step 3 and logs every second step only; attempt 3 does as well."""
     first = [
         {"event": "start", "resumed_from": None, "supersedes": None},
@@ -60,7 +59,7 @@ def test_what_a_start_record_supersedes_is_dropped_and_nothing_else(
     assert (run.nonfinite_records, run.attempts, run.status) == (0, 3, "complete")
 
 
-def test_what_was_recorded_before_beginning_anew_is_dropped(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_what_was_recorded_before_beginning_anew_is_dropped(tmp_path: Path, make: Make) -> None:
     make.journal(tmp_path, [*make.training([2.0, 1.0], [0.25, 0.5], 0.75), start(2, first=1, last=7)])
     run = load_run(tmp_path)
     assert (run.last_step, run.status, run.at_end("test_accuracy")) == (None, "unfinished", None)
@@ -71,7 +70,7 @@ def start(attempt: int, *, first: int, last: int) -> dict[str, Any]:
     return {"event": "start", "attempt": attempt, "resumed_from": {"attempt": 1}, "supersedes": superseded}
 
 
-def test_a_first_attempt_that_ended_does_not_end_the_second(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_first_attempt_that_ended_does_not_end_the_second(tmp_path: Path, make: Make) -> None:
     ended = {"event": "end", "status": "complete", "test_accuracy": 0.5}
     make.journal(tmp_path, [step(1, 1.0), ended, {"event": "start", "attempt": 2}])
     run = load_run(tmp_path)
@@ -79,12 +78,12 @@ def test_a_first_attempt_that_ended_does_not_end_the_second(tmp_path: Path, make
     assert run.at_end("test_accuracy") is None
 
 
-def test_validation_comes_from_epochs_without_eval_records(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_validation_comes_from_epochs_without_eval_records(tmp_path: Path, make: Make) -> None:
     make.journal(tmp_path, [{"event": "epoch", "global_step": 5, "epoch": 1, "val_accuracy": 0.5}])
     assert list(load_run(tmp_path).validation("val_accuracy").values) == [0.5]
 
 
-def test_values_that_are_not_finite_are_counted_and_no_points(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_values_that_are_not_finite_are_counted_and_no_points(tmp_path: Path, make: Make) -> None:
     make.journal(tmp_path, make.training([2.0, None, 1.0], [0.5]))
     run = load_run(tmp_path)
     assert list(run.metric("step", "train_loss").steps) == [1, 3]
@@ -101,7 +100,7 @@ def test_an_empty_directory_is_unfinished(tmp_path: Path) -> None:
     assert (run.status, run.last_step, run.num_steps) == ("unfinished", None, None)
 
 
-def test_a_torn_and_a_broken_line_leave_the_others(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_torn_and_a_broken_line_leave_the_others(tmp_path: Path, make: Make) -> None:
     make.journal(tmp_path, [step(1, 2.0), step(2, 1.0)])
     journal = tmp_path / "metrics.jsonl"
     first, second = journal.read_bytes().splitlines(keepends=True)
@@ -109,7 +108,7 @@ def test_a_torn_and_a_broken_line_leave_the_others(tmp_path: Path, make: SimpleN
     assert list(load_run(tmp_path).metric("step", "train_loss").values) == [2.0, 1.0]
 
 
-def test_a_broken_status_file_is_reported(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_broken_status_file_is_reported(tmp_path: Path, make: Make) -> None:
     make.journal(tmp_path, make.training([1.0], [0.5], 0.5)[:-1])
     (tmp_path / "status.json").write_text('{"status": "comp')
     run = load_run(tmp_path)
@@ -118,9 +117,7 @@ def test_a_broken_status_file_is_reported(tmp_path: Path, make: SimpleNamespace)
     assert not run.complete
 
 
-def test_a_broken_status_file_takes_nothing_from_a_complete_run(
-    tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_a_broken_status_file_takes_nothing_from_a_complete_run(tmp_path: Path, make: Make) -> None:
     make.journal(tmp_path, make.training([1.0], [0.5], 0.5))
     (tmp_path / "status.json").write_text('{"status": "comp')
     assert (load_run(tmp_path).status, load_run(tmp_path).reason) == ("complete", "")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -14,10 +12,12 @@ from kharness.report.errors import ReportError
 from kharness.report.metrics import METRICS
 from kharness.report.summary import collect
 
+from .conftest import Make, MatrixDirectory
+
 METRIC = {metric.name: metric for metric in METRICS}
 
 
-def test_mean_and_sample_deviation_over_seeds(matrix: Any) -> None:
+def test_mean_and_sample_deviation_over_seeds(matrix: MatrixDirectory) -> None:
     sgd, adam = collect(matrix.directory).variants
     assert (sgd.label, adam.label) == ("sgd", "adam")
     assert sgd.statistic(METRIC["test_accuracy"]) == Statistic(2, 0.75, 0.125**0.5)
@@ -26,12 +26,12 @@ def test_mean_and_sample_deviation_over_seeds(matrix: Any) -> None:
     assert sgd.statistic(METRIC["sec_per_step"]) == Statistic(2, 0.025, 0.0)
 
 
-def test_one_complete_run_has_no_deviation(matrix: Any) -> None:
+def test_one_complete_run_has_no_deviation(matrix: MatrixDirectory) -> None:
     adam = collect(matrix.directory).variants[1]
     assert adam.statistic(METRIC["test_accuracy"]) == Statistic(1, 0.75, None)
 
 
-def test_a_failed_run_counts_in_no_mean_and_is_not_forgotten(matrix: Any) -> None:
+def test_a_failed_run_counts_in_no_mean_and_is_not_forgotten(matrix: MatrixDirectory) -> None:
     summary = collect(matrix.directory)
     assert [(c.name, c.run.status, c.run.reason) for c in summary.incomplete] == [
         ("optimizer-adam_seed-2", "failed", "exit code 1")
@@ -39,25 +39,25 @@ def test_a_failed_run_counts_in_no_mean_and_is_not_forgotten(matrix: Any) -> Non
     assert summary.variants[1].statistic(METRIC["sec_per_step"]).n == 1
 
 
-def test_a_cell_whose_directory_is_gone_is_missing(matrix: Any) -> None:
+def test_a_cell_whose_directory_is_gone_is_missing(matrix: MatrixDirectory) -> None:
     shutil.rmtree(matrix.directory / "optimizer-sgd_seed-2")
     summary = collect(matrix.directory)
     assert [c.run.status for c in summary.cells] == ["complete", "missing", "complete", "failed"]
 
 
-def test_a_metric_that_no_run_has_is_null_not_zero(matrix: Any) -> None:
+def test_a_metric_that_no_run_has_is_null_not_zero(matrix: MatrixDirectory) -> None:
     sgd = collect(matrix.directory).variants[0]
     assert sgd.statistic(METRIC["train_loss"]) == Statistic(0, None, None)
 
 
-def test_axes_without_a_seed_make_one_variant_a_cell(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_axes_without_a_seed_make_one_variant_a_cell(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"BATCH_SIZE": ["16", "32"], "DEVICE": ["cpu"]})
     for size in ("16", "32"):
         made.add({"BATCH_SIZE": size, "DEVICE": "cpu"}, make.training([1.0], [0.5], 0.5))
     assert [v.label for v in collect(made.directory).variants] == ["batch_size=16", "batch_size=32"]
 
 
-def test_seeds_alone_are_one_variant_named_for_the_model(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_seeds_alone_are_one_variant_named_for_the_model(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"SEED": ["1", "2"]})
     for seed in ("1", "2"):
         made.add({"SEED": seed}, make.training([1.0], [0.5], 0.5))
@@ -73,14 +73,14 @@ def test_labels_name_numbers_and_switches() -> None:
     assert variant_label({"PRUNING": "none"}, ["PRUNING", "PRUNING_SPARSITY"]) == "none"
 
 
-def test_a_single_run_is_a_summary_of_one(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_single_run_is_a_summary_of_one(tmp_path: Path, make: Make) -> None:
     make.journal(tmp_path / "lenet5_run", make.training([1.0], [0.5], 0.5))
     make.status(tmp_path / "lenet5_run", "complete", None)
     summary = collect(tmp_path / "lenet5_run")
     assert [(v.label, len(v.complete)) for v in summary.variants] == [("lenet5_run", 1)]
 
 
-def test_a_link_to_a_matrix_is_the_matrix(matrix: Any) -> None:
+def test_a_link_to_a_matrix_is_the_matrix(matrix: MatrixDirectory) -> None:
     link = matrix.directory.parent / "latest"
     link.symlink_to(matrix.directory.name)
     assert collect(link) == collect(matrix.directory)

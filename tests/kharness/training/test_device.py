@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import pytest
 import torch
@@ -14,6 +13,8 @@ from kharness.training.checkpoint import checkpoint_files, load
 from kharness.training.device import Device, choose_device, set_threads
 from kharness.training.errors import DeviceError
 from monitoring import read_records
+
+from ...warm_python import WarmPython
 
 
 def test_cpu_has_no_gpu_memory() -> None:
@@ -73,7 +74,7 @@ finally:
 """
 
 
-def test_training_on_the_cpu_starts_no_cuda(root: Path, tmp_path: Path, warm_torch: Any) -> None:
+def test_training_on_the_cpu_starts_no_cuda(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
     script = str(root / "lenet5" / "train.py")
     flags = ("--device", "cpu", "--num-threads", "1", "--max-steps", "2", "--tracker", "none")
     command = ["-c", WITH_A_GPU, script, "--run-dir", str(tmp_path / "run"), *flags]

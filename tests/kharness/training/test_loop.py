@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import pytest
 import torch
@@ -61,8 +61,12 @@ def plain(training: Training[Points], indices: Tensor) -> None:
     training.update(loss_of(training, indices))
 
 
+class Train(Protocol):
+    def __call__(self, *flags: str, step: Step = plain, run: str = "run") -> Tensor: ...
+
+
 @pytest.fixture
-def train(root: Path, tmp_path: Path) -> Callable[..., Any]:
+def train(root: Path, tmp_path: Path) -> Train:
     """Train in a directory to the end, ten samples in batches of four; returns the weights it ended with."""
 
     def run(*flags: str, step: Step = plain, run: str = "run") -> Tensor:
@@ -92,7 +96,7 @@ def steps(first: int, last: int) -> list[tuple[str, int]]:
 
 
 def test_an_epoch_ends_with_its_evaluation_then_its_record_then_the_checkpoint(
-    train: Callable[..., Any], tmp_path: Path
+    train: Train, tmp_path: Path
 ) -> None:
     train()
     assert events(tmp_path / "run") == [
@@ -105,7 +109,7 @@ def test_an_epoch_ends_with_its_evaluation_then_its_record_then_the_checkpoint(
 
 
 def test_evaluations_and_checkpoints_are_due_by_steps_where_that_is_asked_for(
-    train: Callable[..., Any], tmp_path: Path
+    train: Train, tmp_path: Path
 ) -> None:
     """The first evaluation is the best one, so it is saved as well; the end always is."""
     train("--evaluate-every-steps", "2", "--checkpoint-every-steps", "4")
@@ -118,7 +122,7 @@ def test_evaluations_and_checkpoints_are_due_by_steps_where_that_is_asked_for(
     assert ["val_loss" in epoch for epoch in epochs] == [False, True]
 
 
-def test_loss_is_checked_before_the_update(train: Callable[..., Any], tmp_path: Path) -> None:
+def test_loss_is_checked_before_the_update(train: Train, tmp_path: Path) -> None:
     seen: list[tuple[Tensor, Tensor]] = []
 
     def spoiled_third(training: Training[Points], indices: Tensor) -> None:
@@ -134,7 +138,7 @@ def test_loss_is_checked_before_the_update(train: Callable[..., Any], tmp_path: 
 
 
 def test_request_to_stop_is_followed_after_the_checkpoint_and_no_bit_is_lost(
-    train: Callable[..., Any], tmp_path: Path
+    train: Train, tmp_path: Path
 ) -> None:
     def stopped_in_the_second(training: Training[Points], indices: Tensor) -> None:
         plain(training, indices)
@@ -152,11 +156,11 @@ def test_request_to_stop_is_followed_after_the_checkpoint_and_no_bit_is_lost(
     assert (ours["data"], ours["parts"]) == (theirs["data"], theirs["parts"])
 
     with pytest.raises(SystemExit) as complete:
-        train(step=pytest.fail)
+        train(step=lambda *_: pytest.fail("a complete run has no step left"))
     assert complete.value.code == 0
 
 
-def test_gradients_of_micro_batches_make_one_update(train: Callable[..., Any], tmp_path: Path) -> None:
+def test_gradients_of_micro_batches_make_one_update(train: Train, tmp_path: Path) -> None:
     def in_parts(training: Training[Points], indices: Tensor) -> None:
         for part in indices.split(2):
             training.accumulate(loss_of(training, part), share=len(part) / len(indices))
@@ -174,7 +178,7 @@ def test_gradients_of_micro_batches_make_one_update(train: Callable[..., Any], t
     assert all(isinstance(wait, float) and wait > 0 for wait in waits)
 
 
-def test_clipped_gradients_are_recorded_as_they_were(train: Callable[..., Any], tmp_path: Path) -> None:
+def test_clipped_gradients_are_recorded_as_they_were(train: Train, tmp_path: Path) -> None:
     moved: list[float] = []
 
     def clipped(training: Training[Points], indices: Tensor) -> None:
@@ -192,6 +196,6 @@ def test_clipped_gradients_are_recorded_as_they_were(train: Callable[..., Any], 
     assert norm > 0.5
 
 
-def test_step_without_an_update_is_an_error_and_no_endless_loop(train: Callable[..., Any]) -> None:
+def test_step_without_an_update_is_an_error_and_no_endless_loop(train: Train) -> None:
     with pytest.raises(RuntimeError, match=r"each step of a training calls update\(\) once"):
         train(step=lambda training, indices: None)

@@ -10,9 +10,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from ..conftest import Checkout
 
 ENTRY = """
 config LAUNCHER_SPOOL
@@ -33,7 +34,7 @@ config LAUNCHER_SPOOL_FOLDER
 class Extended:
     """A checkout with its own copy of lib/, to which the launcher was added, and the queue itself."""
 
-    def __init__(self, checkout: Any, root: Path, folder: Path) -> None:
+    def __init__(self, checkout: Checkout, root: Path, folder: Path) -> None:
         self.checkout = checkout
         self.folder = folder
         folder.mkdir()
@@ -64,7 +65,7 @@ class Extended:
 
 
 @pytest.fixture
-def extended(checkout: Any, root: Path, tmp_path: Path) -> Iterator[Extended]:
+def extended(checkout: Checkout, root: Path, tmp_path: Path) -> Iterator[Extended]:
     made = Extended(checkout, root, tmp_path / "spool")
     queue = subprocess.Popen(
         [sys.executable, root / "tests/data/spool_launcher/folder_queue.py", made.folder]

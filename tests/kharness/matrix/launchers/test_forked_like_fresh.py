@@ -12,6 +12,8 @@ import pytest
 
 from kharness.runs.launch import Slot
 
+from .conftest import Runs
+
 PROBE = '''
 """Tells about its process."""
 import builtins, ctypes, json, gc, multiprocessing, os, resource, signal, sys, threading
@@ -90,7 +92,7 @@ def told(output: str) -> dict[str, Any]:
     ids=["anywhere", "bound", "gpus"],
 )
 def test_what_a_run_finds_is_the_same(
-    forked: Any, fresh: Any, slot: Slot, monkeypatch: pytest.MonkeyPatch
+    forked: Runs, fresh: Runs, slot: Slot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROBE", "a\udcffb")
     monkeypatch.setenv("MAKEFLAGS", "w")
@@ -116,7 +118,7 @@ print(json.dumps([*drawn, str(uuid.uuid4())]))
 """
 
 
-def test_unseeded_random_numbers_differ_from_run_to_run(forked: Any) -> None:
+def test_unseeded_random_numbers_differ_from_run_to_run(forked: Runs) -> None:
     drawn = [json.loads(forked.run(RANDOM)[1]) for _ in range(3)]
     assert [len(set(column)) for column in zip(*drawn, strict=True)] == [3] * 5
 
@@ -184,7 +186,7 @@ FLUSHING = r"Exception ignored (in: <_io\.TextIOWrapper .*>|(on|while) flushing 
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_script_that_ends_in_any_way(forked: Any, fresh: Any, end: str) -> None:
+def test_a_script_that_ends_in_any_way(forked: Runs, fresh: Runs, end: str) -> None:
     """Exit code, signal and every line of output are those of `python SCRIPT`.
 
     Where output cannot be flushed each version of Python has words of its own for the same line.
@@ -199,7 +201,7 @@ def test_a_script_that_ends_in_any_way(forked: Any, fresh: Any, end: str) -> Non
     assert found[0][:2] == (exit_code, signal_number)
 
 
-def test_a_script_that_is_not_there(forked: Any, fresh: Any) -> None:
+def test_a_script_that_is_not_there(forked: Runs, fresh: Runs) -> None:
     found = []
     for runs in (forked, fresh):
         launch = runs.launch("")
@@ -210,7 +212,7 @@ def test_a_script_that_is_not_there(forked: Any, fresh: Any) -> None:
     assert found[0][0] == 2
 
 
-def test_a_script_that_was_edited_is_run_as_it_is_now(forked: Any) -> None:
+def test_a_script_that_was_edited_is_run_as_it_is_now(forked: Runs) -> None:
     launch = forked.launch("print(1)")
     forked.end(forked.launcher.submit(launch, Slot()))
     Path(forked.root, launch.program[0]).write_text("print(2)")
@@ -218,14 +220,14 @@ def test_a_script_that_was_edited_is_run_as_it_is_now(forked: Any) -> None:
     assert forked.output() == "1\n2\n"
 
 
-def test_what_compiling_warns_of_is_told_by_every_run(forked: Any) -> None:
+def test_what_compiling_warns_of_is_told_by_every_run(forked: Runs) -> None:
     for _ in range(2):
         output = forked.run("print('a' is 'a')")[1]
         assert "SyntaxWarning" in output
         assert output.endswith("True\n")
 
 
-def test_output_is_appended_in_the_order_it_is_written(runs: Any) -> None:
+def test_output_is_appended_in_the_order_it_is_written(runs: Runs) -> None:
     launch = runs.launch("import os, sys\nprint('one'); sys.stderr.write('two\\n'); os.system('echo three')")
     (launch.directory / "output.log").write_text("before\n")
     runs.end(runs.launcher.submit(launch, Slot()))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from kharness.matrix.machine.cores import usable_cores
 
+from ..conftest import Checkout
 
-def test_forked_cells_share_no_core(checkout: Any) -> None:
+
+def test_forked_cells_share_no_core(checkout: Checkout) -> None:
     code, output = checkout.run(
         "test_matrix", "CONFIG_LAUNCHER_LOCAL_ZYGOTE=y", "JOBS=2", "CONFIG_NUM_STEPS=20"
     )

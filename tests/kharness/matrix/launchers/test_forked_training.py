@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from kharness.runs.launch import Launch, Slot
+from kharness.runs.launch import Launch, Launcher, Slot
+
+from .conftest import Runs
 
 TIMES = ("time", "seconds", "per_sec", "rss", "path", "gpu_mem")
 
@@ -46,8 +48,8 @@ def has_lines(path: Path, count: int) -> bool:
     ],
 )
 def test_losses_and_weights_are_the_same_to_the_last_bit(
-    launchers: Any,
-    forked: Any,
+    launchers: dict[str, Launcher],
+    forked: Runs,
     root: Path,
     tmp_path: Path,
     wait_until: Callable[[Callable[[], bool]], None],

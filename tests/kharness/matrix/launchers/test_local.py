@@ -10,14 +10,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from kharness.runs.errors import MatrixError
-from kharness.runs.launch import Exit, Slot
+from kharness.runs.launch import Exit, Job, Slot
 from monitoring.host.process import process_started
+
+from .conftest import Runs
 
 HANG = "import time\nprint('up', flush=True)\ntime.sleep(600)"
 WITH_CHILD = """
@@ -31,6 +32,11 @@ if "wait" in sys.argv:
 WaitUntil = Callable[[Callable[[], bool]], None]
 
 
+def pid_of(job: Job) -> int:
+    assert job.pid is not None
+    return job.pid
+
+
 def gone(pid: int) -> bool:
     return process_started(pid) is None
 
@@ -42,7 +48,7 @@ def zygote_of(pid: int) -> psutil.Process:
     return found
 
 
-def test_two_hundred_short_runs_end_with_their_own_exit_codes(forked: Any) -> None:
+def test_two_hundred_short_runs_end_with_their_own_exit_codes(forked: Runs) -> None:
     """Each is reported by waitpid itself; multiprocessing's fork server got 49 of 200 wrong."""
     expected, found, waiting = [], [], []
     for number in range(200):
@@ -54,20 +60,20 @@ def test_two_hundred_short_runs_end_with_their_own_exit_codes(forked: Any) -> No
     assert found == expected
 
 
-def test_the_end_of_a_forked_run_can_be_waited_for(forked: Any) -> None:
+def test_the_end_of_a_forked_run_can_be_waited_for(forked: Runs) -> None:
     job = forked.start("pass")
     while (ended := forked.launcher.poll(job)) is None:
         assert select.select(forked.launcher.filenos(), [], [], 60)[0] != []
     assert ended.exit_code == 0
 
 
-def test_what_a_run_leaves_in_its_group_is_killed(runs: Any, wait_until: WaitUntil) -> None:
+def test_what_a_run_leaves_in_its_group_is_killed(runs: Runs, wait_until: WaitUntil) -> None:
     ended, output = runs.run(WITH_CHILD)
     assert ended.exit_code == 0
     wait_until(lambda: gone(int(output)))
 
 
-def test_a_request_to_stop_reaches_the_script_only(runs: Any, wait_until: WaitUntil) -> None:
+def test_a_request_to_stop_reaches_the_script_only(runs: Runs, wait_until: WaitUntil) -> None:
     script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n" + HANG
     job = runs.start(script)
     wait_until(lambda: runs.output() == "up\n")
@@ -75,7 +81,7 @@ def test_a_request_to_stop_reaches_the_script_only(runs: Any, wait_until: WaitUn
     assert replace(runs.end(job), ended=0) == Exit(75, None, 0)
 
 
-def test_a_kill_takes_the_whole_group(runs: Any, wait_until: WaitUntil) -> None:
+def test_a_kill_takes_the_whole_group(runs: Runs, wait_until: WaitUntil) -> None:
     job = runs.start(WITH_CHILD, "wait")
     wait_until(lambda: runs.output().endswith("\n"))
     runs.launcher.cancel(job, kill=True)
@@ -83,14 +89,14 @@ def test_a_kill_takes_the_whole_group(runs: Any, wait_until: WaitUntil) -> None:
     wait_until(lambda: gone(int(runs.output())))
 
 
-def test_a_run_that_cannot_start_is_an_error(runs: Any) -> None:
+def test_a_run_that_cannot_start_is_an_error(runs: Runs) -> None:
     launch = runs.launch("")
     launch.directory.rmdir()
     with pytest.raises(MatrixError, match=f"{launch.name} cannot be started: .*no such file or directory"):
         runs.launcher.submit(launch, Slot())
 
 
-def test_a_job_is_alive_until_it_has_ended(runs: Any) -> None:
+def test_a_job_is_alive_until_it_has_ended(runs: Runs) -> None:
     job = runs.start(HANG)
     assert runs.launcher.alive(job)
     assert not runs.launcher.alive(replace(job, host="elsewhere"))
@@ -100,12 +106,14 @@ def test_a_job_is_alive_until_it_has_ended(runs: Any) -> None:
     assert not runs.launcher.alive(job)
 
 
-def test_closing_ends_all_runs(open_runs: Any, wait_until: WaitUntil) -> None:
+def test_closing_ends_all_runs(
+    open_runs: Callable[..., tuple[Runs, list[str]]], wait_until: WaitUntil
+) -> None:
     for zygote in (True, False):
         runs, said = open_runs(zygote=zygote)
         jobs = [runs.start(HANG) for _ in range(3)]
         runs.launcher.close()
-        assert [gone(job.pid) for job in jobs] == [True] * 3
+        assert [gone(pid_of(job)) for job in jobs] == [True] * 3
         assert said == []
 
 
@@ -138,26 +146,30 @@ def test_a_runner_that_is_killed_takes_zygote_and_runs_along(tmp_path: Path, wai
     wait_until(lambda: all(map(gone, pids)))
 
 
-def test_a_lost_zygote_ends_its_runs_and_another_goes_on(open_runs: Any, wait_until: WaitUntil) -> None:
+def test_a_lost_zygote_ends_its_runs_and_another_goes_on(
+    open_runs: Callable[..., tuple[Runs, list[str]]], wait_until: WaitUntil
+) -> None:
     runs, said = open_runs()
     jobs = [runs.start(HANG), runs.start(WITH_CHILD, "wait")]
     wait_until(lambda: runs.output().endswith("\n"))
-    first = zygote_of(jobs[0].pid)
+    first = zygote_of(pid_of(jobs[0]))
     first.kill()
     how = "the process that runs are forked from ended with SIGKILL"
     for job in jobs:
         assert replace(runs.end(job), ended=0) == Exit(None, None, 0, "runner_died", how)
-    wait_until(lambda: all(map(gone, [*(job.pid for job in jobs), int(runs.output())])))
+    wait_until(lambda: all(map(gone, [*map(pid_of, jobs), int(runs.output())])))
     ended, _ = runs.run("import sys; sys.exit(9)")
     assert ended.exit_code == 9
     assert said == [f"note: {how}; starting another"]
 
 
-def test_a_zygote_that_is_lost_again_and_again_is_done_without(open_runs: Any) -> None:
+def test_a_zygote_that_is_lost_again_and_again_is_done_without(
+    open_runs: Callable[..., tuple[Runs, list[str]]],
+) -> None:
     runs, said = open_runs()
     for _ in range(3):
         job = runs.start(HANG)
-        zygote_of(job.pid).kill()
+        zygote_of(pid_of(job)).kill()
         assert runs.end(job).cause == "runner_died"
     assert runs.run("print(1)")[1] == "1\n"
     assert len(said) == 3
@@ -181,7 +193,12 @@ def test_a_zygote_that_is_lost_again_and_again_is_done_without(open_runs: Any) -
     ids=["a thread", "no torch"],
 )
 def test_where_forking_is_not_safe_runs_start_fresh(
-    open_runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, text: str, reason: str
+    open_runs: Callable[..., tuple[Runs, list[str]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    text: str,
+    reason: str,
 ) -> None:
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / file).write_text(text)
@@ -193,7 +210,7 @@ def test_where_forking_is_not_safe_runs_start_fresh(
 
 
 def test_without_the_fork_servers_runs_start_fresh(
-    open_runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_runs: Callable[..., tuple[Runs, list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No feature depends on their folder: here it is as if it had been deleted."""
     (tmp_path / "path" / "kharness" / "training").mkdir(parents=True)
@@ -207,7 +224,9 @@ def test_without_the_fork_servers_runs_start_fresh(
     assert note.endswith("No module named 'kharness.training.forkserver')")
 
 
-def test_variables_that_only_a_fresh_process_reads(open_runs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_only_a_fresh_process_reads(
+    open_runs: Callable[..., tuple[Runs, list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OMP_PROC_BIND", "true")
     runs, said = open_runs()
     assert runs.run("print('ran')")[1] == "ran\n"
@@ -217,7 +236,7 @@ def test_variables_that_only_a_fresh_process_reads(open_runs: Any, monkeypatch: 
     ]
 
 
-def test_what_a_run_does_is_not_seen_by_the_next(forked: Any) -> None:
+def test_what_a_run_does_is_not_seen_by_the_next(forked: Runs) -> None:
     """What a child does stays in the child: modules, environment, threads."""
     busy = "import os, threading, torch\nos.environ['LEFT'] = 'x'\ntorch.left = 1\n"
     busy += "torch.ones(500, 500) @ torch.ones(500, 500)\nfile = open(os.devnull)\n"

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from kharness.matrix.machine.devices import Gpu, Memory, find_gpus
+
+from ....simulated_nvml.simulated_nvml import SimulatedNvml
 
 UUID = "GPU-51a10000-0000-4000-8000-000000000000"
 
 
 @pytest.fixture
-def driver(simulated_nvml: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def driver(simulated_nvml: SimulatedNvml, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
     """One simulated GPU, seen by every process that is started from here."""
     for name, value in simulated_nvml.environment().items():
         monkeypatch.setenv(name, value)
@@ -21,7 +21,7 @@ def driver(simulated_nvml: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return simulated_nvml
 
 
-def test_driver_that_crashes_later_leaves_the_memory_unknown(driver: Any) -> None:
+def test_driver_that_crashes_later_leaves_the_memory_unknown(driver: SimulatedNvml) -> None:
     gpus = find_gpus()
     assert gpus.gpus == [Gpu(UUID, "GPU 0 (Simulated H100 80GB)", "nvidia")]
     assert gpus.look() == {UUID: Memory(1000, 80000, {})}
@@ -34,7 +34,7 @@ def test_driver_that_crashes_later_leaves_the_memory_unknown(driver: Any) -> Non
     gpus.close()
 
 
-def test_driver_that_crashes_at_once_is_why_there_are_no_gpus(driver: Any) -> None:
+def test_driver_that_crashes_at_once_is_why_there_are_no_gpus(driver: SimulatedNvml) -> None:
     driver.add("gpu 0 state crash")
     gpus = find_gpus()
     died = "GPU sampling was killed by SIGSEGV in nvmlDeviceGetHandleByIndex"

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from ....simulated_nvml.simulated_nvml import SimulatedNvml
+from ..conftest import Checkout, printed
+
 # GPUs of 80,000 MiB of which somebody else holds 1,000. A cell that reserves 20 GB of 1e9 bytes needs
 # 19,073 MiB and 600 for its context.
 MEMORY = ["all memory_total 80000", "all memory_used 1000"]
@@ -21,7 +24,7 @@ class Machine:
     What should start and does not is a test that never ends: after a minute the runner is stopped.
     """
 
-    def __init__(self, checkout: Any, simulated: Any) -> None:
+    def __init__(self, checkout: Checkout, simulated: SimulatedNvml) -> None:
         self.checkout = checkout
         self.simulated = simulated
         self.output = ""
@@ -37,7 +40,7 @@ class Machine:
         watchdog.start()
         started = 0
         with process:
-            for line in process.stdout:
+            for line in printed(process):
                 self.output += line
                 started += re.match(r"\[\d+/\d+\]", line) is not None
                 if started == let_go_after:
@@ -63,7 +66,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(checkout: Any, simulated_nvml: Any) -> Machine:
+def machine(checkout: Checkout, simulated_nvml: SimulatedNvml) -> Machine:
     return Machine(checkout, simulated_nvml)
 
 
@@ -114,7 +117,7 @@ def test_more_gpus_a_cell_than_there_are_leave_nothing_behind(machine: Machine) 
     assert not (machine.checkout.root / "results").exists()
 
 
-def test_the_longest_goes_first_where_several_run_at_once(checkout: Any) -> None:
+def test_the_longest_goes_first_where_several_run_at_once(checkout: Checkout) -> None:
     """As far as earlier runs tell, where the order is free; one at a time they keep the order of the plan."""
     axes = "CONFIG_MATRIX_AXES=NUM_STEPS=3|90|30"
     planned = ["num-steps-3", "num-steps-90", "num-steps-30"]

@@ -15,6 +15,8 @@ import pytest
 from kharness.matrix.machine.resources import MachineResources
 from kharness.runs.launch import Launch, Slot
 
+from ....simulated_nvml.simulated_nvml import SimulatedNvml
+
 FOUR = [(0,), (1,), (2,), (3,)]
 
 
@@ -196,7 +198,7 @@ TWO = ["gpus 2", "all memory_total 80000", "all memory_used 1000", "gpu 0 uuid G
 
 
 class Scenario:
-    def __init__(self, simulated: Any, folder: Path) -> None:
+    def __init__(self, simulated: SimulatedNvml, folder: Path) -> None:
         self.simulated = simulated
         self.folder = folder
         self.settings: dict[str, object] = {"MATRIX_JOBS": 16}
@@ -218,7 +220,7 @@ class Scenario:
 
 
 @pytest.fixture
-def scenario(simulated_nvml: Any, tmp_path: Path) -> Scenario:
+def scenario(simulated_nvml: SimulatedNvml, tmp_path: Path) -> Scenario:
     return Scenario(simulated_nvml, tmp_path)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from kharness.matrix.machine.cores import usable_cores
 from kharness.matrix.machine.threads import Machine, threads_of
+
+from ..conftest import Checkout
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_threads_are_the_share_of_the_cores(
     assert threads_of(asked, jobs, machine) == threads
 
 
-def test_other_jobs_change_no_thread_of_a_planned_matrix(checkout: Any) -> None:
+def test_other_jobs_change_no_thread_of_a_planned_matrix(checkout: Checkout) -> None:
     code, output = checkout.run(
         "test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2|3", "KEEP_GOING=n", "CONFIG_BEHAVIOUR=once-exit-9@2"
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kharness.matrix.planning.begin import Planning
 from kharness.runs.lock import RunnerLock
+
+from ..conftest import Checkout
 
 # A planner that says when it is in the middle of its work.
 PLANNER = """
@@ -43,7 +45,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def older(make_checkout: Any) -> Any:
+def older(make_checkout: Callable[[], Checkout]) -> Checkout:
     """A checkout whose matrix is complete."""
     checkout = make_checkout()
     assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1")[0] == 0
@@ -59,7 +61,7 @@ def older(make_checkout: Any) -> Any:
     ],
 )
 def test_what_was_cut_off_is_named_and_no_older_one_taken_up(
-    older: Any, tmp_path: Path, name: str, again: str
+    older: Checkout, tmp_path: Path, name: str, again: str
 ) -> None:
     checkout = older.copy(tmp_path / "checkout")
     matrix = f"results/{checkout.latest.name}"
@@ -84,7 +86,7 @@ def test_what_was_cut_off_is_named_and_no_older_one_taken_up(
     )
 
 
-def test_the_one_before_can_be_named_and_a_newer_one_ends_it(older: Any, tmp_path: Path) -> None:
+def test_the_one_before_can_be_named_and_a_newer_one_ends_it(older: Checkout, tmp_path: Path) -> None:
     checkout = older.copy(tmp_path / "checkout")
     matrix = checkout.latest.name
     kill(planner(checkout.root / "results", "test_matrix_20991231T235959Z"))
@@ -95,7 +97,7 @@ def test_the_one_before_can_be_named_and_a_newer_one_ends_it(older: Any, tmp_pat
     assert (code, output.splitlines()) == (0, [f"results/{checkout.latest.name} is complete"])
 
 
-def test_one_that_is_being_planned_is_waited_for(older: Any, tmp_path: Path) -> None:
+def test_one_that_is_being_planned_is_waited_for(older: Checkout, tmp_path: Path) -> None:
     checkout = older.copy(tmp_path / "checkout")
     process = planner(checkout.root / "results", "test_matrix_20991231T235959Z")
     try:
@@ -110,7 +112,7 @@ def test_one_that_is_being_planned_is_waited_for(older: Any, tmp_path: Path) -> 
     ]
 
 
-def test_one_that_was_planned_and_not_begun_is_named(older: Any, tmp_path: Path) -> None:
+def test_one_that_was_planned_and_not_begun_is_named(older: Checkout, tmp_path: Path) -> None:
     """Killed between its last two steps."""
     checkout = older.copy(tmp_path / "checkout")
     kill(planner(checkout.root / "results", "test_matrix_20991231T235959Z", published=True))
@@ -125,7 +127,7 @@ def test_one_that_was_planned_and_not_begun_is_named(older: Any, tmp_path: Path)
     )
 
 
-def test_the_first_of_all_is_named_as_well(checkout: Any) -> None:
+def test_the_first_of_all_is_named_as_well(checkout: Checkout) -> None:
     kill(planner(checkout.root / "results", "test_matrix_20991231T235959Z"))
     code, output = checkout.run("continue")
     assert (code, output.splitlines()) == (

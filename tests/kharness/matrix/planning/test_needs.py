@@ -7,11 +7,12 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kharness.training.needs import check_device, torch_build
+
+from ..conftest import Checkout
 
 NEEDS = """
 from kharness.training.errors import DatasetError
@@ -26,7 +27,7 @@ answer([check])
 
 
 @pytest.mark.parametrize("script", ["test_matrix", "test_matrix_dry_run"])
-def test_what_is_missing_is_said_before_anything_is_made(checkout: Any, script: str) -> None:
+def test_what_is_missing_is_said_before_anything_is_made(checkout: Checkout, script: str) -> None:
     (checkout.root / "pretender/needs.py").write_text(NEEDS)
     asked = "CONFIG_MATRIX_AXES=SEED=1|2|3 NUM_STEPS=4|5"
     code, output = checkout.run(script, asked)
@@ -44,7 +45,7 @@ def test_what_is_missing_is_said_before_anything_is_made(checkout: Any, script: 
     assert not (checkout.root / "results").exists()
 
 
-def test_what_is_missing_by_now_is_said_by_continue(checkout: Any) -> None:
+def test_what_is_missing_by_now_is_said_by_continue(checkout: Checkout) -> None:
     assert checkout.run("test_matrix", "CONFIG_BEHAVIOUR=crash", "CONFIG_MATRIX_AXES=SEED=2")[0] == 3
     (checkout.root / "pretender/needs.py").write_text(NEEDS)
     for script in ("continue", "test_rerun"):
@@ -53,7 +54,7 @@ def test_what_is_missing_by_now_is_said_by_continue(checkout: Any) -> None:
     assert len(json.loads((checkout.latest / "seed-2/status.json").read_text())["attempts"]) == 1
 
 
-def test_needs_that_cannot_be_asked_are_named(checkout: Any) -> None:
+def test_needs_that_cannot_be_asked_are_named(checkout: Checkout) -> None:
     script = checkout.root / "pretender/needs.py"
     script.write_text("raise RuntimeError('a banana')")
     code, output = checkout.run("test_matrix")

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kharness.config.tree import Tree
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.order import blocked
+
+from ..conftest import Checkout
 
 BLOCKED = "CONFIG_MATRIX_ORDER_BLOCKED=y"
 AXES = "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam LEARNING_RATE=0.1|0.2 SEED=1|2"
@@ -58,7 +59,7 @@ def test_without_seeds_all_are_one_block_and_cells_left_out_move_no_other() -> N
     assert blocked([cell for cell in every if cell.name != every[2].name]) == chosen
 
 
-def test_a_matrix_runs_and_goes_on_in_the_order_that_it_records(checkout: Any) -> None:
+def test_a_matrix_runs_and_goes_on_in_the_order_that_it_records(checkout: Checkout) -> None:
     code, output = checkout.run(
         "test_matrix", AXES, BLOCKED, "KEEP_GOING=n", "CONFIG_BEHAVIOUR=once-exit-9@2"
     )
@@ -78,7 +79,7 @@ def test_a_matrix_runs_and_goes_on_in_the_order_that_it_records(checkout: Any) -
     assert [re.match(r'"([^"]+)"', row)[1] for row in table] == variants  # type: ignore[index]
 
 
-def test_listed_cells_run_as_the_axes_say(checkout: Any) -> None:
+def test_listed_cells_run_as_the_axes_say(checkout: Checkout) -> None:
     axes = "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1|2"
     code, output = checkout.run("test_matrix", axes)
     assert code == 0, output
@@ -87,7 +88,7 @@ def test_listed_cells_run_as_the_axes_say(checkout: Any) -> None:
     assert json.loads((checkout.latest / "matrix.json").read_text())["order"] == []
 
 
-def test_the_dry_run_lists_the_cells_as_they_would_run(checkout: Any) -> None:
+def test_the_dry_run_lists_the_cells_as_they_would_run(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix_dry_run", AXES, BLOCKED)
     assert code == 0, output
     shown = re.findall(r"^  (\S+_seed-\d) ", output, re.MULTILINE)
@@ -106,7 +107,7 @@ def test_seed_by_seed_is_the_default(root: Path) -> None:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has /proc")
 @pytest.mark.parametrize("script", ["test_matrix", "train"])
-def test_every_attempt_says_what_else_the_machine_did(checkout: Any, script: str) -> None:
+def test_every_attempt_says_what_else_the_machine_did(checkout: Checkout, script: str) -> None:
     """Of a run of more than a second: less is too short to tell."""
     slow = ("CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=110")
     axes = ("CONFIG_MATRIX_AXES=SEED=1",) if script == "test_matrix" else ()

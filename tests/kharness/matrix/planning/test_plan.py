@@ -18,9 +18,11 @@ from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.plan import Plan, load, prepare
 from kharness.runs.errors import MatrixError
 
+from ..conftest import Checkout
+
 
 @pytest.fixture
-def tree(checkout: Any) -> Tree:
+def tree(checkout: Checkout) -> Tree:
     return Tree.load(checkout.root)
 
 

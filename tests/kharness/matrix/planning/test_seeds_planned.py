@@ -11,9 +11,11 @@ from kharness.config.assignment import Origin
 from kharness.config.tree import Tree
 from kharness.matrix.planning.plan import Plan, load, prepare
 
+from ..conftest import Checkout
+
 
 @pytest.fixture
-def tree(checkout: Any) -> Tree:
+def tree(checkout: Checkout) -> Tree:
     return Tree.load(checkout.root)
 
 

@@ -6,14 +6,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
 
 import pexpect
 import pyte
 import pytest
 
 from kharness.matrix.running.table import duration
+
+from ..conftest import Checkout
 
 HANGING = ("CONFIG_BEHAVIOUR=hang", "CONFIG_NUM_STEPS=120")
 AXES = "CONFIG_MATRIX_AXES=SEED=1|2|3|4|5|6|7|8|9|10|11|12"
@@ -25,7 +26,7 @@ CHARACTERS = 7
 class Terminal:
     """A process on a pty, and what its window shows."""
 
-    def __init__(self, child: Any, columns: int, rows: int) -> None:
+    def __init__(self, child: pexpect.spawn[str], columns: int, rows: int) -> None:
         self.child = child
         self._screen = pyte.HistoryScreen(columns, rows, history=1000)
         self._stream = pyte.Stream(self._screen)
@@ -73,8 +74,11 @@ class Terminal:
         self._stream.feed(text)
 
 
+OnTerminal = Callable[..., AbstractContextManager[Terminal]]
+
+
 @pytest.fixture
-def on_terminal(checkout: Any) -> Callable[..., Any]:
+def on_terminal(checkout: Checkout) -> OnTerminal:
     @contextmanager
     def start(*arguments: str, columns: int = 100, rows: int = 24, **env: str) -> Iterator[Terminal]:
         command = [str(checkout.root / "scripts/test_matrix.py"), *arguments]
@@ -100,7 +104,7 @@ def running(lines: list[str]) -> list[str]:
     return [line for line in lines if re.match(r"seed-\d+ +1/120", line)]
 
 
-def test_a_table_shows_the_running_ones_over_the_totals(on_terminal: Any) -> None:
+def test_a_table_shows_the_running_ones_over_the_totals(on_terminal: OnTerminal) -> None:
     with on_terminal("JOBS=3", *HANGING, AXES) as terminal:
         total = "0/12 done  3 running  9 waiting"
         lines = terminal.read_until(lambda lines: len(running(lines)) == 3 and lines[-1] == total)
@@ -122,7 +126,7 @@ def test_a_table_shows_the_running_ones_over_the_totals(on_terminal: Any) -> Non
     assert "training with" not in terminal.raw
 
 
-def test_speed_and_time_left_come_when_they_are_measured(on_terminal: Any) -> None:
+def test_speed_and_time_left_come_when_they_are_measured(on_terminal: OnTerminal) -> None:
     slow = ("CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=200")
     with on_terminal(*slow, "CONFIG_MATRIX_AXES=SEED=1|2") as terminal:
         time = r"(\d\.\d s|\d+ s|\d+(:\d\d)+)"
@@ -135,7 +139,7 @@ def test_speed_and_time_left_come_when_they_are_measured(on_terminal: Any) -> No
 
 
 @pytest.mark.parametrize(("columns", "shown"), [(80, "cell step loss ETA steps/s on"), (40, "cell step")])
-def test_a_narrow_terminal_gets_fewer_columns(on_terminal: Any, columns: int, shown: str) -> None:
+def test_a_narrow_terminal_gets_fewer_columns(on_terminal: OnTerminal, columns: int, shown: str) -> None:
     with on_terminal("JOBS=2", *HANGING, AXES, columns=columns) as terminal:
         total = "0/12 done  2 running  10 waiting"
         lines = terminal.read_until(lambda lines: len(running(lines)) == 2 and lines[-1] == total)
@@ -144,7 +148,7 @@ def test_a_narrow_terminal_gets_fewer_columns(on_terminal: Any, columns: int, sh
         assert max(map(len, lines[lines.index(header) :])) < columns
 
 
-def test_more_cells_than_rows_never_scroll(on_terminal: Any) -> None:
+def test_more_cells_than_rows_never_scroll(on_terminal: OnTerminal) -> None:
     with on_terminal("JOBS=12", *HANGING, AXES, rows=10) as terminal:
         done = "0/12 done  12 running"
         bottom = ["… and 6 more", done]
@@ -157,7 +161,7 @@ def test_more_cells_than_rows_never_scroll(on_terminal: Any) -> None:
         assert terminal.scrolled == before
 
 
-def test_a_window_that_is_resized_gets_a_table_that_fits(on_terminal: Any) -> None:
+def test_a_window_that_is_resized_gets_a_table_that_fits(on_terminal: OnTerminal) -> None:
     with on_terminal("JOBS=2", *HANGING, AXES) as terminal:
         total = "0/12 done  2 running  10 waiting"
         terminal.read_until(lambda lines: len(running(lines)) == 2 and lines[-1] == total)
@@ -169,14 +173,14 @@ def test_a_window_that_is_resized_gets_a_table_that_fits(on_terminal: Any) -> No
         assert len(running(lines)) == 2
 
 
-def test_a_terminal_that_cannot_move_its_cursor_gets_lines(on_terminal: Any) -> None:
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(on_terminal: OnTerminal) -> None:
     with on_terminal("CONFIG_MATRIX_AXES=SEED=1", TERM="dumb") as terminal:
         terminal.read_to_end()
     assert "\x1b" not in terminal.raw
     assert "[1/1] seed-1: " in terminal.raw
 
 
-def test_a_file_gets_no_line_a_step_and_no_control_characters(checkout: Any) -> None:
+def test_a_file_gets_no_line_a_step_and_no_control_characters(checkout: Checkout) -> None:
     _, output = checkout.run(
         "test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=60"
     )

@@ -7,12 +7,11 @@ import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from ..conftest import attempts, behaviour, status
+from ..conftest import Checkout, attempts, behaviour, printed, status
 
 TWO = "CONFIG_MATRIX_AXES=SEED=1|2"
 
@@ -24,12 +23,12 @@ def resumed(run: Path) -> list[int | None]:
     return [start["global_step"] if start else None for start in starts]
 
 
-def test_several_run_at_once(checkout: Any) -> None:
+def test_several_run_at_once(checkout: Checkout) -> None:
     """Each waits until it is stopped, so they can only all be asked to stop if all of them run."""
     process = checkout.start("test_matrix", "JOBS=3", behaviour("hang"), "CONFIG_MATRIX_AXES=SEED=1|2|3|4")
     lines: list[str] = []
     while len([line for line in lines if re.match(r"\[\d/4\]", line)]) < 3:
-        lines.append(process.stdout.readline())
+        lines.append(printed(process).readline())
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
@@ -54,14 +53,14 @@ def test_several_run_at_once(checkout: Any) -> None:
         ("sigkill", "killed", "signal"),
     ],
 )
-def test_causes_are_told_apart(checkout: Any, what: str, status_: str, cause: str) -> None:
+def test_causes_are_told_apart(checkout: Checkout, what: str, status_: str, cause: str) -> None:
     code, output = checkout.run("test_matrix", "RETRIES=0", behaviour(what), "CONFIG_MATRIX_AXES=SEED=1")
     assert code == 3, output
     run = checkout.latest / "seed-1"
     assert (status(run)["status"], attempts(run, "cause")) == (status_, [(cause,)])
 
 
-def test_a_kill_is_tried_again_from_the_checkpoint(checkout: Any) -> None:
+def test_a_kill_is_tried_again_from_the_checkpoint(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix", behaviour("once-sigkill@1"), TWO)
     assert code == 0, output
     run = checkout.latest / "seed-1"
@@ -72,7 +71,7 @@ def test_a_kill_is_tried_again_from_the_checkpoint(checkout: Any) -> None:
     assert attempts(checkout.latest / "seed-2", "exit_code") == [(0,)]
 
 
-def test_retries_come_to_an_end(checkout: Any) -> None:
+def test_retries_come_to_an_end(checkout: Checkout) -> None:
     code, output = checkout.run(
         "test_matrix", "RETRIES=2", behaviour("sigkill"), "CONFIG_NUM_STEPS=9", "CONFIG_MATRIX_AXES=SEED=1"
     )
@@ -84,12 +83,12 @@ def test_retries_come_to_an_end(checkout: Any) -> None:
 
 
 @pytest.mark.parametrize("what", ["crash", "non-finite", "lie", "exit-74", "exit-2"])
-def test_what_would_only_fail_again_is_not_tried_again(checkout: Any, what: str) -> None:
+def test_what_would_only_fail_again_is_not_tried_again(checkout: Checkout, what: str) -> None:
     checkout.run("test_matrix", "RETRIES=3", behaviour(what), "CONFIG_MATRIX_AXES=SEED=1")
     assert len(status(checkout.latest / "seed-1")["attempts"]) == 1
 
 
-def test_a_cell_that_ran_out_of_memory_gets_the_machine_to_itself(checkout: Any) -> None:
+def test_a_cell_that_ran_out_of_memory_gets_the_machine_to_itself(checkout: Checkout) -> None:
     arguments = ("JOBS=2", behaviour("once-exit-71@1"), "CONFIG_MATRIX_AXES=SEED=1|2|3|4")
     code, output = checkout.run("test_matrix", *arguments)
     assert code == 0, output
@@ -99,7 +98,7 @@ def test_a_cell_that_ran_out_of_memory_gets_the_machine_to_itself(checkout: Any)
     assert all(other["ended"] <= second["started"] for other in others)
 
 
-def test_a_timeout_lets_it_save_and_takes_no_other_along(checkout: Any) -> None:
+def test_a_timeout_lets_it_save_and_takes_no_other_along(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix", "TIMEOUT=4", behaviour("hang@1"), TWO)
     assert code == 3, output
     assert checkout.statuses() == {"seed-1": "timeout", "seed-2": "complete"}
@@ -110,7 +109,7 @@ def test_a_timeout_lets_it_save_and_takes_no_other_along(checkout: Any) -> None:
     assert "seed-1: over the limit of 4.0 s, requested to save and stop\n" in output
 
 
-def test_without_keep_going_nothing_is_started_after_a_failure(checkout: Any) -> None:
+def test_without_keep_going_nothing_is_started_after_a_failure(checkout: Checkout) -> None:
     code, output = checkout.run(
         "test_matrix", "KEEP_GOING=n", behaviour("crash@2"), "CONFIG_MATRIX_AXES=SEED=1|2|3"
     )
@@ -119,7 +118,7 @@ def test_without_keep_going_nothing_is_started_after_a_failure(checkout: Any) ->
     assert "KEEP_GOING=n: seed-2 is not complete, so no other is started\n" in output
 
 
-def test_a_known_failure_stops_nothing_and_is_not_in_the_exit_code(checkout: Any) -> None:
+def test_a_known_failure_stops_nothing_and_is_not_in_the_exit_code(checkout: Checkout) -> None:
     (checkout.root / "known").write_text("seed-1  # bananas\n")
     code, output = checkout.run(
         "test_matrix", "KEEP_GOING=n", "CONFIG_MATRIX_QUARANTINE=known", behaviour("crash@1"), TWO
@@ -128,11 +127,11 @@ def test_a_known_failure_stops_nothing_and_is_not_in_the_exit_code(checkout: Any
     assert checkout.statuses() == {"seed-1": "failed", "seed-2": "complete"}
 
 
-def test_a_cell_that_cannot_be_started_takes_no_other_along(checkout: Any) -> None:
+def test_a_cell_that_cannot_be_started_takes_no_other_along(checkout: Checkout) -> None:
     """Its log is in the way."""
     process = checkout.start("test_matrix", behaviour("slow"), "CONFIG_NUM_STEPS=100", TWO)
-    process.stdout.readline()
-    process.stdout.readline()
+    printed(process).readline()
+    printed(process).readline()
     (checkout.root / "results/latest/seed-2/output.log").mkdir()
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 3, output
@@ -141,7 +140,7 @@ def test_a_cell_that_cannot_be_started_takes_no_other_along(checkout: Any) -> No
     assert attempts(checkout.latest / "seed-2", "pid", "cause") == [(None, "error")]
 
 
-def test_a_status_that_cannot_be_written_takes_no_other_along(checkout: Any) -> None:
+def test_a_status_that_cannot_be_written_takes_no_other_along(checkout: Checkout) -> None:
     """As on a full disk: here the cell has removed its own directory."""
     code, output = checkout.run("test_matrix", behaviour("vanish@1"), TWO)
     assert code == 3, output
@@ -151,14 +150,14 @@ def test_a_status_that_cannot_be_written_takes_no_other_along(checkout: Any) -> 
 
 
 def test_what_a_training_started_ends_with_it(
-    checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
+    checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     process = checkout.start("test_matrix", behaviour("forks"), "CONFIG_MATRIX_AXES=SEED=1")
     noted = checkout.root / "results/latest/seed-1/grandchild"
     wait_until(lambda: noted.exists() and noted.read_text() != "")
     grandchild = psutil.Process(int(noted.read_text()))
     process.send_signal(signal.SIGINT)
-    while not process.stdout.readline().startswith("SIGINT"):
+    while not printed(process).readline().startswith("SIGINT"):
         pass
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
@@ -167,7 +166,7 @@ def test_what_a_training_started_ends_with_it(
 
 
 def test_a_second_runner_of_a_matrix_is_refused(
-    checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
+    checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     process = checkout.start("test_matrix", behaviour("hang"), TWO)
     journal = checkout.root / "results/latest/seed-1/metrics.jsonl"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,11 @@ from kharness.config.tree import Tree
 from kharness.matrix.sweep.ranges import Between, Listed, RangeFile, parse_range, read_ranges, whole_grid
 from kharness.runs.errors import MatrixError
 
+from ..conftest import Checkout
+
 
 @pytest.fixture
-def tree(checkout: Any) -> Tree:
+def tree(checkout: Checkout) -> Tree:
     return Tree.load(checkout.root)
 
 

@@ -18,21 +18,23 @@ from kharness.config.tree import Tree
 from kharness.matrix.sweep.leaderboard import told_leaderboard
 from kharness.matrix.sweep.sweep import prepare_sweep
 
+from ..conftest import Checkout
+
 # The search has a space of its own in which a random draw is mostly bad.
 SEARCH = 'CONFIG_BEHAVIOUR="bowl"\nCONFIG_LEARNING_RATE="1e-8..1e4 log"\nCONFIG_NUM_STEPS=1\n'
 
 
-def sweep(checkout: Any, ranges: str, *arguments: str) -> tuple[int, str]:
+def sweep(checkout: Checkout, ranges: str, *arguments: str) -> tuple[int, str]:
     (checkout.root / "my.ranges").write_text(ranges)
-    code, output = checkout.run("sweep", f"RANGE_CONFIG={checkout.root / 'my.ranges'}", *arguments)
-    return int(code), str(output)
+    return checkout.run("sweep", f"RANGE_CONFIG={checkout.root / 'my.ranges'}", *arguments)
 
 
-def plan(checkout: Any) -> Any:
-    return json.loads((checkout.latest / "matrix.json").read_text())
+def plan(checkout: Checkout) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((checkout.latest / "matrix.json").read_text())
+    return found
 
 
-def rates(checkout: Any) -> list[str]:
+def rates(checkout: Checkout) -> list[str]:
     return [cell["values"]["LEARNING_RATE"] for cell in plan(checkout)["cells"]]
 
 
@@ -41,7 +43,7 @@ def start_config(run: Path) -> dict[str, Any]:
     return config
 
 
-def test_a_grid_trains_every_combination_and_ranks_them(checkout: Any) -> None:
+def test_a_grid_trains_every_combination_and_ranks_them(checkout: Checkout) -> None:
     ranges = 'CONFIG_BEHAVIOUR="bowl"\nCONFIG_LEARNING_RATE="1e-3|0.02|1"\nCONFIG_NUM_STEPS="1:1:2"\n'
     code, output = sweep(checkout, ranges)
     assert code == 0, output
@@ -80,7 +82,7 @@ def test_a_grid_trains_every_combination_and_ranks_them(checkout: Any) -> None:
         assert f'CONFIG_LEARNING_RATE="{asked[1]}"\n' in (run / ".config").read_text()
 
 
-def test_the_files_hold_every_configuration_with_its_seeds(checkout: Any) -> None:
+def test_the_files_hold_every_configuration_with_its_seeds(checkout: Checkout) -> None:
     ranges = "CONFIG_OPTIMIZER=all\nCONFIG_SEED=1..2\n"
     code, output = sweep(checkout, ranges, "CONFIG_BEHAVIOUR=crash@2", "CONFIG_SWEEP_METRIC=val_accuracy")
     assert code == 3, output
@@ -105,7 +107,7 @@ def test_the_files_hold_every_configuration_with_its_seeds(checkout: Any) -> Non
     assert "**The first of 2 configurations was chosen by the same validation set" in text
 
 
-def test_seeds_tell_which_ranks_are_shown(checkout: Any) -> None:
+def test_seeds_tell_which_ranks_are_shown(checkout: Checkout) -> None:
     """The pretender has one accuracy for all seeds, which says nothing of chance; so they get some spread."""
     ranges = "CONFIG_OPTIMIZER=all\nCONFIG_SEED=1..3\n"
     code, output = sweep(checkout, ranges, "CONFIG_SWEEP_METRIC=val_accuracy")
@@ -125,7 +127,7 @@ def test_seeds_tell_which_ranks_are_shown(checkout: Any) -> None:
     ) in "\n".join(lines)
 
 
-def test_a_random_search_is_the_same_for_the_same_seed(checkout: Any) -> None:
+def test_a_random_search_is_the_same_for_the_same_seed(checkout: Checkout) -> None:
     (checkout.root / "my.ranges").write_text(SEARCH)
     tree = Tree.load(checkout.root)
     found = []
@@ -141,7 +143,7 @@ def test_a_random_search_is_the_same_for_the_same_seed(checkout: Any) -> None:
     assert all(1e-8 <= rate <= 1e4 for rate in rates)
 
 
-def test_a_search_of_a_small_space_ends_with_it(checkout: Any) -> None:
+def test_a_search_of_a_small_space_ends_with_it(checkout: Checkout) -> None:
     ranges = "CONFIG_OPTIMIZER=all\nCONFIG_NUM_STEPS=1|2\n"
     for method in ("random", "tpe"):
         code, output = sweep(checkout, ranges, f"CONFIG_SWEEP_METHOD={method}")
@@ -150,7 +152,7 @@ def test_a_search_of_a_small_space_ends_with_it(checkout: Any) -> None:
         assert tried == [("adam", "1"), ("adam", "2"), ("sgd", "1"), ("sgd", "2")]
 
 
-def test_what_the_tree_refuses_is_no_trial_of_a_search(checkout: Any) -> None:
+def test_what_the_tree_refuses_is_no_trial_of_a_search(checkout: Checkout) -> None:
     ranges = 'CONFIG_OPTIMIZER=all\nCONFIG_ADAM_BETAS="0.9 0.9|0.8 0.9"\n'
     code, output = sweep(checkout, ranges, "CONFIG_SWEEP_METHOD=tpe")
     assert code == 0, output
@@ -162,7 +164,7 @@ def test_what_the_tree_refuses_is_no_trial_of_a_search(checkout: Any) -> None:
 
 @pytest.mark.slow  # a search of 28 trainings in all, one after the other
 def test_a_tpe_search_goes_on_after_a_kill_as_if_there_had_been_none(
-    checkout: Any, wait_until: Callable[[Callable[[], bool]], None]
+    checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     asked = ("CONFIG_SWEEP_METHOD=tpe", "CONFIG_SWEEP_TRIALS=14")
     code, output = sweep(checkout, SEARCH, *asked)
@@ -205,7 +207,7 @@ def test_a_tpe_search_goes_on_after_a_kill_as_if_there_had_been_none(
     ],
 )  # fmt: skip
 def test_a_sweep_that_cannot_start_is_refused(
-    checkout: Any, ranges: str, arguments: list[str], message: str
+    checkout: Checkout, ranges: str, arguments: list[str], message: str
 ) -> None:
     code, output = sweep(checkout, ranges, *arguments)
     told = [line for line in output.splitlines() if not line.startswith("no .config yet")]
@@ -214,7 +216,7 @@ def test_a_sweep_that_cannot_start_is_refused(
     assert not (checkout.root / ".config").exists()
 
 
-def test_a_range_file_is_needed(checkout: Any) -> None:
+def test_a_range_file_is_needed(checkout: Checkout) -> None:
     code, output = checkout.run("sweep")
     assert (code, output.splitlines()) == (
         2,
@@ -225,7 +227,7 @@ def test_a_range_file_is_needed(checkout: Any) -> None:
     )
 
 
-def test_a_sweep_without_its_metric_has_no_best_trial(checkout: Any) -> None:
+def test_a_sweep_without_its_metric_has_no_best_trial(checkout: Checkout) -> None:
     code, output = sweep(checkout, "CONFIG_SEED=1..2", "CONFIG_SWEEP_METRIC=val_los")
     assert code == 3
     assert "no trial is complete and has val_los: there is no best one" in output.splitlines()

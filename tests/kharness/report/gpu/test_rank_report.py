@@ -12,13 +12,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kharness.report.report import write_report
 from kharness.report.summary import collect
 from monitoring.agent.follow import catch_up
+
+from ....warm_python import WarmPython
 
 HOST = platform.node()
 EVEN = """gpus 2
@@ -59,7 +60,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def gpu_report(root: Path, warm_python: Any, run: Path) -> Callable[[], list[str]]:
+def gpu_report(root: Path, warm_python: WarmPython, run: Path) -> Callable[[], list[str]]:
     def lines() -> list[str]:
         done = warm_python.run([root / "scripts/gpu_report.py", f"RUN={run}"])
         done.check_returncode()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 from kharness.report.comparison_table import comparison, each_run, incomplete_lines
 from kharness.report.summary import collect
 from kharness.report.writing.files import as_csv, as_json, as_markdown, write_summary
+
+from ..conftest import Make, MatrixDirectory
 
 COMPARISON = """\
 OPTIMIZER    n  test accuracy (%)  val accuracy (%)         val loss  training (s)     step (ms)
@@ -105,28 +105,28 @@ whatever their spread.
 """
 
 
-def test_the_table_for_a_terminal(matrix: Any) -> None:
+def test_the_table_for_a_terminal(matrix: MatrixDirectory) -> None:
     assert comparison(collect(matrix.directory)).plain() == COMPARISON
 
 
-def test_a_number_that_rests_on_fewer_runs_says_so(matrix: Any) -> None:
+def test_a_number_that_rests_on_fewer_runs_says_so(matrix: MatrixDirectory) -> None:
     journal = matrix.directory / "optimizer-sgd_seed-2" / "metrics.jsonl"
     journal.write_text(journal.read_text().replace("test_accuracy", "accuracy_of_the_test"))
     rows = comparison(collect(matrix.directory)).rows
     assert [row[2] for row in rows] == ["50.00 (n=1)", "75.00"]
 
 
-def test_a_bar_in_a_value_does_not_break_the_table(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_bar_in_a_value_does_not_break_the_table(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"TRACKER_RUN_NAME": ["a|b", "c"]})
     made.plan({"TRACKER_RUN_NAME": "a|b"})
     assert comparison(collect(made.directory)).markdown().splitlines()[-1] == "| a\\|b | 0/1 |"
 
 
-def test_the_page_reads_on_its_own(matrix: Any) -> None:
+def test_the_page_reads_on_its_own(matrix: MatrixDirectory) -> None:
     assert as_markdown(collect(matrix.directory)) == MARKDOWN
 
 
-def test_the_page_links_output_and_shows_graphs_that_are_there(matrix: Any) -> None:
+def test_the_page_links_output_and_shows_graphs_that_are_there(matrix: MatrixDirectory) -> None:
     (matrix.directory / "optimizer-adam_seed-2" / "output.log").write_text("Traceback")
     (matrix.directory / "graphs").mkdir()
     for name, numbers in (("training_loss", "step,loss\n1,2\n"), ("time_to_target", "step\n")):
@@ -138,7 +138,7 @@ def test_the_page_links_output_and_shows_graphs_that_are_there(matrix: Any) -> N
     assert "time_to_target" not in text
 
 
-def test_json_keeps_every_run_and_nulls_what_was_not_measured(matrix: Any) -> None:
+def test_json_keeps_every_run_and_nulls_what_was_not_measured(matrix: MatrixDirectory) -> None:
     content = as_json(collect(matrix.directory))
     assert content["num_runs"] == {"complete": 3, "failed": 1}
     assert content["replicate_axis"] == "SEED"
@@ -183,7 +183,7 @@ def test_json_keeps_every_run_and_nulls_what_was_not_measured(matrix: Any) -> No
     }
 
 
-def test_csv_has_a_row_a_variant_with_unrounded_numbers(matrix: Any) -> None:
+def test_csv_has_a_row_a_variant_with_unrounded_numbers(matrix: MatrixDirectory) -> None:
     header, sgd, adam = (line.split(",") for line in as_csv(collect(matrix.directory)).splitlines())
     assert header[:10] == [
         *("variant", "OPTIMIZER", "num_planned", "num_complete"),
@@ -194,7 +194,7 @@ def test_csv_has_a_row_a_variant_with_unrounded_numbers(matrix: Any) -> None:
     assert adam[:10] == ["adam", "adam", "2", "1", "0", "0", "0", "1", "0.75", ""]
 
 
-def test_the_same_directories_give_the_same_files(matrix: Any) -> None:
+def test_the_same_directories_give_the_same_files(matrix: MatrixDirectory) -> None:
     paths = write_summary(collect(matrix.directory))
     assert [path.name for path in paths] == ["summary.json", "summary.csv", "summary.md"]
     first = [path.read_bytes() for path in paths]
@@ -202,7 +202,7 @@ def test_the_same_directories_give_the_same_files(matrix: Any) -> None:
     assert json.loads(first[0])["name"] == "test_matrix_x"
 
 
-def test_a_matrix_without_any_data_still_reports(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_matrix_without_any_data_still_reports(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"]})
     for name in ("sgd", "adam"):
         made.plan({"OPTIMIZER": name})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -19,6 +18,8 @@ from kharness.report.comparison_table import Table
 from kharness.report.report import report_lines
 from kharness.report.summary import collect
 from kharness.report.writing.files import as_markdown
+
+from ..conftest import Make
 
 MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 NAMES = ["<img src=x onerror=alert(1)>", "# 1. [x](http://evil) | `a` **b** _c_ ~~d~~ &lt; $e$ \\", "a\nb"]
@@ -50,7 +51,7 @@ class Rendered(HTMLParser):
             self._open[-1] += data
 
 
-def made_matrix(directory: Path, make: SimpleNamespace) -> Path:
+def made_matrix(directory: Path, make: Make) -> Path:
     """Every name as an axis value with two seeds, the second of which failed with the name as its reason."""
     made = make.matrix(directory, {"TRACKER_PROJECT": NAMES, "SEED": ["1", "2"]})
     for number, (name, seed) in enumerate((name, seed) for name in NAMES for seed in ("1", "2")):
@@ -63,7 +64,7 @@ def made_matrix(directory: Path, make: SimpleNamespace) -> Path:
     return directory
 
 
-def test_a_page_in_markdown_has_no_markup_but_its_own(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_page_in_markdown_has_no_markup_but_its_own(tmp_path: Path, make: Make) -> None:
     page = Rendered(as_markdown(collect(made_matrix(tmp_path / "m", make))))
     assert page.tags == {
         *("h1", "h2", "p", "ul", "li", "strong", "em"),
@@ -98,7 +99,7 @@ def test_a_leaderboard_has_no_markup_but_its_own() -> None:
     assert page.cells[5:] == ["1", NAMES[0], "0.5", "0.5", "one"]
 
 
-def test_a_terminal_gets_no_controls_and_one_line_a_row(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_terminal_gets_no_controls_and_one_line_a_row(tmp_path: Path, make: Make) -> None:
     lines = report_lines(collect(made_matrix(tmp_path / "m", make)))
     assert "\x1b" not in "".join(lines)
     table = lines[1].split("\n")

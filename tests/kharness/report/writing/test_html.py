@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +18,8 @@ from kharness.report.graphs import draw_all
 from kharness.report.report import write_report
 from kharness.report.summary import collect
 from kharness.report.writing.html import as_html, write_html
+
+from ..conftest import Make, MatrixDirectory
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
 needs_browser = pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed")
@@ -94,7 +95,7 @@ def test_the_page_refers_to_nothing_outside_itself(reported: Path) -> None:
     assert "@import" not in content
 
 
-def test_what_a_run_says_is_text_and_never_markup(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_what_a_run_says_is_text_and_never_markup(tmp_path: Path, make: Make) -> None:
     attack = "<script>alert(1)</script><img src=x onerror=alert(1)>"
     made = make.matrix(tmp_path / "m", {"TRACKER_PROJECT": [attack, "**b** & *c*"]})
     for number, project in enumerate((attack, "**b** & *c*")):
@@ -133,7 +134,7 @@ def test_a_single_run_has_a_page(recorded: Path) -> None:
     assert "79.30" in page.text
 
 
-def test_a_matrix_before_its_first_run_has_a_page(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_matrix_before_its_first_run_has_a_page(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"]})
     made.plan({"OPTIMIZER": "sgd"})
     made.plan({"OPTIMIZER": "adam"})
@@ -142,7 +143,7 @@ def test_a_matrix_before_its_first_run_has_a_page(tmp_path: Path, make: SimpleNa
     assert "Not complete: 2 of 2" in page.text
 
 
-def test_refused_cells_and_known_failures_have_their_reasons(matrix: Any) -> None:
+def test_refused_cells_and_known_failures_have_their_reasons(matrix: MatrixDirectory) -> None:
     path = matrix.directory / "matrix.json"
     plan = json.loads(path.read_text())
     plan["quarantine"] = [{"cell": "optimizer-adam_seed-2", "reason": "issue 12"}]
@@ -287,9 +288,7 @@ def test_a_click_sorts_by_number_and_a_second_one_turns_it_round(opened: Browser
 
 
 @needs_browser
-def test_axis_values_that_are_numbers_sort_as_numbers(
-    browser: Browser, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_axis_values_that_are_numbers_sort_as_numbers(browser: Browser, tmp_path: Path, make: Make) -> None:
     rates = ["0.05", "1e-4", "0.003", "1"]
     made = make.matrix(tmp_path / "m", {"LEARNING_RATE": rates})
     for rate in rates:
@@ -316,7 +315,7 @@ PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 
 
 @pytest.fixture
-def on_a_phone(browser: Browser, reported: Path, tmp_path: Path, make: SimpleNamespace) -> Iterator[Browser]:
+def on_a_phone(browser: Browser, reported: Path, tmp_path: Path, make: Make) -> Iterator[Browser]:
     """A matrix whose variants have long names, with the graphs of the recorded one."""
     names = ["adamw_with_a_name_that_breaks_nowhere", "sgd"]
     made = make.matrix(tmp_path / "m", {"LEARNING_RATE": ["1e-3", "3e-4"], "OPTIMIZER": names})
@@ -377,9 +376,7 @@ def test_print_unfolds_the_output_of_failed_runs(opened: Browser) -> None:
 
 
 @needs_browser
-def test_sorting_keeps_a_thousand_runs_together(
-    browser: Browser, tmp_path: Path, make: SimpleNamespace
-) -> None:
+def test_sorting_keeps_a_thousand_runs_together(browser: Browser, tmp_path: Path, make: Make) -> None:
     seeds = [str(seed) for seed in range(1000)]
     made = make.matrix(tmp_path / "m", {"SEED": ["0"]})
     made.cells += [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -15,6 +14,8 @@ from junitparser.xunit2 import JUnitXml, TestCase
 
 from kharness.report.summary import collect
 from kharness.report.writing.junit import as_junit
+
+from ..conftest import Make, MatrixDirectory
 
 # Element -> (attributes it must have, attributes it may have, children it may have), a part of the schema by
 # which Jenkins' xUnit plugin accepts or refuses a file (junit-10.xsd, jenkinsci/xunit-plugin).
@@ -85,7 +86,7 @@ def test_a_real_matrix_with_a_killed_run(root: Path, tmp_path: Path) -> None:
     assert killed.time == pytest.approx(5.681, abs=1e-9)
 
 
-def test_the_suite_says_what_ran(matrix: Any) -> None:
+def test_the_suite_says_what_ran(matrix: MatrixDirectory) -> None:
     (suite,) = JUnitXml.fromstring(as_junit(collect(matrix.directory)))
     assert (suite.name, suite.tests, suite.failures, suite.time) == ("test_matrix_x", 4, 1, 40.0)
     assert {one.name: one.value for one in suite.properties()} == {
@@ -98,7 +99,7 @@ def test_the_suite_says_what_ran(matrix: Any) -> None:
     }
 
 
-def test_every_way_not_to_complete(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_every_way_not_to_complete(tmp_path: Path, make: Make) -> None:
     seeds = [str(seed) for seed in range(1, 9)]
     made = make.matrix(tmp_path / "m", {"SEED": seeds})
     runs = [made.add({"SEED": seed}, make.training([2.0], [0.5])[:2]) for seed in seeds[:-1]]
@@ -129,7 +130,7 @@ def test_every_way_not_to_complete(tmp_path: Path, make: SimpleNamespace) -> Non
     }
 
 
-def test_a_run_that_needed_a_retry_passes_as_flaky(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_a_run_that_needed_a_retry_passes_as_flaky(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"SEED": ["1", "2", "3"]})
     first, second, third = (
         made.add({"SEED": seed}, make.training([2.0], [0.5], 0.5)) for seed in ("1", "2", "3")
@@ -155,7 +156,7 @@ def test_a_run_that_needed_a_retry_passes_as_flaky(tmp_path: Path, make: SimpleN
     assert statuses == ["complete, unstable", "failed", "complete"]
 
 
-def test_output_with_colours_progress_bars_and_torn_bytes_is_readable(matrix: Any) -> None:
+def test_output_with_colours_progress_bars_and_torn_bytes_is_readable(matrix: MatrixDirectory) -> None:
     run = matrix.directory / "optimizer-adam_seed-2"
     (run / "output.log").write_bytes(
         b"\x1b[31mred\x1b[0m \x1b]0;title\x07plain <&> ]]>\r\n"
@@ -166,7 +167,7 @@ def test_output_with_colours_progress_bars_and_torn_bytes_is_readable(matrix: An
     assert failure.text == "red plain <&> ]]>\n100%\nbell \ufffd, nul \ufffd, torn \ufffd"
 
 
-def test_only_the_end_of_a_long_output_is_kept(matrix: Any) -> None:
+def test_only_the_end_of_a_long_output_is_kept(matrix: MatrixDirectory) -> None:
     log = matrix.directory / "optimizer-adam_seed-2" / "output.log"
     log.write_text("".join(f"line {n}\n" for n in range(1000)))
     (failure,) = cases(matrix.directory)["optimizer-adam_seed-2"].result
@@ -176,10 +177,10 @@ def test_only_the_end_of_a_long_output_is_kept(matrix: Any) -> None:
     assert failure.text == "…" + "é" * 4096
 
 
-def test_a_single_run_is_one_case(matrix: Any) -> None:
+def test_a_single_run_is_one_case(matrix: MatrixDirectory) -> None:
     found = cases(matrix.directory / "optimizer-sgd_seed-1")
     assert {name: results(case) for name, case in found.items()} == {"optimizer-sgd_seed-1": []}
 
 
-def test_the_same_directories_give_the_same_bytes(matrix: Any) -> None:
+def test_the_same_directories_give_the_same_bytes(matrix: MatrixDirectory) -> None:
     assert as_junit(collect(matrix.directory)) == as_junit(collect(matrix.directory))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +16,8 @@ from kharness.report.runs import load_run
 from kharness.report.summary import Summary, collect
 from kharness.report.writing.files import as_json, as_markdown
 from kharness.report.writing.html import as_html
+
+from ..conftest import Make
 
 
 def journal(accuracy: float, seconds: float) -> list[dict[str, Any]]:
@@ -45,7 +46,7 @@ def write_attempts(run: Path, *attempts: dict[str, Any], status: str = "complete
 
 
 @pytest.fixture
-def crowded(tmp_path: Path, make: SimpleNamespace) -> Path:
+def crowded(tmp_path: Path, make: Make) -> Path:
     """Two optimisers of three seeds; beside the runs of adam's first seed others kept 43 % busy."""
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"], "SEED": ["1", "2", "3"]})
     for optimizer, accuracies, factor in (("sgd", (0.90, 0.80, 0.70), 1), ("adam", (0.92, 0.83, 0.74), 4)):
@@ -133,7 +134,7 @@ def test_a_timeout_beside_other_work_does_not_show_that_the_target_is_out_of_rea
         assert reached(collect(crowded, given)) is expected
 
 
-def test_the_attempts_of_a_run_count_by_their_length(tmp_path: Path, make: SimpleNamespace) -> None:
+def test_the_attempts_of_a_run_count_by_their_length(tmp_path: Path, make: Make) -> None:
     run = tmp_path / "run"
     make.journal(run, journal(0.9, 1.0))
     for attempts, share in (
