@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from monitoring import Run
 from monitoring.agent.follow import is_followed
+
+from ..warm_python import WarmPython
 
 Sync = Callable[..., tuple[int, str, str]]
 
@@ -27,7 +28,7 @@ def matrix(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sync(root: Path, warm_python: Any) -> Sync:
+def sync(root: Path, warm_python: WarmPython) -> Sync:
     """Exit code, output and errors of the script."""
 
     def run(*variables: str) -> tuple[int, str, str]:

@@ -15,6 +15,8 @@ from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample
 from monitoring.journal.rotating_journal import read_rotated
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+
 
 def opened(directory: Path, *, attempt: int = 1, started: float = 0.0, **options: Any) -> GpuStats:
     return GpuStats(
@@ -148,7 +150,7 @@ sampler.close()
 
 
 def test_memory_and_descriptors_are_the_same_after_ten_thousand_samples(
-    tmp_path: Path, simulated_nvml: Any
+    tmp_path: Path, simulated_nvml: SimulatedNvml
 ) -> None:
     simulated_nvml.write("gpus 4", "all utilization 10~90/2", "gpu 1 process 1 500", "gpu 2 state lost")
     others = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}

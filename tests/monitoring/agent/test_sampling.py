@@ -25,6 +25,7 @@ from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
 from monitoring.trackers import TrackerPoint, journal_points
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ..conftest import agents_of, wait_for_delivery, wait_until
 
 TRACKERS = ["tensorboard", "trackio", "wandb"]
@@ -33,7 +34,7 @@ UUID = "GPU-51a10001-0000-4000-8000-000000000001"
 
 
 @pytest.fixture
-def gpus(simulated_nvml: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def gpus(simulated_nvml: SimulatedNvml, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
     """Two simulated GPUs, seen by every process that is started from here."""
     from trackio.utils import TRACKIO_DIR
 
@@ -89,7 +90,7 @@ def _place(point: TrackerPoint) -> tuple[int, str]:
     return point.seq, point.metric
 
 
-def test_run_has_samples_from_its_start_to_its_end(gpus: Any, run_dir: Path) -> None:
+def test_run_has_samples_from_its_start_to_its_end(gpus: SimulatedNvml, run_dir: Path) -> None:
     begun = time.monotonic()
     with opened(run_dir, hour_price=3.6) as run:
         for step in range(1, 21):
@@ -117,7 +118,9 @@ def test_run_has_samples_from_its_start_to_its_end(gpus: Any, run_dir: Path) -> 
     assert (alerts(run_dir), (run_dir / "agent.log").read_text()) == ([], "")
 
 
-def test_run_that_is_shorter_than_the_interval_has_a_sample_of_its_end(gpus: Any, run_dir: Path) -> None:
+def test_run_that_is_shorter_than_the_interval_has_a_sample_of_its_end(
+    gpus: SimulatedNvml, run_dir: Path
+) -> None:
     with opened(run_dir, interval=600.0) as run:
         wait_until(lambda: stats(run_dir), "the first sample")
         run.log_step(1, train_loss=0.5)
@@ -125,7 +128,7 @@ def test_run_that_is_shorter_than_the_interval_has_a_sample_of_its_end(gpus: Any
     assert [record["global_step"] for record in stats(run_dir)] == [0, 1]
 
 
-def test_trackers_get_each_sample_once_though_the_agent_is_killed(gpus: Any, run_dir: Path) -> None:
+def test_trackers_get_each_sample_once_though_the_agent_is_killed(gpus: SimulatedNvml, run_dir: Path) -> None:
     """Three agents in a row, in the midst of deliveries; then a tracker that the run did not have."""
     run = opened(run_dir, trackers=["trackio", "wandb"])
     killed: set[int] = set()
@@ -154,7 +157,7 @@ def test_trackers_get_each_sample_once_though_the_agent_is_killed(gpus: Any, run
     assert {"gpu_total_memory_used", "gpu_1_temperature", "gpu_load_balance_cv"} < metrics
 
 
-def test_quality_of_the_balance_is_shown_as_text(gpus: Any, run_dir: Path) -> None:
+def test_quality_of_the_balance_is_shown_as_text(gpus: SimulatedNvml, run_dir: Path) -> None:
     with opened(run_dir, trackers=["trackio"]):
         wait_until(lambda: stats(run_dir), "the first sample")
     wait_for_delivery(run_dir)
@@ -164,7 +167,7 @@ def test_quality_of_the_balance_is_shown_as_text(gpus: Any, run_dir: Path) -> No
     assert {row.get("gpu_load_balance_quality") for row in logs} == {"Good"}
 
 
-def test_further_attempt_goes_on_with_energy_and_numbers(gpus: Any, run_dir: Path) -> None:
+def test_further_attempt_goes_on_with_energy_and_numbers(gpus: SimulatedNvml, run_dir: Path) -> None:
     for attempt in (1, 2):
         with opened(run_dir):
             wait_until(
@@ -182,7 +185,9 @@ def test_further_attempt_goes_on_with_energy_and_numbers(gpus: Any, run_dir: Pat
     assert energies[-1] > energies[0] == 0
 
 
-def test_gpu_that_is_lost_is_an_alert_and_the_others_are_sampled_on(gpus: Any, run_dir: Path) -> None:
+def test_gpu_that_is_lost_is_an_alert_and_the_others_are_sampled_on(
+    gpus: SimulatedNvml, run_dir: Path
+) -> None:
     with opened(run_dir):
         wait_until(lambda: stats(run_dir), "the first sample")
         gpus.add("gpu 1 state lost", "xid 0 31 1")
@@ -247,7 +252,7 @@ print(done, sorted({"torch", "tensorflow"} & set(sys.modules)))
 """
 
 
-def test_driver_that_hangs_holds_up_no_follower_and_not_the_end(gpus: Any, run_dir: Path) -> None:
+def test_driver_that_hangs_holds_up_no_follower_and_not_the_end(gpus: SimulatedNvml, run_dir: Path) -> None:
     gpus.write("gpus 2", "gpu 1 utilization hang")
     given = {"name": "n", "project": "digits", "config": {}, "trackers": {"tensorboard": {}}}
     run = Run(run_dir, gpu_monitor=True, agent=False, **given)  # type: ignore[arg-type]
@@ -267,7 +272,7 @@ def test_driver_that_hangs_holds_up_no_follower_and_not_the_end(gpus: Any, run_d
     assert undelivered(run_dir) == {}
 
 
-def test_sampler_that_fails_is_an_alert_and_tried_again(gpus: Any, run_dir: Path) -> None:
+def test_sampler_that_fails_is_an_alert_and_tried_again(gpus: SimulatedNvml, run_dir: Path) -> None:
     """A directory in the place of gpu_stats.jsonl stands for a file that cannot be written for a while."""
     (run_dir / "gpu_stats.jsonl").mkdir(parents=True)
     with opened(run_dir) as run:
@@ -285,7 +290,7 @@ def test_sampler_that_fails_is_an_alert_and_tried_again(gpus: Any, run_dir: Path
     assert stats(run_dir) != []
 
 
-def test_run_without_gpu_monitor_has_no_samples(gpus: Any, run_dir: Path) -> None:
+def test_run_without_gpu_monitor_has_no_samples(gpus: SimulatedNvml, run_dir: Path) -> None:
     with Run(run_dir, name="n", project="digits", config={}):
         pass
     wait_for_delivery(run_dir)
@@ -314,7 +319,7 @@ print(sorted(names & set(sys.modules)))
     ],
 )
 def test_agent_loads_what_samples_gpus_where_that_is_asked(
-    gpus: Any, run_dir: Path, gpu_monitor: bool, loaded: list[str]
+    gpus: SimulatedNvml, run_dir: Path, gpu_monitor: bool, loaded: list[str]
 ) -> None:
     """An agent is started for every run; one that samples nothing pays nothing for it."""
     with Run(run_dir, name="n", project="p", config={}, gpu_monitor=gpu_monitor, agent=False):

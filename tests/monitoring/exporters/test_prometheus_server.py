@@ -28,6 +28,7 @@ import pytest
 from monitoring.exporters.prometheus import Exporter
 from monitoring.journal.records import read_records
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ..conftest import wait_until
 from .conftest import GpuStats, free_port, log_steps, new_run, scrape, simulated_gpu
 
@@ -126,7 +127,7 @@ def port_of(address: str) -> int:
 
 @same_clock
 def test_every_panel_shows_a_training_to_its_end(
-    root: Path, tmp_path: Path, prometheus: Prometheus, targets: list[str], simulated_nvml: Any
+    root: Path, tmp_path: Path, prometheus: Prometheus, targets: list[str], simulated_nvml: SimulatedNvml
 ) -> None:
     simulated_nvml.write("gpus 2", "all utilization 80~100/1", "gpu 1 memory_used 900", "all fan 40")
     flags = ["--tracker", "none", "--tracker-run-name", REAL, "--max-steps", "1000000", "--log-every", "2"]

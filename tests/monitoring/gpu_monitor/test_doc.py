@@ -14,6 +14,8 @@ from typing import Any
 import orjson
 import pytest
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+
 # What the document's loop is given: a training that has these names.
 TRAINING = """
 class optimizer:
@@ -76,7 +78,7 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 @pytest.fixture
-def environment(simulated_nvml: Any) -> dict[str, str]:
+def environment(simulated_nvml: SimulatedNvml) -> dict[str, str]:
     """One that sees two simulated GPUs."""
     simulated_nvml.write("gpus 2", "all utilization 95", "all temperature 75")
     return {**os.environ, **simulated_nvml.environment()}

@@ -23,6 +23,8 @@ from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 from monitoring.gpu_monitor.metrics_log import MetricsLog
 from monitoring.host.correlation import CORRELATION_ID
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+
 TIMESTAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
 TRAINING = """
@@ -75,7 +77,7 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 120.0) 
 
 
 @pytest.fixture
-def two_gpus(simulated_nvml: Any) -> dict[str, str]:
+def two_gpus(simulated_nvml: SimulatedNvml) -> dict[str, str]:
     """The environment of a process that sees two simulated GPUs; the second tells no temperature."""
     simulated_nvml.write(
         "gpus 2",
@@ -236,7 +238,7 @@ def test_training_goes_on_when_the_port_is_taken(tmp_path: Path) -> None:
     ]
 
 
-def test_lost_gpu_is_told_and_the_other_goes_on(simulated_nvml: Any, tmp_path: Path) -> None:
+def test_lost_gpu_is_told_and_the_other_goes_on(simulated_nvml: SimulatedNvml, tmp_path: Path) -> None:
     simulated_nvml.write("gpus 2", "all utilization 50")
     environment = {**os.environ, **simulated_nvml.environment()}
     command = [sys.executable, "-m", "monitoring.gpu_monitor", "--gpu", "all", "--interval", "0.02"]

@@ -16,6 +16,8 @@ import pytest
 
 from monitoring.agent.follow import is_followed
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+
 # One rank of a training whose gradient explodes, with a GPU monitor of its own and a process that it starts.
 RANK = """
 import os, subprocess, sys, time
@@ -43,7 +45,7 @@ STAMP = r"_\d{8}_\d{6}$"
 
 
 @pytest.fixture
-def run(simulated_nvml: Any, tmp_path: Path) -> tuple[Path, list[str]]:
+def run(simulated_nvml: SimulatedNvml, tmp_path: Path) -> tuple[Path, list[str]]:
     """The directory of a run of two ranks, and the id in the processes that these started."""
     simulated_nvml.write("gpus 2")
     directory = tmp_path / "run"

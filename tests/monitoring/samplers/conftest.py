@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
 # Tells what probe_all found, then does what each line of stdin says. It looks for processes more often than
@@ -48,6 +50,11 @@ class Sampling:
         self.problems: list[str] = found["problems"]
 
     @property
+    def indices(self) -> list[int]:
+        assert self.devices is not None
+        return [device["index"] for device in self.devices]
+
+    @property
     def num_threads(self) -> int:
         return len(os.listdir(f"/proc/{self._process.pid}/task"))
 
@@ -82,7 +89,7 @@ class Sampling:
 
 
 @pytest.fixture
-def sampling(simulated_nvml: Any) -> Iterator[Callable[..., Sampling]]:
+def sampling(simulated_nvml: SimulatedNvml) -> Iterator[Callable[..., Sampling]]:
     """Starts processes that sample: sampling("gpus 2", root=Path("/"), CUDA_VISIBLE_DEVICES="1")."""
     started: list[Sampling] = []
 

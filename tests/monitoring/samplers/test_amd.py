@@ -5,17 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from typing import Any
 
 import pytest
 
 from monitoring.gpu.sample import DeviceInfo, GpuSample
 from monitoring.samplers import amd
 
+from .conftest import Kernel
+
 UUID = "GPU-8c1d2e3f4a5b6c7d"
 
 
-def test_sample_has_every_value_of_a_card(kernel: Any) -> None:
+def test_sample_has_every_value_of_a_card(kernel: Kernel) -> None:
     kernel.amd()
     sampler = amd.probe(kernel.root)
     assert sampler is not None
@@ -50,7 +51,7 @@ def test_sample_has_every_value_of_a_card(kernel: Any) -> None:
     sampler.close()
 
 
-def test_values_are_read_anew_at_each_sample(kernel: Any) -> None:
+def test_values_are_read_anew_at_each_sample(kernel: Kernel) -> None:
     device = kernel.amd()
     sampler = amd.probe(kernel.root)
     assert sampler is not None
@@ -61,7 +62,7 @@ def test_values_are_read_anew_at_each_sample(kernel: Any) -> None:
     assert (sample.utilization_percent, sample.power_draw_watts) == (12, 99)
 
 
-def test_what_a_card_does_not_tell_is_null(kernel: Any) -> None:
+def test_what_a_card_does_not_tell_is_null(kernel: Kernel) -> None:
     """A consumer card: no UUID, no junction, only a mean power, one file that holds no number."""
     device = kernel.amd()
     for name in ("unique_id", "hwmon/hwmon3/power1_input", "hwmon/hwmon3/pwm1", "mem_busy_percent"):
@@ -85,7 +86,7 @@ def test_what_a_card_does_not_tell_is_null(kernel: Any) -> None:
     assert {name: getattr(sample, name) for name in nothing} == dict.fromkeys(nothing)
 
 
-def test_card_without_a_sensor_at_its_edge_tells_its_junction(kernel: Any) -> None:
+def test_card_without_a_sensor_at_its_edge_tells_its_junction(kernel: Kernel) -> None:
     """As of MI300: temp1 is not there."""
     device = kernel.amd()
     for name in ("temp1_label", "temp1_input"):
@@ -97,7 +98,7 @@ def test_card_without_a_sensor_at_its_edge_tells_its_junction(kernel: Any) -> No
     assert sample.temperature_margin_celsius == 47
 
 
-def test_files_are_opened_once(kernel: Any) -> None:
+def test_files_are_opened_once(kernel: Kernel) -> None:
     """A file that takes the place of another is not the one that is open; pcie_bw never is."""
     device = kernel.amd(pcie_bw="1024 2048 256")
     sampler = amd.probe(kernel.root)
@@ -117,7 +118,7 @@ def test_files_are_opened_once(kernel: Any) -> None:
     assert kernel.opened() == []
 
 
-def test_card_of_which_no_file_can_be_read_is_in_error(kernel: Any) -> None:
+def test_card_of_which_no_file_can_be_read_is_in_error(kernel: Kernel) -> None:
     device = kernel.amd("0000:03:00.0")
     kernel.amd("0000:05:00.0")
     sampler = amd.probe(kernel.root)
@@ -132,7 +133,7 @@ def test_card_of_which_no_file_can_be_read_is_in_error(kernel: Any) -> None:
     assert (well.state, well.utilization_percent) == ("ok", 87)
 
 
-def test_card_that_is_gone_is_lost_and_the_others_stay_up(kernel: Any) -> None:
+def test_card_that_is_gone_is_lost_and_the_others_stay_up(kernel: Kernel) -> None:
     gone = kernel.amd("0000:03:00.0")
     kernel.amd("0000:05:00.0")
     sampler = amd.probe(kernel.root)
@@ -146,7 +147,7 @@ def test_card_that_is_gone_is_lost_and_the_others_stay_up(kernel: Any) -> None:
     assert (well.index, well.state, well.utilization_percent) == (1, "ok", 87)
 
 
-def test_card_whose_driver_is_gone_is_lost(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_card_whose_driver_is_gone_is_lost(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel answers so of a file that was open when its device went."""
     kernel.amd()
     sampler = amd.probe(kernel.root)
@@ -161,7 +162,7 @@ def test_card_whose_driver_is_gone_is_lost(kernel: Any, monkeypatch: pytest.Monk
 
 
 def test_graphics_of_a_processor_are_left_out_beside_a_card(
-    kernel: Any, monkeypatch: pytest.MonkeyPatch
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only they have a voltage of the northbridge. Who selects nothing else gets them."""
     left_out = kernel.amd("0000:03:00.0", hwmon__hwmon3__in1_input=800)
@@ -176,7 +177,7 @@ def test_graphics_of_a_processor_are_left_out_beside_a_card(
     assert [(device.index, device.integrated) for device in alone.devices()] == [(0, True)]
 
 
-def test_cards_are_in_the_order_of_their_pci_addresses(kernel: Any) -> None:
+def test_cards_are_in_the_order_of_their_pci_addresses(kernel: Kernel) -> None:
     for place, bus_id in enumerate(["0000:c3:00.0", "0000:03:00.0", "0000:83:00.0"]):
         kernel.amd(bus_id, unique_id=f"{place:016x}")
     sampler = amd.probe(kernel.root)
@@ -209,7 +210,7 @@ def test_cards_are_in_the_order_of_their_pci_addresses(kernel: Any) -> None:
     ],
 )
 def test_rocm_variables_select_the_cards(
-    kernel: Any, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], indices: list[int]
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], indices: list[int]
 ) -> None:
     for place in range(3):
         kernel.amd(f"0000:{place + 3:02x}:00.0", unique_id=f"{place:016x}")
@@ -220,6 +221,6 @@ def test_rocm_variables_select_the_cards(
     assert [sample.index for sample in sampler.sample()] == indices
 
 
-def test_machine_without_an_amd_card_has_no_sampler(kernel: Any) -> None:
+def test_machine_without_an_amd_card_has_no_sampler(kernel: Kernel) -> None:
     kernel.xe()
     assert amd.probe(kernel.root) is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,9 @@ import pytest
 from monitoring.gpu.sample import DeviceInfo, GpuSample
 from monitoring.samplers import Joined, _fdinfo, amd, intel, probe_all
 from monitoring.samplers._sysfs import SysfsSampler
+
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from .conftest import Kernel, Sampling
 
 BUS = "0000:04:00.0"
 
@@ -20,7 +23,7 @@ def told(sample: Any) -> dict[str, Any]:
     return {name: value for name, value in sample._asdict().items() if value is not None}
 
 
-def test_xe_card_tells_its_values(kernel: Any) -> None:
+def test_xe_card_tells_its_values(kernel: Kernel) -> None:
     kernel.xe()
     client = {"drm_total_vram0": "2048 KiB", "drm_engine_capacity_rcs": 0}  # of which there is at least one
     kernel.client(4242, BUS, drm_cycles_rcs=1000, drm_total_cycles_rcs=10000, **client)
@@ -51,7 +54,7 @@ def test_xe_card_tells_its_values(kernel: Any) -> None:
     sampler.close()
 
 
-def test_power_is_the_difference_of_the_energy(kernel: Any) -> None:
+def test_power_is_the_difference_of_the_energy(kernel: Kernel) -> None:
     device = kernel.xe()
     sampler = intel.probe(kernel.root)
     assert sampler is not None
@@ -69,7 +72,7 @@ def test_power_is_the_difference_of_the_energy(kernel: Any) -> None:
     assert 5 / (after - before) <= second.power_draw_watts <= 5 / (later - between)
 
 
-def test_counter_that_falls_tells_no_power(kernel: Any) -> None:
+def test_counter_that_falls_tells_no_power(kernel: Kernel) -> None:
     """Its driver was loaded again."""
     device = kernel.xe()
     sampler = intel.probe(kernel.root)
@@ -84,7 +87,7 @@ def test_counter_that_falls_tells_no_power(kernel: Any) -> None:
     )
 
 
-def test_engine_time_in_nanoseconds_is_a_share_of_the_time(kernel: Any) -> None:
+def test_engine_time_in_nanoseconds_is_a_share_of_the_time(kernel: Kernel) -> None:
     kernel.xe()
     sampler = intel.probe(kernel.root)
     assert sampler is not None
@@ -101,7 +104,7 @@ def test_engine_time_in_nanoseconds_is_a_share_of_the_time(kernel: Any) -> None:
     assert 100 * 0.005 / (after - before) <= sample.utilization_percent <= 100 * 0.005 / (later - between)
 
 
-def test_files_of_clients_are_let_go_with_them(kernel: Any) -> None:
+def test_files_of_clients_are_let_go_with_them(kernel: Kernel) -> None:
     kernel.xe()
     kernel.client(4242, BUS, drm_cycles_rcs=1, drm_total_cycles_rcs=2)
     sampler = intel.probe(kernel.root)
@@ -118,12 +121,12 @@ def test_files_of_clients_are_let_go_with_them(kernel: Any) -> None:
     assert kernel.opened() == []
 
 
-def test_card_without_a_driver_is_none(kernel: Any) -> None:
+def test_card_without_a_driver_is_none(kernel: Kernel) -> None:
     kernel.card(BUS, vendor="0x8086", device="0x56a0")
     assert intel.probe(kernel.root) is None
 
 
-def test_i915_card_tells_its_values(kernel: Any) -> None:
+def test_i915_card_tells_its_values(kernel: Kernel) -> None:
     kernel.card(
         BUS,
         vendor="0x8086",
@@ -155,7 +158,7 @@ def test_i915_card_tells_its_values(kernel: Any) -> None:
     }
 
 
-def test_sensors_are_those_of_the_whole_card(kernel: Any) -> None:
+def test_sensors_are_those_of_the_whole_card(kernel: Kernel) -> None:
     """i915 has further ones for each part; xe's package stands in where there is none of the card."""
     kernel.card(
         BUS,
@@ -181,7 +184,7 @@ def test_sensors_are_those_of_the_whole_card(kernel: Any) -> None:
     ]
 
 
-def test_limit_that_is_disabled_is_null(kernel: Any) -> None:
+def test_limit_that_is_disabled_is_null(kernel: Kernel) -> None:
     """The kernel tells 0 then."""
     kernel.xe(hwmon__hwmon4__power1_max=0)
     sampler = intel.probe(kernel.root)
@@ -189,7 +192,7 @@ def test_limit_that_is_disabled_is_null(kernel: Any) -> None:
     assert sampler.sample()[0].power_limit_watts is None
 
 
-def test_memory_of_all_tiles_of_xe_is_told(kernel: Any) -> None:
+def test_memory_of_all_tiles_of_xe_is_told(kernel: Kernel) -> None:
     kernel.xe(tile0__physical_vram_size_bytes=8 * 2**30, tile1__physical_vram_size_bytes=8 * 2**30)
     sampler = intel.probe(kernel.root)
     assert sampler is not None
@@ -197,7 +200,7 @@ def test_memory_of_all_tiles_of_xe_is_told(kernel: Any) -> None:
     assert (sample.memory_total_mb, sample.memory_used_mb, sample.memory_percent) == (16384, None, None)
 
 
-def test_engine_time_that_falls_back_counts_once(kernel: Any) -> None:
+def test_engine_time_that_falls_back_counts_once(kernel: Kernel) -> None:
     """A driver may do so for a while (docs.kernel.org/gpu/drm-usage-stats.html)."""
     kernel.xe()
     sampler = intel.probe(kernel.root)
@@ -209,7 +212,7 @@ def test_engine_time_that_falls_back_counts_once(kernel: Any) -> None:
     assert found == [None, 50, 0, 10]
 
 
-def test_client_counts_once_however_often_it_has_the_card_open(kernel: Any) -> None:
+def test_client_counts_once_however_often_it_has_the_card_open(kernel: Kernel) -> None:
     """Two descriptors of one client, and one of another; engines of a kind share its time."""
     kernel.xe()
     sampler = intel.probe(kernel.root)
@@ -248,7 +251,7 @@ def test_engine_time_of_i915_is_read_with_its_capacity() -> None:
     assert _fdinfo.parse(42, "pos:\t0\nflags:\t0100002\n") is None
 
 
-def test_affinity_mask_selects_the_cards(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_affinity_mask_selects_the_cards(kernel: Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in range(3):
         kernel.xe(f"0000:{place + 3:02x}:00.0")
     monkeypatch.setenv("ZE_AFFINITY_MASK", "2.0,0.1,0.0")
@@ -257,7 +260,9 @@ def test_affinity_mask_selects_the_cards(kernel: Any, monkeypatch: pytest.Monkey
     assert [sample.index for sample in sampler.sample()] == [0, 2]
 
 
-def test_vendors_stand_in_one_row(sampling: Any, kernel: Any, simulated_nvml: Any) -> None:
+def test_vendors_stand_in_one_row(
+    sampling: Callable[..., Sampling], kernel: Kernel, simulated_nvml: SimulatedNvml
+) -> None:
     """Indices go on behind all GPUs of the vendor before, selected or not."""
     kernel.amd("0000:05:00.0")
     kernel.amd("0000:06:00.0", unique_id="0123456789abcdef")
@@ -271,11 +276,11 @@ def test_vendors_stand_in_one_row(sampling: Any, kernel: Any, simulated_nvml: An
         (4, "amd"),
         (5, "intel"),
     ]
-    assert [device["index"] for device in process.devices] == [1, 4, 5]
+    assert process.indices == [1, 4, 5]
 
 
 def test_vendor_that_cannot_be_looked_for_is_a_problem_of_its_own(
-    kernel: Any, monkeypatch: pytest.MonkeyPatch
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel.xe()
     monkeypatch.setattr(amd, "probe", lambda root: 1 / 0)
@@ -292,7 +297,7 @@ class Failing(SysfsSampler):
         raise OSError("the driver was taken out")
 
 
-def test_vendor_that_fails_as_a_whole_leaves_the_others_up(kernel: Any) -> None:
+def test_vendor_that_fails_as_a_whole_leaves_the_others_up(kernel: Kernel) -> None:
     kernel.amd()
     kernel.xe()
     well, other = amd.probe(kernel.root), intel.probe(kernel.root)
@@ -305,7 +310,7 @@ def test_vendor_that_fails_as_a_whole_leaves_the_others_up(kernel: Any) -> None:
     assert second == GpuSample(1, None, "Intel GPU 0xe20b", "intel", "error", error)
 
 
-def test_processor_graphics_count_only_where_nothing_else_is(kernel: Any) -> None:
+def test_processor_graphics_count_only_where_nothing_else_is(kernel: Kernel) -> None:
     kernel.xe("0000:00:02.0")
     alone, _ = probe_all(kernel.root)
     assert alone is not None

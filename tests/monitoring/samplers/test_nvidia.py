@@ -20,6 +20,9 @@ from monitoring.samplers import _nvml
 from monitoring.samplers._nvml_reading import FIELD, layout_of
 from monitoring.samplers.nvidia import GPM_METRIC
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from .conftest import Sampling
+
 UUIDS = [f"GPU-{0x51A10000 + index:08x}-0000-4000-8000-{index:012x}" for index in range(8)]
 
 
@@ -68,7 +71,7 @@ WHOLE_GPU = {
 }
 
 
-def test_sample_has_every_value_of_a_gpu(sampling: Any) -> None:
+def test_sample_has_every_value_of_a_gpu(sampling: Callable[..., Sampling]) -> None:
     script = [f"gpu 0 {key} {value}" for key, value in WHOLE_GPU.items()]
     process = sampling(*script, f"gpu 0 process {os.getpid()} 2048", "gpu 0 pci 00000000:3B:00.0")
     process.sample()
@@ -160,7 +163,9 @@ for index in range(pynvml.nvmlDeviceGetCount()):
 """
 
 
-def test_value_of_every_type_is_decoded_as_pynvml_does(sampling: Any, simulated_nvml: Any) -> None:
+def test_value_of_every_type_is_decoded_as_pynvml_does(
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+) -> None:
     """One GPU a type; the bytes of the union that a type does not have are not 0."""
     script = [f"gpu {kind} type 197 {kind}" for kind in TYPES]
     script += [f"gpu {kind} pcie_tx {value}" for kind, value in TYPES.items()]
@@ -176,7 +181,9 @@ def test_value_of_every_type_is_decoded_as_pynvml_does(sampling: Any, simulated_
     assert decoded.stdout.splitlines() == [f"{kind} {value}" for kind, value in TYPES.items()]
 
 
-def test_value_whose_type_changes_is_decoded_anew(sampling: Any, simulated_nvml: Any) -> None:
+def test_value_whose_type_changes_is_decoded_anew(
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+) -> None:
     process = sampling("gpus 1", "gpu 0 power 300")
     assert process.sample()[0]["power_draw_watts"] == 300
     simulated_nvml.add("gpu 0 type 186 0", "gpu 0 power 300.5")
@@ -237,7 +244,9 @@ print(json.dumps({
 """
 
 
-def test_values_are_those_that_pynvml_reads(sampling: Any, simulated_nvml: Any) -> None:
+def test_values_are_those_that_pynvml_reads(
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+) -> None:
     [sample] = sampling(*(f"gpu 0 {key} {value}" for key, value in WHOLE_GPU.items())).sample()
     done = subprocess.run(
         [sys.executable, "-c", ANOTHER_CLIENT],
@@ -251,7 +260,9 @@ def test_values_are_those_that_pynvml_reads(sampling: Any, simulated_nvml: Any) 
     assert (read["encoder_percent"], read["decoder_percent"]) == (5, 6)
 
 
-def test_older_function_is_asked_where_the_newer_one_is_not_supported(sampling: Any) -> None:
+def test_older_function_is_asked_where_the_newer_one_is_not_supported(
+    sampling: Callable[..., Sampling],
+) -> None:
     """The older one counts what the driver itself keeps as used."""
     script = ["gpus 2", "all memory_used 1000", "all memory_reserved 500", "all temperature 66"]
     older, newer = sampling(*script, "gpu 0 newer unsupported").sample()
@@ -259,7 +270,9 @@ def test_older_function_is_asked_where_the_newer_one_is_not_supported(sampling: 
     assert (newer["memory_used_mb"], newer["temperature_celsius"]) == (1000, 66)
 
 
-def test_devices_tell_what_stays_the_same(sampling: Any, tmp_path: Path, simulated_nvml: Any) -> None:
+def test_devices_tell_what_stays_the_same(
+    sampling: Callable[..., Sampling], tmp_path: Path, simulated_nvml: SimulatedNvml
+) -> None:
     """Another root stands in for the machine, its NVML included."""
     (tmp_path / "usr/lib").mkdir(parents=True)
     (tmp_path / "usr/lib/libnvidia-ml.so.1").symlink_to(simulated_nvml.library)
@@ -280,7 +293,7 @@ def test_devices_tell_what_stays_the_same(sampling: Any, tmp_path: Path, simulat
     assert [sample["numa_node"] for sample in process.sample()] == [1]
 
 
-def test_value_that_is_not_supported_or_not_permitted_is_null(sampling: Any) -> None:
+def test_value_that_is_not_supported_or_not_permitted_is_null(sampling: Callable[..., Sampling]) -> None:
     process = sampling(
         "gpus 2",
         "gpu 0 fan unsupported",
@@ -312,7 +325,7 @@ def test_value_that_is_not_supported_or_not_permitted_is_null(sampling: Any) -> 
     }
 
 
-def test_gpu_that_gives_no_value_is_well(sampling: Any) -> None:
+def test_gpu_that_gives_no_value_is_well(sampling: Callable[..., Sampling]) -> None:
     """As a device that supports none of them: each is null, and nothing has failed."""
     process = sampling("gpus 1", *(f"gpu 0 {name} unsupported" for name in VALUES))
     process.sample()
@@ -327,7 +340,7 @@ def test_gpu_that_gives_no_value_is_well(sampling: Any) -> None:
     }
 
 
-def test_gpu_of_which_every_value_is_refused_is_in_error(sampling: Any) -> None:
+def test_gpu_of_which_every_value_is_refused_is_in_error(sampling: Callable[..., Sampling]) -> None:
     """As in a container without rights; what the device does not support beside it is no answer either."""
     words = ["unsupported", "denied"]
     script = [f"gpu 0 {name} {words[place % 2]}" for place, name in enumerate(VALUES)]
@@ -336,21 +349,23 @@ def test_gpu_of_which_every_value_is_refused_is_in_error(sampling: Any) -> None:
     assert second["state"] == "ok"
 
 
-def test_gpu_of_which_every_value_fails_is_in_error(sampling: Any) -> None:
+def test_gpu_of_which_every_value_fails_is_in_error(sampling: Callable[..., Sampling]) -> None:
     """Its handle is good, and so is the call that asks for many fields."""
     first, second = sampling("gpus 2", *(f"gpu 0 {name} unknown" for name in VALUES)).sample()
     assert (first["state"], first["error"], first["uuid"]) == ("error", "Unknown Error", UUIDS[0])
     assert second["state"] == "ok"
 
 
-def test_value_that_fails_leaves_the_others(sampling: Any) -> None:
+def test_value_that_fails_leaves_the_others(sampling: Callable[..., Sampling]) -> None:
     process = sampling("gpus 1", "gpu 0 fan unknown", "gpu 0 power_limit unknown", "gpu 0 utilization 50")
     [sample] = process.sample()
     assert (sample["state"], sample["utilization_percent"]) == ("ok", 50)
     assert (sample["fan_speed_percent"], sample["power_limit_watts"]) == (None, None)
 
 
-def test_activity_is_that_since_the_sample_before(sampling: Any, simulated_nvml: Any) -> None:
+def test_activity_is_that_since_the_sample_before(
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+) -> None:
     process = sampling("gpus 1", "gpu 0 tensor_activity 80")
     assert process.sample()[0]["tensor_activity_percent"] == 80
     simulated_nvml.add("gpu 0 tensor_activity 20")
@@ -361,14 +376,16 @@ def test_activity_is_that_since_the_sample_before(sampling: Any, simulated_nvml:
     assert [value for value in found if value not in (80, 20)] == [50]
 
 
-def test_power_of_drivers_before_530_is_told(sampling: Any) -> None:
+def test_power_of_drivers_before_530_is_told(sampling: Callable[..., Sampling]) -> None:
     """They have one function, and no field."""
     script = ["gpu 0 power unsupported", "gpu 0 power_average unsupported", "gpu 0 power_usage 333.5"]
     [sample] = sampling("gpus 1", *script).sample()
     assert (sample["power_draw_watts"], sample["power_average_watts"]) == (333.5, None)
 
 
-def test_lost_gpu_is_told_as_lost_and_the_others_stay_up(sampling: Any, simulated_nvml: Any) -> None:
+def test_lost_gpu_is_told_as_lost_and_the_others_stay_up(
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+) -> None:
     process = sampling("gpus 3", "all utilization 50")
     assert [sample["state"] for sample in process.sample()] == ["ok", "ok", "ok"]
     simulated_nvml.add("gpu 1 state lost", "gpu 2 state unknown")
@@ -386,7 +403,9 @@ def test_lost_gpu_is_told_as_lost_and_the_others_stay_up(sampling: Any, simulate
 
 
 @pytest.mark.parametrize(("word", "error"), [("lost", "GPU is lost"), ("reset", "GPU requires restart")])
-def test_gpu_is_lost_in_the_midst_of_a_sample(sampling: Any, word: str, error: str) -> None:
+def test_gpu_is_lost_in_the_midst_of_a_sample(
+    sampling: Callable[..., Sampling], word: str, error: str
+) -> None:
     """Some calls still answer: those before the GPU was gone."""
     process = sampling("gpus 1", f"gpu 0 decoder {word}", "gpu 0 utilization 50")
     [sample] = process.sample()
@@ -398,7 +417,7 @@ def test_gpu_is_lost_in_the_midst_of_a_sample(sampling: Any, word: str, error: s
     [("lost", "lost", "GPU is lost"), ("denied", "error", "Insufficient Permissions")],
 )
 def test_gpu_that_cannot_be_had_when_sampling_begins(
-    sampling: Any, word: str, state: str, error: str
+    sampling: Callable[..., Sampling], word: str, state: str, error: str
 ) -> None:
     process = sampling("gpus 2", f"gpu 0 state {word}")
     lost, well = process.sample()
@@ -430,10 +449,12 @@ def test_gpu_that_cannot_be_had_when_sampling_begins(
         (" 2 , 0", [0, 2]),
     ],
 )
-def test_cuda_visible_devices_selects_the_gpus(sampling: Any, text: str, indices: list[int]) -> None:
+def test_cuda_visible_devices_selects_the_gpus(
+    sampling: Callable[..., Sampling], text: str, indices: list[int]
+) -> None:
     process = sampling("gpus 3", CUDA_VISIBLE_DEVICES=text)
     if indices:
-        assert [device["index"] for device in process.devices] == indices
+        assert process.indices == indices
         assert [(sample["index"], sample["uuid"]) for sample in process.sample()] == [
             (index, UUIDS[index]) for index in indices
         ]
@@ -441,14 +462,14 @@ def test_cuda_visible_devices_selects_the_gpus(sampling: Any, text: str, indices
         assert (process.devices, process.problems) == (None, ["none of 3 nvidia GPUs is selected"])
 
 
-def test_whole_uuid_means_its_gpu_though_another_begins_so(sampling: Any) -> None:
+def test_whole_uuid_means_its_gpu_though_another_begins_so(sampling: Callable[..., Sampling]) -> None:
     process = sampling(
         "gpus 2", "gpu 0 uuid GPU-51a1", "gpu 1 uuid GPU-51a10", CUDA_VISIBLE_DEVICES="GPU-51a1"
     )
-    assert [device["index"] for device in process.devices] == [0]
+    assert process.indices == [0]
 
 
-def test_mig_instances_stand_with_their_gpu(sampling: Any) -> None:
+def test_mig_instances_stand_with_their_gpu(sampling: Callable[..., Sampling]) -> None:
     script = ["gpus 2", "gpu 1 mig MIG-aaa 9856 1000", "gpu 1 mig MIG-bbb 19968 2000"]
     instances = [
         {
@@ -470,7 +491,9 @@ def test_mig_instances_stand_with_their_gpu(sampling: Any) -> None:
     assert first["mig"] == instances[1:]
 
 
-def test_mig_instance_that_is_taken_down_is_left_out(sampling: Any, simulated_nvml: Any) -> None:
+def test_mig_instance_that_is_taken_down_is_left_out(
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+) -> None:
     process = sampling("gpus 1", "gpu 0 mig MIG-aaa 9856 1000", "gpu 0 utilization 50")
     assert len(process.sample()[0]["mig"]) == 1
     simulated_nvml.add("gpu 0 mig_instances unknown")
@@ -478,7 +501,9 @@ def test_mig_instance_that_is_taken_down_is_left_out(sampling: Any, simulated_nv
     assert (process.sample()[0]["state"], process.sample()[0]["utilization_percent"]) == ("ok", 50)
 
 
-def test_xid_event_is_told_once_with_its_meaning(sampling: Any, simulated_nvml: Any) -> None:
+def test_xid_event_is_told_once_with_its_meaning(
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+) -> None:
     process = sampling("gpus 2", "gpu 0 events unsupported")
     assert process.events() == []
     simulated_nvml.add("xid 1 79 1", "xid 1 999 2", "xid 0 31 3")  # the last one is not registered
@@ -500,7 +525,7 @@ def test_xid_event_is_told_once_with_its_meaning(sampling: Any, simulated_nvml: 
 
 
 def test_processes_that_come_and_go_are_seen_later(
-    sampling: Any, simulated_nvml: Any, monkeypatch: Any
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml, monkeypatch: Any
 ) -> None:
     process = sampling("gpu 0 process 4242424 100", "gpu 0 process 4242425 -1")
     assert process.sample()[0]["processes"] == [
@@ -511,14 +536,16 @@ def test_processes_that_come_and_go_are_seen_later(
     wait_for(lambda: process.sample()[0]["processes"] == [])
 
 
-def test_xid_events_are_waited_for_on_a_thread_of_their_own(sampling: Any) -> None:
+def test_xid_events_are_waited_for_on_a_thread_of_their_own(sampling: Callable[..., Sampling]) -> None:
     waiting, without = sampling("gpus 1"), sampling("gpus 1", "gpu 0 events unsupported")
     for process in (waiting, without):
         process.sample()
     assert (waiting.num_threads, without.num_threads) == (2, 1)
 
 
-def test_no_call_holds_up_the_sampling(sampling: Any, simulated_nvml: Any) -> None:
+def test_no_call_holds_up_the_sampling(
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+) -> None:
     process = sampling("gpus 4")
     for _ in range(3):
         process.sample()
@@ -541,17 +568,19 @@ def test_no_call_holds_up_the_sampling(sampling: Any, simulated_nvml: Any) -> No
         ("unknown", "unknown error"),
     ],
 )
-def test_driver_that_does_not_begin_is_a_reason(sampling: Any, word: str, problem: str) -> None:
+def test_driver_that_does_not_begin_is_a_reason(
+    sampling: Callable[..., Sampling], word: str, problem: str
+) -> None:
     process = sampling(f"init {word}")
     assert (process.devices, process.problems) == (None, [f"NVML: {problem}"])
 
 
-def test_driver_without_a_gpu_is_a_reason(sampling: Any) -> None:
+def test_driver_without_a_gpu_is_a_reason(sampling: Callable[..., Sampling]) -> None:
     process = sampling("gpus 0")
     assert process.problems == ["the nvidia driver is loaded, and has no GPU"]
 
 
-def test_driver_without_its_library_is_a_reason(sampling: Any, tmp_path: Path) -> None:
+def test_driver_without_its_library_is_a_reason(sampling: Callable[..., Sampling], tmp_path: Path) -> None:
     (tmp_path / "proc/driver/nvidia").mkdir(parents=True)
     process = sampling(root=tmp_path)
     assert process.problems == [
@@ -561,7 +590,9 @@ def test_driver_without_its_library_is_a_reason(sampling: Any, tmp_path: Path) -
     ]
 
 
-def test_machine_without_a_driver_has_no_gpu_and_no_problem(sampling: Any, tmp_path: Path) -> None:
+def test_machine_without_a_driver_has_no_gpu_and_no_problem(
+    sampling: Callable[..., Sampling], tmp_path: Path
+) -> None:
     process = sampling(root=tmp_path)
     assert (process.devices, process.problems) == (None, [])
 

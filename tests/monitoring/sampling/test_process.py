@@ -24,13 +24,14 @@ from monitoring.host.backoff import STEADY_SECONDS
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.sampling.process import Restart, Restarts, SamplerDied, SamplerProcess
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ..conftest import agents_of, wait_for_delivery, wait_until
 
 ENCODER = "nvmlDeviceGetEncoderUtilization"
 
 
 @pytest.fixture
-def gpus(simulated_nvml: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def gpus(simulated_nvml: SimulatedNvml, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
     """Two simulated GPUs, seen by every process that is started from here."""
     for name, value in simulated_nvml.environment().items():
         monkeypatch.setenv(name, value)
@@ -77,7 +78,7 @@ print(agent.follow(Path(sys.argv[1])))
 """
 
 
-def test_call_that_crashes_is_left_out_and_followers_go_on(gpus: Any, run_dir: Path) -> None:
+def test_call_that_crashes_is_left_out_and_followers_go_on(gpus: SimulatedNvml, run_dir: Path) -> None:
     given = {"name": "n", "project": "p", "config": {}, "gpu_monitor": {"interval": 0.05}}
     run = Run(run_dir, agent=False, **given)  # type: ignore[arg-type]
     command = [sys.executable, "-c", FOLLOW, str(run_dir)]
@@ -109,7 +110,7 @@ def test_call_that_crashes_is_left_out_and_followers_go_on(gpus: Any, run_dir: P
     assert rows(run_dir) == ["1", "2"]
 
 
-def test_process_that_is_killed_is_followed_by_another(gpus: Any, run_dir: Path) -> None:
+def test_process_that_is_killed_is_followed_by_another(gpus: SimulatedNvml, run_dir: Path) -> None:
     with Run(run_dir, name="n", project="p", config={}, gpu_monitor={"interval": 0.05}) as run:
         wait_until(lambda: stats(run_dir), "the first sample")
         [agent] = agents_of(run_dir)
@@ -131,7 +132,7 @@ def test_process_that_is_killed_is_followed_by_another(gpus: Any, run_dir: Path)
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_nothing_is_left_of_an_agent_that_is_killed(gpus: Any, run_dir: Path, hangs: bool) -> None:
+def test_nothing_is_left_of_an_agent_that_is_killed(gpus: SimulatedNvml, run_dir: Path, hangs: bool) -> None:
     run = Run(run_dir, name="n", project="p", config={}, gpu_monitor={"interval": 0.05})
     wait_until(lambda: stats(run_dir), "the first sample")
     [agent] = agents_of(run_dir)
@@ -155,7 +156,7 @@ def test_nothing_is_left_of_an_agent_that_is_killed(gpus: Any, run_dir: Path, ha
         ("state", "nvmlDeviceGetHandleByIndex"),
     ],
 )
-def test_call_that_crashed_is_known_and_can_be_left_out(gpus: Any, value: str, call: str) -> None:
+def test_call_that_crashed_is_known_and_can_be_left_out(gpus: SimulatedNvml, value: str, call: str) -> None:
     gpus.add(f"gpu 0 {value} crash")
     process = SamplerProcess()
     with pytest.raises(SamplerDied) as died:
@@ -171,7 +172,7 @@ def test_call_that_crashed_is_known_and_can_be_left_out(gpus: Any, value: str, c
     process.close()
 
 
-def test_death_between_two_samples_is_noticed_at_once(gpus: Any) -> None:
+def test_death_between_two_samples_is_noticed_at_once(gpus: SimulatedNvml) -> None:
     process = SamplerProcess()
     sampler, _ = process.open()
     assert sampler is not None
@@ -186,7 +187,7 @@ def test_death_between_two_samples_is_noticed_at_once(gpus: Any) -> None:
 
 
 def test_driver_that_crashes_leaves_a_training_with_a_monitor_alone(
-    gpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    gpus: SimulatedNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("monitoring.host.backoff.FIRST_DELAY", 0.05)
     with GPUMonitor("all", 0.05, log_dir=None, quiet=True) as monitor:
@@ -207,7 +208,9 @@ def test_driver_that_crashes_leaves_a_training_with_a_monitor_alone(
     assert servers_of(os.getpid()) == []
 
 
-def test_stop_ends_a_process_that_hangs_in_the_driver(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_ends_a_process_that_hangs_in_the_driver(
+    gpus: SimulatedNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("monitoring.gpu_monitor.monitor.STOP_SECONDS", 0.1)
     gpus.add("all utilization hang")
     monitor = GPUMonitor("all", 0.05, log_dir=None, quiet=True)
@@ -291,7 +294,9 @@ def states(directory: Path) -> list[list[str]]:
     return [[gpu["state"] for gpu in record["multi_gpu_data"]] for record in stats(directory)]
 
 
-def test_driver_that_is_reloaded_is_opened_again_and_is_two_alerts(gpus: Any, run_dir: Path) -> None:
+def test_driver_that_is_reloaded_is_opened_again_and_is_two_alerts(
+    gpus: SimulatedNvml, run_dir: Path
+) -> None:
     given = {"name": "n", "project": "p", "config": {}, "gpu_monitor": {"interval": 0.05}}
     run = Run(run_dir, agent=False, **given)  # type: ignore[arg-type]
     command = [sys.executable, "-c", FOLLOW, str(run_dir)]
@@ -313,7 +318,7 @@ def test_driver_that_is_reloaded_is_opened_again_and_is_two_alerts(gpus: Any, ru
     ]
 
 
-def test_monitor_opens_a_reloaded_driver_again(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_monitor_opens_a_reloaded_driver_again(gpus: SimulatedNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "FIRST_DELAY", 0.05)
     with GPUMonitor("all", 0.05, log_dir=None, quiet=True) as monitor:
         wait_until(lambda: monitor.latest, "the first sample")

@@ -18,6 +18,8 @@ import pytest
 
 from monitoring import Run
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+
 DASHBOARD = [sys.executable, "-m", "monitoring.gpu_dashboard"]
 
 needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
@@ -92,7 +94,7 @@ def test_dashboard_in_tmux(
     tmp_path: Path,
     run: Path,
     terminal: Terminal,
-    simulated_nvml: Any,
+    simulated_nvml: SimulatedNvml,
     name: str,
     size: tuple[int, int],
 ) -> None:
@@ -138,7 +140,9 @@ def test_gputop_simulates_and_says_so(root: Path, tmp_path: Path, run: Path, ter
 
 
 @needs_tmux
-def test_driver_that_hangs_is_told_and_holds_up_no_key(terminal: Terminal, simulated_nvml: Any) -> None:
+def test_driver_that_hangs_is_told_and_holds_up_no_key(
+    terminal: Terminal, simulated_nvml: SimulatedNvml
+) -> None:
     simulated_nvml.write("gpus 1", "all utilization hang")
     terminal.start([*DASHBOARD, "--interval", "0.1"], (80, 24), simulated_nvml.environment())
     terminal.wait_for(lambda: "looking for GPUs …" in terminal.screen()[1])
@@ -252,7 +256,9 @@ def test_directory_that_is_not_there_is_refused(open_pty: Callable[..., Pty], tm
     assert terminal.process.wait(120) == 2
 
 
-def test_example_shows_the_dashboard(open_pty: Callable[..., Pty], root: Path, simulated_nvml: Any) -> None:
+def test_example_shows_the_dashboard(
+    open_pty: Callable[..., Pty], root: Path, simulated_nvml: SimulatedNvml
+) -> None:
     simulated_nvml.write("gpus 1", "all utilization 95")
     example = [sys.executable, str(root / "scripts/monitor_training_example.py"), "--mode", "dashboard"]
     terminal = open_pty(example, "xterm", simulated_nvml.environment())
