@@ -125,6 +125,15 @@ def simulated_nvml(simulate_nvml: Callable[[Path], SimulatedNvml], tmp_path: Pat
 
 
 @pytest.fixture
+def visible_nvml(simulated_nvml: SimulatedNvml, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
+    """The same, whose GPUs every process sees that is started from here."""
+    for name, value in simulated_nvml.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return simulated_nvml
+
+
+@pytest.fixture
 def simulated_cuda() -> SimulatedCuda:
     """Events of devices that do what a test says."""
     from .simulated_cuda import SimulatedCuda  # it imports torch, which most tests need not

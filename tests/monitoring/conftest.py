@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import psutil
 import pytest
 
 from monitoring.agent.follow import is_followed, undelivered
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -27,6 +31,32 @@ def run_dir(results: Path) -> Path:
     return results / "run"
 
 
+@pytest.fixture
+def shared_trackio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents write into this process's Trackio directory, which Trackio reads once a process."""
+    from trackio.utils import TRACKIO_DIR
+
+    monkeypatch.setenv("TRACKIO_DIR", str(TRACKIO_DIR))
+    monkeypatch.setenv("TRACKIO_SQLITE_SYNCHRONOUS", "off")  # no test pulls the plug
+
+
+@pytest.fixture
+def bare_python(root: Path, tmp_path: Path) -> Callable[[str], str]:
+    """Runs code in tmp_path, with only what monitoring itself needs; returns what it prints."""
+    import orjson
+
+    for package in (orjson, psutil):
+        (tmp_path / package.__name__).symlink_to(Path(package.__file__ or "").parent)
+
+    def run(code: str) -> str:
+        command, path = [sys.executable, "-S", "-c", code], f"{root / 'lib'}:{tmp_path}"
+        return subprocess.run(
+            command, env={"PYTHONPATH": path}, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
+
+    return run
+
+
 def agents_of(directory: Path) -> list[psutil.Process]:
     """The living agents of a run, or of the runs below a directory."""
     found = []
@@ -40,7 +70,7 @@ def agents_of(directory: Path) -> list[psutil.Process]:
     return found
 
 
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
+def wait_until(condition: Callable[[], T], what: str, seconds: float = 120.0) -> T:
     """The first true value of the condition; an OSError meanwhile counts as false."""
     deadline = time.monotonic() + seconds
     while True:

@@ -34,18 +34,11 @@ UUID = "GPU-51a10001-0000-4000-8000-000000000001"
 
 
 @pytest.fixture
-def gpus(simulated_nvml: SimulatedNvml, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
-    """Two simulated GPUs, seen by every process that is started from here."""
-    from trackio.utils import TRACKIO_DIR
-
-    for name, value in simulated_nvml.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setenv("TRACKIO_DIR", str(TRACKIO_DIR))
-    monkeypatch.setenv("TRACKIO_SQLITE_SYNCHRONOUS", "off")
+def gpus(visible_nvml: SimulatedNvml, shared_trackio: None, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
+    """Two simulated GPUs, and trackers that agents share with this process."""
     monkeypatch.setenv("WANDB_MODE", "offline")
-    simulated_nvml.write("gpus 2", "all utilization 90", "all memory_used 60000", "gpu 1 memory_used 50000")
-    return simulated_nvml
+    visible_nvml.write("gpus 2", "all utilization 90", "all memory_used 60000", "gpu 1 memory_used 50000")
+    return visible_nvml
 
 
 def alive(directory: Path, killed: set[int]) -> list[psutil.Process]:
@@ -254,8 +247,10 @@ print(done, sorted({"torch", "tensorflow"} & set(sys.modules)))
 
 def test_driver_that_hangs_holds_up_no_follower_and_not_the_end(gpus: SimulatedNvml, run_dir: Path) -> None:
     gpus.write("gpus 2", "gpu 1 utilization hang")
-    given = {"name": "n", "project": "digits", "config": {}, "trackers": {"tensorboard": {}}}
-    run = Run(run_dir, gpu_monitor=True, agent=False, **given)  # type: ignore[arg-type]
+    trackers: dict[str, dict[str, object]] = {"tensorboard": {}}
+    run = Run(
+        run_dir, name="n", project="digits", config={}, trackers=trackers, gpu_monitor=True, agent=False
+    )
     command = [sys.executable, "-c", FOLLOW, str(run_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
         run.log_step(1, train_loss=0.5)

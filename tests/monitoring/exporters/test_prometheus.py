@@ -472,9 +472,12 @@ def test_killed_agent_goes_on_without_a_reset(run_dir: Path) -> None:
         log_steps(run, 1, 20)
         address = f"127.0.0.1:{port}"
         counters = ("training_steps_total", "training_step_duration_seconds_count")
-        before = wait_until(
-            lambda: of(values(scrape(address)), counters[0]) == [20] and scrape(address), "20"
-        )
+
+        def twenty_steps() -> str:
+            text = scrape(address)
+            return text if of(values(text), counters[0]) == [20] else ""
+
+        before = wait_until(twenty_steps, "20")
         [agent] = agents_of(run_dir)
         agent.kill()
         agent.wait(120)

@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from monitoring.gpu_monitor.metrics_log import MetricsLog
 from monitoring.host.correlation import CORRELATION_ID
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from ..conftest import wait_until
 
 TIMESTAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 
@@ -66,14 +66,6 @@ def python(*arguments: str, environment: Mapping[str, str]) -> subprocess.Comple
         timeout=60,
         check=False,
     )
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"{what} took over {seconds} s"
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture

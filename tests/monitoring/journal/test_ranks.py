@@ -15,6 +15,8 @@ from monitoring.errors import RunBusyError, RunDirectoryError
 from monitoring.exporters._run_files import RunFiles
 from monitoring.journal.ranks import rank_journals, registered_by_rank_0
 
+from ..conftest import wait_until
+
 # Opens the run as a rank, logs steps FIRST to LAST, and ends.
 RANK = """
 import json, sys
@@ -47,20 +49,13 @@ def ended(rank: subprocess.Popen[str]) -> tuple[int, str]:
     return rank.returncode, said
 
 
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"no {path.name}"
-        time.sleep(0.01)
-
-
 def journal(directory: Path, rank: int) -> list[Record]:
     return [record for record, _ in read_records(rank_journals(directory)[rank])]
 
 
 def test_a_rank_that_is_early_waits_for_rank_0(tmp_path: Path) -> None:
     early = begin_rank(tmp_path, 2, 1, 2)
-    wait_for(tmp_path / "metrics.rank0002.jsonl")
+    wait_until((tmp_path / "metrics.rank0002.jsonl").exists, "the journal of rank 2")
     with Run(tmp_path, name="digits", project="p", config={"SEED": 1}, agent=False) as run:
         run.start(model={}, training={})
         run.log_step(1)
@@ -96,7 +91,7 @@ def test_all_ranks_count_the_same_attempt_and_only_what_was_not_done_again_count
     run_rank_0(tmp_path, 1, 3)  # rank 1 came to nothing in this attempt
     second = '{"resumed_from": {"global_step": 2}, "supersedes": {"first_seq": 4, "last_seq": 5}}'
     rank_1 = begin_rank(tmp_path, 1, 3, 6, second)
-    wait_for(tmp_path / "metrics.rank0001.jsonl")
+    wait_until((tmp_path / "metrics.rank0001.jsonl").exists, "the journal of rank 1")
     run_rank_0(tmp_path, 3, 6, second)
     assert ended(rank_1) == (0, "")
     third = '{"resumed_from": {"global_step": 4}, "supersedes": {"first_seq": 9, "last_seq": 11}}'

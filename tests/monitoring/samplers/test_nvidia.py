@@ -21,18 +21,10 @@ from monitoring.samplers._nvml_reading import FIELD, layout_of
 from monitoring.samplers.nvidia import GPM_METRIC
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from ..conftest import wait_until
 from .conftest import Sampling
 
 UUIDS = [f"GPU-{0x51A10000 + index:08x}-0000-4000-8000-{index:012x}" for index in range(8)]
-
-
-def wait_for(found: Callable[[], Any]) -> Any:
-    """The first answer that is not empty."""
-    deadline = time.monotonic() + 120
-    while not (answer := found()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return answer
 
 
 # By its names in the simulation.
@@ -187,9 +179,11 @@ def test_value_whose_type_changes_is_decoded_anew(
     process = sampling("gpus 1", "gpu 0 power 300")
     assert process.sample()[0]["power_draw_watts"] == 300
     simulated_nvml.add("gpu 0 type 186 0", "gpu 0 power 300.5")
-    wait_for(lambda: process.sample()[0]["power_draw_watts"] == 300.5)
+    wait_until(lambda: process.sample()[0]["power_draw_watts"] == 300.5, "the power")
     simulated_nvml.add("gpu 0 type 186 7")  # none that nvml.h has
-    wait_for(lambda: process.sample()[0]["power_draw_watts"] == 70)  # the mean, which has its own field
+    wait_until(
+        lambda: process.sample()[0]["power_draw_watts"] == 70, "less power"
+    )  # the mean, which has its own field
 
 
 def test_reasons_have_the_names_that_pynvml_gives_them() -> None:
@@ -389,7 +383,7 @@ def test_lost_gpu_is_told_as_lost_and_the_others_stay_up(
     process = sampling("gpus 3", "all utilization 50")
     assert [sample["state"] for sample in process.sample()] == ["ok", "ok", "ok"]
     simulated_nvml.add("gpu 1 state lost", "gpu 2 state unknown")
-    wait_for(lambda: process.sample()[1]["state"] == "lost")
+    wait_until(lambda: process.sample()[1]["state"] == "lost", "the loss")
 
     well, lost, failing = process.sample()
     assert (well["state"], well["error"], well["utilization_percent"]) == ("ok", None, 50)
@@ -398,7 +392,7 @@ def test_lost_gpu_is_told_as_lost_and_the_others_stay_up(
     assert (failing["state"], failing["error"], failing["uuid"]) == ("error", "Unknown Error", UUIDS[2])
 
     simulated_nvml.write("gpus 3", "all utilization 50")
-    wait_for(lambda: process.sample()[1]["state"] == "ok")
+    wait_until(lambda: process.sample()[1]["state"] == "ok", "its return")
     assert [sample["utilization_percent"] for sample in process.sample()] == [50, 50, 50]
 
 
@@ -497,7 +491,7 @@ def test_mig_instance_that_is_taken_down_is_left_out(
     process = sampling("gpus 1", "gpu 0 mig MIG-aaa 9856 1000", "gpu 0 utilization 50")
     assert len(process.sample()[0]["mig"]) == 1
     simulated_nvml.add("gpu 0 mig_instances unknown")
-    wait_for(lambda: process.sample()[0]["mig"] == [])
+    wait_until(lambda: process.sample()[0]["mig"] == [], "the end of MIG")
     assert (process.sample()[0]["state"], process.sample()[0]["utilization_percent"]) == ("ok", 50)
 
 
@@ -507,9 +501,9 @@ def test_xid_event_is_told_once_with_its_meaning(
     process = sampling("gpus 2", "gpu 0 events unsupported")
     assert process.events() == []
     simulated_nvml.add("xid 1 79 1", "xid 1 999 2", "xid 0 31 3")  # the last one is not registered
-    events = wait_for(process.events)
+    events = wait_until(process.events, "an event")
     while len(events) < 2:
-        events += wait_for(process.events)
+        events += wait_until(process.events, "an event")
     assert [(event["kind"], event["index"], event["code"], event["message"]) for event in events] == [
         ("xid", 1, 79, f"GPU 1 ({UUIDS[1]}): Xid 79: the GPU has fallen off the bus"),
         ("xid", 1, 999, f"GPU 1 ({UUIDS[1]}): Xid 999: see NVIDIA's list of Xid errors"),
@@ -533,7 +527,7 @@ def test_processes_that_come_and_go_are_seen_later(
         {"pid": 4242425, "name": "simulated", "memory_mb": None},
     ]
     simulated_nvml.write("gpus 1")
-    wait_for(lambda: process.sample()[0]["processes"] == [])
+    wait_until(lambda: process.sample()[0]["processes"] == [], "the end of the process")
 
 
 def test_xid_events_are_waited_for_on_a_thread_of_their_own(sampling: Callable[..., Sampling]) -> None:
@@ -597,21 +591,9 @@ def test_machine_without_a_driver_has_no_gpu_and_no_problem(
     assert (process.devices, process.problems) == (None, [])
 
 
-def test_missing_nvidia_ml_py_is_told_where_there_is_a_driver(root: Path, tmp_path: Path) -> None:
-    """A real environment without the package: only what monitoring itself needs."""
-    import orjson
-    import psutil
-
-    for package in (orjson, psutil):
-        (tmp_path / package.__name__).symlink_to(Path(package.__file__ or "").parent)
+def test_missing_nvidia_ml_py_is_told_where_there_is_a_driver(
+    bare_python: Callable[[str], str], tmp_path: Path
+) -> None:
     (tmp_path / "machine/proc/driver/nvidia").mkdir(parents=True)
     code = "from monitoring.samplers import *; from pathlib import Path; print(probe_all(Path('machine')))"
-    answer = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        env={"PYTHONPATH": f"{root / 'lib'}:{tmp_path}"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert answer.stdout == "(None, ['nvidia-ml-py is not installed (pip install nvidia-ml-py)'])\n"
+    assert bare_python(code) == "(None, ['nvidia-ml-py is not installed (pip install nvidia-ml-py)'])\n"

@@ -31,13 +31,10 @@ ENCODER = "nvmlDeviceGetEncoderUtilization"
 
 
 @pytest.fixture
-def gpus(simulated_nvml: SimulatedNvml, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
-    """Two simulated GPUs, seen by every process that is started from here."""
-    for name, value in simulated_nvml.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    simulated_nvml.write("gpus 2", "all encoder 5")
-    return simulated_nvml
+def gpus(visible_nvml: SimulatedNvml) -> SimulatedNvml:
+    """Two simulated GPUs."""
+    visible_nvml.write("gpus 2", "all encoder 5")
+    return visible_nvml
 
 
 def stats(directory: Path) -> list[dict[str, Any]]:
@@ -50,6 +47,12 @@ def alerts(directory: Path) -> list[tuple[object, ...]]:
     return [
         (it["severity"], it["message"], *(it[key] for key in ("signal", "call") if key in it)) for it in told
     ]
+
+
+def sample_once(process: SamplerProcess) -> None:
+    sampler, _ = process.open()
+    assert sampler is not None
+    sampler.sample()
 
 
 def servers_of(pid: int) -> list[psutil.Process]:
@@ -79,8 +82,8 @@ print(agent.follow(Path(sys.argv[1])))
 
 
 def test_call_that_crashes_is_left_out_and_followers_go_on(gpus: SimulatedNvml, run_dir: Path) -> None:
-    given = {"name": "n", "project": "p", "config": {}, "gpu_monitor": {"interval": 0.05}}
-    run = Run(run_dir, agent=False, **given)  # type: ignore[arg-type]
+    monitor = {"interval": 0.05}
+    run = Run(run_dir, name="n", project="p", config={}, gpu_monitor=monitor, agent=False)
     command = [sys.executable, "-c", FOLLOW, str(run_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
         wait_until(lambda: stats(run_dir), "the first sample")
@@ -160,7 +163,7 @@ def test_call_that_crashed_is_known_and_can_be_left_out(gpus: SimulatedNvml, val
     gpus.add(f"gpu 0 {value} crash")
     process = SamplerProcess()
     with pytest.raises(SamplerDied) as died:
-        process.open()[0].sample()  # type: ignore[union-attr]
+        sample_once(process)
     process.close()
     assert (died.value.signal, died.value.call, died.value.is_own) == ("SIGSEGV", call, True)
 
@@ -297,8 +300,8 @@ def states(directory: Path) -> list[list[str]]:
 def test_driver_that_is_reloaded_is_opened_again_and_is_two_alerts(
     gpus: SimulatedNvml, run_dir: Path
 ) -> None:
-    given = {"name": "n", "project": "p", "config": {}, "gpu_monitor": {"interval": 0.05}}
-    run = Run(run_dir, agent=False, **given)  # type: ignore[arg-type]
+    monitor = {"interval": 0.05}
+    run = Run(run_dir, name="n", project="p", config={}, gpu_monitor=monitor, agent=False)
     command = [sys.executable, "-c", FOLLOW, str(run_dir)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
         wait_until(lambda: states(run_dir) and states(run_dir)[-1] == ["ok", "ok"], "the first sample")

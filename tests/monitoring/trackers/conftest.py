@@ -21,6 +21,7 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.follower import RunInfo, follower_module
+from monitoring.journal.end_status import COMPLETE, EndStatus
 from monitoring.trackers import TrackerPoint, journal_points
 
 from ...warm_python import WarmPython
@@ -39,7 +40,7 @@ class Followed:
     def info(self) -> RunInfo:
         return RunInfo.read(self.directory)
 
-    def train(self, steps: int, *, first: int = 1, status: str | None = "complete", **about: Any) -> None:
+    def train(self, steps: int, *, first: int = 1, status: EndStatus | None = COMPLETE, **about: Any) -> None:
         """One attempt: a start record, steps, an evaluation, an epoch and, unless status is None, an end."""
         given = {"name": "run 1", "project": "digits", "config": {"SEED": 1, "LIST": [1, 2]}, **about}
         run = Run(self.directory, trackers={self.tracker: self.options}, agent=False, **given)
@@ -49,7 +50,7 @@ class Followed:
         run.log_eval(first + steps - 1, split="val", val_loss=0.1, val_accuracy=1 / 3)
         run.log_epoch(1, global_step=first + steps - 1, train_loss=0.2, val_loss=0.1)
         if status is not None:
-            run.finish(status, best_val_loss=0.1)  # type: ignore[arg-type]
+            run.finish(status, best_val_loss=0.1)
 
     def follow(self, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run the agent to its end; it ends because the journal has ended or its trainer is gone."""
@@ -68,7 +69,8 @@ class Followed:
 
     def received(self) -> list[TrackerPoint]:
         module = follower_module(self.tracker)
-        return module.read_back(self.info, module.Options(**self.options))  # type: ignore[no-any-return]
+        points: list[TrackerPoint] = module.read_back(self.info, module.Options(**self.options))
+        return points
 
     def alerts(self) -> list[str]:
         return [str(record["message"]) for record, _ in read_records(self.directory / "alerts.jsonl")]
@@ -79,12 +81,8 @@ class MakeFollowed(Protocol):
 
 
 @pytest.fixture
-def followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_trackers: WarmPython) -> MakeFollowed:
-    """Makes `Followed`s: followed("wandb", offline=True). Agents share this process's Trackio directory."""
-    from trackio.utils import TRACKIO_DIR
-
-    monkeypatch.setenv("TRACKIO_DIR", str(TRACKIO_DIR))
-    monkeypatch.setenv("TRACKIO_SQLITE_SYNCHRONOUS", "off")  # no test pulls the plug
+def followed(tmp_path: Path, shared_trackio: None, warm_trackers: WarmPython) -> MakeFollowed:
+    """Makes `Followed`s: followed("wandb", offline=True)."""
 
     def make(tracker: str, directory: str = "run", **options: object) -> Followed:
         return Followed(tmp_path / directory, tracker, options, warm_trackers)

@@ -6,8 +6,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +13,12 @@ import psutil
 import pytest
 
 from monitoring.follower import RunInfo
+from monitoring.journal.end_status import EndStatus
 from monitoring.journal.records import read_records
 from monitoring.trackers import TrackerPoint, wandb
 from monitoring.trackers._wandb_log import BLOCK
 
+from ..conftest import wait_until
 from .conftest import MakeFollowed, WandbServer, new_run
 
 
@@ -50,13 +50,6 @@ def ordered(points: list[TrackerPoint]) -> list[TrackerPoint]:
 def log_of(run: RunInfo) -> Path:
     [path] = run.directory.glob("wandb/offline-run-*/run-*.wandb")
     return path
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_wandb_sync_takes_the_run_whole(followed: MakeFollowed, wandb_server: WandbServer) -> None:
@@ -93,7 +86,7 @@ def test_wandb_draws_every_metric_over_global_step(followed: MakeFollowed, wandb
     ("status", "code"), [("complete", 0), ("interrupted", 255), ("failed", 1), (None, 1)]
 )
 def test_end_of_the_run_is_its_exit_code(
-    followed: MakeFollowed, wandb_server: WandbServer, status: str | None, code: int
+    followed: MakeFollowed, wandb_server: WandbServer, status: EndStatus | None, code: int
 ) -> None:
     run = followed("wandb")
     if status is None:  # a trainer that dies
@@ -268,7 +261,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     environment = {**os.environ, **wandb_server.environment()}
     subprocess.run([sys.executable, "-c", code], env=environment, check=False)
     lock = run.directory / "wandb" / ".upload.lock"
-    wait_until(lambda: lock.read_text() != "")
+    wait_until(lambda: lock.read_text() != "", "the upload")
     upload = psutil.Process(int(lock.read_text()))
     with journal.open("ab") as file:
         file.write(b"".join(lines[10:]))

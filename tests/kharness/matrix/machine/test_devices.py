@@ -12,13 +12,10 @@ UUID = "GPU-51a10000-0000-4000-8000-000000000000"
 
 
 @pytest.fixture
-def driver(simulated_nvml: SimulatedNvml, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
-    """One simulated GPU, seen by every process that is started from here."""
-    for name, value in simulated_nvml.environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    simulated_nvml.write("gpus 1", "gpu 0 memory_total 80000", "gpu 0 memory_used 1000")
-    return simulated_nvml
+def driver(visible_nvml: SimulatedNvml) -> SimulatedNvml:
+    """One simulated GPU."""
+    visible_nvml.write("gpus 1", "gpu 0 memory_total 80000", "gpu 0 memory_used 1000")
+    return visible_nvml
 
 
 def test_driver_that_crashes_later_leaves_the_memory_unknown(driver: SimulatedNvml) -> None:
