@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -238,6 +239,10 @@ class Checkout:
         (root / "pretender" / "train.py").write_text(TRAIN)
         (root / "defconfigs").mkdir()
         (root / "defconfigs" / "default").write_text(PRESET)
+
+    def command(self, script: str, *arguments: str) -> list[str]:
+        """In an interpreter of its own."""
+        return [sys.executable, str(self.root / "scripts" / f"{script}.py"), *arguments]
 
     def start(self, script: str, *arguments: str, **kwargs: Any) -> StartedPython:
         defaults = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "cwd": self.root}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -48,15 +47,11 @@ def on_full_disk(folder: Path, command: Sequence[str], cwd: Path) -> tuple[int, 
     return done.returncode, done.stdout, done.stderr
 
 
-def script(checkout: Checkout, name: str, *arguments: str) -> list[str]:
-    return [sys.executable, str(checkout.root / "scripts" / f"{name}.py"), *arguments]
-
-
 def test_the_table_comes_first_and_what_is_missing_last(checkout: Checkout) -> None:
     assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1|2")[0] == 0
     where = f"results/{checkout.latest.name}"
     code, printed, errors = on_full_disk(
-        checkout.root / "results", script(checkout, "continue"), checkout.root
+        checkout.root / "results", checkout.command("continue"), checkout.root
     )
     lines = printed.splitlines()
     assert code == 74
@@ -80,7 +75,7 @@ def test_a_leaderboard_is_printed_first(checkout: Checkout) -> None:
     assert checkout.run("sweep", "RANGE_CONFIG=my.ranges")[0] == 0
     where = f"results/{checkout.latest.name}"
     code, printed, errors = on_full_disk(
-        checkout.root / "results", script(checkout, "continue"), checkout.root
+        checkout.root / "results", checkout.command("continue"), checkout.root
     )
     assert code == 74
     assert "rank  LEARNING_RATE  " in printed
@@ -95,7 +90,7 @@ def test_a_leaderboard_is_printed_first(checkout: Checkout) -> None:
 def test_a_matrix_that_cannot_be_planned_leaves_nothing(checkout: Checkout) -> None:
     results = checkout.root / "results"
     results.mkdir()
-    code, _, errors = on_full_disk(results, script(checkout, "test_matrix"), checkout.root)
+    code, _, errors = on_full_disk(results, checkout.command("test_matrix"), checkout.root)
     error, hint = errors.splitlines()
     assert (code, hint) == (74, "hint: free some space")
     assert error.endswith(": no space left on device")

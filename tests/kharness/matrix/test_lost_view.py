@@ -6,7 +6,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,16 +50,12 @@ class OnTerminal:
         return status if status >= 0 else 128 - status
 
 
-def script(checkout: Checkout, name: str, *arguments: str) -> list[str]:
-    return [sys.executable, str(checkout.root / "scripts" / f"{name}.py"), *arguments]
-
-
 def ended_as(checkout: Checkout) -> list[Any]:
     return [attempts(run, "cause") for run in sorted(checkout.latest.glob("seed-*"))]
 
 
 def test_a_matrix_outlives_its_terminal(checkout: Checkout) -> None:
-    terminal = OnTerminal(script(checkout, "test_matrix", *TWO_SLOW), cwd=checkout.root, hangup_ignored=True)
+    terminal = OnTerminal(checkout.command("test_matrix", *TWO_SLOW), cwd=checkout.root, hangup_ignored=True)
     terminal.read_until("1 running")
     terminal.close()
     assert terminal.exit_code() == 0
@@ -73,7 +68,7 @@ def test_a_terminal_that_closes_stops_in_good_order(
     checkout: Checkout, wait_until: Wait, leader: str
 ) -> None:
     """Below a shell that dies of it the runner gets a second SIGHUP, which is no request to kill."""
-    command = script(checkout, "test_matrix", *TWO_SLOW, "CONFIG_NUM_STEPS=5000")
+    command = checkout.command("test_matrix", *TWO_SLOW, "CONFIG_NUM_STEPS=5000")
     if leader == "shell":
         command = ["sh", "-c", '"$@"; echo $? >code', "sh", *command]
     terminal = OnTerminal(command, cwd=checkout.root)
@@ -89,7 +84,7 @@ def test_the_report_outlives_the_terminal(checkout: Checkout, wait_until: Wait) 
     """It is begun when nobody needs to look any more."""
     checkout.run("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2")
     (checkout.latest / "report.html").unlink()
-    terminal = OnTerminal(script(checkout, "continue"), cwd=checkout.root)
+    terminal = OnTerminal(checkout.command("continue"), cwd=checkout.root)
     wait_until(lambda: terminal.children() > 0)
     terminal.close()
     assert terminal.exit_code() == 0
@@ -107,7 +102,7 @@ def with_reader_gone(command: Sequence[str], cwd: Path) -> int:
 
 
 def test_a_matrix_outlives_its_reader(checkout: Checkout) -> None:
-    command = script(checkout, "test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=crash@2")
+    command = checkout.command("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=crash@2")
     assert with_reader_gone(command, checkout.root) == 3
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "failed"}
     assert (checkout.latest / "report.html").exists()
@@ -143,14 +138,14 @@ def test_a_reader_that_is_gone_changes_no_exit_code(
     checkout = trained.copy(tmp_path / "checkout")
     checkout.latest.rename(checkout.root / "matrix")
     (checkout.root / "my.ranges").write_text("CONFIG_LEARNING_RATE=0.1|0.01\n")
-    assert with_reader_gone(script(checkout, *command), checkout.root) == code
+    assert with_reader_gone(checkout.command(*command), checkout.root) == code
 
 
 def test_who_follows_a_log_ends_with_its_reader(checkout: Checkout, wait_until: Wait) -> None:
     runner = checkout.start("train", "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=100000")
     wait_until(lambda: any(checkout.root.glob("results/*/output.log")))
     try:
-        assert with_reader_gone(script(checkout, "logs", "FOLLOW=y"), checkout.root) == 0
+        assert with_reader_gone(checkout.command("logs", "FOLLOW=y"), checkout.root) == 0
         assert runner.poll() is None
     finally:
         runner.kill()
