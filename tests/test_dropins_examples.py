@@ -28,6 +28,7 @@ from kharness.training.optimizers import OPTIMIZERS, build_optimizer
 from kharness.training.pruning import PRUNING_METHODS, Pruner, build_pruner
 from kharness.training.run_directory import enabled_followers
 from monitoring.dropins import DropIns
+from monitoring.errors import UserError
 from monitoring.follower import EXPORTERS, TRACKERS, RunInfo, follower_module, follower_options
 from monitoring.rules import RULES, Finding, enabled_rules, open_rule
 from monitoring.samplers import SAMPLERS
@@ -142,9 +143,9 @@ def test_file_and_entry_add_one_thing_with_its_options(
     extended_tree: Tree,
 ) -> None:
     before = kind.names
-    with pytest.raises(Exception, match=f"^unknown {kind.kind} '{name}'$") as unknown:  # without the file
+    with pytest.raises(UserError, match=f"^unknown {kind.kind} '{name}'$") as unknown:  # without the file
         kind.load(name)
-    assert unknown.value.hint == f"known {kind.kind}s: {', '.join(before)}"  # type: ignore[attr-defined]
+    assert unknown.value.hint == f"known {kind.kind}s: {', '.join(before)}"
     with pytest.raises(ConfigError):  # without the entry
         configured(Tree.load(ROOT), asked)
     add(kind, name)

@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -18,9 +19,15 @@ from monitoring import MonitoringError, Record, Run, read_records
 from monitoring.errors import FollowerOptionsError, RunBusyError, RunDirectoryError, UnknownFollower
 
 
-def open_run(directory: Path, **arguments: object) -> Run:
-    given = {"name": "first", "project": "digits", "config": {"SEED": 1}, "agent": False, **arguments}
-    return Run(directory, **given)  # type: ignore[arg-type]
+def open_run(directory: Path, **arguments: Any) -> Run:
+    given: dict[str, Any] = {
+        "name": "first",
+        "project": "digits",
+        "config": {"SEED": 1},
+        "agent": False,
+        **arguments,
+    }
+    return Run(directory, **given)
 
 
 def journal(directory: Path) -> list[Record]:

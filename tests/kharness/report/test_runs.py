@@ -12,7 +12,7 @@ from kharness.runs.status import read_status
 from .conftest import Make
 
 
-def step(number: int, loss: float, attempt: int = 1) -> dict[str, Any]:
+def step(number: int, loss: float | None, attempt: int = 1) -> dict[str, Any]:
     return {"event": "step", "global_step": number, "train_loss": loss, "attempt": attempt}
 
 
@@ -44,8 +44,7 @@ def test_what_a_start_record_supersedes_is_dropped_and_nothing_else(tmp_path: Pa
         {"event": "start", "resumed_from": None, "supersedes": None},
         *(step(n, 10.0 + n) for n in (1, 2, 3)),
     ]
-    lost = [step(4, None), {"event": "end", "status": "interrupted"}]  # type: ignore[arg-type]
-    lost[0]["nonfinite"] = ["train_loss"]
+    lost = [{**step(4, None), "nonfinite": ["train_loss"]}, {"event": "end", "status": "interrupted"}]
     second = [start(2, first=5, last=6), step(4, 24.0, 2), step(6, 26.0, 2)]
     third = [
         start(3, first=8, last=9),

@@ -76,7 +76,7 @@ def test_a_matrix_runs_and_goes_on_in_the_order_that_it_records(checkout: Checko
     table = (checkout.latest / "summary.csv").read_text().splitlines()[1:]
     variants = ["sgd, learning_rate=0.1", "sgd, learning_rate=0.2"]
     variants += [variant.replace("sgd", "adam") for variant in variants]
-    assert [re.match(r'"([^"]+)"', row)[1] for row in table] == variants  # type: ignore[index]
+    assert [row.split('"')[1] for row in table] == variants
 
 
 def test_listed_cells_run_as_the_axes_say(checkout: Checkout) -> None:

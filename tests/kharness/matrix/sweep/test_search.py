@@ -92,7 +92,9 @@ def test_random_values_lie_in_the_space_and_come_back_as_the_same_numbers() -> N
     assert sum(rate < 1e-2 for rate in rates) / 200 == pytest.approx(0.5, abs=0.1)
     assert {values["LAYERS"] for values in drawn} == {str(n) for n in range(1, 10)}
     assert {values["OPTIMIZER"] for values in drawn} == {"sgd", "adam"}
-    assert {values["MOMENTUM"] for values in drawn} == set(SPACE[3].values)  # type: ignore[union-attr]
+    momentum = SPACE[3]
+    assert isinstance(momentum, Listed)
+    assert {values["MOMENTUM"] for values in drawn} == set(momentum.values)
     assert all(repr(float(values["LEARNING_RATE"])) == values["LEARNING_RATE"] for values in drawn)
 
 

@@ -20,7 +20,7 @@ from kharness.training.datasets.mnist_subset import MNIST_SUBSET
 def test_choice_takes_the_smallest_hashes_of_each_class() -> None:
     labels = [0, 1, 0, 1, 0]
     ranks = {i: hashlib.sha256(f"key {i}".encode()).hexdigest() for i in range(5)}
-    zeros, ones = sorted([0, 2, 4], key=ranks.get), sorted([1, 3], key=ranks.get)  # type: ignore[arg-type]
+    zeros, ones = sorted([0, 2, 4], key=ranks.__getitem__), sorted([1, 3], key=ranks.__getitem__)
     assert balanced_choice(labels, per_class=1, key="key") == sorted([zeros[0], ones[0]])
     assert balanced_choice(labels, per_class=2, key="key") == sorted(zeros[:2] + ones)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from types import ModuleType
 
 import pytest
@@ -51,8 +52,11 @@ def options(module: ModuleType) -> object:
     return module.Options(learning_rate=RATE, betas=(FIRST, SECOND), eps=EPS, weight_decay=DECAY)
 
 
+Paper = Callable[[float, list[float], float], list[float]]
+
+
 @pytest.mark.parametrize(("module", "paper"), [(adam, kingma_ba_2015), (adamw, loshchilov_hutter_2019)])
-def test_steps_are_the_papers(module: ModuleType, paper: object) -> None:
+def test_steps_are_the_papers(module: ModuleType, paper: Paper) -> None:
     model = Scalar()
     optimizer = module.build(model, options(module))
     path = []
@@ -60,7 +64,7 @@ def test_steps_are_the_papers(module: ModuleType, paper: object) -> None:
         model.weight.grad = torch.full_like(model.weight, gradient)
         optimizer.step()
         path.append(model.weight.item())
-    assert path == pytest.approx(paper(1.0, GRADIENTS, DECAY), rel=1e-12)  # type: ignore[operator]
+    assert path == pytest.approx(paper(1.0, GRADIENTS, DECAY), rel=1e-12)
 
 
 def test_first_step_by_hand() -> None:
