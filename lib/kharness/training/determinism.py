@@ -29,7 +29,7 @@ def make_deterministic() -> None:
     To be called before CUDA is started, because cuBLAS reads its variable then; DeviceError where it is too
     late for that, or the variable has another value.
     """
-    if WORKSPACE not in os.environ and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if WORKSPACE not in os.environ and torch.cuda.is_initialized():
         raise DeviceError(
             f"DETERMINISTIC=y: CUDA was started before {WORKSPACE} could be set",
             hint=f"export {WORKSPACE}={_WORKSPACES[0]} before the training starts",
@@ -88,7 +88,7 @@ class Numerics:
                 "gpu": torch.cuda.get_device_name(device),
                 "compute_capability": "{}.{}".format(*torch.cuda.get_device_capability(device)),
                 "cuda": torch.version.cuda or torch.version.hip,
-                "cudnn": torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]
+                "cudnn": torch.backends.cudnn.version(),
                 "driver": driver_version(),
             }
         )

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,6 +15,8 @@ from kharness.training.determinism import WORKSPACE, Numerics, driver_version, m
 from kharness.training.errors import DeviceError
 from monitoring import Record, read_records
 from monitoring.journal.fields import is_result
+
+from ...warm_python import WarmPython
 
 DEFAULTS = {
     "deterministic_algorithms": False,
@@ -55,7 +56,7 @@ print(exit_code(put))
 """
 
 
-def test_torch_reports_what_was_asked_and_refuses_what_it_cannot_do(warm_torch: Any) -> None:
+def test_torch_reports_what_was_asked_and_refuses_what_it_cannot_do(warm_torch: WarmPython) -> None:
     done = warm_torch.run(["-c", IN_A_PROCESS])
     numerics, code = done.stdout.splitlines()
     assert code == "2"
@@ -67,9 +68,9 @@ def test_torch_reports_what_was_asked_and_refuses_what_it_cannot_do(warm_torch: 
 
 
 def test_a_training_on_the_cpu_has_the_same_bits_with_y_and_n(
-    root: Path, tmp_path: Path, warm_torch: Any
+    root: Path, tmp_path: Path, warm_torch: WarmPython
 ) -> None:
-    found, numerics = list[list[Record]](), list[Record]()
+    found, numerics = list[list[Record]](), list[object]()
     for flag in ("--deterministic", "--no-deterministic"):
         run = tmp_path / flag
         given = ("--device", "cpu", "--num-threads", "1", "--tracker", "none", "--optimizer", "adamw")

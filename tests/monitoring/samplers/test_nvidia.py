@@ -513,7 +513,7 @@ def test_xid_event_is_told_once_with_its_meaning(
     assert (told["xid_errors"], told["xid_last_error"]) == (2, 999)
     assert process.events() == []
     simulated_nvml.add("gpu 1 state lost")
-    lost = wait_for(lambda: [it for it in process.sample() if it["state"] == "lost"])[0]
+    [lost] = wait_until(lambda: [it for it in process.sample() if it["state"] == "lost"], "the loss")
     assert (lost["xid_errors"], lost["xid_last_error"]) == (2, 999)
     assert process.end() == 0
 
