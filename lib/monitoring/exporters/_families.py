@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
 from monitoring.gpu.throttling import THROTTLE_REASONS, bits_of
@@ -81,8 +84,24 @@ def registry(runs: Callable[[], Sequence[ShownRun]], clock: Callable[[], float])
 
 def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     """Every metric that has a value, with one sample per run, rank or GPU."""
-    found = [*_rank_families(runs), *_run_families(runs, now), *_gpu_families(runs, now)]
+    found = [_build_info(), *_rank_families(runs), *_run_families(runs, now), *_gpu_families(runs, now)]
     yield from (family for family in found if family.samples)
+
+
+@functools.cache
+def version() -> str:
+    """Of kharness, as it is installed; `unknown` where it only lies on the path."""
+    try:
+        return metadata.version("kharness")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _build_info() -> Metric:
+    info = _family("kharness_build_info", ("version", "python_version"))
+    info.add_metric([version(), platform.python_version()], 1.0)
+    built: Metric = info
+    return built
 
 
 def _family(name: str, labels: Sequence[str]) -> Any:

@@ -27,6 +27,7 @@ import orjson
 
 from monitoring.errors import MonitoringError, PortTakenError, RunDirectoryError, report_error
 from monitoring.exporters._families import registry
+from monitoring.exporters._landing_page import landing_page
 from monitoring.exporters._metrics_server import (
     About,
     MetricsServer,
@@ -232,7 +233,7 @@ class Exporter:
         self.server = MetricsServer(host, port, directory=self.runs.directory, shared=shared)
         try:
             self.runs.read()
-            self.server.start(registry(self.runs.read, time.time))
+            self.server.start(registry(self.runs.read, time.time), lambda: landing_page(self.runs.read()))
         except BaseException:
             self.server.close()
             raise

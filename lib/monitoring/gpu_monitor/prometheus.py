@@ -92,11 +92,12 @@ class MonitorMetrics:
         """Answer scrapes; PortTakenError if it cannot listen there, MissingPackage without the client."""
         require_package("prometheus_client")
         from monitoring.exporters._families import registry
+        from monitoring.exporters._landing_page import landing_page
         from monitoring.exporters._metrics_server import MetricsServer
 
         server = MetricsServer(host, port, directory=None)
         try:
-            server.start(registry(lambda: [self], time.time))
+            server.start(registry(lambda: [self], time.time), lambda: landing_page([self]))
         except BaseException:
             server.close()
             raise

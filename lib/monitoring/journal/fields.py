@@ -418,6 +418,7 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("gpu_N_power", "W", kind="machine", trackers="of each GPU by its `index`"),
     # Metrics that only Prometheus has.
     *_shown("gpu_up", "1 if the GPU answers, 0 if it is lost or cannot be read"),
+    *_shown("kharness_build_info", "always 1; what serves the metrics: labels `version`, `python_version`"),
     *_shown("kharness_run_info",
             "always 1; which run computes on which GPU: labels `run`, `project`, `rank`, `gpu`, `uuid`, "
             "`host`"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import platform
 import re
@@ -10,15 +11,20 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from html.parser import HTMLParser
+from importlib import metadata
 from math import nan
 from pathlib import Path
 
 import orjson
 import psutil
 import pytest
+from prometheus_client.exposition import gzip_accepted
 from prometheus_client.parser import text_string_to_metric_families
 
 from monitoring.agent.follow import catch_up, is_followed, undelivered
@@ -45,6 +51,7 @@ from .conftest import (
 )
 
 HOST = platform.node()
+VERSION = metadata.version("kharness")
 
 DCGM_NAMES = tuple(row.dcgm for row in rows_at(OF_GPU) if row.dcgm)
 
@@ -134,6 +141,7 @@ def test_scrape_shows_every_metric_of_a_run(run_dir: Path) -> None:
     gpus = [f'{{gpu="{i}",host="{HOST}",modelName="simulated GPU",uuid="GPU-{i}"}}' for i in range(3)]
     computes = f'{{gpu="1",host="{HOST}",project="digits",rank="0",run="run 1",uuid="GPU-1"}}'
     balance = f'gpu_load_balance_cv_percent{{host="{HOST}",quantity="memory",run="run 1"}}'
+    build = f'kharness_build_info{{python_version="{platform.python_version()}",version="{VERSION}"}}'
     info = f'{{group="",host="{HOST}",project="digits",run="run 1",run_id="{run.run_id}"}}'
     assert str(found.pop(f"training_loss{rank}")) == "nan"
     assert found == {
@@ -163,6 +171,7 @@ def test_scrape_shows_every_metric_of_a_run(run_dir: Path) -> None:
         f"gpu_memory_total_mb{gpus[1]}": 1000,
         f"gpu_temperature_celsius{gpus[1]}": 81,
         f"gpu_clock_sm_hertz{gpus[0]}": 1.5e6,
+        build: 1,
         f"training_energy_joules_total{one}": 7,
         f"kharness_run_info{computes}": 1,
         f"gpu_cost_total{one}": 0.25,
@@ -279,6 +288,68 @@ def test_openmetrics_is_served_to_those_that_ask_for_it(run_dir: Path) -> None:
         text = scrape(address, accept="application/openmetrics-text; version=1.0.0")
     assert text.endswith("# EOF\n")
     assert "# TYPE training_steps counter" in text
+
+
+@pytest.mark.parametrize(
+    ("header", "zipped"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5", True),
+        ("", False),
+        ("br, gzip;q=0", False),
+        ("gzip; q=0.0", False),
+    ],
+)
+def test_answer_is_compressed_for_those_that_take_it(run_dir: Path, header: str, zipped: bool) -> None:
+    with new_run(run_dir), shown(run_dir) as address:
+        plain = scrape(address)
+        request = urllib.request.Request(f"http://{address}/metrics", headers={"Accept-Encoding": header})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            body, headers = answer.read(), answer.headers
+    assert (headers["Content-Encoding"], headers["Vary"]) == ("gzip" if zipped else None, "Accept-Encoding")
+    assert (gzip.decompress(body) if zipped else body).decode() == plain
+    assert gzip_accepted(header) == zipped or "q=0" in header  # which that client does not know
+
+
+def test_page_at_the_root_names_the_runs(results: Path) -> None:
+    name = "<script>alert('&')</script>"
+    with new_run(results / "a", name, project="digits & more"), shown(results) as address:
+        new_run(results / "b", "over").finish()
+        with urllib.request.urlopen(f"http://{address}/", timeout=60) as answer:
+            kind, page = answer.headers["Content-Type"], answer.read().decode()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://{address}/elsewhere", timeout=60)
+    assert kind == "text/html; charset=utf-8"
+    reader = PageReader()
+    reader.feed(page)
+    assert reader.links == ["/metrics"]
+    assert {"script"} & reader.tags == set()
+    assert [line for line in reader.text.splitlines() if line] == [
+        "kharness exporter",
+        "kharness exporter",
+        f"Version {VERSION} on {HOST}",
+        "Metrics for Prometheus, of 2 runs",
+        "run|project|host|state",
+        f"{name}|digits & more|{HOST}|training",
+        f"over|digits|{HOST}|not training",
+    ]
+
+
+class PageReader(HTMLParser):
+    """The text of a page, cells apart by a bar, and where its links lead."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text, self.links, self.tags = "", list[str](), set[str]()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.links += [value or "" for name, value in attrs if name == "href"]
+        if tag in ("td", "th") and not self.text.endswith("\n"):
+            self.text += "|"
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
 
 
 def test_gpu_whose_sampling_has_stopped_is_not_shown(run_dir: Path) -> None:
