@@ -56,7 +56,7 @@ def deliver(directory: Path, asked: Sequence[str]) -> Sequence[Delivery]:
             return catch_up(directory, trackers)
         except RunBusyError:  # the agent of a next attempt has come meanwhile
             continue
-    say("its training goes on, and its agent has delivered everything so far")
+    say("it is still training, and its agent has delivered everything so far")
     return []
 
 
@@ -64,7 +64,7 @@ def outcome(delivery: Delivery) -> str:
     """What was done, in words."""
     progress = delivery.progress
     new = counted(delivery.delivered, "new record")
-    aside = f"; {counted(progress.refused, 'record')} put aside, last {progress.refusal}"
+    aside = f"; {counted(progress.refused, 'record')} skipped, last {progress.refusal}"
     return f"{new}, {progress.seq} in all" + (aside if progress.refused else "")
 
 

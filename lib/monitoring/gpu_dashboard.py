@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--interval", type=seconds, default=0.5, help="seconds between two pictures")
     parser.add_argument("--run", type=Path, metavar="DIR", help="a run, or a matrix: the cells that train")
     parser.add_argument("--save-dir", type=Path, default=Path("gpu_logs"), help="where `s` writes")
-    parser.add_argument("--label", default="", help="shown beside the title")
+    parser.add_argument("--label", default="", help="shown next to the title")
     given = parser.parse_args(argv)
     try:
         require_package("textual")

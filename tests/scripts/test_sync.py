@@ -78,7 +78,7 @@ def test_sync_says_what_is_put_aside(sync: Sync, matrix: Path) -> None:
     for new in ("3 new records", "0 new records"):
         _, out, _ = sync(f"RUN={matrix}/a", "TRACKER=tensorboard")
         assert out.splitlines()[1] == (
-            f"{matrix}/a: tensorboard: {new}, 2 in all; 1 record put aside, "
+            f"{matrix}/a: tensorboard: {new}, 2 in all; 1 record skipped, "
             "last record 1 (gpu): KeyError: 'aggregate_stats'"
         )
 
@@ -116,7 +116,7 @@ def test_sync_of_a_run_that_goes_on_returns_when_its_agent_has_delivered(sync: S
             process.kill()
     assert (code, err) == (0, "")
     assert out.splitlines()[-1] == (
-        f"{tmp_path}/run: its training goes on, and its agent has delivered everything so far"
+        f"{tmp_path}/run: it is still training, and its agent has delivered everything so far"
     )
 
 

@@ -81,7 +81,7 @@ def read_affects(entries: Mapping[str, Iterable[Any]], members: frozenset[str]) 
             except ValueError as error:
                 raise ConfigError(
                     f"{node.filename}:{node.linenr}: {symbol}: {error}",
-                    hint="the option tree itself is at fault",
+                    hint="fix the Kconfig file",
                 ) from None
             if words is not None:
                 found[symbol] = words

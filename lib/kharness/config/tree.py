@@ -70,10 +70,10 @@ class Tree:
                 kconf = lib.Kconfig("Kconfig", warn_to_stderr=False)
             except (lib.KconfigError, OSError) as error:
                 raise ConfigError(
-                    str(error).strip().replace("\n", " "), hint="the option tree itself is at fault"
+                    str(error).strip().replace("\n", " "), hint="fix the Kconfig file"
                 ) from error
         if kconf.warnings:
-            raise ConfigError(_one_line(kconf.warnings[0]), hint="the option tree itself is at fault")
+            raise ConfigError(_one_line(kconf.warnings[0]), hint="fix the Kconfig file")
         return cls(kconf, root)
 
     @cached_property

@@ -64,7 +64,7 @@ def open_training(
             directory, options, data_sha256=setup.data.sha256, from_scratch=arguments.from_scratch
         )
         if origin.complete:
-            print(f"{directory} is complete; --from-scratch trains it again, beside what is there")
+            print(f"{directory} is complete; --from-scratch trains it again and keeps what is there")
             sys.exit(0)
         if origin.state:
             restore(origin.state, setup.parts())

@@ -78,7 +78,7 @@ class ResumePoint:
         if run.last_seq() != self.lineage.last_seq:
             raise ResumeError(
                 f"{run.directory}: another process has trained this run in the meantime",
-                hint="start again: it goes on from the checkpoint that is the newest now",
+                hint="start again: it resumes from the newest checkpoint",
             )
         first = run.attempt if self.path is None else int(str(self.lineage.starts[0]["attempt"]))
         checkpoints = Checkpoints(

@@ -329,7 +329,7 @@ class Delivery:
             self._alerts.add(
                 "follower",
                 "warning",
-                f"{self.name}: refuses {reason}; it is put aside, {FOLLOWERS_JSON} counts",
+                f"{self.name}: refuses {reason}; it is skipped, {FOLLOWERS_JSON} counts",
             )
 
     def _note_gone(self, records: int) -> None:

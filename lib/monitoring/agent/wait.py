@@ -57,5 +57,5 @@ def _story(directory: Path, lacking: dict[str, int], *, running: bool) -> str:
         for name, count in lacking.items()
     ]
     if not parts:
-        parts = ["its training goes on" if running else "everything is delivered, trackers are being closed"]
+        parts = ["it is still training" if running else "everything is delivered, trackers are being closed"]
     return "waiting for its agent: " + ", ".join(parts)

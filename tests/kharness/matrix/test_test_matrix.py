@@ -201,7 +201,8 @@ def test_ctrl_c_saves_and_reports_what_is_there(
     assert process.returncode == 130, output
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "interrupted", "seed-3": "pending"}
     assert (
-        "SIGINT: stopping after the current step, with everything saved; once more kills at once\n" in output
+        "SIGINT: stopping after the current step, with everything saved; a second one kills at once\n"
+        in output
     )
     assert "  seed-2: interrupted: stopped on request after step 1 (" in output
     assert "  seed-2: interrupted (stopped on request after step 1)\n  seed-3: pending\n" in output

@@ -62,7 +62,7 @@ def test_refused_records_are_put_aside_alone_counted_and_told_once(poisoned: Pat
     assert str(trackio.progress.refusal).startswith("record 2501 (end): ")
     [told] = alerts(poisoned)
     assert str(told).startswith("trackio: refuses record 1 (step at step 1): ")
-    assert str(told).endswith("; it is put aside, followers.json counts")
+    assert str(told).endswith("; it is skipped, followers.json counts")
     assert undelivered(poisoned) == {}
 
 

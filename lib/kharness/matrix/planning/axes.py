@@ -158,7 +158,8 @@ def _stem(path: str, word: str, source: str) -> str:
 def _refuse_open_quote(text: str, source: str) -> None:
     if text.count("'") % 2:
         raise MatrixError(
-            f"{source}: a quote is not closed", hint="a value with blanks or bars stands in two: X='a b'|c"
+            f"{source}: a quote is not closed",
+            hint="a value with blanks or bars needs single quotes: X='a b'|c",
         )
 
 

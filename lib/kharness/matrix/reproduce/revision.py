@@ -45,7 +45,7 @@ def code_of(recorded: Sequence[GitState | None], root: Path, *, anyway: bool = F
         yield Code(root, f"code: {_shown(here)}, as it is here; {missing}")
     else:
         raise MatrixError(
-            f"the code cannot be had: {missing}",
+            f"the code is not available: {missing}",
             hint="ANYWAY=y trains with the code that is here, and compares all the same",
         )
 

@@ -272,7 +272,9 @@ class Stopper:
                 run.kill()
             return
         name = signal.Signals(self._signals.stops[0]).name
-        self._say(f"{name}: stopping after the current step, with everything saved; once more kills at once")
+        self._say(
+            f"{name}: stopping after the current step, with everything saved; a second one kills at once"
+        )
         for run in running:
             if run.stop_asked is None:
                 run.stop(BY_HAND)

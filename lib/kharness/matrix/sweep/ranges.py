@@ -171,7 +171,7 @@ def _number_kind(tree: Tree, symbol: str) -> str:
 def _steps(start: Decimal, step: Decimal, end: Decimal, *, whole: bool) -> list[str]:
     """start, start + step … up to the end, without any rounding; ValueError says what is wrong with them."""
     if step == 0 or (end - start) / step < 0:
-        raise ValueError("never comes to its end")
+        raise ValueError("never reaches its end")
     with localcontext() as context:
         context.prec = 400
         count = int((end - start) / step) + 1

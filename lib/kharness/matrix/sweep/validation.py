@@ -37,9 +37,7 @@ def read_objective(settings: Mapping[str, object]) -> Objective:
     metric = str(settings.get("SWEEP_METRIC", "val_loss"))
     if metric.startswith(("test", "train")) or not metric:
         of = (
-            "the test set chooses nothing"
-            if metric.startswith("test")
-            else "it is none of the validation set"
+            "the test set chooses nothing" if metric.startswith("test") else "it is not of the validation set"
         )
         raise MatrixError(f"SWEEP_METRIC={metric}: {of}", hint="give val_loss, val_accuracy or the like")
     return Objective(metric)

@@ -79,7 +79,7 @@ def _subtitle(summary: Summary, rows: Sequence[Comparison], limit: float) -> str
     if levels:
         second = f"bar: {confidence} interval, all bars together   {second}"
     if any(_beyond(one, limit) for one in rows):
-        second += "   arrow: the bar goes on"
+        second += "   arrow: the bar continues"
     return f"{summary.title}   {rows[0].metric.title}, baseline: {summary.conclusions.baseline}\n{second}"
 
 

@@ -58,7 +58,9 @@ def mismatch(first: Budget, second: Budget, unit: str) -> str:
     """
     if unit == "time":
         if first.seconds is None or second.seconds is None:
-            return "the time of a training is not known, or does not count beside other work on the machine"
+            return (
+                "the time of a training is not known, or does not count because of other work on the machine"
+            )
     else:
         ours, theirs = first.count(unit), second.count(unit)
         if not ours or not theirs:

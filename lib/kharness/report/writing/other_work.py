@@ -29,7 +29,7 @@ def other_work_lines(summary: Summary) -> list[str]:
     else:
         lines.append(f"other work on the machine: at most {max(known.values()):.0%} of the processors")
     if len(known) < len(begun):
-        lines.append(f"other work was not measured beside {len(begun) - len(known)} of {len(begun)} runs")
+        lines.append(f"other work was not measured during {len(begun) - len(known)} of {len(begun)} runs")
     return lines
 
 

@@ -145,7 +145,7 @@ def test_first_difference_is_named(
     refused = reproduce(other)
     assert (refused.code, refused.made) == (2, [])
     assert refused.err == (
-        f"error: the code cannot be had: the run's revision {'0' * 40} is not in this repository "
+        f"error: the code is not available: the run's revision {'0' * 40} is not in this repository "
         "(git fetch may bring it)\n"
         "hint: ANYWAY=y trains with the code that is here, and compares all the same\n"
     )
@@ -186,7 +186,7 @@ def test_code_that_is_not_kept_is_an_error(
     done = reproduce(copied(run, f"lost-{state is None}", change=change))
     assert (done.code, done.made) == (2, [])
     assert done.err == (
-        f"error: the code cannot be had: {why}\n"
+        f"error: the code is not available: {why}\n"
         "hint: ANYWAY=y trains with the code that is here, and compares all the same\n"
     )
 

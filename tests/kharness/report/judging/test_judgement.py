@@ -235,7 +235,7 @@ def test_by_time_other_samples_can_be_compared_and_unknown_times_cannot(matrix_o
     )
     assert (unknown.verdict, unknown.reason) == (
         Verdict.NOT_COMPARABLE,
-        "the time of a training is not known, or does not count beside other work on the machine",
+        "the time of a training is not known, or does not count because of other work on the machine",
     )
 
 

@@ -108,7 +108,7 @@ def test_by_time_a_crowded_run_cannot_be_compared(crowded: Path) -> None:
     (found,) = collect(crowded, {"CONFIG_REPORT_BUDGET_UNIT": "time"}).conclusions.comparisons
     assert (found.verdict, found.reason) == (
         Verdict.NOT_COMPARABLE,
-        "the time of a training is not known, or does not count beside other work on the machine",
+        "the time of a training is not known, or does not count because of other work on the machine",
     )
 
 
@@ -156,7 +156,7 @@ def test_what_was_not_measured_is_unknown_and_said(crowded: Path) -> None:
     write_attempts(crowded / "optimizer-adam_seed-1", attempt(None))
     lines = report_lines(collect(crowded))
     assert "other work on the machine: at most 6% of the processors" in lines
-    assert "other work was not measured beside 1 of 6 runs" in lines
+    assert "other work was not measured during 1 of 6 runs" in lines
     for run in crowded.glob("optimizer-*"):
         (run / "status.json").unlink()
     summary = collect(crowded)
