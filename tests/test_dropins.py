@@ -125,7 +125,7 @@ def test_nobody_else_finds_or_loads_drop_ins() -> None:
         lazy = {id(inner) for face in faces for inner in ast.walk(face)}
         for node in ast.walk(tree):
             called = isinstance(node, ast.Attribute | ast.Name) and id(node) not in lazy
-            word = (node.attr if isinstance(node, ast.Attribute) else node.id) if called else ""  # type: ignore[attr-defined]
+            word = (node.attr if isinstance(node, ast.Attribute) else node.id) if called else ""
             if word in ("iter_modules", "walk_packages", "import_module"):
                 found.append((str(path.relative_to(ROOT)), word))
     assert sorted({path for path, _ in found} - allowed) == [], "use monitoring.dropins"
