@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import itertools
 import os
 import shutil
@@ -9,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -68,6 +70,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def root() -> Path:
     """The checkout under test."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def nodes() -> Callable[[Path], list[Any]]:
+    """The nodes of a module, its tree first; tests that read all of the source share them."""
+    return functools.cache(lambda path: list(ast.walk(ast.parse(path.read_text()))))
 
 
 @pytest.fixture(scope="session", autouse=True)

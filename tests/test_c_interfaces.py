@@ -204,12 +204,14 @@ def test_what_is_asked_of_the_system_is_declared_as_in_its_headers(headers: Comp
     assert headers("\n".join(text)) == []
 
 
-def test_functions_of_c_are_called_only_where_their_types_are_declared(root: Path) -> None:
+def test_functions_of_c_are_called_only_where_their_types_are_declared(
+    root: Path, nodes: Callable[[Path], list[ast.AST]]
+) -> None:
     """forked.py sets the threads of the OpenBLAS that is loaded; nvidia.py only loads NVML."""
     loading = {
         str(path.relative_to(root))
         for path in [*(root / "lib").rglob("*.py"), *(root / "scripts").glob("*.py")]
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Attribute) and node.attr in ("CDLL", "PyDLL", "cdll", "pythonapi", "nvmlLib")
     }
     assert loading == {

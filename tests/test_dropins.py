@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,15 +117,15 @@ def test_every_module_of_a_folder_defines_its_interface(
     assert modules(root / folder) != set()
 
 
-def test_nobody_else_finds_or_loads_drop_ins() -> None:
+def test_nobody_else_finds_or_loads_drop_ins(nodes: Callable[[Path], list[Any]]) -> None:
     """Lazy names of a package's face and the process that imports everything beforehand are no drop-ins."""
     allowed = {"lib/monitoring/dropins.py", "lib/kharness/training/forkserver/zygote.py"}
     found = []
     for path in [*ROOT.glob("lib/**/*.py"), *ROOT.glob("scripts/*.py"), *ROOT.glob("*/train.py")]:
-        tree = ast.parse(path.read_text())
-        faces = [node for node in tree.body if getattr(node, "name", "") == "__getattr__"]
+        found_in = nodes(path)
+        faces = [node for node in found_in[0].body if getattr(node, "name", "") == "__getattr__"]
         lazy = {id(inner) for face in faces for inner in ast.walk(face)}
-        for node in ast.walk(tree):
+        for node in found_in:
             called = isinstance(node, ast.Attribute | ast.Name) and id(node) not in lazy
             word = (node.attr if isinstance(node, ast.Attribute) else node.id) if called else ""
             if word in ("iter_modules", "walk_packages", "import_module"):

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
-import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = frozenset(path.parent.name for path in ROOT.glob("*/model.py"))
 STANDARD = frozenset(sys.stdlib_module_names)
+
+Nodes = Callable[[Path], list[Any]]
 
 # package -> what it may import beyond the standard library and itself. A longer name wins over a shorter.
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -40,7 +42,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.report": frozenset({"kharness.config", "kharness.runs", "monitoring", "numpy"}),
     "kharness.report.judging.statistics": frozenset({"scipy"}),
     "kharness.report.writing.html": frozenset({"jinja2", "markupsafe"}),
-    "kharness.report.graphs": frozenset({"matplotlib"}),
+    "kharness.report.graphs": frozenset({"matplotlib", "PIL"}),  # matplotlib brings PIL
     "scripts": frozenset({"kharness", "monitoring"}),
     **{
         model: frozenset({"torch", "numpy", "kharness.config", "kharness.training", "monitoring"})
@@ -120,11 +122,6 @@ def modules() -> Iterator[tuple[str, Path]]:
             yield name.removesuffix(".__init__"), path
 
 
-@functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
 def rule_for(module: str) -> tuple[str, frozenset[str]]:
     """The longest package of the table that holds the module, with all that its parents may import too."""
     parts = module.split(".")
@@ -133,9 +130,9 @@ def rule_for(module: str) -> tuple[str, frozenset[str]]:
     return (held[0] if held else ""), frozenset().union(*(MAY_IMPORT[name] for name in held))
 
 
-def imports(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
+def imports(nodes: Sequence[ast.AST], module: str, is_package: bool) -> Iterator[tuple[int, str]]:
     package = module.split(".") if is_package else module.split(".")[:-1]
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -152,10 +149,9 @@ def allowed(name: str, own: str, may: frozenset[str]) -> bool:
 @pytest.mark.parametrize(
     ("module", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_imports_stay_within_the_layer(module: str, path: Path) -> None:
+def test_imports_stay_within_the_layer(nodes: Nodes, module: str, path: Path) -> None:
     own, may = rule_for(module)
-    tree = parsed(path)
-    found = imports(tree, module, path.name == "__init__.py")
+    found = imports(nodes(path), module, path.name == "__init__.py")
     refused = [
         f"{path.relative_to(ROOT)}:{line} imports {name}"
         for line, name in found
@@ -166,14 +162,14 @@ def test_imports_stay_within_the_layer(module: str, path: Path) -> None:
     )
 
 
-@functools.cache
-def own_imports() -> dict[str, set[str]]:
+@pytest.fixture(scope="module")
+def own_imports(nodes: Nodes) -> dict[str, set[str]]:
     """Each module in lib/ -> those of ours that it imports, inside functions and for types too."""
     paths = {name: path for name, path in modules() if path.is_relative_to(ROOT / "lib")}
     found: dict[str, set[str]] = {}
     for module, path in paths.items():
         found[module] = set()
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.Import):
                 found[module] |= {alias.name for alias in node.names} & paths.keys()
             elif isinstance(node, ast.ImportFrom) and node.module in paths:
@@ -184,12 +180,12 @@ def own_imports() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("package", FLOORS)
-def test_imports_go_down_only(package: str) -> None:
+def test_imports_go_down_only(own_imports: dict[str, set[str]], package: str) -> None:
     def room(module: str) -> str:
         return module.removeprefix(package + ".").split(".")[0]
 
     floor = {room: number for number, rooms in enumerate(FLOORS[package]) for room in rooms.split()}
-    inside = {name: found for name, found in own_imports().items() if name.startswith(package + ".")}
+    inside = {name: found for name, found in own_imports.items() if name.startswith(package + ".")}
     assert {room(name) for name in inside} == set(floor), "FLOORS names every room, and no other"
     upward = [
         f"{module} imports {name}"
@@ -202,8 +198,8 @@ def test_imports_go_down_only(package: str) -> None:
     assert upward == [], "a room imports only what is on the floors below it"
 
 
-def test_no_module_imports_itself_by_a_detour() -> None:
-    left = dict(own_imports())
+def test_no_module_imports_itself_by_a_detour(own_imports: dict[str, set[str]]) -> None:
+    left = dict(own_imports)
     while leaves := {name for name, found in left.items() if not found & left.keys()}:
         left = {name: found for name, found in left.items() if name not in leaves}
     assert left == {}, "these modules import each other in a circle, or one of a circle"
@@ -220,17 +216,17 @@ def test_a_folder_is_seen_at_a_glance(folder: Path) -> None:
     "package",
     [
         *("torch", "trackio", "wandb", "tensorboard", "prometheus_client", "pynvml"),
-        *("matplotlib", "jinja2", "optuna", "scipy"),
+        *("matplotlib", "PIL", "jinja2", "optuna", "scipy"),
     ],
 )
-def test_outside_packages_are_imported_inside_functions(package: str) -> None:
+def test_outside_packages_are_imported_inside_functions(nodes: Nodes, package: str) -> None:
     """A module that wraps an optional or slow package must not load it when it is itself imported."""
     free = {"torch": ("kharness.training", *MODELS)}.get(package, ())
     found = []
     for module, path in modules():
         if module.startswith(tuple(free)) and free:
             continue
-        for node in parsed(path).body:
+        for node in nodes(path)[0].body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
             found += [f"{module}:{node.lineno}" for name in names if name.split(".")[0] == package]
@@ -240,10 +236,10 @@ def test_outside_packages_are_imported_inside_functions(package: str) -> None:
 @pytest.mark.parametrize(
     ("module", "path"), list(modules()), ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_modules_only_define_on_import(module: str, path: Path) -> None:
+def test_modules_only_define_on_import(nodes: Nodes, module: str, path: Path) -> None:
     definitions = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
     work = []
-    for node in parsed(path).body:
+    for node in nodes(path)[0].body:
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         guard = isinstance(node, ast.If) and ast.unparse(node.test) in (
             "__name__ == '__main__'",
@@ -265,11 +261,11 @@ def test_nothing_edits_the_import_path() -> None:
     assert edits == [], "lib/ is the source root (pyproject.toml); nothing edits sys.path"
 
 
-def test_no_class_name_means_two_things() -> None:
+def test_no_class_name_means_two_things(nodes: Nodes) -> None:
     """But for what every drop-in of a kind defines under one name."""
     named: dict[str, list[str]] = {}
     for module, path in modules():
-        for node in ast.walk(parsed(path)):
+        for node in nodes(path):
             if isinstance(node, ast.ClassDef) and node.name not in ("Options", "Rule"):
                 named.setdefault(node.name, []).append(module)
     assert {name: found for name, found in named.items() if len(found) > 1} == {}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,45 +38,45 @@ NO_EXIT_CODES = {
 }
 
 
-def sources() -> dict[str, ast.Module]:
-    """Every module of lib/, scripts/ and the model folders."""
+@dataclass(frozen=True)
+class Sources:
+    """Every module of lib/, scripts/ and the model folders, by its name."""
+
+    nodes: dict[str, list[Any]]
+    texts: dict[str, list[ast.Constant]]
+
+
+@pytest.fixture(scope="module")
+def sources(nodes: Callable[[Path], list[Any]]) -> Sources:
     folders = [(ROOT / "lib", ROOT / "lib"), (ROOT / "scripts", ROOT), *((model, ROOT) for model in MODELS)]
-    return {
-        ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__"): ast.parse(
-            path.read_text()
-        )
+    found = {
+        ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__"): nodes(path)
         for folder, base in folders
         for path in sorted(folder.rglob("*.py"))
     }
+    return Sources(found, {module: texts(inside) for module, inside in found.items()})
 
 
-SOURCES = sources()
-NODES = {module: list(ast.walk(tree)) for module, tree in SOURCES.items()}
-
-
-def texts(module: str) -> list[ast.Constant]:
+def texts(nodes: list[Any]) -> list[ast.Constant]:
     """Strings that a module computes with or prints: no docstrings, and no help texts of argparse."""
     prose: set[int] = set()
-    for node in NODES[module]:
+    for node in nodes:
         if isinstance(node, ast.Expr):
             prose.add(id(node.value))
         elif isinstance(node, ast.keyword) and node.arg in ("help", "description"):
             prose |= {id(part) for part in ast.walk(node.value)}
     return [
         node
-        for node in NODES[module]
+        for node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
     ]
 
 
-TEXTS = {module: texts(module) for module in SOURCES}
-
-
-def constants(module: str) -> dict[str, str]:
+def constants(module: ast.Module) -> dict[str, str]:
     """The texts that a module gives a name at its top level."""
     return {
         node.targets[0].id: node.value.value
-        for node in SOURCES[module].body
+        for node in module.body
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Name)
         and isinstance(node.value, ast.Constant)
@@ -88,13 +91,13 @@ def names_in(text: str, known: frozenset[str]) -> set[str]:
     return set(text.split("/")) & known
 
 
-def test_names_of_a_runs_files_have_one_owner() -> None:
-    owned = [name for owner in FILE_OWNERS for name in constants(owner).values()]
+def test_names_of_a_runs_files_have_one_owner(sources: Sources) -> None:
+    owned = [name for owner in FILE_OWNERS for name in constants(sources.nodes[owner][0]).values()]
     assert len(owned) == len(set(owned)), "each file is named once"
     known = frozenset(owned)
     found = {
         (module, name): f"{module}:{node.lineno}"
-        for module, found_in in TEXTS.items()
+        for module, found_in in sources.texts.items()
         if module not in FILE_OWNERS
         for node in found_in
         for name in names_in(str(node.value), known)
@@ -104,21 +107,21 @@ def test_names_of_a_runs_files_have_one_owner() -> None:
     assert set(NO_FILES) <= set(found), "these exceptions are over"
 
 
-def words(owner: str) -> frozenset[str]:
+def words(owner: ast.Module) -> frozenset[str]:
     """The statuses or causes that a module names; those that are a word of their own, as `timeout` is."""
     return frozenset(
         value.value
-        for node in SOURCES[owner].body
+        for node in owner.body
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "Final"
         for value in [node.value]
         if isinstance(value, ast.Constant) and isinstance(value.value, str)
     )
 
 
-def public(module: str) -> set[int]:
+def public(nodes: list[Any]) -> set[int]:
     """Words that mypy checks against a Literal: the types themselves, and what Run.finish is given."""
     found: set[int] = set()
-    for node in NODES[module]:
+    for node in nodes:
         if (
             isinstance(node, ast.Subscript)
             and isinstance(node.value, ast.Name)
@@ -130,15 +133,15 @@ def public(module: str) -> set[int]:
     return found
 
 
-def test_statuses_and_causes_have_one_owner() -> None:
-    ends = words(END_STATUSES)
-    causes = {word for word in words(EXIT_CODES) if "_" in word}  # `error`, `device` are words for much else
-    owned = words(STATUSES) | ends | causes
+def test_statuses_and_causes_have_one_owner(sources: Sources) -> None:
+    statuses, ends, exits = (words(sources.nodes[owner][0]) for owner in (STATUSES, END_STATUSES, EXIT_CODES))
+    causes = {word for word in exits if "_" in word}  # `error`, `device` are words for much else
+    owned = statuses | ends | causes
     found = {
         (module, node.value): f"{module}:{node.lineno}"
-        for module, found_in in TEXTS.items()
+        for module, found_in in sources.texts.items()
         if module not in (STATUSES, END_STATUSES, EXIT_CODES)
-        for free in [public(module)]
+        for free in [public(sources.nodes[module])]
         for node in found_in
         # monitoring stands alone: of the statuses it knows those of an end record
         if id(node) not in free and node.value in (ends if module.startswith("monitoring") else owned)
@@ -148,17 +151,17 @@ def test_statuses_and_causes_have_one_owner() -> None:
     assert set(NO_STATUSES) <= set(found), "these exceptions are over"
 
 
-def test_exit_codes_have_one_owner() -> None:
+def test_exit_codes_have_one_owner(sources: Sources) -> None:
     codes = {
         node.value
         for owner in (EXIT_CODES, "monitoring.errors")
-        for node in NODES[owner]
+        for node in sources.nodes[owner]
         if isinstance(node, ast.Constant) and type(node.value) is int and node.value >= FIRST_OWN_CODE
     }
     assert codes == {65, 71, 74, 75}
     found = {
         (module, node.value): f"{module}:{node.lineno}"
-        for module, nodes in NODES.items()
+        for module, nodes in sources.nodes.items()
         if module not in (EXIT_CODES, "monitoring.errors")
         for node in nodes
         if isinstance(node, ast.Constant) and type(node.value) is int and node.value in codes
@@ -171,11 +174,11 @@ def test_exit_codes_have_one_owner() -> None:
 @pytest.mark.parametrize(
     ("constant", "owner"), [("STATUS_JSON", STATUSES), ("MATRIX_JSON", "kharness.runs.matrix_plan")]
 )
-def test_a_file_of_the_harness_has_one_parser(constant: str, owner: str) -> None:
+def test_a_file_of_the_harness_has_one_parser(sources: Sources, constant: str, owner: str) -> None:
     readers = ("read_bytes", "read_text", "open", "loads", "load")
     found = [
         f"{module}:{node.lineno}"
-        for module, nodes in NODES.items()
+        for module, nodes in sources.nodes.items()
         if module != owner
         for node in nodes
         if isinstance(node, ast.Call)
@@ -185,20 +188,20 @@ def test_a_file_of_the_harness_has_one_parser(constant: str, owner: str) -> None
     assert found == [], f"{owner} reads it"
 
 
-def test_which_attempts_failed_has_one_owner() -> None:
+def test_which_attempts_failed_has_one_owner(sources: Sources) -> None:
     users = [
         module
-        for module, nodes in NODES.items()
+        for module, nodes in sources.nodes.items()
         for node in nodes
         if isinstance(node, ast.Name) and node.id == "BESIDE_THE_RUN"
     ]
     assert set(users) == {STATUSES}, "ask Attempt.failed, or kharness.runs.attempts for those of a run"
 
 
-def test_where_a_plan_lies_has_one_owner() -> None:
+def test_where_a_plan_lies_has_one_owner(sources: Sources) -> None:
     joining = {
         module
-        for module, nodes in NODES.items()
+        for module, nodes in sources.nodes.items()
         for node in nodes
         if isinstance(node, ast.BinOp)
         and isinstance(node.op, ast.Div)

@@ -67,15 +67,17 @@ def test_the_groups_of_config_py_give_back_the_same(tree: Tree) -> None:
 NO_SECOND_LIST = {"lib/kharness/config/make/known_variables.py"}
 
 
-def collected(path: Path) -> Iterator[tuple[int, str]]:
+def collected(nodes: list[ast.AST]) -> Iterator[tuple[int, str]]:
     """Every text in a list, a tuple or a set of a module."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes:
         for one in node.elts if isinstance(node, (ast.List, ast.Set, ast.Tuple)) else []:
             if isinstance(one, ast.Constant) and isinstance(one.value, str):
                 yield one.lineno, one.value
 
 
-def test_nothing_else_lists_symbols_by_how_they_begin(root: Path) -> None:
+def test_nothing_else_lists_symbols_by_how_they_begin(
+    root: Path, nodes: Callable[[Path], list[ast.AST]]
+) -> None:
     """Whether an option matters for something is read from its `Affects:` line."""
     symbols = [symbol.name for symbol in Tree.load(root).kconf.unique_defined_syms]
     paths = [*root.glob("lib/**/*.py"), *root.glob("scripts/*.py"), *root.glob("*/train.py")]
@@ -84,7 +86,7 @@ def test_nothing_else_lists_symbols_by_how_they_begin(root: Path) -> None:
         f"{path.relative_to(root)}:{line}: {text}"
         for path in paths
         if str(path.relative_to(root)) not in NO_SECOND_LIST
-        for line, text in collected(path)
+        for line, text in collected(nodes(path))
         if text.endswith("_") and any(name.startswith(text) for name in symbols)
     ]
     assert found == []
