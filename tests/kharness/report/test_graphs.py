@@ -36,6 +36,7 @@ def test_every_graph_is_a_picture_with_its_numbers(matrix: MatrixDirectory) -> N
     for path in pictures:
         with Image.open(path) as image:
             colours = image.convert("RGB").getcolors(1 << 20)
+            assert image.mode == "RGB"  # nothing shines through
             assert min(image.size) > 300
             assert colours is not None
             assert len(colours) > 50
