@@ -21,6 +21,9 @@ from typing import Any
 
 import orjson
 
+from kharness.matrix.planning.axes import Axis
+from kharness.matrix.planning.matrix_json import Plan, planned_content
+
 AXES = {
     "OPTIMIZER": ["sgd", "adam", "adamw", "lion", "muon"],
     "BATCH_SIZE": ["32", "64", "128", "256", "512"],
@@ -62,23 +65,11 @@ def make_matrix(directory: Path, cells: int, steps: int) -> None:
         command = f".venv/bin/python lenet5/train.py --run-dir {directory.name}/{name}"
         planned.append({"name": name, "values": values, "model": "lenet5", "command": command})
         write_run(directory / name, values, steps, killed=number % 97 == 96)
+    axes = [Axis(symbol, values) for symbol, values in AXES.items()]
     plan = {
-        "format": 2,
-        "kind": "matrix",
-        "created": 1795262002.0,
+        **planned_content(Plan(directory, axes, cells=(), launches=(), created=1795262002.0)),
         "model": "lenet5",
-        "axes": [{"symbol": symbol, "values": values} for symbol, values in AXES.items()],
         "cells": planned,
-        "filter": "",
-        "ranges": {},
-        "layers": {},
-        "settings": {},
-        "seeds": {},
-        "machine": None,
-        "order": [],
-        "excluded": [],
-        "refused": [],
-        "quarantine": [],
         "git": {"revision": "0" * 40, "diff_sha256": None},
         "versions": {"python": "3.11.9", "torch": "2.13.0"},
     }

@@ -209,3 +209,18 @@ def test_where_a_plan_lies_has_one_owner(sources: Sources) -> None:
         and node.right.id == "MATRIX_JSON"
     }
     assert joining == {"kharness.runs.matrix_plan", "kharness.runs.rundir"}, "ask kharness.runs.rundir"
+
+
+def test_a_plan_is_laid_out_in_one_place(nodes: Callable[[Path], list[Any]]) -> None:
+    """Tests and benchmarks that make a matrix have its plan from planned_content, too."""
+    found = {
+        str(path.relative_to(ROOT))
+        for folder in ("benchmarks", "lib", "scripts", "tests")
+        for path in ROOT.glob(f"{folder}/**/*.py")
+        if '"quarantine"' in path.read_text()
+        for node in nodes(path)
+        if isinstance(node, ast.Dict)
+        and {"layers", "quarantine"} <= {key.value for key in node.keys if isinstance(key, ast.Constant)}
+    }
+    # the second is the shape by which it is read
+    assert found == {"lib/kharness/matrix/planning/matrix_json.py", "lib/kharness/runs/matrix_plan.py"}

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from kharness.matrix.planning.axes import Axis
+from kharness.matrix.planning.matrix_json import Plan, planned_content
 from kharness.matrix.running.table import duration
 
 from .conftest import Checkout
@@ -154,18 +156,6 @@ def test_what_the_seeds_could_show_is_told(checkout: Checkout) -> None:
     ]
 
 
-EMPTY_PLAN: dict[str, object] = {
-    "format": 2,
-    "kind": "matrix",
-    "created": 1000.0,
-    "model": "x",
-    "filter": "",
-    "machine": None,
-    **{name: {} for name in ("ranges", "layers", "settings", "seeds")},
-    **{name: [] for name in ("order", "excluded", "refused", "quarantine")},
-}
-
-
 def put_matrix(checkout: Checkout) -> None:
     """Two optimisers, two seeds; accuracies of 50, 52, 51 and 51 percent."""
     directory = checkout.root / "results" / "old"
@@ -176,8 +166,9 @@ def put_matrix(checkout: Checkout) -> None:
             put_run(checkout, f"old/{name}", accuracy=accuracy)
             values = {"OPTIMIZER": optimizer, "SEED": seed}
             cells.append({"name": name, "values": values, "model": "x"})
-    axes = [{"symbol": "OPTIMIZER", "values": ["sgd", "adam"]}, {"symbol": "SEED", "values": ["1", "2"]}]
-    (directory / "matrix.json").write_text(json.dumps({**EMPTY_PLAN, "axes": axes, "cells": cells}))
+    axes = [Axis("OPTIMIZER", ["sgd", "adam"]), Axis("SEED", ["1", "2"])]
+    plan = planned_content(Plan(directory, axes, cells=(), launches=(), created=1000.0))
+    (directory / "matrix.json").write_text(json.dumps({**plan, "model": "x", "cells": cells}))
     (checkout.root / "results" / "latest").symlink_to("old")
 
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from kharness.matrix.planning.axes import Axis
+from kharness.matrix.planning.matrix_json import Plan, planned_content
+
 
 class MatrixDirectory:
     """A matrix directory that grows cell by cell."""
@@ -43,23 +46,11 @@ class MatrixDirectory:
         return run
 
     def _write_plan(self) -> None:
+        axes = [Axis(symbol, values) for symbol, values in self.axes.items()]
         plan = {
-            "format": 2,
-            "kind": "matrix",
-            "created": 1795262002.0,
+            **planned_content(Plan(self.directory, axes, cells=(), launches=(), created=1795262002.0)),
             "model": "lenet5",
-            "axes": [{"symbol": symbol, "values": list(values)} for symbol, values in self.axes.items()],
             "cells": self.cells,
-            "filter": "",
-            "ranges": {},
-            "layers": {},
-            "settings": {},
-            "seeds": {},
-            "machine": None,
-            "order": [],
-            "excluded": [],
-            "refused": [],
-            "quarantine": [],
             "git": {"revision": "0123abcd", "dirty": True, "diff_sha256": "fedcba9876543210"},
             "versions": {"python": "3.11.9", "torch": "2.13.0"},
         }
