@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kharness.report.collection import CellResult, Variant
 from kharness.report.errors import ReportError
-from kharness.report.gpu.balance import BALANCED, EVEN, balance_words, far_line, verdict
+from kharness.report.gpu.balance import BALANCED, balance_words, far_line, verdict
 from kharness.report.graphs import draw_all, graphs_that_choose
 from kharness.report.summary import Summary
 from kharness.report.writing.gpu_tables import breakdown_lines, remarks, runs_table, with_load
@@ -111,7 +111,7 @@ def _remarkable(cell: CellResult) -> list[str]:
     history, (ranks, _) = cell.gpus, cell.ranks
     uneven = [name for name in BALANCED if history.balance(name)[1] == POOR]
     found = [f"{name} {balance_words(history, name)}" for name in uneven]
-    if ranks is not None and ranks.wasted_share >= EVEN:
+    if ranks is not None and ranks.slow is not None:
         found.append(verdict(history, ranks))
     far = far_line(history)
     return [*found, *([far] if far else []), *remarks(history)]

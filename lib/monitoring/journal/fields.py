@@ -154,6 +154,9 @@ FIELDS: tuple[FieldRow, ...] = (
            step="forward and backward of a step, without collectives"),
     *_rows("optimizer_seconds", "s", "down", "wall time",
            step="the gradient norm, its check, and the update of the weights with what pruning adds"),
+    *_rows("collective_seconds", "s", "down", "wall time",
+           step="what a step waits for other ranks, left out of the three above; only where a training "
+                "leaves it out"),
     *_rows("gpu_mem_allocated", "GB", "down", "machine",
            prometheus="memory_allocation_mb", prometheus_type="summary",
            step="what `torch.cuda.memory_allocated` gives; `null` without a GPU",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 
 from monitoring.journal.lineage import counting
 from monitoring.journal.ranks import rank_journals
@@ -22,6 +23,15 @@ PHASES = {
     "forward_backward_seconds": "forward and backward",
     "optimizer_seconds": "optimiser",
 }
+
+# Of the time of a step that passes in collectives.
+COLLECTIVE = "collective_seconds"
+
+# Ranks that wait for less than this part of their time are evenly loaded, as a CV below 5 % is.
+EVEN = 0.05
+
+# A rank is slow if its mean is so many standard errors from that of the others: machines waver.
+STANDARD_ERRORS = 3.0
 
 
 @dataclass(frozen=True)
@@ -52,10 +62,15 @@ class RankBalance:
     """The same of the ranks' means: less than `wasted_share` where ranks take turns at being slow."""
     left_out: Mapping[str, str]
     """Phase -> why it is in none of these."""
+    slow: RankTimes | None = None
+    """The slowest rank, if all others wait for it: by EVEN and more, and more than its steps vary."""
+    unproven: str = ""
+    """Why nobody knows whether waiting in collectives was left out; then ranks may look even and not be."""
 
     @property
-    def slowest(self) -> RankTimes:
-        return max(self.ranks, key=lambda rank: rank.seconds)
+    def is_even(self) -> bool:
+        """Whether the means of the ranks are alike, which takes proof that collectives were left out."""
+        return not self.unproven and self.lasting_share < EVEN
 
 
 def wasted_share(seconds: Sequence[float]) -> float:
@@ -109,16 +124,32 @@ def _balance(
         [sum(steps[number][phase] for phase in phases) for _, steps in read.values()] for number in shared
     ]
     longest, used = sum(map(max, each)), sum(sum(own) / len(own) for own in each)
+    ranks = [
+        RankTimes(rank, name, means[rank], totals[rank], best / totals[rank] if totals[rank] > 0 else 1.0)
+        for rank, (name, _) in read.items()
+    ]
+    lasting = wasted_share(list(totals.values()))
+    slowest = max(range(len(ranks)), key=lambda place: ranks[place].seconds)
+    without = [
+        rank for rank, (_, steps) in read.items() if not all(COLLECTIVE in steps[number] for number in shared)
+    ]
     return RankBalance(
-        ranks=[
-            RankTimes(rank, name, means[rank], totals[rank], best / totals[rank] if totals[rank] > 0 else 1.0)
-            for rank, (name, _) in read.items()
-        ],
+        ranks=ranks,
         num_steps=len(shared),
         wasted_share=1 - used / longest if longest > 0 else 0.0,
-        lasting_share=wasted_share(list(totals.values())),
+        lasting_share=lasting,
         left_out=left_out,
+        slow=ranks[slowest] if lasting >= EVEN and _lags(each, slowest) else None,
+        unproven=f"{COLLECTIVE} not recorded by {_ranks(without, len(read))}" if without else "",
     )
+
+
+def _lags(each: Sequence[Sequence[float]], place: int) -> bool:
+    """Whether one rank is slower than the mean of the others by more than its steps vary."""
+    if len(each) < 2:
+        return False
+    lags = [own[place] - (sum(own) - own[place]) / (len(own) - 1) for own in each]
+    return fmean(lags) > STANDARD_ERRORS * stdev(lags) / len(lags) ** 0.5
 
 
 def _read(rank: int, path: Path) -> tuple[str, dict[int, dict[str, float]]]:
@@ -129,7 +160,11 @@ def _read(rank: int, path: Path) -> tuple[str, dict[int, dict[str, float]]]:
             name = f"rank {rank}{_place(record)}"
         step = record.get("global_step")
         if record.get("event") == "step" and isinstance(step, int):
-            found = {phase: value for phase in PHASES if isinstance(value := record.get(phase), (int, float))}
+            found = {
+                name: value
+                for name in (*PHASES, COLLECTIVE)
+                if isinstance(value := record.get(name), (int, float))
+            }
             if found:
                 steps[step] = found
     return name, steps

@@ -2,14 +2,15 @@
 
 A rank that waits for others is as busy as they are; its own work, without collectives, shows who is slow
 (monitoring.telemetry.load_balance). So a loop marks the end of each phase, and leaves out what passes in
-collectives.
+collectives: by `leave_out`, or with DistributedDataParallel, which waits within backward, by `watch_ddp`.
 """
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -21,6 +22,12 @@ PHASES = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")
 
 # Steps of a reading whose marks are kept without a look whether they have passed.
 MAX_IN_FLIGHT = 64
+
+COLLECTIVE = "collective_seconds"
+"""What was left out, in seconds a step: without it nobody knows whether a phase holds waiting."""
+
+# Of a mark whose phase the next `end` names.
+_OWN_WORK = "own work"
 
 _Marks = list[tuple[str, Mark]]
 """Of one step, each with the phase that it ends; "" for none."""
@@ -36,10 +43,14 @@ class Phases(Protocol):
     def leave_out(self) -> None:
         """What has passed since the last call counts in no phase, such as a collective."""
 
+    def own_work_done(self) -> None:
+        """What passes from now until the phase ends is waiting for other ranks."""
+
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         """Seconds per step of each phase, over the steps since the last reading; None where none marked it.
 
-        A record takes the numbers that a GPU has still to deliver as they are.
+        With `collective_seconds` where something was left out. A record takes the numbers that a GPU has
+        still to deliver as they are.
         """
 
 
@@ -57,24 +68,38 @@ class HostPhases:
         self._seconds: dict[str, float] = {}
         self._steps = 0
         self._mark = 0.0
+        self._own_work_done: float | None = None
 
     def begin(self) -> None:
         self._mark = time.perf_counter()
+        self._own_work_done = None
 
     def end(self, phase: str) -> None:
-        now = time.perf_counter()
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._mark
-        self._mark = now
+        if self._own_work_done is None:
+            self._add(phase, time.perf_counter())
+        else:
+            self._add(phase, self._own_work_done)
+            self._own_work_done = None
+            self.leave_out()
         if phase == PHASES[-1]:
             self._steps += 1
 
     def leave_out(self) -> None:
-        self._mark = time.perf_counter()
+        self._add(COLLECTIVE, time.perf_counter())
+
+    def own_work_done(self) -> None:
+        self._own_work_done = time.perf_counter()
 
     def read(self) -> Mapping[str, float | None]:
         seconds, steps = self._seconds, self._steps
         self._seconds, self._steps = {}, 0
-        return {phase: seconds[phase] / steps if steps and phase in seconds else None for phase in PHASES}
+        return {
+            phase: seconds[phase] / steps if steps and phase in seconds else None for phase in _read(seconds)
+        }
+
+    def _add(self, phase: str, now: float) -> None:
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._mark
+        self._mark = now
 
 
 class DevicePhases:
@@ -89,24 +114,57 @@ class DevicePhases:
         self._step = [("", self._mark())]
 
     def end(self, phase: str) -> None:
-        self._step.append((phase, self._mark()))
+        if self._step and self._step[-1][0] == _OWN_WORK:
+            self._step[-1] = phase, self._step[-1][1]
+            self.leave_out()
+        else:
+            self._step.append((phase, self._mark()))
         if phase == PHASES[-1]:
             self._steps.add(self._step)
             self._step = []
 
     def leave_out(self) -> None:
-        self._step.append(("", self._mark()))
+        self._step.append((COLLECTIVE, self._mark()))
+
+    def own_work_done(self) -> None:
+        self._step.append((_OWN_WORK, self._mark()))
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         steps, self._steps = self._steps, _Steps()
         marked = steps.marked()
         return {
             phase: DeviceScalar(steps.arrived, partial(steps.mean, phase)) if phase in marked else None
-            for phase in PHASES
+            for phase in _read(marked)
         }
 
     def _mark(self) -> Mark:
         return self._pool.mark(self._device, timing=True)
+
+
+def watch_ddp(model: Any, phases: Phases, hook: Callable[[Any, Any], Any] | None = None) -> None:
+    """Have the phases of a DistributedDataParallel leave out its waiting; call it before the first backward.
+
+    The model averages gradients by `hook`, a communication hook whose state is the process group, by default
+    as it does by itself (torch.distributed.algorithms.ddp_comm_hooks.default_hooks.allreduce_hook). What
+    passes in backward after this rank's last gradients are there is waiting: the averaging itself and slower
+    ranks. RuntimeError if the model has a communication hook, of which there can be one.
+    """
+    # the model is torch's, so this is there; monitoring itself does not depend on it
+    hooks = importlib.import_module("torch.distributed.algorithms.ddp_comm_hooks.default_hooks")
+    average = hooks.allreduce_hook if hook is None else hook
+
+    def averaged(group: Any, bucket: Any) -> Any:
+        if bucket.is_last():
+            phases.own_work_done()
+        return average(group, bucket)
+
+    # torch checks the names that an annotation has by its types, and these are texts here
+    averaged.__annotations__ = {}
+    model.register_comm_hook(model.process_group, averaged)
+
+
+def _read(marked: Iterable[str]) -> tuple[str, ...]:
+    return (*PHASES, COLLECTIVE) if COLLECTIVE in marked else PHASES
 
 
 class _Steps:

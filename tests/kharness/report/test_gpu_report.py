@@ -28,7 +28,12 @@ from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from .conftest import Make, MatrixDirectory
 
 HOST = platform.node()
-PHASES = {"data_seconds": 0.001, "forward_backward_seconds": 0.008, "optimizer_seconds": 0.001}
+PHASES = {
+    "data_seconds": 0.001,
+    "forward_backward_seconds": 0.008,
+    "optimizer_seconds": 0.001,
+    "collective_seconds": 0.002,
+}
 SLOW = {**PHASES, "forward_backward_seconds": 0.018}
 
 FOUR = (

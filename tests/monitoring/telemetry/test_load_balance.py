@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,13 +16,16 @@ from monitoring.telemetry.load_balance import rank_balance, wasted_share
 Phases = tuple[float | None, float | None, float | None]
 
 
-def journal(directory: Path, rank: int, steps: Sequence[Phases], **start: object) -> None:
+def journal(
+    directory: Path, rank: int, steps: Sequence[Phases], *, collectives: float | None = 0.5, **start: object
+) -> None:
     """A rank's journal: its start record, then a step record for each tuple of phases."""
     records: list[Mapping[str, Any]] = [{"event": "start", **start}]
+    collective = {} if collectives is None else {"collective_seconds": collectives}
     names = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")
     for number, phases in enumerate(steps, start=1):
         found = {name: value for name, value in zip(names, phases, strict=True) if value is not None}
-        records.append({"event": "step", "global_step": number, **found})
+        records.append({"event": "step", "global_step": number, **found, **collective})
     write(directory, rank, records)
 
 
@@ -53,7 +57,8 @@ def test_a_rank_that_is_always_slow_is_named(tmp_path: Path) -> None:
         ("rank 0 (a, cuda:0)", 4.0, 1.0),
         ("rank 1 (b, cuda:1)", 8.0, 0.5),
     ]
-    assert found.slowest.phases == {
+    assert found.slow is found.ranks[1]
+    assert found.slow.phases == {
         "data_seconds": 1.0,
         "forward_backward_seconds": 6.0,
         "optimizer_seconds": 1.0,
@@ -67,7 +72,39 @@ def test_ranks_that_take_turns_waste_as_much_and_none_is_slow(tmp_path: Path) ->
     assert found is not None
     assert found.wasted_share == pytest.approx(0.25)
     assert found.lasting_share == 0
+    assert (found.slow, found.is_even) == (None, True)
     assert [rank.best_over_mine for rank in found.ranks] == [1.0, 1.0]
+
+
+def test_equal_ranks_whose_steps_vary_are_even(tmp_path: Path) -> None:
+    """As three quiet ranks of a busy machine: each step another one is late, by chance."""
+    random = Random(0)
+    for rank in range(3):
+        steps = [(0.0, 4.0 * random.lognormvariate(0.0, 0.3), 0.0) for _ in range(300)]
+        journal(tmp_path, rank, steps)
+    found, _ = rank_balance(tmp_path)
+    assert found is not None
+    assert found.wasted_share > 0.2
+    assert (found.slow, found.is_even) == (None, True)
+
+
+def test_few_steps_that_vary_name_nobody(tmp_path: Path) -> None:
+    journal(tmp_path, 0, [(0.0, 4.0, 0.0), (0.0, 4.0, 0.0)])
+    journal(tmp_path, 1, [(0.0, 4.0, 0.0), (0.0, 8.0, 0.0)])
+    found, _ = rank_balance(tmp_path)
+    assert found is not None
+    assert found.lasting_share == pytest.approx(1 / 6)
+    assert (found.slow, found.is_even) == (None, False)
+
+
+def test_even_ranks_take_proof_that_collectives_were_left_out(tmp_path: Path) -> None:
+    """DistributedDataParallel waits in backward, where every rank then takes as long as the slowest."""
+    for rank, collectives in enumerate((0.5, None, None)):
+        journal(tmp_path, rank, [(0.0, 4.0, 0.0)] * 3, collectives=collectives)
+    found, _ = rank_balance(tmp_path)
+    assert found is not None
+    assert found.unproven == "collective_seconds not recorded by rank 1, 2"
+    assert (found.slow, found.is_even) == (None, False)
 
 
 def test_only_steps_that_every_rank_has_count(tmp_path: Path) -> None:

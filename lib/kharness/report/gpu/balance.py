@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kharness.report.gpu.history import GpuRecording
-from monitoring.telemetry.load_balance import PHASES, RankBalance
+from monitoring.telemetry.load_balance import EVEN, PHASES, RankBalance
 
 # Over which values of the GPUs a balance is computed.
 BALANCED = ("memory", "utilization", "power")
-
-# Ranks that wait for less than this of their time count as evenly loaded, as a CV below 5 % does.
-EVEN = 0.05
 
 # A GPU whose mean is so far from that of all is named: of many GPUs the CV hardly shows a single one.
 FAR = 0.2
@@ -72,14 +69,13 @@ def rank_lines(history: GpuRecording, ranks: RankBalance | None, why_not: str) -
         return [
             f"Ranks: not computed ({why_not}); so whether one waits for another is not known: {DECEIVING}"
         ]
-    slowest = ranks.slowest
     lines = [
         f"Ranks: wasted share = {100 * ranks.wasted_share:.1f}% (1 - mean/max of the ranks' own work, "
         f"{ranks.num_steps} step records); {verdict(history, ranks)}"
     ]
     for rank in ranks.ranks:
         phases = ", ".join(f"{PHASES[name]} {1000 * value:.2f}" for name, value in rank.phases.items())
-        mark = "  <- slowest" if rank is slowest and ranks.wasted_share >= EVEN else ""
+        mark = "  <- slowest" if rank is ranks.slow else ""
         lines.append(
             f"  {rank.name}: {1000 * rank.seconds:.2f} ms a step ({phases}), "
             f"best/mine {rank.best_over_mine:.2f}{mark}"
@@ -89,16 +85,22 @@ def rank_lines(history: GpuRecording, ranks: RankBalance | None, why_not: str) -
 
 def verdict(history: GpuRecording, ranks: RankBalance) -> str:
     """Whether the ranks are balanced, said by their own work, and where GPU samples say otherwise."""
-    slowest = ranks.slowest
-    if ranks.wasted_share < EVEN:
-        return "evenly loaded"
+    if ranks.slow is None:
+        return _without_a_slow_one(ranks)
     others = "the other rank waits" if len(ranks.ranks) == 2 else "the others wait"
-    if ranks.lasting_share < ranks.wasted_share / 2:
-        text = "not balanced: the ranks take turns at being slow"
-    else:
-        text = f"not balanced: {others} for {slowest.name}, best/mine {slowest.best_over_mine:.2f}"
+    text = f"not balanced: {others} for {ranks.slow.name}, best/mine {ranks.slow.best_over_mine:.2f}"
     deceiving = [quantity for quantity in BALANCED if history.balance(quantity)[1] in ("Excellent", "Good")]
     return f"{text}, although {_joined(deceiving)} {_agree(deceiving)} even" if deceiving else text
+
+
+def _without_a_slow_one(ranks: RankBalance) -> str:
+    if ranks.unproven:
+        return f"not known whether they are evenly loaded: {ranks.unproven}"
+    if not ranks.is_even:
+        return "not known whether they are evenly loaded: their steps vary more than their means differ"
+    if ranks.wasted_share < EVEN:
+        return "evenly loaded"
+    return "evenly loaded over the run; in each step some rank is late, not always the same"
 
 
 def _agree(words: Sequence[str]) -> str:

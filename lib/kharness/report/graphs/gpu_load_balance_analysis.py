@@ -251,7 +251,7 @@ def _draw_ranks(axes: Axes, ranks: RankBalance) -> None:
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)
     axes.set_ylim(len(ranks.ranks) - 0.5, -0.5)
-    axes.set_xlim(0, 1.3 * 1000 * ranks.slowest.seconds or 1)
+    axes.set_xlim(0, 1.3 * 1000 * max(rank.seconds for rank in ranks.ranks) or 1)
     axes.set_xlabel("own work of a mean step, without collectives (ms)")
 
 

@@ -10,13 +10,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
+from kharness.report.gpu.balance import verdict
 from kharness.report.report import write_report
 from kharness.report.summary import collect
+from monitoring import read_records
 from monitoring.agent.follow import catch_up
 
 from ....warm_python import WarmPython
@@ -30,25 +32,30 @@ all power_average 200
 """
 
 
-@pytest.fixture(scope="module")
-def trained(root: Path, nvml_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two ranks, of which the second is slow, beside two GPUs that look even; the agent has ended."""
-    folder = tmp_path_factory.mktemp("ranks")
-    (folder / "nvml.txt").write_text(EVEN)
-    command = [sys.executable, str(root / "tests/data/ranks/train.py"), str(folder / "two"), "1"]
-    gpus = {"LD_LIBRARY_PATH": str(nvml_library.parent), "SIMULATED_NVML": str(folder / "nvml.txt")}
+def train(root: Path, directory: Path, way: str, environment: Mapping[str, str]) -> None:
+    """Two ranks, of which the second is slow, to their end."""
+    command = [sys.executable, str(root / "tests/data/ranks/train.py"), str(directory), "1", way]
     ranks = [
         subprocess.Popen(
             command,
-            env={**os.environ, **gpus, "RANK": str(rank), "WORLD_SIZE": "2"},
+            env={**os.environ, **environment, "RANK": str(rank), "WORLD_SIZE": "2"},
             stderr=subprocess.PIPE,
             text=True,
         )
         for rank in range(2)
     ]
     for rank in ranks:
-        _, said = rank.communicate(timeout=120)
+        _, said = rank.communicate()
         assert rank.returncode == 0, said
+
+
+@pytest.fixture(scope="module")
+def trained(root: Path, nvml_library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks, of which the second is slow, beside two GPUs that look even; the agent has ended."""
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "nvml.txt").write_text(EVEN)
+    gpus = {"LD_LIBRARY_PATH": str(nvml_library.parent), "SIMULATED_NVML": str(folder / "nvml.txt")}
+    train(root, folder / "two", "after_backward", gpus)
     catch_up(folder / "two", wait=60.0)
     return folder / "two"
 
@@ -98,11 +105,39 @@ def test_the_slow_rank_is_named_although_the_gpus_look_even(
 def test_what_a_rank_waits_for_others_is_not_its_own_work(trained: Path) -> None:
     ranks, _ = collect(trained).cells[0].ranks
     assert ranks is not None
-    assert ([rank.rank for rank in ranks.ranks], ranks.num_steps, ranks.slowest.rank) == ([0, 1], 12, 1)
-    assert ranks.slowest.phases["forward_backward_seconds"] > 0.1
+    assert ranks.slow is not None
+    assert ([rank.rank for rank in ranks.ranks], ranks.num_steps, ranks.slow.rank) == ([0, 1], 12, 1)
+    assert ranks.slow.phases["forward_backward_seconds"] > 0.1
     # one that does next to nothing, and one of 100 ms whom it waits for
     assert 0.2 < ranks.wasted_share < 0.5
-    assert ranks.slowest.best_over_mine < 0.6
+    assert ranks.slow.best_over_mine < 0.6
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("ddp", f"not balanced: the other rank waits for rank 1 ({HOST}, cpu)"),
+        (
+            "ddp_unwatched",
+            "not known whether they are evenly loaded: collective_seconds not recorded by any rank",
+        ),
+    ],
+)
+def test_ddp_hides_no_slow_backward(root: Path, tmp_path: Path, way: str, said: str) -> None:
+    train(root, tmp_path / way, way, {})
+    history, (ranks, _) = collect(tmp_path / way).cells[0].gpus, collect(tmp_path / way).cells[0].ranks
+    assert ranks is not None
+    assert verdict(history, ranks).partition(", best")[0] == said
+    waits = [
+        record["collective_seconds"] for record in steps(tmp_path / way) if "collective_seconds" in record
+    ]
+    assert len(waits) == (12 if way == "ddp" else 0)
+    assert sum(waits) >= 0.1 * len(waits)
+
+
+def steps(directory: Path) -> list[dict[str, Any]]:
+    """Of rank 0, which waits."""
+    return [dict(it) for it, _ in read_records(directory / "metrics.jsonl") if it["event"] == "step"]
 
 
 def test_ranks_without_gpus_have_a_report(gpu_report: Callable[[], list[str]], run: Path) -> None:
