@@ -8,6 +8,7 @@ GPUs' samples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,8 +149,8 @@ def _lags(each: Sequence[Sequence[float]], place: int) -> bool:
     """Whether one rank is slower than the mean of the others by more than its steps vary."""
     if len(each) < 2:
         return False
-    lags = [own[place] - (sum(own) - own[place]) / (len(own) - 1) for own in each]
-    return fmean(lags) > STANDARD_ERRORS * stdev(lags) / len(lags) ** 0.5
+    lags: list[float] = [own[place] - (sum(own) - own[place]) / (len(own) - 1) for own in each]
+    return fmean(lags) > STANDARD_ERRORS * stdev(lags) / math.sqrt(len(lags))
 
 
 def _read(rank: int, path: Path) -> tuple[str, dict[int, dict[str, float]]]:
