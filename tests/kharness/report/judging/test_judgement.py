@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,40 +27,7 @@ from kharness.report.summary import Summary, collect
 from kharness.report.writing.files import as_json, as_markdown
 
 from ..conftest import Make
-
-
-def end(test_accuracy: float | None, *, steps: int = 100, **fields: object) -> list[dict[str, Any]]:
-    """A journal of a start and an end, whose numbers are all that a verdict needs."""
-    start = {"event": "start", "num_steps": steps, "batch_size": 10, "steps_per_epoch": 7, "seed": 1}
-    result = {"event": "end", "status": "complete", "steps_done": steps, "test_accuracy": test_accuracy}
-    return [{**start, "dataset": {"name": "digits", "train": 64}}, {**result, **fields}]
-
-
-class Matrix:
-    """Optimisers as variants; each seed has one accuracy."""
-
-    def __init__(self, tmp_path: Path, make: Make, variants: Mapping[str, Mapping[str, Any]]) -> None:
-        seeds = sorted({seed for runs in variants.values() for seed in runs})
-        self.made = make.matrix(tmp_path / "matrix", {"OPTIMIZER": list(variants), "SEED": seeds})
-        for name, runs in variants.items():
-            for seed, records in runs.items():
-                journal = records if isinstance(records, list) else end(records)
-                self.made.add({"OPTIMIZER": name, "SEED": seed}, journal)
-
-    def judged(self, **given: str) -> Sequence[Comparison]:
-        return collect(self.made.directory, given).conclusions.comparisons
-
-
-MatrixOf = Callable[..., Matrix]
-
-
-@pytest.fixture
-def matrix_of(tmp_path: Path, make: Make) -> MatrixOf:
-    return lambda **variants: Matrix(tmp_path, make, variants)
-
-
-def seeds(*accuracies: float) -> dict[str, float]:
-    return {str(seed): accuracy for seed, accuracy in enumerate(accuracies, 1)}
+from .conftest import Matrix, MatrixOf, end, seeds
 
 
 def test_a_clear_difference_in_pairs_is_better_and_its_mirror_worse(matrix_of: MatrixOf) -> None:
@@ -93,158 +60,6 @@ def test_a_smaller_loss_is_better(matrix_of: MatrixOf) -> None:
     (found,) = matrix_of(sgd=high, adam=low).judged(CONFIG_REPORT_METRIC="test_loss")
     assert found.verdict is Verdict.BETTER
     assert found.difference == pytest.approx(-0.03)
-
-
-def timed(accuracies: Sequence[float], seconds: Sequence[float]) -> dict[str, Any]:
-    pairs = enumerate(zip(accuracies, seconds, strict=True), 1)
-    return {str(seed): end(accuracy, training_seconds=time) for seed, (accuracy, time) in pairs}
-
-
-def test_better_in_more_time_is_not_comparable(matrix_of: MatrixOf) -> None:
-    """Ratios of 1.9, 2 and 2.1: of their logarithms the lower end is that of 1.76."""
-    slow, fast = timed((0.92, 0.83, 0.74), (19.0, 20.0, 21.0)), timed((0.90, 0.80, 0.70), (10.0, 10.0, 10.0))
-    matrix = matrix_of(sgd=fast, shampoo=slow)
-    (found,) = matrix.judged()
-    assert found.verdict is Verdict.NOT_COMPARABLE
-    assert found.difference == pytest.approx(0.03)
-    assert found.reason == "better, but it had more time: 20.0 s vs 10.0 s of training, 2.00 times as long"
-    assert found.interval is not None  # what there is stays to be seen
-    (mirror,) = matrix.judged(BASELINE="shampoo")
-    assert (mirror.verdict, mirror.reason[:34]) == (
-        Verdict.NOT_COMPARABLE,
-        "worse, but the baseline had more t",
-    )
-    for tolerance, verdict in (("0.75", Verdict.NOT_COMPARABLE), ("0.77", Verdict.BETTER)):
-        assert matrix.judged(CONFIG_REPORT_TIME_TOLERANCE=tolerance)[0].verdict is verdict
-    (loss,) = matrix.judged(CONFIG_REPORT_METRIC="training_seconds")
-    assert loss.verdict is Verdict.WORSE  # time is what is compared here, not what it is compared in
-
-
-@pytest.mark.parametrize(
-    "seconds",
-    [
-        pytest.param((14.5, 14.6, 14.7), id="a little longer"),
-        pytest.param((8.0, 11.0, 30.0), id="clocks that waver"),
-        pytest.param((5.0, 5.1, 5.2), id="in less"),
-        pytest.param((None, 20.0, 20.0), id="not known of all"),
-    ],
-)
-def test_better_in_about_the_same_time_or_less_is_better(matrix_of: MatrixOf, seconds: Sequence[Any]) -> None:
-    baseline = timed((0.90, 0.80, 0.70), (10.0, 10.0, 10.0))
-    (found,) = matrix_of(sgd=baseline, adam=timed((0.92, 0.83, 0.74), seconds)).judged()
-    assert found.verdict is Verdict.BETTER
-
-
-@pytest.mark.parametrize("metric", ["energy_joules", "training_cpu_seconds"])
-def test_a_smaller_cost_is_better_however_long_it_took(matrix_of: MatrixOf, metric: str) -> None:
-    def runs(cost: float, seconds: float) -> dict[str, Any]:
-        ends: dict[str, dict[str, Any]] = {
-            seed: {metric: cost * (1 + int(seed) / 100), "training_seconds": seconds} for seed in "123"
-        }
-        return {seed: end(0.9, **fields) for seed, fields in ends.items()}
-
-    matrix = matrix_of(sgd=runs(100.0, 10.0), frugal=runs(50.0, 20.0))
-    summary = collect(matrix.made.directory, {"CONFIG_REPORT_METRIC": metric})
-    (found,) = summary.conclusions.comparisons
-    assert (found.verdict, found.reason) == (Verdict.BETTER, "")
-    assert found.difference == pytest.approx(-51.0)
-    assert "both sides had the same budget of samples. " in as_markdown(summary)
-
-
-def test_a_smaller_cost_of_fewer_steps_is_not_comparable(matrix_of: MatrixOf) -> None:
-    few = {seed: end(0.9, steps=50, energy_joules=50.0 + int(seed)) for seed in "123"}
-    many = {seed: end(0.9, energy_joules=100.0 + int(seed)) for seed in "123"}
-    (found,) = matrix_of(sgd=many, frugal=few).judged(CONFIG_REPORT_METRIC="energy_joules")
-    assert found.verdict is Verdict.NOT_COMPARABLE
-
-
-def test_other_budgets_are_not_comparable(matrix_of: MatrixOf) -> None:
-    short = {seed: end(accuracy, steps=47) for seed, accuracy in seeds(0.92, 0.83, 0.74).items()}
-    long = {seed: end(accuracy, steps=94) for seed, accuracy in seeds(0.90, 0.80, 0.70).items()}
-    (found,) = matrix_of(sgd=long, adam=short).judged()
-    assert found.verdict is Verdict.NOT_COMPARABLE
-    assert found.difference == pytest.approx(0.03)
-    # 6 epochs of 64 and 5 batches of 10; 13 epochs and 3 batches
-    assert found.reason == "budgets differ (samples 434 vs 862; steps 47 vs 94)"
-    assert (found.p, found.interval, found.method) == (None, None, "")
-
-
-def test_the_same_steps_with_other_tokens_are_not_comparable(matrix_of: MatrixOf) -> None:
-    few = {seed: end(a, tokens_seen=1000) for seed, a in seeds(0.9, 0.8).items()}
-    many = {seed: end(a, tokens_seen=2000) for seed, a in seeds(0.9, 0.7).items()}
-    (found,) = matrix_of(sgd=few, adam=many).judged()
-    assert found.reason == "budgets differ (tokens 2,000 vs 1,000)"
-
-
-def batches(size: int, accuracies: Sequence[float], *, seconds: float) -> dict[str, Any]:
-    """Six epochs of 900 samples, the last batch of each epoch being what is left."""
-    per_epoch = -(-900 // size)
-    sizes = {"batch_size": size, "steps_per_epoch": per_epoch, "dataset": {"name": "digits", "train": 900}}
-    found = {}
-    for seed, accuracy in enumerate(accuracies, 1):
-        start, result = end(accuracy, steps=6 * per_epoch, training_seconds=seconds + seed / 100)
-        found[str(seed)] = [{**start, **sizes}, result]
-    return found
-
-
-def test_equal_samples_in_other_batches_are_an_equal_budget(matrix_of: MatrixOf) -> None:
-    matrix = matrix_of(
-        large=batches(128, (0.90, 0.80, 0.70), seconds=1), small=batches(32, (0.92, 0.83, 0.74), seconds=4)
-    )
-    (found,) = matrix.judged()
-    assert (found.verdict, found.reason, found.budget_unit) == (Verdict.BETTER, "", "samples")
-    said = "Equal samples: 5,400; steps 174 vs 48; training took 4.0 s against 1.0 s"
-    assert said in comparison_sentence(found)
-    summary = collect(matrix.made.directory)
-    assert report_lines(summary)[-3] == "budget: equal samples: 5,400; steps 174 vs 48"
-    assert "both sides had the same budget of samples, and the better one" in as_markdown(summary)
-
-
-@pytest.mark.parametrize(
-    ("unit", "verdict", "reason"),
-    [
-        ("samples", Verdict.BETTER, ""),
-        ("steps", Verdict.NOT_COMPARABLE, "budgets differ (steps 174 vs 48)"),
-        ("tokens", Verdict.NOT_COMPARABLE, "the number of tokens was not recorded"),
-        (
-            "time",
-            Verdict.NOT_COMPARABLE,
-            "better, but it had more time: 4.0 s vs 1.0 s of training, 3.94 times as long",
-        ),
-    ],
-)
-def test_the_unit_of_the_budget_is_chosen(
-    matrix_of: MatrixOf, unit: str, verdict: Verdict, reason: str
-) -> None:
-    """Of 4.01, 4.02 and 4.03 s over 1.01, 1.02 and 1.03 the geometric mean is 3.94."""
-    matrix = matrix_of(
-        large=batches(128, (0.90, 0.80, 0.70), seconds=1), small=batches(32, (0.92, 0.83, 0.74), seconds=4)
-    )
-    (found,) = matrix.judged(CONFIG_REPORT_BUDGET_UNIT=unit)
-    assert (found.verdict, found.reason, found.budget_unit) == (verdict, reason, unit)
-
-
-def test_by_time_other_samples_can_be_compared_and_unknown_times_cannot(matrix_of: MatrixOf) -> None:
-    short = {s: end(a, steps=47, training_seconds=10.0 + a) for s, a in seeds(0.92, 0.83, 0.74).items()}
-    long = {s: end(a, steps=94, training_seconds=10.0 + a) for s, a in seeds(0.90, 0.80, 0.70).items()}
-    matrix = matrix_of(sgd=long, adam=short, lion=seeds(0.92, 0.83, 0.74))
-    timed, unknown = matrix.judged(CONFIG_REPORT_BUDGET_UNIT="time")
-    assert timed.verdict is Verdict.BETTER
-    assert "Judged by time; samples 434 vs 862; steps 47 vs 94; training took 10.8 s" in comparison_sentence(
-        timed
-    )
-    assert (unknown.verdict, unknown.reason) == (
-        Verdict.NOT_COMPARABLE,
-        "the time of a training is not known, or does not count because of other work on the machine",
-    )
-
-
-def test_other_data_are_not_comparable(matrix_of: MatrixOf) -> None:
-    other = {seed: end(a) for seed, a in seeds(0.9, 0.8).items()}
-    for records in other.values():
-        records[0]["data_sha256"] = "abc"
-    (found,) = matrix_of(sgd=seeds(0.9, 0.7), adam=other).judged()
-    assert (found.verdict, found.reason) == (Verdict.NOT_COMPARABLE, "they trained on different data")
 
 
 def test_seeds_without_a_partner_are_named_and_left_out(matrix_of: MatrixOf) -> None:
