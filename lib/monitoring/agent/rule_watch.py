@@ -17,10 +17,13 @@ from monitoring.journal.alerts import Alerts
 from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, read_records
-from monitoring.rules import Finding, Rule, enabled_rules, number, open_rule
+from monitoring.rules import Finding, Rule, enabled_rules, events_of, number, open_rule
 
 # Records of each file that one look takes: a long journal must not keep the agent from its other work.
 RECORDS_A_LOOK = 5000
+
+# Of records whose event no rule names.
+ANY = ""
 
 
 @dataclass
@@ -48,6 +51,7 @@ class RuleWatch:
         self._tails = {source: RecordTail(directory / source) for source in (JOURNAL, GPU_STATS)}
         self._seen = dict.fromkeys(self._tails, 0)  # the seq of the last record of each
         self._subjects = _told(directory / ALERTS)
+        self._readers = self._by_event()
 
     def look(self, now: float, *, running: bool) -> bool:
         """Take in new records and report what they show; True if there are more.
@@ -73,7 +77,7 @@ class RuleWatch:
         if time is None or seq is None:
             return
         self._seen[source] = int(seq)
-        for name, rule in list(self._rules.items()):
+        for name, rule in self._readers.get(str(record.get("event")), self._readers[ANY]):
             try:
                 findings = rule.update(record)
             except Exception as error:  # noqa: BLE001 - a rule is called here; its failure becomes an alert
@@ -85,6 +89,15 @@ class RuleWatch:
                 is_news = finding.holds != subject.fires or subject.contrary_since is not None
                 if is_news and seq > subject.last_seq:
                     self._weigh(name, finding, time, source, record.get("global_step"))
+
+    def _by_event(self) -> dict[str, list[tuple[str, Rule]]]:
+        """The rules that read the records of each event that one of them names, and of ANY other."""
+        events = {name: events_of(name) for name in self._rules}
+        known = {event for of_rule in events.values() for event in of_rule or ()}
+        return {
+            event: [(name, rule) for name, rule in self._rules.items() if event in (events[name] or (event,))]
+            for event in (ANY, *known)
+        }
 
     def _tick(self, now: float) -> None:
         for name, rule in list(self._rules.items()):
@@ -131,6 +144,7 @@ class RuleWatch:
 
     def _give_up(self, name: str, error: Exception) -> None:
         del self._rules[name]
+        self._readers = self._by_event()
         self._alerts.add("rule", "error", f"alert rule {name} failed: {type(error).__name__}: {error}")
 
 

@@ -1,15 +1,15 @@
 """One module an alert rule. A rule says what a record shows; rule_watch.py makes alerts of it, once each.
 
 A rule's module defines `Options` (a frozen dataclass, every field with a default, taken from the symbols
-ALERT_NAME_FIELD) and `Rule(options)`. What a Rule finds must follow from the records alone, so that an agent
+ALERT_NAME_FIELD) and `Rule(options)`. It may define `EVENTS`, the events of the records that the rule reads;
+`update` then gets no others. What a Rule finds must follow from the records alone, so that an agent
 that is started again reports the same alerts; only `tick` may look at the clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from monitoring.dropins import DropIns
 from monitoring.errors import FollowerOptionsError
@@ -19,8 +19,7 @@ from monitoring.journal.records import Record, as_number
 RULES = DropIns("alert rule", "monitoring.rules", prefix="alert")
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """What a record shows about one subject of a rule."""
 
     holds: bool
@@ -62,6 +61,12 @@ def open_rule(name: str, config: Mapping[str, object]) -> Rule:
     return rule
 
 
+def events_of(name: str) -> Collection[str] | None:
+    """The events of the records that the rule `name` reads; None for all."""
+    events: Collection[str] | None = getattr(RULES.load(name), "EVENTS", None)
+    return events
+
+
 def enabled_rules(config: Mapping[str, object]) -> list[str]:
     """The rules that a configuration does not turn off: ALERT_NAME is true or not there."""
     return [name for name in RULES.names if config.get(f"ALERT_{name.upper()}", True)]
@@ -69,4 +74,5 @@ def enabled_rules(config: Mapping[str, object]) -> list[str]:
 
 def number(record: Mapping[str, object], name: str) -> float | None:
     """A record's number, None where it has none of that name."""
-    return as_number(record.get(name))
+    value = record.get(name)
+    return value if type(value) is float else as_number(value)  # nearly all are

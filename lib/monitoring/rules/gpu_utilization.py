@@ -10,6 +10,8 @@ from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
 from monitoring.rules._gpus import gpu_name, gpus
 
+EVENTS = ("gpu",)
+
 
 @dataclass(frozen=True)
 class Options:

@@ -9,6 +9,8 @@ from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
 
+EVENTS = ("step",)
+
 # Step records below the limit after which an explosion is over: they come in bursts.
 QUIET_RECORDS = 50
 
@@ -29,12 +31,12 @@ class Rule:
 
     def __init__(self, options: Options) -> None:
         self._limit = options.limit
+        self._message = f"the gradient norm is above {options.limit:g}"
         self._quiet = QUIET_RECORDS
 
     def update(self, record: Record) -> Sequence[Finding]:
-        norm = number(record, "grad_norm") if record.get("event") == "step" else None
+        norm = number(record, "grad_norm")
         if norm is None:
             return ()
         self._quiet = 0 if norm > self._limit else self._quiet + 1
-        message = f"the gradient norm is above {self._limit:g}"
-        return [Finding(self._quiet < QUIET_RECORDS, message, value=norm)]
+        return [Finding(self._quiet < QUIET_RECORDS, self._message, value=norm)]

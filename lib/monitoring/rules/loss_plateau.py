@@ -11,6 +11,8 @@ from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
 
+EVENTS = ("start", "step")
+
 # The median is computed again after this part of a window, and of no fewer step records than that.
 EVERY = 10
 FEWEST_RECORDS = 10
@@ -54,7 +56,7 @@ class _Watched:
         if not whole or len(self.window) < FEWEST_RECORDS or step < self.next:
             return None
         self.next = step + width / EVERY
-        return _median(loss for _, loss in self.window)
+        return _median([loss for _, loss in self.window])
 
     def standard_error(self, middle: float) -> float:
         """The standard error of the window's median, from the median distance to it.
@@ -62,7 +64,7 @@ class _Watched:
         For a normal distribution: 1.4826 makes a standard deviation of that distance, and a median is
         1.2533 times as uncertain as a mean.
         """
-        spread = 1.4826 * _median(abs(loss - middle) for _, loss in self.window)
+        spread = 1.4826 * _median([abs(loss - middle) for _, loss in self.window])
         return 1.2533 * spread / math.sqrt(len(self.window))
 
 
@@ -86,13 +88,13 @@ class Rule:
             self._watched = _Watched()
             return ()
         loss, step = number(record, "train_loss"), number(record, "global_step")
-        if record.get("event") != "step" or loss is None or step is None:
+        if loss is None or step is None:
             return ()
         watched = self._watched
         middle = watched.median(step, loss, width=self._steps)
         if middle is None:
             return ()
-        if middle < watched.lowest - SURE * watched.standard_error(middle):
+        if middle < watched.lowest and middle < watched.lowest - SURE * watched.standard_error(middle):
             watched.lowest, watched.lowest_at = middle, step
         stuck = step - watched.lowest_at >= self._steps
         return [Finding(stuck, f"the loss has not decreased in {self._steps} steps", value=middle)]

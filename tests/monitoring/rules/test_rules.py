@@ -82,6 +82,15 @@ def test_rules_are_the_documented_ones() -> None:
     ]
 
 
+def test_rule_gets_the_records_of_the_events_that_it_names(tmp_path: Path) -> None:
+    other = [
+        {"event": event, "global_step": 1, "grad_norm": 99.0} for event in ("epoch", "gpu", "", ["step"])
+    ]
+    write(tmp_path / "metrics.jsonl", [*other, *norms(99.0)])
+    look(tmp_path)
+    assert told(tmp_path) == [("gradient_norm", "firing", None, 99.0, len(other) + 1)]
+
+
 def test_alert_has_everything_that_a_reader_needs(tmp_path: Path) -> None:
     write(tmp_path / "metrics.jsonl", norms(1.0, 12.5))
     look(tmp_path)
