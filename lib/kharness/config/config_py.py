@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import functools
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -22,6 +24,9 @@ OF_ITSELF = "# sha256 of the lines below: "
 # Filled in when `config.py` is written, so `.config` has a template instead.
 _EXPANDED = "TRACKER_PROJECT"
 
+# Before each line at which a statement may begin.
+_STATEMENT = re.compile(r"^(?=[^\s}#])", re.MULTILINE)
+
 
 @dataclass(frozen=True)
 class ConfigPy:
@@ -38,17 +43,40 @@ def read_config_py(path: Path) -> ConfigPy:
     values: dict[str, Value] = {}
     affects = Affects()
     try:
-        for node in ast.parse(read_text(path, shown), filename=shown).body:
-            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
-                if target.id.isupper():
-                    values[target.id] = ast.literal_eval(node.value)
-                elif target.id == "affects":
-                    affects = Affects.from_groups(ast.literal_eval(node.value))
+        for name, value in _assignments(read_text(path, shown)):
+            if isinstance(value, Affects):
+                affects = value
+            else:
+                values[name] = list(value) if isinstance(value, list) else value
     except (SyntaxError, ValueError) as error:
         raise ConfigError(
             f"{shown} holds more than literal values", hint="write it again: make olddefconfig"
         ) from error
     return ConfigPy(values, affects)
+
+
+def _assignments(text: str) -> Sequence[tuple[str, Value | Affects]]:
+    """What a file sets, in its order.
+
+    The files of a matrix have nearly all statements in common, which are then parsed once. A statement that
+    goes on at the beginning of a line is none by its first part alone: such a file is parsed in one piece.
+    """
+    try:
+        return [assigned for part in _STATEMENT.split(text) for assigned in _parsed(part)]
+    except SyntaxError:
+        return _parsed(text)
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed(text: str) -> tuple[tuple[str, Value | Affects], ...]:
+    found: list[tuple[str, Value | Affects]] = []
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
+            if target.id.isupper():
+                found.append((target.id, ast.literal_eval(node.value)))
+            elif target.id == "affects":
+                found.append((target.id, Affects.from_groups(ast.literal_eval(node.value))))
+    return tuple(found)
 
 
 def read_values(path: Path) -> Mapping[str, Value]:

@@ -109,6 +109,16 @@ def test_config_py_with_more_than_literals_is_refused_and_not_run(tmp_path: Path
         read_values(tmp_path / "config.py")
 
 
+def test_statement_of_several_lines_is_read_as_one(tmp_path: Path) -> None:
+    text = 'A = """\nB = 2\n"""\nC = [1,\n2]\nD = (\n3\n)\nE = "a" \\\n"b"\n'
+    (tmp_path / "config.py").write_text(text)
+    first = read_values(tmp_path / "config.py")
+    assert first == {"A": "\nB = 2\n", "C": [1, 2], "D": 3, "E": "ab"}
+    assert isinstance(first["C"], list)
+    first["C"].append(4)
+    assert read_values(tmp_path / "config.py")["C"] == [1, 2]
+
+
 def test_unchanged_configuration_is_not_written_again(tree: Tree, tmp_path: Path) -> None:
     assert write_config(tree.resolve([]), tmp_path, root=tree.root)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
