@@ -13,6 +13,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 
@@ -22,10 +23,10 @@ from monitoring.follower import RunInfo
 from monitoring.journal.atomic_file import replacing
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import JOURNAL, METRICS_CSV
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, measured, points
+from monitoring.journal.records import MEASURING, MOST_FIELDS, Fields, Record, alike, points
 
 LEADING = ("seq", "attempt", "event", "time", "global_step")
-NUMBERS = ("seq", "attempt", "time", "global_step")
+INTEGERS = ("seq", "attempt", "global_step")
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,15 @@ class CsvFile:
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Append one row per record; OSError leaves at most a torn row, which the next opening cuts."""
-        rows = [(record, *measured(record)) for record in records]
+        parts = list(alike(records))
         firsts: dict[Fields, Record] = {}
-        for record, fields, _ in rows:
-            firsts.setdefault(fields, record)
+        for fields, group in parts:
+            firsts.setdefault(fields, group[0])
         names = dict.fromkeys(name for record in firsts.values() for name in row(record))
         known = set(self._columns)
         if not known.issuperset(names):
             self._add_columns([name for name in names if name not in known])
-        self._append(b"".join(self._line(*of_record) for of_record in rows))
+        self._append(b"".join(self._encoded(*part) for part in parts))
         self._last_seq = int(str(records[-1]["seq"]))
 
     def flush(self) -> None:
@@ -73,14 +74,13 @@ class CsvFile:
     def close(self, status: str | None) -> None:
         os.close(self._fd)
 
-    def _line(self, record: Record, fields: Fields, values: Sequence[float]) -> bytes:
-        choose = _places(fields, self._columns)
-        if choose is None or (step := whole_step(record["global_step"])) is None:
-            cells = row(record)
-            return _lines([[cells.get(name) for name in self._columns]])
-        numbers = [record["seq"], record["attempt"], record["time"], step, *values]
-        line: bytes = b",".join(choose((b"", str(fields.event).encode(), *shown(numbers))))
-        return line + b"\n"
+    def _encoded(self, fields: Fields, group: Sequence[Record]) -> bytes:
+        """The rows of records with the same fields."""
+        rows = _csv_rows(fields, self._columns)
+        if rows is None or any(whole_step(record["global_step"]) is None for record in group):
+            return _lines([cells.get(name) for name in self._columns] for cells in map(row, group))
+        numbers = list(chain.from_iterable(map(rows.numbers, group)))
+        return rows.line * len(group) % tuple(shown(numbers))
 
     def _resume(self) -> tuple[tuple[str, ...], int]:
         """Cut a torn last row; return the columns and the last row's seq, ((), 0) for a new file."""
@@ -127,8 +127,9 @@ def row(record: Record) -> dict[str, object]:
 
 
 def shown(numbers: Sequence[object]) -> list[bytes]:
-    """Numbers as the csv module writes them, which is with `repr`, in a fraction of its time."""
-    json = orjson.dumps(numbers)[1:-1]
+    """Numbers as the csv module writes them, which is with `repr`, in a fraction of its time; truth values
+    as 1 and 0."""
+    json = orjson.dumps(numbers)[1:-1].replace(b"true", b"1").replace(b"false", b"0")
     texts = json.split(b",")
     if b"e" in json or b"0.0000" in json:  # both write the shortest digits, but not all exponents alike
         for place, text in enumerate(texts):
@@ -137,16 +138,29 @@ def shown(numbers: Sequence[object]) -> list[bytes]:
     return texts
 
 
+@dataclass(frozen=True)
+class _CsvRows:
+    """The rows of records with the same fields."""
+
+    numbers: Callable[[Record], tuple[float, ...]]
+    """The cells that differ, in the order of the columns."""
+    line: bytes
+    """The row, with `%b` for each of them."""
+
+
 @functools.lru_cache(maxsize=MOST_FIELDS)
-def _places(fields: Fields, columns: tuple[str, ...]) -> Callable[[Sequence[bytes]], Iterable[bytes]] | None:
-    """What chooses the cells from nothing, the event and the numbers; None if there are further texts."""
+def _csv_rows(fields: Fields, columns: tuple[str, ...]) -> _CsvRows | None:
+    """None if the rows have further texts, or what only `row` knows how to show."""
     kinds = fields.kinds
     texts = [name for name, kind in kinds.items() if issubclass(kind, str)]
-    if not fields.names or texts != ["event"] or any(kinds.get(name) not in (int, float) for name in NUMBERS):
+    if fields.event not in MEASURING or not fields.names or texts != ["event"]:
         return None
-    at = {"event": 1, **{name: place for place, name in enumerate(NUMBERS, start=2)}}
-    at |= {_one_line(name): place for place, name in enumerate(fields.names, start=2 + len(NUMBERS))}
-    return itemgetter(*(at.get(name, 0) for name in columns))
+    if any(kinds.get(name) is not int for name in INTEGERS) or kinds.get("time") not in (int, float):
+        return None
+    names = {_one_line(name): name for name in (*INTEGERS, "time", *fields.names)}
+    cells = {"event": str(fields.event).encode(), **dict.fromkeys(names, b"%b")}
+    line = b",".join(cells.get(column, b"") for column in columns) + b"\n"
+    return _CsvRows(itemgetter(*(names[column] for column in columns if column in names)), line)
 
 
 @functools.lru_cache(maxsize=4096)  # names are the same in record after record

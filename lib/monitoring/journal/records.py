@@ -6,6 +6,7 @@ over all attempts) and `attempt` (from 1); docs/metrics.md lists the other field
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -26,6 +27,9 @@ MEASURING = frozenset({"step", "epoch", "eval", "checkpoint", "end"})
 
 # Sets of fields that are known at a time; a run has a handful.
 MOST_FIELDS = 4096
+
+# In which the last line of a file is looked for first: some thirty records.
+LAST_BYTES = 16384
 
 # How every line is encoded; numpy scalars are numbers like any other.
 JSON_LINE = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
@@ -81,7 +85,7 @@ def last_line(fd: int) -> tuple[bytes, int]:
     end = os.fstat(fd).st_size
     tail = b""
     while tail.count(b"\n") < 2 and len(tail) < end:
-        size = min(end, max(65536, 2 * len(tail)))
+        size = min(end, max(LAST_BYTES, 2 * len(tail)))
         tail = os.pread(fd, size, end - size)
     whole = tail[: tail.rfind(b"\n") + 1]
     return whole[whole.rfind(b"\n", 0, -1) + 1 :], end - len(tail) + len(whole) if whole else 0
@@ -111,22 +115,29 @@ class Fields:
         self._get = itemgetter(*self.names) if len(self.names) > 1 else None
 
     def values_in(self, record: Record) -> list[float]:
-        """The points of a record of a training, in the order of `names`."""
+        """The points of a record, in the order of `names`."""
+        if self.event == "gpu":
+            return list(gpu_points(record).values())
         values: list[Any] = list(self._get(record)) if self._get else [record[name] for name in self.names]
         for place in self._flags:
             values[place] = int(values[place])
         return values
 
 
-def measured(record: Record) -> tuple[Fields, list[float]]:
-    """The fields of a record and its points, in the order of their `names`; see `points`."""
+def fields_of(record: Record) -> Fields:
+    """The fields of a record: the same object for all that share them."""
     event = record.get("event")
     key = (event, *record, *map(type, record.values()))
     if event == "gpu":
         found = gpu_points(record)
-        return _fields((*key, *found), record, found), list(found.values())
-    fields = _known.get(key) or _fields(key, record, _point_names(record) if event in MEASURING else ())
-    return fields, fields.values_in(record)
+        return _fields((*key, *found), record, found)
+    return _known.get(key) or _fields(key, record, _point_names(record) if event in MEASURING else ())
+
+
+def alike(records: Iterable[Record]) -> Iterator[tuple[Fields, list[Record]]]:
+    """The records in their order, those together that follow one another with the same fields."""
+    for fields, group in itertools.groupby(records, fields_of):
+        yield fields, list(group)
 
 
 def _fields(key: tuple[object, ...], record: Record, names: Iterable[str]) -> Fields:
@@ -156,8 +167,8 @@ def points(record: Record) -> dict[str, float]:
     seq, attempt, global_step). Only step, epoch, eval, checkpoint and end records have points, and the gpu
     records of gpu_stats.jsonl, whose points are those of `gpu_aggregates.gpu_points`.
     """
-    fields, values = measured(record)
-    return dict(zip(fields.names, values, strict=True))
+    fields = fields_of(record)
+    return dict(zip(fields.names, fields.values_in(record), strict=True))
 
 
 def as_number(value: object) -> float | None:

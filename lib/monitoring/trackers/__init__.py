@@ -18,7 +18,7 @@ from monitoring.errors import MissingPackage
 from monitoring.gpu.aggregates import gpu_texts
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import GPU_STATS, JOURNAL
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, measured, points
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, fields_of, points
 
 EPOCH = "epoch/"
 
@@ -54,8 +54,8 @@ def shown_points(record: Record) -> dict[str, float]:
     An epoch's train_loss is a mean: in one chart with the losses of single steps it would be a jagged line.
     The epoch's number stays `epoch`.
     """
-    fields, values = measured(record)
-    return dict(zip(shown_names(fields), values, strict=True))
+    fields = fields_of(record)
+    return dict(zip(shown_names(fields), fields.values_in(record), strict=True))
 
 
 @functools.lru_cache(maxsize=MOST_FIELDS)

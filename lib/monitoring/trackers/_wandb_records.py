@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
+from operator import getitem
 from typing import Any
 
 import orjson
@@ -38,8 +40,8 @@ class Columns:
     def encoded(self, numbers: Sequence[float]) -> bytes:
         """The items of such a row."""
         texts = orjson.dumps(numbers)[1:-1].split(b",") if self._names else []
-        items = [before[len(text)] + text for before, text in zip(self._before, texts, strict=True)]
-        return self._begin + b"".join(items)
+        before = map(getitem, self._before, map(len, texts))
+        return self._begin + b"".join(chain.from_iterable(zip(before, texts, strict=True)))
 
     def row(self, numbers: Sequence[float]) -> dict[str, object]:
         """Such a row."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from monitoring.follower import RunInfo
 from monitoring.journal.files import GPU_STATS, JOURNAL
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, measured
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
     event_of,
@@ -42,9 +42,11 @@ DT_STRING = 7
 
 # Field numbers of event.proto and summary.proto, each with its wire type: Event.wall_time, .step, .summary,
 # .source_metadata, SourceMetadata.writer, Summary.value, Summary.Value.tag and .simple_value.
-WALL_TIME = struct.Struct("<Bd")
-STEP, SUMMARY, SOURCE_METADATA, WRITER = b"\x10", b"\x2a", b"\x52", b"\x0a"
+WALL_TIME, STEP, SUMMARY, SOURCE_METADATA, WRITER = b"\x09", b"\x10", b"\x2a", b"\x52", b"\x0a"
 VALUE, TAG, SIMPLE_VALUE = b"\x0a", b"\x0a", b"\x15"
+
+# Before the values of an event stand its time, its step, and the first value's name: see `_layout`.
+FIRST_VALUE = 4
 
 # What `source_metadata` of our events begins with; seq and event follow.
 SOURCE = "monitoring"
@@ -88,16 +90,18 @@ class TensorboardFollower:
         if self._fd is None:
             out += framed(_version(time_of(records[0])))
         last_step, last_seq = self._last_step, dict(self._last_seq)
-        for record in records:
-            fields, values = measured(record)
-            if values:
+        for fields, group in alike(records):
+            if not fields.names:
+                continue
+            journal = journal_of(group[-1])
+            for record in group:
                 step = step_of(record)
                 if step is None:
                     step = last_step
-                elif journal_of(record) == JOURNAL:
+                elif journal == JOURNAL:
                     last_step = step
-                out += framed(encoded(record, fields, values, step=step))
-                last_seq[journal_of(record)] = seq_of(record)
+                out += framed(encoded(record, fields, fields.values_in(record), step=step))
+            last_seq[journal] = seq_of(group[-1])
         self._write(bytes(out))
         self._last_step, self._last_seq = last_step, last_seq
 
@@ -179,18 +183,19 @@ def _source(event: Any) -> tuple[int, str] | None:
 
 def encoded(record: Record, fields: Fields, values: Sequence[float], *, step: int) -> bytes:
     """The event of a record: the bytes that TensorBoard's message becomes, in a fraction of the time."""
-    time, texts, summary = time_of(record), shown_texts(record), _summary(fields)
-    cells: list[bytes | float] = summary.names.copy()
-    cells[1::2] = values
-    try:
-        content = summary.form.pack(*cells)
-    except (OverflowError, struct.error):  # beyond 32 bits, which the message makes infinite
-        content = b""
-    if texts or not content or not time:
+    time, texts = time_of(record), shown_texts(record)
+    if texts or not time or not values:
         return message(record, fields, values, texts, step=step)
-    writer = delimited(WRITER, f"{SOURCE}:{seq_of(record)}:{event_of(record)}".encode())
     number = STEP + varint(step) if step else b""
-    return WALL_TIME.pack(9, time) + number + summary.before + content + delimited(SOURCE_METADATA, writer)
+    writer = f"{SOURCE}:{seq_of(record)}:{event_of(record)}".encode()
+    form, cells = _layout(fields, len(number), len(writer))
+    cells = cells.copy()
+    cells[1], cells[2], cells[-1] = time, number, writer
+    cells[FIRST_VALUE:-1:2] = values
+    try:
+        return form.pack(*cells)
+    except (OverflowError, struct.error):  # beyond 32 bits, which the message makes infinite
+        return message(record, fields, values, texts, step=step)
 
 
 def message(
@@ -212,28 +217,27 @@ def message(
     return found
 
 
-@dataclass(frozen=True)
-class _Summary:
-    """The values of the events of all records with the same fields."""
-
-    before: bytes
-    """What stands before them: the tag and the length."""
-    form: struct.Struct
-    names: list[bytes | float]
-    """For each value its name and what else stands before it, then a place for the value."""
-
-
 @functools.lru_cache(maxsize=MOST_FIELDS)
-def _summary(fields: Fields) -> _Summary:
-    names: list[bytes | float] = []
-    form = "<"
+def _layout(
+    fields: Fields, step_length: int, writer_length: int
+) -> tuple[struct.Struct, list[bytes | float]]:
+    """How the events of records with the same fields are laid out, and what stands in all of them.
+
+    Their cells are the time's tag, the time, the step, and for each value what stands before it (the first
+    after the summary's tag and length) and the value; then what stands before the writer, and the writer.
+    """
+    heads = []
     for name in shown_names(fields):
         tag = delimited(TAG, name.encode()) if name else b""  # protobuf leaves an empty text out
-        head = VALUE + varint(len(tag) + len(SIMPLE_VALUE) + 4) + tag + SIMPLE_VALUE
-        names += [head, 0.0]
-        form += f"{len(head)}sf"
-    layout = struct.Struct(form)
-    return _Summary(SUMMARY + varint(layout.size), layout, names)
+        heads.append(VALUE + varint(len(tag) + len(SIMPLE_VALUE) + 4) + tag + SIMPLE_VALUE)
+    heads[0] = SUMMARY + varint(sum(len(head) + 4 for head in heads)) + heads[0]
+    writer = WRITER + varint(writer_length)
+    heads.append(SOURCE_METADATA + varint(len(writer) + writer_length) + writer)
+    values = "f".join(f"{len(head)}s" for head in heads)
+    cells: list[bytes | float] = [WALL_TIME, 0.0, b""]
+    for head in heads:
+        cells += head, 0.0
+    return struct.Struct(f"<cd{step_length}s{values}{writer_length}s"), cells
 
 
 def _version(time: float) -> bytes:

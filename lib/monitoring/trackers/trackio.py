@@ -21,10 +21,9 @@ import orjson
 
 from monitoring.follower import RunInfo
 from monitoring.journal.files import GPU_STATS, JOURNAL
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, measured
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
-    event_of,
     journal_metric,
     journal_of,
     require_package,
@@ -94,20 +93,22 @@ class TrackioFollower:
         """Add one row for each record that has points; one without a step is at the last step before it."""
         rows: list[tuple[object, ...]] = []
         last_step = self._last_step
-        for record in records:
-            fields, values = measured(record)
-            texts = shown_texts(record)
-            if not values and not texts:
-                continue
-            step = step_of(record)
-            if step is None:
-                step = last_step
-            elif journal_of(record) == JOURNAL:
-                last_step = step
-            metrics: dict[str, object] = dict(zip(_kept_names(fields), values, strict=True))
-            time = datetime.fromtimestamp(time_of(record), UTC).isoformat()
-            log_id = f"{self._run.run_id}:{seq_of(record)}:{event_of(record)}"
-            rows.append((time, self._run.run_id, self._run.name, step, orjson.dumps(metrics | texts), log_id))
+        run_id, name = self._run.run_id, self._run.name
+        for fields, group in alike(records):
+            names, is_gpu = _kept_names(fields), journal_of(group[0]) == GPU_STATS
+            for record in group:
+                metrics: dict[str, object] = dict(zip(names, fields.values_in(record), strict=True))
+                metrics |= shown_texts(record)
+                if not metrics:
+                    continue
+                step = step_of(record)
+                if step is None:
+                    step = last_step
+                elif not is_gpu:
+                    last_step = step
+                time = datetime.fromtimestamp(time_of(record), UTC).isoformat()
+                log_id = f"{run_id}:{seq_of(record)}:{fields.event}"
+                rows.append((time, run_id, name, step, orjson.dumps(metrics), log_id))
         if rows:
             self._insert(rows)
             self._last_step = last_step

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from monitoring.follower import RunInfo
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import GPU_STATS, JOURNAL
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, measured
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
     event_of,
@@ -159,25 +159,28 @@ class WandbFollower:
         """The rows and the summary; returns the journals' last seqs and the last `_step` in the log then."""
         latest: dict[Columns, tuple[Sequence[float], dict[str, str]]] = {}
         seqs, row_step = dict(self._log.seqs), self._log.step
-        for record in records:
-            fields, values = measured(record)
-            texts = shown_texts(record)
-            if not values and not texts:
-                continue
-            seq, step, time = seq_of(record), step_of(record), time_of(record)
-            seqs[journal_of(record)] = seq
-            row_step = _next_step(record, row_step)
-            columns = _columns(fields, step is not None, row_step != seq)
-            if texts or columns not in latest:
-                self._define(out, [*shown_names(fields), *texts])
-            numbers = [*_without_columns(fields, values), row_step, time, time - self._log.start]
-            if step is not None:
-                numbers.append(step)
-            if row_step != seq:
-                numbers.append(seq)
-            out.history(columns, numbers, texts, step=row_step)
-            latest.pop(columns, None)
-            latest[columns] = numbers, texts
+        for fields, group in alike(records):
+            journal = journal_of(group[0])
+            for record in group:
+                texts = shown_texts(record)
+                if not fields.names and not texts:
+                    continue
+                seq, step, time = seq_of(record), step_of(record), time_of(record)
+                seqs[journal] = seq
+                # its seq, until rows of another journal have come between
+                row_step = row_step + 1 if journal == GPU_STATS else max(seq, row_step + 1)
+                columns = _columns(fields, step is not None, row_step != seq)
+                if texts or columns not in latest:
+                    self._define(out, [*shown_names(fields), *texts])
+                numbers = [*_without_columns(fields, fields.values_in(record)), row_step, time]
+                numbers.append(time - self._log.start)
+                if step is not None:
+                    numbers.append(step)
+                if row_step != seq:
+                    numbers.append(seq)
+                out.history(columns, numbers, texts, step=row_step)
+                latest.pop(columns, None)
+                latest[columns] = numbers, texts
         if latest:
             rows = [columns.row(numbers) | texts for columns, (numbers, texts) in latest.items()]
             out.summary({name: value for row in rows for name, value in row.items()})
@@ -297,14 +300,6 @@ def _without_columns(fields: Fields, of_points: Sequence[T]) -> Sequence[T]:
     if COLUMNS.isdisjoint(shown):
         return of_points
     return [it for it, name in zip(of_points, shown, strict=True) if name not in COLUMNS]
-
-
-def _next_step(record: Record, last: int) -> int:
-    """A number for the record's row, above that of the row before it.
-
-    It is the record's seq, until rows of another journal have come between.
-    """
-    return last + 1 if journal_of(record) == GPU_STATS else max(seq_of(record), last + 1)
 
 
 def _path(run: RunInfo) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from monitoring.exporters.csv import shown
-from monitoring.journal.records import MEASURING, Record, measured
+from monitoring.exporters.csv import CsvFile, row, shown
+from monitoring.journal.records import MEASURING, Record, fields_of
 from monitoring.trackers import tensorboard
 from monitoring.trackers._event_file import events_from_the_end, framed
 from monitoring.trackers._wandb_log import BLOCK, LogWriter, read_log
@@ -67,7 +68,8 @@ def test_event_is_encoded_as_tensorboards_own_message(
     points: dict[str, float], event: str, step: int, time: float
 ) -> None:
     record: Record = {"event": event, "time": time, "seq": 3, "attempt": 1, **points}
-    fields, values = measured(record)
+    fields = fields_of(record)
+    values = fields.values_in(record)
     theirs = tensorboard.message(record, fields, values, {}, step=step)
     assert tensorboard.encoded(record, fields, values, step=step) == theirs
 
@@ -77,6 +79,33 @@ def test_numbers_are_written_as_by_the_csv_module(numbers: list[float]) -> None:
     theirs = io.StringIO()
     csv.writer(theirs, lineterminator="").writerow(numbers)
     assert b",".join(shown(numbers)).decode() == theirs.getvalue()
+
+
+@given(
+    values=st.lists(
+        st.dictionaries(
+            st.text(max_size=3), st.one_of(NUMBERS, st.booleans(), st.none(), st.text()), max_size=4
+        ),
+        min_size=1,
+    )
+)
+def test_rows_are_written_as_by_the_csv_module(values: list[dict[str, object]]) -> None:
+    records: list[Record] = [
+        {**of_one, "event": "step", "time": 1.5, "seq": seq, "attempt": 1, "global_step": seq}
+        for seq, of_one in enumerate(values, start=1)
+        for _ in range(2)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        ours = CsvFile(Path(folder) / "metrics.csv")
+        ours.deliver(records)
+        ours.close(None)
+        written = (Path(folder) / "metrics.csv").read_bytes().decode()
+    columns = next(csv.reader([written.partition("\n")[0]]))
+    theirs = io.StringIO()
+    writer = csv.DictWriter(theirs, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(map(row, records))
+    assert written == theirs.getvalue()
 
 
 @given(events=st.lists(st.binary(max_size=300)))

@@ -49,12 +49,11 @@ def as_step(value: Any) -> int | None:
 
 def whole_step(value: object) -> int | None:
     """As `as_step`, of a value that was read from a journal, which holds no other objects than JSON's."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    if isinstance(value, float) and not value.is_integer():
-        return None
-    step = int(value)
-    return step if FIRST_STEP <= step <= LAST_STEP else None
+    if type(value) is not int:  # nearly all are
+        if not isinstance(value, float) or not value.is_integer():
+            return None
+        value = int(value)
+    return value if FIRST_STEP <= value <= LAST_STEP else None
 
 
 def shown(value: Any) -> str:
