@@ -38,11 +38,19 @@ FOREIGN = (
 # What scripts and trainings import sooner or later.
 OF_SCRIPTS = (
     *("kharness.config.*", "kharness.runs.*", "kharness.matrix.*", "kharness.report.*", "monitoring.run"),
+    *("monitoring.agent.*", "monitoring.sampling.*", "monitoring.rules.*"),
     *("jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.style", "optuna"),
     *("rich.console", "scipy.optimize", "scipy.special"),
 )
 OF_TRACKERS = ("monitoring.agent.starter", "monitoring.run", "tensorboard", "trackio", "wandb")
-OF_TRAININGS = ("kharness.training.*", "torch._dynamo", "torch.utils.data", "monitoring.run")
+OF_TRAININGS = (
+    "kharness.training.*",
+    "torch._dynamo",
+    "torch.utils.data",
+    "torch.utils.serialization.config",
+)
+
+READ_BY_TORCH = ("OMP_", "MKL_", "OPENBLAS_", "TORCH", "CUDA")
 
 
 def pytest_configure() -> None:
@@ -159,8 +167,8 @@ def warm_python() -> Iterator[WarmPython]:
 
 @pytest.fixture(scope="session")
 def warm_torch() -> Iterator[WarmPython]:
-    """The same for trainings."""
-    warm = WarmPython(*OF_TRAININGS)
+    """The same for trainings, and for scripts that start them."""
+    warm = WarmPython(*OF_SCRIPTS, *OF_TRAININGS, read=READ_BY_TORCH)
     yield warm
     warm.close()
 

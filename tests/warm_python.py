@@ -1,23 +1,15 @@
 """Python programs started as forks of an interpreter that has imported what they need.
 
-    python warm_python.py FD MODULE…      # PACKAGE.* is all modules of a package
-
 A fresh interpreter takes up to two seconds to import what a script of ours does; a fork has it at once. In
 all else it is a process of its own: its id, its environment, its files, its exit status, also by a signal.
-This process imports the modules, runs nothing, and forks one child a request that it reads from FD.
+What it starts itself are its own children, and forks as well (see warm_server).
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import gc
-import importlib
-import io
 import json
 import os
-import pkgutil
-import runpy
 import select
 import signal
 import socket
@@ -29,8 +21,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+SERVER = Path(__file__).with_name("warm_server.py")
+
 # What an interpreter and these modules read when they start: where it differs, a fresh one is started.
-READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "OMP_", "MKL_", "OPENBLAS_", "MPL", "TORCH", "CUDA")
+READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MPL")
 
 
 class WarmPython:
@@ -53,7 +47,7 @@ class WarmPython:
             self._channel = self._serve()
         if not options.keys() <= known or self._read_of(environment) != self._environment:
             return subprocess.Popen([sys.executable, *map(str, arguments)], **{**options, "text": True})
-        return ForkedPython(self._channel, list(map(str, arguments)), environment, options)
+        return ForkedPython(self._channel, list(map(str, arguments)), environment, self._read, options)
 
     def run(
         self, arguments: Sequence[object], *, input: str | None = None, timeout: float = 120, **options: Any
@@ -70,7 +64,7 @@ class WarmPython:
         with theirs:
             # One thread: OpenBLAS would start its own when numpy is imported.
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno()), *self._modules],
+                [sys.executable, SERVER, str(theirs.fileno()), *self._modules],
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
@@ -94,6 +88,7 @@ class ForkedPython:
         server: socket.socket,
         arguments: list[str],
         environment: dict[str, str],
+        read: tuple[str, ...],
         options: Mapping[str, Any],
     ) -> None:
         self.args = [sys.executable, *arguments]
@@ -106,6 +101,7 @@ class ForkedPython:
             request = {
                 "arguments": arguments,
                 "environment": environment,
+                "read": read,
                 "directory": os.path.abspath(options.get("cwd") or os.getcwd()),
             }
             files = [theirs.fileno(), stdin, stdout, stdout if stderr == subprocess.STDOUT else stderr]
@@ -188,129 +184,3 @@ def _opened(
     if given is None:
         return None, standard
     return None, given if isinstance(given, int) else given.fileno()
-
-
-def main(channel: int, modules: Sequence[str]) -> None:
-    """Import, then fork until nobody is left who could ask; a child ends in here."""
-    for name in modules:
-        package = importlib.import_module(name.removesuffix(".*"))
-        if name.endswith(".*"):
-            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-                importlib.import_module(module.name)
-    gc.collect()
-    gc.freeze()
-    request = serve(socket.socket(fileno=channel))
-    if request is not None:
-        become(request)
-        leave(status_of(request["arguments"]))
-
-
-def serve(channel: socket.socket) -> dict[str, Any] | None:
-    """The request in each child; None in this process at the end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, lambda *_: None)  # it wakes the select below
-    wakeup, write_end = os.pipe()
-    os.set_blocking(wakeup, False)
-    os.set_blocking(write_end, False)
-    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    children: dict[int, socket.socket] = {}
-    while True:
-        ready = select.select([channel.fileno(), wakeup], [], [])[0]
-        if wakeup in ready:
-            os.read(wakeup, 65536)
-            report(children)
-        if channel.fileno() in ready:
-            message, files, _, _ = socket.recv_fds(channel, 1 << 20, 4)
-            if not message:
-                return None
-            pid = os.fork()
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                request: dict[str, Any] = {**json.loads(message), "files": files}
-                return request
-            children[pid] = socket.socket(fileno=files[0])
-            children[pid].send(str(pid).encode())
-            for file in files[1:]:
-                os.close(file)
-
-
-def report(children: dict[int, socket.socket]) -> None:
-    """Say of each child that has ended how it did."""
-    while children:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if pid == 0:
-            return
-        with children.pop(pid) as end, contextlib.suppress(OSError):  # nobody may wait for it
-            end.send(str(os.waitstatus_to_exitcode(status)).encode())
-
-
-def become(request: Mapping[str, Any]) -> None:
-    """Take on files, folder, environment and signals of a process that was just started."""
-    for standard, file in enumerate(request["files"][1:]):
-        os.dup2(file, standard)
-    os.closerange(3, 1 + max(int(name) for name in os.listdir("/proc/self/fd")))
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.environ.clear()
-    os.environ.update(request["environment"])
-    time.tzset()
-    os.chdir(request["directory"])
-    for name, file, mode in (("stdin", 0, "r"), ("stdout", 1, "w"), ("stderr", 2, "w")):
-        old = getattr(sys, name)
-        kept = {"encoding": old.encoding, "errors": old.errors}
-        new = open(file, mode, closefd=False, **kept)  # noqa: SIM115
-        assert isinstance(new, io.TextIOWrapper)
-        new.reconfigure(line_buffering=name == "stderr" or new.isatty())
-        setattr(sys, name, new)
-        setattr(sys, f"__{name}__", new)
-
-
-def run(arguments: Sequence[str]) -> None:
-    """Run `SCRIPT ARGUMENT…`, `-m MODULE ARGUMENT…` or `-c CODE ARGUMENT…` as the interpreter does."""
-    sys.orig_argv = [sys.executable, *arguments]
-    first, rest = arguments[0], list(arguments[1:])
-    if first == "-m":
-        sys.argv, sys.path[0] = rest, os.getcwd()
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    elif first == "-c":
-        sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
-        exec(compile(rest[0], "<string>", "exec", dont_inherit=True), {"__name__": "__main__"})
-    else:
-        sys.argv, sys.path[0] = list(arguments), str(Path(first).resolve().parent)
-        runpy.run_path(first, run_name="__main__")
-
-
-def status_of(arguments: Sequence[str]) -> int:
-    """The exit status that a program asks for, in the interpreter's reading; -2 for Ctrl-C."""
-    try:
-        run(arguments)
-    except SystemExit as request:
-        if request.code is None or isinstance(request.code, int):
-            return (request.code or 0) & 0xFF
-        print(request.code, file=sys.stderr)
-        return 1
-    except BaseException as error:  # noqa: BLE001 - whatever a program may raise
-        sys.excepthook(type(error), error, error.__traceback__)
-        return -2 if isinstance(error, KeyboardInterrupt) else 1
-    return 0
-
-
-def leave(status: int) -> None:
-    """End as the interpreter does, but for taking all modules apart, which nobody sees and takes 0.1 s."""
-    with contextlib.suppress(KeyboardInterrupt):
-        threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    try:
-        sys.stdout.flush()
-    except (OSError, ValueError) as error:
-        print(f"Exception ignored in: {sys.stdout!r}\n{type(error).__name__}: {error}", file=sys.stderr)
-        status = 120
-    sys.stderr.flush()
-    if status == -2:  # whoever waits is to see the signal and not a code
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
-    os._exit(status)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])

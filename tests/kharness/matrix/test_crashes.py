@@ -6,7 +6,6 @@ import contextlib
 import json
 import random
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,17 +39,18 @@ OF_THE_CLOCK = {"training_seconds", "training_cpu_seconds", "sec_per_step", "pea
 class Matrix:
     """A LeNet-5 matrix in a folder of its own, and who runs it."""
 
-    def __init__(self, root: Path, output: Path) -> None:
+    def __init__(self, root: Path, output: Path, python: Any) -> None:
         self._root = root
+        self._python = python
         self.output = output
-        self.runner: subprocess.Popen[str] | None = None
+        self.runner: Any = None
         self._known: dict[Path, tuple[int, int]] = {}
         """Size of the journal and the steps in it."""
 
     def start(self, script: str, *arguments: str) -> None:
-        command = [sys.executable, f"scripts/{script}.py", f"O={self.output}", *arguments]
-        self.runner = subprocess.Popen(
-            command, cwd=self._root, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command = [f"scripts/{script}.py", f"O={self.output}", *arguments]
+        self.runner = self._python.start(
+            command, cwd=self._root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
 
     def finish(self) -> str:
@@ -163,8 +163,8 @@ def check_resumed(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Matrix:
-    matrix = Matrix(root, tmp_path_factory.mktemp("undisturbed"))
+def undisturbed(root: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: Any) -> Matrix:
+    matrix = Matrix(root, tmp_path_factory.mktemp("undisturbed"), warm_torch)
     matrix.start("test_matrix", *OPTIONS, *RUNNING)
     matrix.finish()
     return matrix
@@ -172,10 +172,14 @@ def undisturbed(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Matrix:
 
 @pytest.mark.slow
 def test_twenty_kills_leave_no_trace_in_the_results(
-    root: Path, tmp_path: Path, undisturbed: Matrix, wait_until: Callable[[Callable[[], bool]], None]
+    root: Path,
+    tmp_path: Path,
+    undisturbed: Matrix,
+    warm_torch: Any,
+    wait_until: Callable[[Callable[[], bool]], None],
 ) -> None:
     pick = random.Random(20)
-    matrix = Matrix(root, tmp_path)
+    matrix = Matrix(root, tmp_path, warm_torch)
     matrix.start("test_matrix", *OPTIONS, *RUNNING)
     assert matrix.runner is not None
     wait_until(lambda: (tmp_path / "results/latest").exists())

@@ -1,0 +1,81 @@
+"""A program that is started as a fork, and one that such a program starts: no difference to fresh ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PROGRAM = '''
+import json, os, signal, subprocess, sys, tempfile
+
+def seen():
+    """What a process can see of how it was started."""
+    opened = [name for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+    return {
+        "argv": sys.argv,
+        "original": sys.orig_argv[1:],
+        "path": sys.path,
+        "folder": os.getcwd(),
+        "variables": dict(os.environ),
+        "opened": sorted(opened),
+        "session": os.getsid(0) == os.getpid(),
+        "cores": sorted(os.sched_getaffinity(0)),
+        "handlers": [str(signal.getsignal(number)).split(" at ")[0] for number in (2, 13, 15, 17)],
+        "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "unbuffered": sys.stdout.write_through,
+        "parent": os.getppid() == int(os.environ.get("PARENT", os.getppid())),
+        "file": __file__,
+    }
+
+if sys.argv[1:] == ["child"]:
+    print(json.dumps(seen()), file=sys.stderr)
+    print("jinja2" in sys.modules)
+    sys.exit(7)
+
+signal.signal(signal.SIGTERM, lambda *_: None)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+folder = tempfile.TemporaryDirectory()
+log = open("log", "w")
+log.write("once\\n")
+sys.stdout.write("once\\n")
+here = {**os.environ, "PARENT": str(os.getpid())}
+command = [sys.executable, __file__, "child"]
+found = [seen()]
+for options in ({}, {"start_new_session": True, "preexec_fn": lambda: os.sched_setaffinity(0, {0})}):
+    done = subprocess.run(command, env=here, capture_output=True, text=True, **options)
+    found.append([done.returncode, json.loads(done.stderr)])
+forked = done.stdout
+try:
+    subprocess.run(command, cwd="absent")
+except OSError as error:
+    found.append(str(error))
+read, write = os.pipe()
+actions = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_RDWR, 0), (os.POSIX_SPAWN_DUP2, write, 2)]
+spawned = os.posix_spawn(sys.executable, command, here, file_actions=actions, setsid=True, setsigmask=[10])
+os.close(write)
+found += [json.loads(open(read).read()), os.waitpid(spawned, 0)[1]]
+found.append(os.path.isdir(folder.name))
+log.flush()
+print(json.dumps([forked, found]).replace(str(os.getpid()), "PID"))
+'''
+
+
+def test_whoever_is_forked_sees_what_a_fresh_one_does(warm_python: Any, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    told = []
+    here = {"cwd": tmp_path, "env": dict(os.environ)}  # readline adds variables that os.environ lacks
+    fresh = subprocess.run([sys.executable, script], **here, capture_output=True, text=True, check=False)
+    for done in (warm_python.run([script], **here), fresh):
+        assert (done.returncode, done.stderr) == (0, "")
+        once, found = done.stdout.splitlines()
+        told.append(json.loads(found))
+        assert (once, (tmp_path / "log").read_text()) == ("once", "once\n")
+    (is_forked, forked), (is_fresh, as_fresh) = told
+    for ours, theirs in zip(forked, as_fresh, strict=True):
+        assert ours == theirs
+    assert (is_forked, is_fresh) == ("True\n", "False\n"), "it was not forked"

@@ -1,0 +1,335 @@
+"""The process behind `warm_python`: it imports the modules, runs nothing, and forks one child a request.
+
+    python warm_server.py FD MODULE…      # PACKAGE.* is all modules of a package
+
+A child runs a program. Where that starts the interpreter on another one, its child runs that at once instead
+of calling exec, which would import everything once more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import contextlib
+import gc
+import importlib
+import importlib.util
+import io
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# As the interpreter begins, but for the script's folder; and whose modules a program leaves to its children.
+PATH = sys.path[1:]
+OF_ALL = (sys.prefix, sys.base_prefix, str(ROOT / "lib"))
+
+
+def main(channel: int, modules: Sequence[str]) -> None:
+    """Import, then fork until nobody is left who could ask; a child ends in here."""
+    for name in modules:
+        package = importlib.import_module(name.removesuffix(".*"))
+        if name.endswith(".*"):
+            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+                importlib.import_module(module.name)
+    gc.collect()
+    gc.freeze()
+    request = serve(socket.socket(fileno=channel))
+    if request is not None:
+        for standard, file in enumerate(request["files"][1:]):
+            os.dup2(file, standard)
+        os.chdir(request["directory"])
+        Children(request["read"], request["environment"])
+        become(request["arguments"], request["environment"])
+
+
+def serve(channel: socket.socket) -> dict[str, Any] | None:
+    """The request in each child; None in this process at the end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda *_: None)  # it wakes the select below
+    wakeup, write_end = os.pipe()
+    os.set_blocking(wakeup, False)
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    children: dict[int, socket.socket] = {}
+    while True:
+        ready = select.select([channel.fileno(), wakeup], [], [])[0]
+        if wakeup in ready:
+            os.read(wakeup, 65536)
+            report(children)
+        if channel.fileno() in ready:
+            message, files, _, _ = socket.recv_fds(channel, 1 << 20, 4)
+            if not message:
+                return None
+            pid = os.fork()
+            if pid == 0:
+                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                request: dict[str, Any] = {**json.loads(message), "files": files}
+                return request
+            children[pid] = socket.socket(fileno=files[0])
+            children[pid].send(str(pid).encode())
+            for file in files[1:]:
+                os.close(file)
+
+
+def report(children: dict[int, socket.socket]) -> None:
+    """Say of each child that has ended how it did."""
+    while children:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        with children.pop(pid) as end, contextlib.suppress(OSError):  # nobody may wait for it
+            end.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+class Children:
+    """What a program of ours starts: the interpreter by a fork that goes on, all else by exec."""
+
+    def __init__(self, read: Sequence[str], environment: Mapping[str, str]) -> None:
+        """`read` are beginnings of the names of variables that are read before any program runs."""
+        self._read = tuple(read)
+        self._environment = self._read_of(environment)
+        self._exec, self._spawn = subprocess._fork_exec, os.posix_spawn  # type: ignore[attr-defined]
+        subprocess._fork_exec = self.fork_exec  # type: ignore[attr-defined]
+        os.posix_spawn = self.posix_spawn
+
+    def fork_exec(self, *given: Any) -> int:
+        """As `_posixsubprocess.fork_exec`, by which subprocess.Popen starts everything."""
+        arguments, executables, _, kept, directory, variables, stdin, _, _, stdout, _, stderr = given[:12]
+        _, errors, _, session, group, gid, gids, uid, umask, prepare, *_ = given[12:]
+        environment = dict(os.environ)
+        if variables is not None:
+            environment = dict(os.fsdecode(variable).split("=", 1) for variable in variables)
+        as_we_are = (group, gid, gids, uid, umask) == (-1, None, None, None, -1)
+        if not as_we_are or not self._forks(executables[0], arguments, environment, directory):
+            started: int = self._exec(*given)
+            return started
+        with signals_held():
+            child = os.fork()
+            if child == 0:
+                with telling_failures(errors):
+                    for standard, file in enumerate((stdin, stdout, stderr)):
+                        if file != -1:
+                            os.dup2(file, standard)
+                    if directory is not None:
+                        os.chdir(directory)
+                    if session:
+                        os.setsid()
+                    if prepare is not None:
+                        prepare()
+                become(arguments[1:], environment, set(kept) - {errors})
+        return child
+
+    def posix_spawn(self, path: Any, arguments: Any, environment: Any, **options: Any) -> int:
+        """As os.posix_spawn, by which agents and samplers are started."""
+        known = options.keys() <= {"file_actions", "setsid", "setsigmask"}
+        if not known or not self._forks(path, arguments, dict(environment), None):
+            return self._spawn(path, arguments, environment, **options)
+        with signals_held(options.get("setsigmask")):
+            child = os.fork()
+            if child == 0:
+                if options.get("setsid"):
+                    os.setsid()
+                become(arguments[1:], dict(environment), opened(options.get("file_actions", ())))
+        return child
+
+    def _forks(
+        self, program: str | bytes, arguments: Sequence[Any], environment: dict[str, str], directory: Any
+    ) -> bool:
+        """Whether it is an interpreter like this one, and this process has no thread that holds a lock."""
+        if os.fsdecode(program) != sys.executable or self._read_of(environment) != self._environment:
+            return False
+        given = [os.fsdecode(argument) for argument in arguments[1:]]
+        runs = given[:1] in (["-m"], ["-c"]) or given[:2] == ["-P", "-m"]
+        if not runs and not os.path.isfile(os.path.join(os.fsdecode(directory or ""), given[0])):
+            return False
+        return len(os.listdir("/proc/self/task")) == 1
+
+    def _read_of(self, environment: Mapping[str, str]) -> dict[str, str]:
+        given = {name: value for name, value in environment.items() if name.startswith(self._read)}
+        given.pop("PYTHONUNBUFFERED", None)  # `become` reads it
+        if given.get("OPENBLAS_NUM_THREADS") == "1":  # which is how this process was started
+            del given["OPENBLAS_NUM_THREADS"]
+        return given
+
+
+def opened(actions: Sequence[Sequence[Any]]) -> set[int]:
+    """The descriptors that the actions of posix_spawn leave open."""
+    found = set()
+    for action, file, *rest in actions:
+        if action == os.POSIX_SPAWN_OPEN:
+            found.add(os.dup2(os.open(*rest), file))
+        else:
+            assert action == os.POSIX_SPAWN_DUP2
+            found.add(os.dup2(file, rest[0]))
+    return found
+
+
+@contextlib.contextmanager
+def signals_held(afterwards: Any = None) -> Iterator[None]:
+    """No handler of the parent's runs in a child, which has its mask, or the one that is given."""
+    global mask
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    before = mask
+    if afterwards is not None:
+        mask = set(afterwards)
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+mask: Any = set()
+
+
+@contextlib.contextmanager
+def telling_failures(errors: int) -> Iterator[None]:
+    """As a child of subprocess tells its parent that it cannot call exec."""
+    try:
+        yield
+    except OSError as error:
+        os.write(errors, f"OSError:{error.errno:x}:noexec".encode())
+        os._exit(255)
+    except Exception:  # noqa: BLE001 - of a function that is called here
+        os.write(errors, b"SubprocessError:0:Exception occurred in preexec_fn.")
+        os._exit(255)
+
+
+def become(
+    arguments: Sequence[Any], environment: Mapping[str, str], kept: Set[int] = frozenset()
+) -> NoReturn:
+    """Go on as if the interpreter had just been started with the standard files that there are."""
+    gc.freeze()  # what is left of the parent: its files must not be closed once more
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in kept:
+            with contextlib.suppress(OSError):  # the one that lists
+                os.close(int(name))
+    default_signals()
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
+    subprocess._active.clear()  # type: ignore[attr-defined]
+    os.environ.clear()
+    os.environ.update(environment)
+    time.tzset()
+    open_standard_files(unbuffered=bool(environment.get("PYTHONUNBUFFERED")))
+    forget_modules()
+    leave(status_of([os.fsdecode(argument) for argument in arguments]))
+
+
+def default_signals() -> None:
+    """Handlers and mask as Python has them when it starts; what was ignored stays ignored."""
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            signal.signal(number, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def open_standard_files(*, unbuffered: bool) -> None:
+    """Python's own, around the descriptors that there are."""
+    left.extend((sys.stdin, sys.stdout, sys.stderr))  # or what they hold would be written here too
+    for name, file, mode in (("stdin", 0, "rb"), ("stdout", 1, "wb"), ("stderr", 2, "wb")):
+        old = getattr(sys, name)
+        binary = open(file, mode, 0 if unbuffered and file else -1, closefd=False)  # noqa: SIM115
+        new = io.TextIOWrapper(
+            binary,
+            encoding=old.encoding,
+            errors=old.errors,
+            line_buffering=name == "stderr" or binary.isatty(),
+            write_through=unbuffered and file > 0,
+        )
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
+
+
+left: list[Any] = []
+
+
+def forget_modules() -> None:
+    """Those of a checkout, for this process may be of another one."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name != "__main__" and file and not file.startswith(OF_ALL):
+            left.append(sys.modules.pop(name))
+    importlib.invalidate_caches()
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run `SCRIPT ARGUMENT…`, `[-P] -m MODULE ARGUMENT…` or `-c CODE ARGUMENT…` as the interpreter does."""
+    sys.orig_argv = [sys.executable, *arguments]
+    alone = arguments[0] == "-P"
+    first, *rest = arguments[alone:]
+    main = ModuleType("__main__")
+    left.append(sys.modules["__main__"])
+    sys.modules["__main__"] = main
+    if first == "-m":
+        sys.path[:] = PATH if alone else [os.getcwd(), *PATH]
+        spec = importlib.util.find_spec(rest[0])
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{rest[0]}.__main__")
+        if spec is None:
+            sys.exit(f"{sys.executable}: No module named {rest[0]}")
+        code: CodeType = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
+        main.__dict__.update(__spec__=spec, __package__=spec.parent, __file__=spec.origin)
+        sys.argv = [str(spec.origin), *rest[1:]]
+    elif first == "-c":
+        sys.path[:] = ["", *PATH]
+        code = compile(rest[0], "<string>", "exec", dont_inherit=True)
+        sys.argv = ["-c", *rest[1:]]
+    else:
+        path = os.path.abspath(first)
+        sys.path[:] = [os.path.dirname(os.path.realpath(path)), *PATH]
+        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+        main.__dict__.update(__file__=path)
+        sys.argv = [first, *rest]
+    main.__dict__.update(__builtins__=builtins)
+    exec(code, main.__dict__)
+
+
+def status_of(arguments: Sequence[str]) -> int:
+    """The exit status that a program asks for, in the interpreter's reading; -2 for Ctrl-C."""
+    try:
+        run(arguments)
+    except SystemExit as request:
+        if request.code is None or isinstance(request.code, int):
+            return (request.code or 0) & 0xFF
+        print(request.code, file=sys.stderr)
+        return 1
+    except BaseException as error:  # noqa: BLE001 - whatever a program may raise
+        sys.excepthook(type(error), error, error.__traceback__)
+        return -2 if isinstance(error, KeyboardInterrupt) else 1
+    return 0
+
+
+def leave(status: int) -> NoReturn:
+    """End as the interpreter does, but for taking all modules apart, which nobody sees and takes 0.1 s."""
+    with contextlib.suppress(KeyboardInterrupt):
+        threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError) as error:
+        print(f"Exception ignored in: {sys.stdout!r}\n{type(error).__name__}: {error}", file=sys.stderr)
+        status = 120
+    sys.stderr.flush()
+    if status == -2:  # whoever waits is to see the signal and not a code
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
