@@ -176,6 +176,6 @@ def warm_torch() -> Iterator[WarmPython]:
 @pytest.fixture(scope="session")
 def warm_trackers() -> Iterator[WarmPython]:
     """The same for agents, with the packages of trackers."""
-    warm = WarmPython(*OF_TRACKERS, read=("TRACKIO",))
+    warm = WarmPython(*OF_TRACKERS, read=("TRACKIO",), forks_children=False)
     yield warm
     warm.close()

@@ -30,8 +30,12 @@ READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MPL")
 class WarmPython:
     """One such interpreter, started when it is first needed."""
 
-    def __init__(self, *modules: str, read: tuple[str, ...] = ()) -> None:
-        """`read` are beginnings of the names of variables that the modules read when they are imported."""
+    def __init__(self, *modules: str, read: tuple[str, ...] = (), forks_children: bool = True) -> None:
+        """`read` are beginnings of the names of variables that the modules read when they are imported.
+
+        Without `forks_children` the programs start theirs by exec.
+        """
+        self._forks_children = forks_children
         self._modules = modules
         self._read = (*READ_AT_THE_START, *read)
         self._environment: dict[str, str] = {}
@@ -47,7 +51,8 @@ class WarmPython:
             self._channel = self._serve()
         if not options.keys() <= known or self._read_of(environment) != self._environment:
             return subprocess.Popen([sys.executable, *map(str, arguments)], **{**options, "text": True})
-        return ForkedPython(self._channel, list(map(str, arguments)), environment, self._read, options)
+        read = self._read if self._forks_children else None
+        return ForkedPython(self._channel, list(map(str, arguments)), environment, read, options)
 
     def run(
         self, arguments: Sequence[object], *, input: str | None = None, timeout: float = 120, **options: Any
@@ -88,7 +93,7 @@ class ForkedPython:
         server: socket.socket,
         arguments: list[str],
         environment: dict[str, str],
-        read: tuple[str, ...],
+        read: tuple[str, ...] | None,
         options: Mapping[str, Any],
     ) -> None:
         self.args = [sys.executable, *arguments]
