@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+
+from .warm_python import WarmPython
 
 PROGRAM = '''
 import json, os, signal, subprocess, sys, tempfile
@@ -64,13 +65,14 @@ print(json.dumps([forked, found]).replace(str(os.getpid()), "PID"))
 '''
 
 
-def test_whoever_is_forked_sees_what_a_fresh_one_does(warm_python: Any, tmp_path: Path) -> None:
+def test_whoever_is_forked_sees_what_a_fresh_one_does(warm_python: WarmPython, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     told = []
-    here = {"cwd": tmp_path, "env": dict(os.environ)}  # readline adds variables that os.environ lacks
-    fresh = subprocess.run([sys.executable, script], **here, capture_output=True, text=True, check=False)
-    for done in (warm_python.run([script], **here), fresh):
+    here = dict(os.environ)  # readline has added variables to the system's own
+    command = [sys.executable, str(script)]
+    fresh = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True, check=False)
+    for done in (warm_python.run([script], cwd=tmp_path, env=here), fresh):
         assert (done.returncode, done.stderr) == (0, "")
         once, found = done.stdout.splitlines()
         told.append(json.loads(found))
