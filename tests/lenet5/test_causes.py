@@ -111,7 +111,7 @@ run_command(main)
 
 
 @pytest.mark.gpu
-def test_out_of_a_gpus_memory_is_told(tmp_path: Path, warm_torch: Any) -> None:
+def test_out_of_a_gpus_memory_is_told(tmp_path: Path, warm_torch: WarmPython) -> None:
     action = "torch.empty(10**13, device='cuda')"
     done = warm_torch.run(["-c", ON_A_GPU.replace("ACTION", action), str(tmp_path / "run")])
     error, hint = done.stderr.splitlines()
@@ -123,7 +123,7 @@ def test_out_of_a_gpus_memory_is_told(tmp_path: Path, warm_torch: Any) -> None:
 
 
 @pytest.mark.gpu
-def test_a_failed_assertion_on_a_gpu_is_the_devices(tmp_path: Path, warm_torch: Any) -> None:
+def test_a_failed_assertion_on_a_gpu_is_the_devices(tmp_path: Path, warm_torch: WarmPython) -> None:
     """After it nothing of the GPU can be read; a record whose loss was on its way is written even so."""
     action = "values[torch.tensor([9], device='cuda')]"
     done = warm_torch.run(["-c", ON_A_GPU.replace("ACTION", action), str(tmp_path / "run")])
