@@ -18,6 +18,8 @@ from monitoring.host.process import process_started
 from monitoring.journal.lineage import counting
 from monitoring.journal.records import Record, read_records
 
+from ...warm_python import StartedPython, WarmPython
+
 CELLS = [f"optimizer-{optimizer}_seed-{seed}" for optimizer in ("sgd", "adamw") for seed in (1, 2)]
 # 22 steps an epoch and a checkpoint after each.
 OPTIONS = [
@@ -39,11 +41,11 @@ OF_THE_CLOCK = {"training_seconds", "training_cpu_seconds", "sec_per_step", "pea
 class Matrix:
     """A LeNet-5 matrix in a folder of its own, and who runs it."""
 
-    def __init__(self, root: Path, output: Path, python: Any) -> None:
+    def __init__(self, root: Path, output: Path, python: WarmPython) -> None:
         self._root = root
         self._python = python
         self.output = output
-        self.runner: Any = None
+        self.runner: StartedPython | None = None
         self._known: dict[Path, tuple[int, int]] = {}
         """Size of the journal and the steps in it."""
 
@@ -58,7 +60,7 @@ class Matrix:
         assert self.runner is not None
         output, _ = self.runner.communicate(timeout=240)
         assert self.runner.returncode == 0, output
-        return output
+        return str(output)
 
     @property
     def runs(self) -> list[Path]:
@@ -163,7 +165,7 @@ def check_resumed(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(root: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: Any) -> Matrix:
+def undisturbed(root: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: WarmPython) -> Matrix:
     matrix = Matrix(root, tmp_path_factory.mktemp("undisturbed"), warm_torch)
     matrix.start("test_matrix", *OPTIONS, *RUNNING)
     matrix.finish()
@@ -175,7 +177,7 @@ def test_twenty_kills_leave_no_trace_in_the_results(
     root: Path,
     tmp_path: Path,
     undisturbed: Matrix,
-    warm_torch: Any,
+    warm_torch: WarmPython,
     wait_until: Callable[[Callable[[], bool]], None],
 ) -> None:
     pick = random.Random(20)
