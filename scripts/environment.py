@@ -98,7 +98,7 @@ def create(stamp: Path, requirements: Path) -> None:
             run([sys.executable, "-m", "venv", str(venv)], f"could not make {venv}", venv_hint())
         say(f"setup: installing {requirements} into {venv} (the first time this fetches torch)")
         pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
-        pip += ["--quiet", "--progress-bar", "off"]
+        pip += ["--quiet", "--progress-bar", "off", "--no-compile"]
         hint = "read pip's message above; behind a proxy set HTTPS_PROXY, then type the same command again"
         run([*pip, "-r", str(requirements)], f"pip could not install {requirements}", hint)
         # Built with the pinned setuptools just installed, so that nothing unpinned is fetched.
@@ -107,8 +107,18 @@ def create(stamp: Path, requirements: Path) -> None:
             "pip could not install kharness",
             hint,
         )
+        compile_modules(venv)
         stamp.write_text(wanted)
     say(f"setup: {venv} is ready")
+
+
+def compile_modules(venv: Path) -> None:
+    """Byte-compile what was installed, on all cores; pip would take one, for as long as all else here.
+
+    Packages hold files that are no Python of this version: they are left as they are, as pip does.
+    """
+    command = [venv / "bin" / "python", "-m", "compileall", "-qq", "-j", "0", venv / "lib"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
 
 
 def say(line: str) -> None:
