@@ -54,8 +54,11 @@ READ_EVERY = 5.0
 # Seconds between two tries to take the port over.
 STAND_BY = 1.0
 
-# Seconds for which what has the port may not answer: a sibling begins, or hands over.
+# Seconds for which a sibling that has the port may not answer: it is busy, or hands over.
 UNANSWERED = 5.0
+
+# Seconds for which what has the port may not listen: an exporter first reads the journals of all runs.
+BEGINNING = 120.0
 
 # Seconds for which an exporter that has said that it shows the run is not asked again.
 TRUSTED = 5.0
@@ -200,12 +203,15 @@ class PrometheusFollower:
 
     def _is_handed_over(self) -> bool:
         """Whether what has the port, and does not answer, is likely to be a sibling's exporter."""
-        host, port = self._options.host, self._options.port
+        if self._shared_port is None:
+            return False
         now = time.monotonic()
         self._unanswered_since = self._unanswered_since or now
-        if now - self._unanswered_since >= UNANSWERED:
-            return False
-        return self._shared or (port != 0 and not is_listening(host, port))
+        if not is_listening(self._options.host, self._options.port):
+            return now - self._unanswered_since < BEGINNING
+        ours = self._run.directory.resolve()
+        has_siblings = self._shared or any(run != ours for run in self._shared_port.runs())
+        return has_siblings and now - self._unanswered_since < UNANSWERED
 
     def _is_shown_to_its_end(self) -> bool:
         """Whether what has the port shows this run, and keeps doing so until its end was scraped."""

@@ -164,6 +164,11 @@ def test_every_panel_shows_a_training_to_its_end(
             offered = {"run": {REAL, RECORDED}, "host": {platform.node()}, "gpu": {"0", "1"}}
             assert variables(dashboard, prometheus) == offered
             assert [info["metric"]["gpu"] for info in prometheus.recent("kharness_run_info")] == ["1"]
+            documented = (
+                (root / "docs/prometheus.md").read_text().partition("```promql\n")[2].partition("```")[0]
+            )
+            queries = [line.partition("  #")[0] for line in documented.splitlines()]
+            assert [len(prometheus.recent(query)) for query in queries] == [1, 1, 1]
             complaints = {line for target in targets for line in lint(scrape(target))}
         finally:
             training.terminate()
