@@ -85,24 +85,43 @@ class Mark:
         self._free.append(self._event)
 
 
+class EventLine:
+    """The events of one stream; who gives one back into `free` must be the last to hold it."""
+
+    __slots__ = ("_cuda", "_stream", "_timing", "free")
+
+    def __init__(self, cuda: Cuda, stream: Stream, timing: bool, free: list[Event]) -> None:
+        self._cuda, self._stream, self._timing = cuda, stream, timing
+        self.free = free
+
+    def recorded(self) -> Event:
+        """An event after all that is queued in the stream."""
+        try:
+            event = self.free.pop()
+        except IndexError:
+            event = self._cuda.event(timing=self._timing)
+        event.record(self._stream)
+        return event
+
+
 class DevicePool:
-    """Lends events, by marks, and pinned numbers; who gives one back must be the last to hold it."""
+    """Lends events and pinned numbers."""
 
     def __init__(self, cuda: Cuda | None = None) -> None:
         self._cuda = cuda or Cuda()
         self._events: defaultdict[tuple[Any, bool], list[Event]] = defaultdict(list)
         self._pinned: defaultdict[Any, list[Any]] = defaultdict(list)
 
-    def mark(self, device: Any, *, timing: bool = False) -> Mark:
-        """Now, in the work of a device: of that device's stream, whichever device is the current one."""
+    def line(self, device: Any, *, timing: bool = False) -> EventLine:
+        """Of the stream that a device's work is queued in now, whichever device is the current one."""
         stream = self._cuda.stream(device)
-        free = self._events[stream.device, timing]  # an event belongs to the device that it was first used on
-        try:
-            event = free.pop()
-        except IndexError:
-            event = self._cuda.event(timing=timing)
-        event.record(stream)
-        return Mark(event, free)
+        # an event belongs to the device that it was first used on
+        return EventLine(self._cuda, stream, timing, self._events[stream.device, timing])
+
+    def mark(self, device: Any, *, timing: bool = False) -> Mark:
+        """Now, in the work of a device."""
+        line = self.line(device, timing=timing)
+        return Mark(line.recorded(), line.free)
 
     def pinned(self, dtype: Any) -> Any:
         try:

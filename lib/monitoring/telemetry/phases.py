@@ -15,12 +15,19 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
-from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, Mark, TorchDevice
+from monitoring.telemetry.device_pool import (
+    POOL,
+    DevicePool,
+    DeviceScalar,
+    Event,
+    EventLine,
+    TorchDevice,
+)
 
 # In the order of a step; the names are those of step records, in seconds per step.
 PHASES = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")
 
-# Steps of a reading whose marks are kept without a look whether they have passed.
+# Steps of a reading whose events are kept without a look whether they have passed.
 MAX_IN_FLIGHT = 64
 
 COLLECTIVE = "collective_seconds"
@@ -29,7 +36,7 @@ COLLECTIVE = "collective_seconds"
 # Of a mark whose phase the next `end` names.
 _OWN_WORK = "own work"
 
-_Marks = list[tuple[str, Mark]]
+_Marks = list[tuple[str, Event]]
 """Of one step, each with the phase that it ends; "" for none."""
 
 
@@ -103,31 +110,34 @@ class HostPhases:
 
 
 class DevicePhases:
-    """By marks in the GPU's work. A reading never waits: it has numbers that arrive with its last step."""
+    """By events in the GPU's work. A reading never waits: it has numbers that arrive with its last step."""
 
     def __init__(self, device: Any, pool: DevicePool = POOL) -> None:
         self._device, self._pool = device, pool
+        self._line = pool.line(device, timing=True)
         self._step: _Marks = []
         self._steps = _Steps()
 
     def begin(self) -> None:
-        self._step = [("", self._mark())]
+        """The step's events are recorded in the stream that is current now."""
+        self._line = self._pool.line(self._device, timing=True)
+        self._step = [("", self._line.recorded())]
 
     def end(self, phase: str) -> None:
         if self._step and self._step[-1][0] == _OWN_WORK:
             self._step[-1] = phase, self._step[-1][1]
             self.leave_out()
         else:
-            self._step.append((phase, self._mark()))
+            self._step.append((phase, self._line.recorded()))
         if phase == PHASES[-1]:
-            self._steps.add(self._step)
+            self._steps.add(self._step, self._line)
             self._step = []
 
     def leave_out(self) -> None:
-        self._step.append((COLLECTIVE, self._mark()))
+        self._step.append((COLLECTIVE, self._line.recorded()))
 
     def own_work_done(self) -> None:
-        self._step.append((_OWN_WORK, self._mark()))
+        self._step.append((_OWN_WORK, self._line.recorded()))
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         steps, self._steps = self._steps, _Steps()
@@ -136,9 +146,6 @@ class DevicePhases:
             phase: DeviceScalar(steps.arrived, partial(steps.mean, phase)) if phase in marked else None
             for phase in _read(marked)
         }
-
-    def _mark(self) -> Mark:
-        return self._pool.mark(self._device, timing=True)
 
 
 def watch_ddp(model: Any, phases: Phases, hook: Callable[[Any, Any], Any] | None = None) -> None:
@@ -171,37 +178,41 @@ class _Steps:
     """The steps of one reading, of which the GPU has still to do some."""
 
     def __init__(self) -> None:
-        self._in_flight: deque[_Marks] = deque()
-        self._seconds: dict[str, float] = {}
+        self._in_flight: deque[tuple[_Marks, EventLine]] = deque()
+        self._milliseconds: dict[str, float] = {}
         self._num_steps = 0
 
-    def add(self, marks: _Marks) -> None:
-        self._in_flight.append(marks)
+    def add(self, marks: _Marks, line: EventLine) -> None:
+        self._in_flight.append((marks, line))
         self._num_steps += 1
         if len(self._in_flight) > MAX_IN_FLIGHT:
             self._take_passed()
 
     def marked(self) -> set[str]:
         """The phases that steps have ended; the first mark of a step ends none."""
-        return {*self._seconds, *(phase for marks in self._in_flight for phase, _ in marks[1:])}
+        return {*self._milliseconds, *(phase for marks, _ in self._in_flight for phase, _ in marks[1:])}
 
     def arrived(self) -> bool:
-        try:
-            self._take_passed()
-        except RuntimeError:  # the device failed; `mean` says so
-            return True
+        if self._in_flight:
+            try:
+                self._take_passed()
+            except RuntimeError:  # the device failed; `mean` says so
+                return True
         return not self._in_flight
 
     def mean(self, phase: str) -> float:
-        """Seconds per step, waiting for the last one."""
+        """Seconds a step, waiting for the last one."""
         if self._in_flight:
-            self._in_flight[-1][-1][1].wait()
+            self._in_flight[-1][0][-1][1].synchronize()
             self._take_passed()
-        return self._seconds[phase] / self._num_steps
+        return self._milliseconds[phase] / (1000 * self._num_steps)
 
     def _take_passed(self) -> None:
-        while self._in_flight and self._in_flight[0][-1][1].passed():
-            for (_, begin), (phase, end) in pairwise(self._in_flight[0]):
+        sums = self._milliseconds
+        while self._in_flight and self._in_flight[0][0][-1][1].query():
+            marks, line = self._in_flight[0]
+            for (_, begin), (phase, end) in pairwise(marks):
                 if phase:
-                    self._seconds[phase] = self._seconds.get(phase, 0.0) + begin.seconds_until(end)
+                    sums[phase] = sums.get(phase, 0.0) + begin.elapsed_time(end)
+            line.free.extend([event for _, event in marks])
             self._in_flight.popleft()

@@ -138,6 +138,13 @@ def test_the_driver_is_what_its_kernel_module_says(tmp_path: Path) -> None:
     assert driver_version(tmp_path / "none") is None
 
 
+def test_these_settings_of_torch_have_one_owner(root: Path) -> None:
+    words = ("backends.cudnn", "backends.cuda", "use_deterministic_algorithms(", "environ[WORKSPACE]")
+    sources = [path for folder in ("lib", "lenet5", "scripts") for path in root.glob(f"{folder}/**/*.py")]
+    setting = {path.name for path in sources if any(word in path.read_text() for word in words)}
+    assert setting == {"determinism.py"}
+
+
 @pytest.mark.gpu
 def test_a_gpu_is_described_by_torch_and_its_driver() -> None:
     numerics = Numerics.of(torch.device("cuda", 0))
