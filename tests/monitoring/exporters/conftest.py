@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import time
 import urllib.request
@@ -13,6 +14,7 @@ import orjson
 from monitoring import Run
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import GpuSample
+from monitoring.journal.records import read_records
 
 Scrape = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -42,6 +44,19 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def address_of(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+def runs_shown(text: str) -> set[str]:
+    return set(re.findall(r'^training_running\{.*run="(.*?)"', text, flags=re.MULTILINE))
+
+
+def alerts(directory: Path) -> list[object]:
+    return [record["message"] for record, _ in read_records(directory / "alerts.jsonl")]
 
 
 def new_run(directory: Path, name: str = "run 1", **about: Any) -> Run:
