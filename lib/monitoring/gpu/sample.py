@@ -47,7 +47,7 @@ class GpuSample(NamedTuple):
     power_average_watts: float | None = None
     power_limit_watts: float | None = None
     energy_joules: float | None = None
-    """Since measuring began (gpu_energy.EnergyMeter fills it in)."""
+    """Since measuring began, of all its users (energy.EnergyMeter fills it in)."""
     energy_source: Literal["counter", "integrated"] | None = None
     energy_counter_joules: float | None = None
     """The device's own counter, which began long ago."""
@@ -85,6 +85,8 @@ class GpuSample(NamedTuple):
     mig: list[dict[str, object]] | None = None
     """The GPU's MIG instances; None if it is not partitioned."""
     numa_node: int | None = None
+    run_share: float | None = None
+    """Share of its time that is the run's (run_devices has it); None for a GPU that is none of the run's."""
 
 
 SLOT = {name: place for place, name in enumerate(GpuSample._fields)}
@@ -103,6 +105,10 @@ class DeviceInfo(NamedTuple):
     numa_node: int | None = None
     integrated: bool = False
     """Whether it is a part of the processor; left out where there is any other GPU."""
+    visible_index: int | None = None
+    """N of `cuda:N` in a process with our environment; None where that is not known."""
+    is_selected: bool = False
+    """Whether a variable of the environment selects it; without one every GPU may be used."""
 
     def sample(self, state: State = "ok", error: str | None = None) -> GpuSample:
         """One of it, without any value yet."""

@@ -18,6 +18,7 @@ NVML_SUCCESS = 0
 NVML_ERROR_INVALID_ARGUMENT = 2
 NVML_ERROR_NOT_SUPPORTED = 3
 NVML_ERROR_NO_PERMISSION = 4
+NVML_ERROR_INSUFFICIENT_SIZE = 7
 NVML_ERROR_DRIVER_NOT_LOADED = 9
 NVML_ERROR_LIBRARY_NOT_FOUND = 12
 NVML_ERROR_FUNCTION_NOT_FOUND = 13
@@ -26,6 +27,8 @@ NVML_ERROR_RESET_REQUIRED = 16
 NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18
 NVML_ERROR_NO_DATA = 21
 NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25
+
+NVML_VALUE_NOT_AVAILABLE = -1
 
 NVML_CLOCK_SM = 1
 NVML_CLOCK_MEM = 2
@@ -103,6 +106,15 @@ class nvmlMemory_v2_t(ctypes.Structure):
     ]
 
 
+class nvmlProcessInfo_t(ctypes.Structure):
+    _fields_ = [
+        ("pid", c_uint),
+        ("usedGpuMemory", c_ulonglong),
+        ("gpuInstanceId", c_uint),
+        ("computeInstanceId", c_uint),
+    ]
+
+
 class nvmlTemperature_t(ctypes.Structure):
     _fields_ = [("version", c_uint), ("sensorType", c_uint), ("temperature", c_int)]
 
@@ -163,6 +175,7 @@ class nvmlGpmMetricsGet_t(ctypes.Structure):
 # Every function that is called past pynvml: its arguments, in order. Each returns a nvmlReturn_t.
 FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetClockInfo": (nvmlDevice_t, nvmlClockType_t, POINTER(c_uint)),
+    "nvmlDeviceGetComputeRunningProcesses_v3": (nvmlDevice_t, POINTER(c_uint), POINTER(nvmlProcessInfo_t)),
     "nvmlDeviceGetCurrentClocksEventReasons": (nvmlDevice_t, POINTER(c_ulonglong)),
     "nvmlDeviceGetCurrentClocksThrottleReasons": (nvmlDevice_t, POINTER(c_ulonglong)),
     "nvmlDeviceGetDecoderUtilization": (nvmlDevice_t, POINTER(c_uint), POINTER(c_uint)),

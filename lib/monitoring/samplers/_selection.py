@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 
 class Identity:
@@ -27,10 +28,23 @@ class Identity:
 MIXED = frozenset({"ROCR_VISIBLE_DEVICES"})
 
 
+class Visible(NamedTuple):
+    """A GPU that a process may use."""
+
+    place: int
+    """Among all of the vendor's."""
+    number: int
+    """N of `cuda:N` in that process."""
+    word: str
+    """The UUID, or its beginning, that selected it; empty for an index, or where nothing was needed."""
+    is_selected: bool
+    """Whether a variable is set."""
+
+
 def visible(
     gpus: Sequence[Identity], variables: Sequence[str], environment: Mapping[str, str]
-) -> list[tuple[int, str]]:
-    """The places of the selected GPUs, rising, each with the word that selected it ("" if none was needed).
+) -> list[Visible]:
+    """The selected GPUs by rising place.
 
     `variables` act one after the other: the indices of each count in the order that the one before left. As
     CUDA has it, a list counts up to the first word that names no GPU, so `-1` and the empty text select none.
@@ -39,7 +53,8 @@ def visible(
     for variable in variables:
         if variable in environment:
             chosen = _select(gpus, chosen, environment[variable], is_mixed=variable in MIXED)
-    return sorted(chosen)
+    is_selected = any(variable in environment for variable in variables)
+    return sorted(Visible(place, number, word, is_selected) for number, (place, word) in enumerate(chosen))
 
 
 def _select(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.gpu.sample import MIB, SLOT, DeviceInfo
-from monitoring.samplers._selection import Identity, visible
+from monitoring.samplers._selection import Identity, Visible, visible
 from monitoring.samplers._sysfs import (
     Card,
     KeptFile,
@@ -41,7 +41,7 @@ def probe(root: Path = Path("/")) -> SysfsSampler | None:
     if not found:
         return None
     selected = visible([Identity(_uuid(card)) for card in found], _variables(os.environ), os.environ)
-    gpus = discrete([_gpu(place, found[place]) for place, _ in selected])
+    gpus = discrete([_gpu(one, found[one.place]) for one in selected])
     return SysfsSampler("amd", gpus, num_devices=len(found))
 
 
@@ -57,7 +57,7 @@ def _uuid(card: Card) -> str | None:
     return f"GPU-{unique}" if unique is not None else None
 
 
-def _gpu(index: int, card: Card) -> SysfsGpu:
+def _gpu(one: Visible, card: Card) -> SysfsGpu:
     device, hwmon = card.device, card.hwmon
     name = text(device / "product_name") or f"AMD GPU {text(device / 'device')}"
     temperatures = labelled(hwmon, "temp")
@@ -88,7 +88,17 @@ def _gpu(index: int, card: Card) -> SysfsGpu:
         ]
     # only the graphics part of a processor has a voltage of the processor's northbridge
     integrated = hwmon is not None and (hwmon / "in1_input").exists()
-    info = DeviceInfo(index, _uuid(card), name, "amd", card.pci_bus_id, node(device), integrated)
+    info = DeviceInfo(
+        one.place,
+        _uuid(card),
+        name,
+        "amd",
+        card.pci_bus_id,
+        node(device),
+        integrated,
+        visible_index=one.number,
+        is_selected=one.is_selected,
+    )
     return SysfsGpu(info, card, values, _AmdDerived(temperatures))
 
 

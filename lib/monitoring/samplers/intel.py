@@ -15,7 +15,7 @@ from typing import Any
 
 from monitoring.gpu.sample import MIB, SLOT, DeviceInfo, GpuSample
 from monitoring.samplers._fdinfo import Clients
-from monitoring.samplers._selection import Identity, visible
+from monitoring.samplers._selection import Identity, Visible, visible
 from monitoring.samplers._sysfs import (
     Card,
     KeptFile,
@@ -57,7 +57,7 @@ def probe(root: Path = Path("/")) -> IntelSampler | None:
         words = environment["ZE_AFFINITY_MASK"].split(",")
         environment["ZE_AFFINITY_MASK"] = ",".join(dict.fromkeys(word.partition(".")[0] for word in words))
     selected = visible([Identity(None) for _ in found], VARIABLES, environment)
-    return IntelSampler(root, {place: found[place] for place, _ in selected}, num_devices=len(found))
+    return IntelSampler(root, [(one, found[one.place]) for one in selected], num_devices=len(found))
 
 
 def _has_driver(card: Card) -> bool:
@@ -67,9 +67,9 @@ def _has_driver(card: Card) -> bool:
 class IntelSampler(SysfsSampler):
     """The cards, and their clients."""
 
-    def __init__(self, root: Path, selected: dict[int, Card], *, num_devices: int) -> None:
+    def __init__(self, root: Path, selected: Sequence[tuple[Visible, Card]], *, num_devices: int) -> None:
         self._clients = Clients(root)
-        gpus = discrete([_gpu(index, card, self._clients) for index, card in selected.items()])
+        gpus = discrete([_gpu(one, card, self._clients) for one, card in selected])
         super().__init__("intel", gpus, num_devices=num_devices)
 
     def sample(self) -> Sequence[GpuSample]:
@@ -81,7 +81,7 @@ class IntelSampler(SysfsSampler):
         self._clients.close()
 
 
-def _gpu(index: int, card: Card, clients: Clients) -> SysfsGpu:
+def _gpu(one: Visible, card: Card, clients: Clients) -> SysfsGpu:
     device, hwmon = card.device, card.hwmon
     temperatures, energies = labelled(hwmon, "temp"), labelled(hwmon, "energy")
     values = [Value("clock_sm_mhz", card.path / name) for name in ACTUAL_CLOCK]
@@ -96,7 +96,17 @@ def _gpu(index: int, card: Card, clients: Clients) -> SysfsGpu:
         values += [Value(slot, path, divisor)] if path is not None else []
     name = text(device / "label") or f"Intel GPU {text(device / 'device')}"
     integrated = card.pci_bus_id == INTEGRATED
-    info = DeviceInfo(index, None, name, "intel", card.pci_bus_id, node(device), integrated)
+    info = DeviceInfo(
+        one.place,
+        None,
+        name,
+        "intel",
+        card.pci_bus_id,
+        node(device),
+        integrated,
+        visible_index=one.number,
+        is_selected=one.is_selected,
+    )
     return SysfsGpu(info, card, values, _IntelDerived(card, clients))
 
 

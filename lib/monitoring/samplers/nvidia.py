@@ -20,14 +20,15 @@ from monitoring.gpu.driver_calls import EVENTS, SAMPLING, NotedModule, driver_ca
 from monitoring.gpu.sample import MIB, SLOT, DeviceInfo, GpuEvent, GpuSample, State
 from monitoring.samplers import _nvml
 from monitoring.samplers._nvml import Nvml
+from monitoring.samplers._nvml_processes import ComputeProcesses
 from monitoring.samplers._nvml_reading import GONE, SUCCESS, Reading
-from monitoring.samplers._selection import Identity, visible
+from monitoring.samplers._selection import Identity, Visible, visible
 from monitoring.samplers._sysfs import node
 from monitoring.samplers._xid import XidEvents
 
 VARIABLES = ("CUDA_VISIBLE_DEVICES",)
 
-# Seconds between looks at what changes seldom or takes the driver long: processes and MIG instances.
+# Seconds between looks at what changes seldom: MIG instances.
 SLOW_EVERY = 5.0
 
 # GPM metrics (Hopper and later) and their slots, all from 0 to 100.
@@ -103,7 +104,7 @@ class _NvmlGpu:
     mig_word: str
     """What selected one of its MIG instances; empty for the entire GPU."""
     template: list[Any] = field(default_factory=list)
-    """The values of a sample before reading: what stays the same, and what is looked at seldom."""
+    """The values of a sample before reading: what stays the same, what is looked at seldom, and processes."""
     gpm: _Gpm | None = None
     refusal: int = SUCCESS
     """NVML's error for one that could not be had."""
@@ -122,12 +123,15 @@ class NvidiaSampler:
         handles = [self._handle(index) for index in range(pynvml.nvmlDeviceGetCount())]
         self.num_devices = len(handles)
         identities = [self._identity(handle) for handle in handles]
+        is_by_pci = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+        are_numbered = is_by_pci or len(set(map(self._kind, handles))) < 2  # else CUDA puts the fastest first
         self._gpus = [
-            self._gpu(index, handles[index], word)
-            for index, word in visible(identities, VARIABLES, environment)
+            self._gpu(one, handles[one.place], one.number if are_numbered or one.word else None)
+            for one in visible(identities, VARIABLES, environment)
         ]
         self._slow_at = float("-inf")
-        there = [gpu for gpu in self._gpus if gpu.handle is not None]
+        self._there = there = [gpu for gpu in self._gpus if gpu.handle is not None]
+        self._processes = ComputeProcesses(pynvml, self._nvml, [gpu.handle for gpu in there])
         self._events = XidEvents(
             pynvml,
             _noted(module, thread=EVENTS),
@@ -143,8 +147,11 @@ class NvidiaSampler:
         now = time.monotonic()
         if now - self._slow_at >= SLOW_EVERY:
             self._slow_at = now
-            for gpu in self._gpus:
-                self._look_closely(gpu)
+            for gpu in self._there:
+                gpu.template[SLOT["mig"]] = self._mig(gpu)
+        if self._processes.is_due():
+            for gpu, processes in zip(self._there, self._processes.look(), strict=True):
+                gpu.template[SLOT["processes"]] = processes
         return [self._sample(gpu) for gpu in self._gpus]
 
     def events(self) -> Sequence[GpuEvent]:
@@ -177,32 +184,6 @@ class NvidiaSampler:
         # an Xid is mostly why
         count, last = self._events.seen.get(gpu.device.index, NO_XIDS)
         return sample._replace(xid_errors=count, xid_last_error=last)
-
-    def _look_closely(self, gpu: _NvmlGpu) -> None:
-        """Processes and MIG instances, into the template of the samples to come."""
-        if gpu.reading is None:
-            return
-        gpu.template[SLOT["processes"]] = self._processes(gpu.handle)
-        gpu.template[SLOT["mig"]] = self._mig(gpu)
-
-    def _processes(self, handle: Any) -> list[dict[str, object]] | None:
-        try:
-            found = self._pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
-        except self._pynvml.NVMLError:  # not supported, not permitted
-            return None
-        return [
-            {
-                "pid": process.pid,
-                "name": self._process_name(process.pid),
-                "memory_mb": None if process.usedGpuMemory is None else process.usedGpuMemory / MIB,
-            }
-            for process in found
-        ]
-
-    def _process_name(self, pid: int) -> str | None:
-        with contextlib.suppress(self._pynvml.NVMLError):
-            return str(self._pynvml.nvmlSystemGetProcessName(pid)).rpartition("/")[2]
-        return None
 
     def _mig(self, gpu: _NvmlGpu) -> list[dict[str, object]] | None:
         """The instances that are selected, None of a GPU that is not partitioned."""
@@ -248,9 +229,14 @@ class NvidiaSampler:
         except pynvml.NVMLError:
             return Identity(None)
 
-    def _gpu(self, index: int, handle: Any, word: str) -> _NvmlGpu:
-        pynvml = self._pynvml
-        mig_word = word if word.startswith("MIG") else ""
+    def _kind(self, handle: Any) -> str | None:
+        with contextlib.suppress(self._pynvml.NVMLError):
+            return None if handle is None else str(self._pynvml.nvmlDeviceGetName(handle))
+        return None
+
+    def _gpu(self, one: Visible, handle: Any, number: int | None) -> _NvmlGpu:
+        pynvml, index = self._pynvml, one.place
+        mig_word = one.word if one.word.startswith("MIG") else ""
         try:
             if handle is None:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(index)  # says why, or it has come back
@@ -262,11 +248,14 @@ class NvidiaSampler:
                 vendor="nvidia",
                 pci_bus_id=bus_id,
                 numa_node=node(self._root / "sys/bus/pci/devices" / bus_id),
+                visible_index=number,
+                is_selected=one.is_selected,
             )
         except pynvml.NVMLError as error:
-            return _NvmlGpu(
-                DeviceInfo(index, None, None, "nvidia"), None, None, mig_word, refusal=error.value
+            device = DeviceInfo(
+                index, None, None, "nvidia", visible_index=number, is_selected=one.is_selected
             )
+            return _NvmlGpu(device, None, None, mig_word, refusal=error.value)
         gpu = _NvmlGpu(device, handle, Reading(self._nvml, handle), mig_word)
         gpu.template = list(device.sample())
         gpu.gpm = _Gpm.of(pynvml, self._nvml, handle)

@@ -20,7 +20,7 @@ def test_sample_has_every_value_of_a_card(kernel: Kernel) -> None:
     kernel.amd()
     sampler = amd.probe(kernel.root)
     assert sampler is not None
-    assert sampler.devices() == [DeviceInfo(0, UUID, "AMD GPU 0x74a1", "amd", "0000:03:00.0", 1, False)]
+    assert sampler.devices() == [DeviceInfo(0, UUID, "AMD GPU 0x74a1", "amd", "0000:03:00.0", 1, False, 0)]
     assert sampler.sample() == [
         GpuSample(
             index=0,

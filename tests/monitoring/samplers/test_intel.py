@@ -29,7 +29,7 @@ def test_xe_card_tells_its_values(kernel: Kernel) -> None:
     kernel.client(4242, BUS, drm_cycles_rcs=1000, drm_total_cycles_rcs=10000, **client)
     sampler = intel.probe(kernel.root)
     assert sampler is not None
-    assert sampler.devices() == [DeviceInfo(0, None, "Intel GPU 0xe20b", "intel", BUS, None, False)]
+    assert sampler.devices() == [DeviceInfo(0, None, "Intel GPU 0xe20b", "intel", BUS, None, False, 0)]
     sampler.sample()
     # 300 of 400 further cycles
     client["drm_total_vram0"] = "4 MiB"

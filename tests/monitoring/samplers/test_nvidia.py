@@ -118,6 +118,7 @@ def test_sample_has_every_value_of_a_gpu(sampling: Callable[..., Sampling]) -> N
         "processes": [{"pid": os.getpid(), "name": name, "memory_mb": 2048}],
         "mig": None,
         "numa_node": None,
+        "run_share": None,
     }
     assert process.end() == 0
 
@@ -282,6 +283,8 @@ def test_devices_tell_what_stays_the_same(
             "pci_bus_id": "0000:3b:00.0",
             "numa_node": 1,
             "integrated": False,
+            "visible_index": 0,
+            "is_selected": False,
         }
     ]
     assert [sample["numa_node"] for sample in process.sample()] == [1]
@@ -454,6 +457,38 @@ def test_cuda_visible_devices_selects_the_gpus(
         ]
     else:
         assert (process.devices, process.problems) == (None, ["none of 3 nvidia GPUs is selected"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "numbers"),
+    [
+        ({}, [(0, 0), (1, 1), (2, 2)]),
+        ({"CUDA_VISIBLE_DEVICES": "2,0"}, [(0, 1), (2, 0)]),
+        ({"CUDA_VISIBLE_DEVICES": f"{UUIDS[2]},{UUIDS[1]}"}, [(1, 1), (2, 0)]),
+    ],
+)
+def test_gpus_have_the_numbers_of_the_training(
+    sampling: Callable[..., Sampling], environment: dict[str, str], numbers: list[tuple[int, int]]
+) -> None:
+    devices = sampling("gpus 3", **environment).devices or []
+    assert [(device["index"], device["visible_index"]) for device in devices] == numbers
+    assert {device["is_selected"] for device in devices} == {bool(environment)}
+
+
+@pytest.mark.parametrize(
+    ("environment", "numbers"),
+    [
+        ({}, [None, None]),  # the fastest first, whichever that is
+        ({"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, [0, 1]),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, [None, None]),
+        ({"CUDA_VISIBLE_DEVICES": f"{UUIDS[1]},{UUIDS[0]}"}, [1, 0]),
+    ],
+)
+def test_unlike_gpus_are_numbered_where_the_order_is_known(
+    sampling: Callable[..., Sampling], environment: dict[str, str], numbers: list[int | None]
+) -> None:
+    devices = sampling("gpus 2", "gpu 1 name Simulated T4", **environment).devices or []
+    assert [device["visible_index"] for device in devices] == numbers
 
 
 def test_whole_uuid_means_its_gpu_though_another_begins_so(sampling: Callable[..., Sampling]) -> None:

@@ -33,7 +33,7 @@ ENCODER = "nvmlDeviceGetEncoderUtilization"
 @pytest.fixture
 def gpus(visible_nvml: SimulatedNvml) -> SimulatedNvml:
     """Two simulated GPUs."""
-    visible_nvml.write("gpus 2", "all encoder 5")
+    visible_nvml.write("gpus 2", "all encoder 5", f"all process {os.getpid()} 500")
     return visible_nvml
 
 
@@ -153,7 +153,7 @@ def test_nothing_is_left_of_an_agent_that_is_killed(gpus: SimulatedNvml, run_dir
     [
         ("encoder", ENCODER),
         ("power", "nvmlDeviceGetFieldValues"),
-        ("processes", "nvmlDeviceGetComputeRunningProcesses"),
+        ("processes", "nvmlDeviceGetComputeRunningProcesses_v3"),
         ("events", "nvmlDeviceGetSupportedEventTypes"),
         ("tensor_activity", "nvmlGpmSampleGet"),
         ("state", "nvmlDeviceGetHandleByIndex"),
