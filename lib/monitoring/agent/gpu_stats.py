@@ -1,18 +1,20 @@
-"""gpu_stats.jsonl: one record per sample, with every GPU and their aggregates; its one writer is the agent.
+"""gpu_stats.jsonl: one record per sample, with every GPU and the run's together; its one writer is the agent.
 
 A run that is resumed, by another agent or another attempt, continues with the energy, hours and cost
-that its last record has (see gpu_energy).
+that its last record has (see run_sums).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.energy import EnergyMeter
 from monitoring.gpu.options import GpuMonitorOptions
+from monitoring.gpu.run_devices import RunDevices, Shares, every_gpu
+from monitoring.gpu.run_sums import RunSums
 from monitoring.gpu.sample import MIB, GpuSample
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.records import Record
@@ -31,8 +33,14 @@ class GpuStats:
         attempt: int,
         started: float,
         host: str,
+        devices: RunDevices | None = None,
     ) -> None:
-        """`started` is when the attempt began, in UTC epoch seconds. Errors are those of a Journal."""
+        """`started` is when the attempt began, in UTC epoch seconds. Errors are those of a Journal.
+
+        `devices` tells the run's GPUs from others; without it all are the run's.
+        """
+        self.standing: Sequence[GpuSample] = ()
+        """GPUs whose energy counter the last look found to stand still."""
         self._envelope: Record = {
             "event": "gpu",
             "time": 0.0,
@@ -45,26 +53,44 @@ class GpuStats:
         self._journal = RotatingJournal(
             directory / GPU_STATS, file_bytes=options.file_mb * MIB, keep=options.files
         )
-        self._meter = EnergyMeter(hour_price=options.hour_price, interval=options.interval, started=started)
+        self._meter = EnergyMeter(interval=options.interval, started=started)
+        self._sums = RunSums(hour_price=options.hour_price)
+        self._shares: Callable[[Sequence[GpuSample]], Shares]
+        self._shares = devices.look if devices is not None else every_gpu
         self.before: Mapping[str, Any] | None = None
         """The last gpu record of the run, None if this writes the first."""
         last = self._journal.last
         if last is not None and last.get("event") == "gpu":
             self.before = last
-            self._meter.resume(last, same_attempt=last["attempt"] == attempt)
+            totals = last["aggregate_stats"]
+            # one that had not found out which GPUs are the run's has added nothing
+            same_attempt = last["attempt"] == attempt and totals.get("devices", ()) is not None
+            self._meter.resume(last, same_attempt=same_attempt)
+            self._sums.resume(totals)
+            if devices is not None and same_attempt:
+                devices.resume(last)
 
     def append(self, samples: Sequence[GpuSample], *, time: float, global_step: int) -> Record:
         """Write the record of one look at all GPUs, at `time` (UTC epoch seconds), and return it.
 
         `global_step` is how many optimiser steps the training had then done, as far as its journal says.
         """
-        measured, totals = self._meter.measure(samples, time)
+        measured, used = self._meter.measure(samples, time)
+        self.standing = used.standing
+        shares = self._shares(samples)
+        own = shares.of if shares.source is not None else {}
+        shared = [sample._replace(run_share=own.get(sample.index)) for sample in measured]
         record: Record = {
             **self._envelope,
             "time": time,
             "global_step": global_step,
-            "multi_gpu_data": [sample._asdict() for sample in measured],
-            "aggregate_stats": {**aggregate(measured), **totals},
+            "multi_gpu_data": [sample._asdict() for sample in shared],
+            "aggregate_stats": {
+                **aggregate([sample for sample in shared if sample.run_share is not None]),
+                "devices": sorted(own) if shares.source is not None else None,
+                "devices_source": shares.source,
+                **self._sums.add(measured, used, shares),
+            },
         }
         self._journal.append(record)
         return record

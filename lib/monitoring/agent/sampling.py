@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.agent.gpu_stats import GpuStats
+from monitoring.agent.run_processes import RunProcesses
 from monitoring.gpu.options import gpu_monitor_options
+from monitoring.gpu.run_devices import RunDevices
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.files import GPU_STATS, JOURNAL
@@ -91,6 +93,7 @@ class GpuSampling:
             attempt=attempt["attempt"],
             started=attempt["started"],
             host=platform.node(),
+            devices=RunDevices(devices, RunProcesses(self._directory, attempt)),
         )
         self._states = DeviceStates(self._stats.before)
         self._step = _LastStep(self._directory / JOURNAL)
@@ -102,6 +105,9 @@ class GpuSampling:
         self._stats.append(samples, time=time.time(), global_step=self._step.read())
         for event in [*self._states.changes(samples, time.time()), *merged(events)]:
             self._tell_event(event)
+        for sample in self._stats.standing:
+            message = f"{_name(sample)} draws power, but its energy counter stands still: power is integrated"
+            self._alerts.add("gpu_energy", "warning", message, subject=sample.uuid)
         if self._failure or self._told_hanging:
             self._alerts.add("gpu_monitor", "info", "GPUs are sampled again")
         self._failure, self._told_hanging = "", False
@@ -174,10 +180,7 @@ class DeviceStates:
         alike = len({(sample.state, sample.error) for sample in changed}) == 1
         if alike and 1 < len(changed) == len(samples):
             return [_change(changed[0]._replace(uuid=None), f"all {len(samples)} GPUs", now, many=True)]
-        return [
-            _change(it, f"GPU {it.index} ({it.uuid or it.name or it.vendor})", now, many=False)
-            for it in changed
-        ]
+        return [_change(sample, _name(sample), now, many=False) for sample in changed]
 
 
 def _change(sample: GpuSample, name: str, now: float, *, many: bool) -> GpuEvent:
@@ -186,6 +189,10 @@ def _change(sample: GpuSample, name: str, now: float, *, many: bool) -> GpuEvent
         return GpuEvent(now, sample.index, sample.uuid, "back", None, message)
     what = f"{'are' if many else 'is'} lost" if sample.state == "lost" else "cannot be read"
     return GpuEvent(now, sample.index, sample.uuid, sample.state, None, f"{name} {what}: {sample.error}")
+
+
+def _name(sample: GpuSample) -> str:
+    return f"GPU {sample.index} ({sample.uuid or sample.name or sample.vendor})"
 
 
 class _LastStep:

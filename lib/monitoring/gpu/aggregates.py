@@ -1,4 +1,4 @@
-"""All GPUs of a sample together: totals, how evenly they are loaded, and the names that trackers show."""
+"""Some GPUs of a sample together: totals, how evenly they are loaded, and the names that trackers show."""
 
 from __future__ import annotations
 
@@ -81,6 +81,11 @@ def quality(cv: float) -> str:
     return next((name for limit, name in BANDS if cv < limit), POOR)
 
 
+def runs_gpus(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Those of a gpu record's GPUs that are the run's; all of one that does not tell them apart."""
+    return [gpu for gpu in record["multi_gpu_data"] if gpu.get("run_share", 1.0) is not None]
+
+
 def gpu_points(record: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a gpu record under the names that trackers show; null values are no points."""
     aggregates: Mapping[str, Any] = record["aggregate_stats"]
@@ -89,7 +94,7 @@ def gpu_points(record: Mapping[str, Any]) -> dict[str, float]:
     found["gpu_load_balance_cv"] = balances[MAIN_BALANCE]["cv"]
     for of, numbers in balances.items():
         found[f"gpu_load_balance_{of}_cv"] = numbers["cv"]
-    for gpu in record["multi_gpu_data"]:
+    for gpu in runs_gpus(record):
         for name, key in DEVICE_POINTS.items():
             found[f"gpu_{gpu['index']}_{name}"] = gpu[key]
     return {name: value for name, value in found.items() if value is not None}

@@ -1,15 +1,15 @@
-"""Energy, GPU hours and cost of a run: what all its GPUs used since it began, over all of its attempts.
+"""Energy of GPUs: what each used since it was first sampled.
 
 Where a GPU has an energy counter, the differences of the counter count, also over seconds in which nobody
-sampled; else power is integrated between samples, and seconds in which nobody sampled stay unmeasured. What
-the GPUs use between two attempts is not the run's.
+sampled; else power is integrated between samples, and seconds in which nobody sampled stay unmeasured. A
+counter that stands still while the GPU draws power counts as one that is not reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from monitoring.gpu.sample import GpuSample
 
@@ -18,6 +18,22 @@ Source = Literal["counter", "integrated"]
 # Two samples further apart than this many intervals, and than this many seconds, leave a gap between them.
 GAP_INTERVALS = 3.0
 GAP_SECONDS = 5.0
+
+# Seconds of drawn power after which a counter that did not move is not believed. Drivers add to theirs at
+# least ten times a second.
+STANDSTILL_SECONDS = 5.0
+
+
+class Used(NamedTuple):
+    """What some GPUs used between two looks."""
+
+    seconds: float
+    is_gap: bool
+    """Whether that is so long that nobody sampled meanwhile."""
+    joules: Sequence[float | None]
+    """Of each sample's GPU; None where nothing is known."""
+    standing: Sequence[GpuSample]
+    """Samples of those whose counter was now found to stand still."""
 
 
 @dataclass
@@ -29,90 +45,81 @@ class _GpuEnergy:
     counter: float | None = None
     power: float | None = None
     bridged: float = 0.0
-    """Joules integrated since the counter was last read, which its next value includes."""
+    """Joules integrated since the counter last moved, which it will report once more."""
+    still_seconds: float = 0.0
+    """With power, since the counter last moved."""
+    still_joules: float = 0.0
+    """What power says of them."""
+    stands_still: bool = False
+    """Whether the counter is reported and not believed."""
 
 
 class EnergyMeter:
-    """Adds up what the samples of one run say. Make a new one for each attempt with what the last one had."""
+    """Adds up what the samples say of each GPU. Begin a new one for each attempt of a run, and resume it."""
 
-    def __init__(self, *, hour_price: float = 0.0, interval: float = 1.0, started: float) -> None:
-        """`hour_price` is that of one GPU for one hour, 0 for none; `started` when the attempt began.
-
-        Times are in seconds of one clock that every call uses.
-        """
-        self._price = hour_price
+    def __init__(self, *, interval: float = 1.0, started: float) -> None:
+        """`started` is when the attempt began; times are in seconds of one clock that every call uses."""
         self._longest = max(GAP_INTERVALS * interval, GAP_SECONDS)
         self._time = started
         self._gpus: dict[str, _GpuEnergy] = {}
-        self._elsewhere: float | None = None  # joules of GPUs that this attempt does not have
-        self._gpu_seconds = 0.0
-        self._unmeasured = 0.0
 
     def resume(self, record: Mapping[str, Any], *, same_attempt: bool) -> None:
-        """Continue after the run's last gpu record; of the same attempt, what its counters said counts."""
-        totals = record["aggregate_stats"]
-        self._gpu_seconds = 3600.0 * (totals["gpu_hours"] or 0.0)
-        self._unmeasured = totals["unmeasured_seconds"] or 0.0
+        """Continue after the last gpu record of the run; of the same attempt, its counters go on."""
         for gpu in record["multi_gpu_data"]:
             state = _GpuEnergy(gpu["energy_joules"], gpu["energy_source"])
             if same_attempt:
                 state.counter = gpu["energy_counter_joules"]
                 state.power = gpu["power_draw_watts"]
             self._gpus[_key(gpu["uuid"], gpu["index"])] = state
-        if totals["energy_joules"] is not None:
-            here = sum(gpu.joules or 0.0 for gpu in self._gpus.values())
-            self._elsewhere = max(0.0, totals["energy_joules"] - here) or None
         if same_attempt:
             self._time = record["time"]
 
-    def measure(self, samples: Sequence[GpuSample], now: float) -> tuple[list[GpuSample], dict[str, Any]]:
-        """The samples with `energy_joules` and its source filled in, and the totals of the run."""
+    def measure(self, samples: Sequence[GpuSample], now: float) -> tuple[list[GpuSample], Used]:
+        """The samples with `energy_joules` and its source, and what was used since the last look."""
         seconds = max(0.0, now - self._time)
         self._time = now
-        self._gpu_seconds += seconds * len(samples)
         is_gap = seconds > self._longest
-        if is_gap:
-            self._unmeasured += seconds
-        measured = []
+        measured, joules, standing = [], [], []
         for sample in samples:
             gpu = self._gpus.setdefault(_key(sample.uuid, sample.index), _GpuEnergy())
+            before, stood = gpu.joules, gpu.stands_still
             _add(gpu, sample, seconds, is_gap=is_gap)
+            joules.append(None if gpu.joules is None else gpu.joules - (before or 0.0))
             measured.append(sample._replace(energy_joules=gpu.joules, energy_source=gpu.source))
-        return measured, self._totals()
-
-    def _totals(self) -> dict[str, Any]:
-        known = [gpu.joules for gpu in self._gpus.values() if gpu.joules is not None]
-        if self._elsewhere is not None:
-            known.append(self._elsewhere)
-        sources = sorted({gpu.source for gpu in self._gpus.values() if gpu.source is not None})
-        hours = self._gpu_seconds / 3600
-        return {
-            "energy_joules": sum(known) if known else None,
-            "energy_source": "+".join(sources) or None,
-            "gpu_hours": hours,
-            "cost": hours * self._price if self._price else None,
-            "unmeasured_seconds": self._unmeasured,
-        }
+            if gpu.stands_still and not stood:
+                standing.append(measured[-1])
+        return measured, Used(seconds, is_gap, joules, standing)
 
 
 def _add(gpu: _GpuEnergy, sample: GpuSample, seconds: float, *, is_gap: bool) -> None:
     """Add what a GPU used since its last sample."""
     counter, power = sample.energy_counter_joules, sample.power_draw_watts
-    if counter is not None:
+    by_power = 0.0
+    if gpu.power is not None and power is not None and not is_gap:
+        by_power = (gpu.power + power) / 2 * seconds
+    if counter is not None and counter != gpu.counter:
+        gpu.still_seconds = gpu.still_joules = 0.0
+        gpu.stands_still = False
+    elif by_power and gpu.counter is not None:
+        gpu.still_seconds += seconds
+        gpu.still_joules += by_power
+    gpu.stands_still |= counter is not None and gpu.still_seconds >= STANDSTILL_SECONDS
+    if counter is not None and not gpu.stands_still:
         gpu.source = "counter"
-        used = counter - gpu.counter if gpu.counter is not None else 0.0
-        # a counter that fell was reset with its driver; what it had counted since is unknown
-        gpu.joules = (gpu.joules or 0.0) + max(0.0, used - gpu.bridged)
-        gpu.counter, gpu.bridged = counter, 0.0
+        if counter != gpu.counter:
+            used = counter - gpu.counter if gpu.counter is not None else 0.0
+            # a counter that fell starts from zero, with its driver; what it had counted since is not known
+            gpu.joules = (gpu.joules or 0.0) + max(0.0, used - gpu.bridged)
+            gpu.counter, gpu.bridged = counter, 0.0
     elif power is not None:
         gpu.source = "integrated"
-        used = (gpu.power + power) / 2 * seconds if gpu.power is not None and not is_gap else 0.0
+        used = by_power if gpu.counter is None else gpu.still_joules - gpu.bridged
         gpu.joules = (gpu.joules or 0.0) + used
         gpu.bridged += used if gpu.counter is not None else 0.0
     if sample.state == "ok":
         gpu.power = power
     elif counter is None:
-        gpu.power = None  # nothing is known of the time until it comes back, unless a counter says
+        gpu.power = None  # nothing is known of the time until it comes back, unless a counter reports it
 
 
 def _key(uuid: str | None, index: int) -> str:

@@ -1,4 +1,4 @@
-"""Whether a process is still the one that was meant."""
+"""Whether a process is still the one that was meant, and whom it was started by."""
 
 from __future__ import annotations
 
@@ -8,20 +8,60 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+# Of the fields of /proc/PID/stat that follow the name: the parent, and the start in ticks.
+PARENT, STARTED = 1, 19
+
+# PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h.
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+
 
 def process_started(pid: int) -> float | None:
     """When the process started, in the system's own unit; None if it is gone or only waits to be collected.
 
     With the id it names one process: compare it with an earlier answer on the same host.
     """
-    try:
-        # after the name, which may have blanks and brackets: the state, ..., 20th the start in ticks
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else float(fields[19])
-    except FileNotFoundError:
+    fields = _stat(pid)
+    if fields is None:
         return None if Path("/proc/self/stat").exists() else _started_without_proc(pid)
-    except ProcessLookupError:
-        return None
+    return None if fields[0] in "ZX" else float(fields[STARTED])
+
+
+def sees_all_pids() -> bool:
+    """Whether this process numbers processes as the kernel and its drivers do; not so in most containers."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == INITIAL_PID_NAMESPACE
+    except OSError:  # a system without such namespaces
+        return True
+
+
+class ProcessTree:
+    """Some processes and all that they have started, those included that go on without their parent."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[float | None, bool]] = {}  # pid -> its start, whether it is a member
+
+    def add(self, pid: int, started: float) -> None:
+        """Add a process by its id and `process_started`; others that were none so far may be its children."""
+        self._known = {pid: found for pid, found in self._known.items() if found[1]}
+        self._known[pid] = started, True
+
+    def has(self, pid: int) -> bool:
+        """Of one that has just ended, what was known of it."""
+        passed: dict[int, tuple[float | None, bool]] = {}
+        is_member = False
+        while pid > 0 and pid not in passed:
+            fields = _stat(pid)
+            started = float(fields[STARTED]) if fields is not None else None
+            known = self._known.get(pid)
+            if known is not None and started in (None, known[0]):
+                is_member = known[1]
+                break
+            if fields is None:
+                break
+            passed[pid] = started, False
+            pid = int(fields[PARENT])
+        self._known |= {pid: (started, is_member) for pid, (started, _) in passed.items()}
+        return is_member
 
 
 def is_alive(attempt: Mapping[str, Any]) -> bool:
@@ -35,6 +75,15 @@ def own_age() -> float:
     if not Path("/proc/self/stat").exists():
         return time.time() - started
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(pid: int) -> list[str] | None:
+    """What /proc says of a process, from its state on; None if it is gone, or there is no /proc."""
+    try:
+        # after the name, which may have blanks and brackets
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def _started_without_proc(pid: int) -> float | None:

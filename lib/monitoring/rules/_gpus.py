@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from monitoring.gpu.aggregates import runs_gpus
 from monitoring.journal.records import Record
 
 
 def gpus(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each GPU of a gpu record that answered, with its subject in alerts: its UUID, else its index."""
-    samples = record.get("multi_gpu_data")
-    if record.get("event") != "gpu" or not isinstance(samples, list):
+    """Each of the run's GPUs that answered, with its subject in alerts: its UUID, else its index."""
+    if record.get("event") != "gpu" or not isinstance(record.get("multi_gpu_data"), list):
         return
-    for sample in samples:
+    for sample in runs_gpus(record):
         if sample.get("state") == "ok":
             yield sample.get("uuid") or str(sample.get("index")), sample
 

@@ -79,6 +79,8 @@ def test_record_has_every_gpu_and_the_aggregates(tmp_path: Path) -> None:
             "utilization": nothing,
             "power": {"cv": 0, "quality": "Excellent"},
         },
+        "devices": [0, 1],
+        "devices_source": "selection",
         "energy_joules": 180,
         "energy_source": "counter",
         "gpu_hours": 2 / 3600,

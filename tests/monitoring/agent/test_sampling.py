@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -37,7 +38,8 @@ UUID = "GPU-51a10001-0000-4000-8000-000000000001"
 def gpus(visible_nvml: SimulatedNvml, shared_trackio: None, monkeypatch: pytest.MonkeyPatch) -> SimulatedNvml:
     """Two simulated GPUs, and trackers that agents share with this process."""
     monkeypatch.setenv("WANDB_MODE", "offline")
-    visible_nvml.write("gpus 2", "all utilization 90", "all memory_used 60000", "gpu 1 memory_used 50000")
+    memory = ("all memory_used 60000", "gpu 1 memory_used 50000")
+    visible_nvml.write("gpus 2", "all utilization 90", *memory, f"all process {os.getpid()} 500")
     return visible_nvml
 
 

@@ -100,16 +100,18 @@ def test_points_have_the_documented_names() -> None:
             utilization_percent=80,
             power_draw_watts=200,
             temperature_celsius=60 + index,
+            run_share=1.0,
         )
         for index in range(2)
     ]
+    other = sample(2, power_draw_watts=700)
     record = {
         "event": "gpu",
         "time": 1.0,
         "seq": 3,
         "attempt": 1,
         "global_step": 7,
-        "multi_gpu_data": [sample._asdict() for sample in samples],
+        "multi_gpu_data": [sample._asdict() for sample in [*samples, other]],
         "aggregate_stats": {**aggregate(samples), "energy_joules": 12.5, "cost": None},
     }
     assert points(record) == {

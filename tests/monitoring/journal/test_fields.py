@@ -8,11 +8,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from monitoring.gpu.aggregates import AGGREGATE_POINTS, aggregate, gpu_points
-from monitoring.gpu.energy import EnergyMeter
+from monitoring.agent.gpu_stats import GpuStats
+from monitoring.gpu.aggregates import AGGREGATE_POINTS, gpu_points
+from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample
 from monitoring.journal.fields import (
     EVERY,
@@ -61,14 +63,14 @@ def test_every_field_of_the_recorded_runs_has_a_row(root: Path) -> None:
             assert set(record) - names_at(EVERY) - names_at(str(record["event"])) == set()
 
 
-def test_every_value_of_a_gpu_sample_has_a_row() -> None:
+def test_every_value_of_a_gpu_sample_has_a_row(tmp_path: Path) -> None:
     gpus = [GpuSample(index, None, None, "nvidia", "ok", memory_used_mb=1.0) for index in (0, 1)]
-    meter = EnergyMeter(hour_price=1.0, started=0.0)
-    totals = {**aggregate(gpus), **meter.measure(gpus, 1.0)[1]}
+    stats = GpuStats(tmp_path, GpuMonitorOptions(), run_id="0" * 16, attempt=1, started=0.0, host="h")
+    record: Any = stats.append(gpus, time=1.0, global_step=1)
+    stats.close()
     assert set(GpuSample._fields) == names_at(OF_GPU)
-    assert set(totals) == names_at(OF_GPUS)
-    record = {"aggregate_stats": totals, "multi_gpu_data": [gpu._asdict() for gpu in gpus]}
-    assert set(record) == names_at(GPU) - {"correlation_id", "host"}
+    assert set(record["aggregate_stats"]) == names_at(OF_GPUS)
+    assert set(record) - names_at(EVERY) == names_at(GPU)
     points = {*gpu_points(record), *AGGREGATE_POINTS}
     assert {name for name in points if TRACKERS not in row_of(name).about} == set()
 

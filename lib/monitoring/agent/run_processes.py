@@ -1,0 +1,78 @@
+"""What the agent knows of the processes of one attempt: which they are, and what they compute on."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monitoring.host.process import ProcessTree, sees_all_pids
+from monitoring.journal.files import JOURNAL
+from monitoring.journal.ranks import rank_journals
+from monitoring.journal.records import Record, last_record, parse
+
+# Seconds between looks for what ranks have written.
+LOOK_EVERY = 1.0
+
+# How a start record begins.
+START = b'{"event":"start",'
+
+
+class RunProcesses:
+    """The processes of all ranks on this machine, by run.json and start records, and what they started."""
+
+    def __init__(self, directory: Path, attempt: Mapping[str, Any]) -> None:
+        """`attempt` is that of run.json."""
+        self.pids_are_ours = sees_all_pids()
+        self._directory = directory
+        self._attempt: int = attempt["attempt"]
+        self._tree = ProcessTree()
+        self._said: dict[int, str] = {}  # rank -> its device
+        self._found: set[int] = set()
+        self._has_begun = False
+        self._next_look = 0.0
+        self._add(0, attempt)
+
+    def is_own(self, pid: int) -> bool:
+        self._look()
+        return self._tree.has(pid)
+
+    def said_devices(self) -> Sequence[str]:
+        self._look()
+        return list(self._said.values())
+
+    def has_begun(self) -> bool:
+        if not self._has_begun:
+            last = last_record(self._directory / JOURNAL)
+            self._has_begun = last is not None and last["attempt"] == self._attempt
+        return self._has_begun
+
+    def _look(self) -> None:
+        """Take in the start records that are new; each journal is read until it has this attempt's."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_EVERY
+        for rank, path in rank_journals(self._directory).items():
+            if rank not in self._found and (start := _start(path, self._attempt)) is not None:
+                self._found.add(rank)
+                self._add(rank, start)
+
+    def _add(self, rank: int, about: Mapping[str, Any]) -> None:
+        """What run.json or a start record says of a rank; rank 0's start record names no process."""
+        if about.get("host", platform.node()) != platform.node():
+            return
+        if about.get("pid_started") is not None:
+            self._tree.add(about["pid"], about["pid_started"])
+        if isinstance(about.get("device"), str):
+            self._said[rank] = about["device"]
+
+
+def _start(path: Path, attempt: int) -> Record | None:
+    """The start record of an attempt, None if it has none yet."""
+    with path.open("rb") as file:
+        records = [parse(line) for line in file if line.startswith(START)]
+    found = (record for record in records if record is not None and record.get("attempt") == attempt)
+    return next(found, None)

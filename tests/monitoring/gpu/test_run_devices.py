@@ -1,0 +1,211 @@
+"""Which GPUs are a run's, and what its share of them comes to, by figures worked by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring.agent.gpu_stats import GpuStats
+from monitoring.gpu.options import GpuMonitorOptions
+from monitoring.gpu.run_devices import RunDevices
+from monitoring.gpu.sample import DeviceInfo, GpuSample
+
+OWN, RANK, OTHER = 100, 101, 900
+
+
+@dataclass
+class Evidence:
+    """What is known of a run whose processes are OWN and RANK."""
+
+    pids_are_ours: bool = True
+    said: list[str] = field(default_factory=list)
+    begun: bool = True
+
+    def is_own(self, pid: int) -> bool:
+        return pid in (OWN, RANK)
+
+    def said_devices(self) -> Sequence[str]:
+        return self.said
+
+    def has_begun(self) -> bool:
+        return self.begun
+
+
+def gpus(count: int, *, is_selected: bool = False, vendor: Any = "nvidia") -> list[DeviceInfo]:
+    return [
+        DeviceInfo(index, f"GPU-{index}", "simulated", vendor, visible_index=index, is_selected=is_selected)
+        for index in range(count)
+    ]
+
+
+def look(*processes: Sequence[int] | None, joules: float = 0.0, state: Any = "ok") -> list[GpuSample]:
+    """A sample of each GPU with the pids on it, None where they are not to be had."""
+    return [
+        GpuSample(
+            index,
+            f"GPU-{index}",
+            "simulated",
+            "nvidia",
+            state,
+            energy_counter_joules=joules,
+            processes=None if pids is None else [{"pid": pid, "name": "x", "memory_mb": 1} for pid in pids],
+        )
+        for index, pids in enumerate(processes)
+    ]
+
+
+def decided(devices: RunDevices, *processes: Sequence[int] | None) -> tuple[object, dict[int, float]]:
+    shares = devices.look(look(*processes))
+    return shares.source, dict(shares.of)
+
+
+def test_gpus_are_those_that_its_processes_are_on() -> None:
+    devices = RunDevices(gpus(4, is_selected=True), Evidence(said=["cuda:0"]))
+    assert decided(devices, [], [OWN, RANK], [OTHER], [OTHER, OWN]) == ("processes", {1: 1.0, 3: 0.5})
+
+
+def test_run_that_moves_takes_its_sums_along() -> None:
+    devices = RunDevices(gpus(3), Evidence())
+    assert decided(devices, [OWN], [], []) == ("processes", {0: 1.0})
+    assert decided(devices, [OWN], [OWN], [OTHER]) == ("processes", {0: 1.0, 1: 1.0})
+    assert decided(devices, [], [OWN], [OTHER]) == ("processes", {1: 1.0})
+    # between two processes it keeps what it had, but not the time of others there
+    assert decided(devices, [], [], [OTHER]) == ("processes", {1: 1.0})
+    assert decided(devices, [], [OTHER], [OTHER]) == ("processes", {1: 0.0})
+
+
+def test_lost_gpu_stays_the_runs() -> None:
+    devices = RunDevices(gpus(2), Evidence())
+    decided(devices, [OWN], [RANK])
+    assert decided(devices, [OWN], None) == ("processes", {0: 1.0, 1: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (["cpu (requested)"], {}),
+        (["cpu", "cpu"], {}),
+        (["cuda:1 (Simulated H100 80GB, found)"], {1: 0.0}),
+        (["cuda"], {0: 1.0}),
+        (["cuda:0", "cuda:2"], {0: 1.0, 2: 1.0}),
+    ],
+)
+def test_training_that_says_its_device_has_that_one(said: list[str], found: dict[int, float]) -> None:
+    """On GPU 1 somebody else computes, and it waits."""
+    devices = RunDevices(gpus(3, is_selected=True), Evidence(said=said, begun=False))
+    assert decided(devices, [], [OTHER], []) == ("device", found)
+
+
+@pytest.mark.parametrize("said", [["cuda:9"], ["xpu:0"], ["tpu"], ["cuda:0", "cuda:7"], [""]])
+def test_device_that_is_not_certain_says_nothing(said: list[str]) -> None:
+    devices = RunDevices(gpus(2, is_selected=True), Evidence(said=said))
+    assert decided(devices, [], []) == ("selection", {0: 1.0, 1: 1.0})
+
+
+def test_training_that_says_nothing_has_the_gpus_it_was_given() -> None:
+    evidence = Evidence(begun=False)
+    devices = RunDevices(gpus(2, is_selected=True), evidence)
+    assert decided(devices, [], [OTHER]) == (None, {0: 1.0, 1: 0.0})
+    evidence.begun = True
+    assert decided(devices, [], [OTHER]) == ("selection", {0: 1.0, 1: 0.0})
+
+
+def test_gpus_that_nobody_gave_and_no_process_is_on_are_not_the_runs() -> None:
+    devices = RunDevices(gpus(2), Evidence())
+    assert decided(devices, [], [OTHER])[0] is None
+    assert decided(devices, [], [OTHER, OWN]) == ("processes", {1: 0.5})
+
+
+def test_where_processes_cannot_be_seen_all_visible_gpus_count() -> None:
+    assert decided(RunDevices(gpus(2, vendor="amd"), Evidence()), None, None) == (
+        "selection",
+        {0: 1.0, 1: 1.0},
+    )
+    # the numbers of another namespace are not ours, whatever they look like
+    container = Evidence(pids_are_ours=False)
+    assert decided(RunDevices(gpus(2), container), [OWN, OTHER], []) == ("selection", {0: 0.5, 1: 1.0})
+    container.said = ["cuda:1"]
+    assert decided(RunDevices(gpus(2), container), [OWN, OTHER], []) == ("device", {1: 1.0})
+
+
+class Recording:
+    """One attempt of a run with two GPUs, whose counters both rise by 360 J a second."""
+
+    def __init__(
+        self, directory: Path, evidence: Evidence, *, attempt: int = 1, started: float = 0.0
+    ) -> None:
+        self.stats = GpuStats(
+            directory,
+            GpuMonitorOptions(hour_price=3600.0),
+            run_id="0" * 16,
+            attempt=attempt,
+            started=started,
+            host="h",
+            devices=RunDevices(gpus(2), evidence),
+        )
+
+    def look(self, second: float, *processes: Sequence[int] | None) -> tuple[Any, ...]:
+        """The run's devices, energy (J), GPU seconds and cost, at a second of the run's clock."""
+        samples = look(*processes, joules=5000 + 360 * second)
+        totals: Any = self.stats.append(samples, time=second, global_step=0)["aggregate_stats"]
+        hours = totals["gpu_hours"]
+        seconds = None if hours is None else round(3600 * hours, 6)
+        return totals["devices"], totals["energy_joules"], seconds, totals["cost"]
+
+
+def test_two_runs_on_one_gpu_share_its_energy_by_time(tmp_path: Path) -> None:
+    run = Recording(tmp_path, Evidence())
+    assert run.look(0, [OWN], [OTHER]) == ([0], 0, 0, 0)
+    assert run.look(1, [OWN], [OTHER]) == ([0], 360, 1, 1)
+    assert run.look(2, [OWN, OTHER], [OTHER]) == ([0], 540, 1.5, 1.5)
+    assert run.look(3, [OWN, OTHER, 901], [OTHER]) == (
+        [0],
+        660,
+        pytest.approx(1.833333),
+        pytest.approx(11 / 6),
+    )
+
+
+def test_start_up_counts_for_the_gpus_that_turn_out_to_be_the_runs(tmp_path: Path) -> None:
+    run = Recording(tmp_path, Evidence(begun=False))
+    assert run.look(1, [], []) == (None, None, None, None)
+    assert run.look(2, [], []) == (None, None, None, None)
+    assert run.look(3, [], [OWN]) == ([1], 720, 3, 3)
+
+
+def test_cpu_training_has_no_sums_of_gpus(tmp_path: Path) -> None:
+    run = Recording(tmp_path, Evidence(said=["cpu (requested)"]))
+    for second in range(4):
+        assert run.look(second, [], [OTHER]) == ([], None, None, None)
+
+
+def test_sums_go_on_in_another_agent_and_another_attempt(tmp_path: Path) -> None:
+    with agent(tmp_path) as run:
+        run.look(0, [OWN], [])
+        assert run.look(1, [OWN], []) == ([0], 360, 1, 1)
+    with agent(tmp_path) as run:  # the counter has counted meanwhile; no process is left
+        assert run.look(4, [], []) == ([0], 1440, 4, 4)
+    with agent(tmp_path, attempt=2, started=50.0) as run:
+        assert run.look(50, [], []) == (None, 1440, 4, 4)
+        assert run.look(51, [], [OWN]) == ([1], 1800, 5, 5)
+
+
+def test_agent_that_ended_before_anything_was_known_leaves_the_hours(tmp_path: Path) -> None:
+    with agent(tmp_path) as run:
+        assert run.look(1, [], []) == (None, None, None, None)
+    with agent(tmp_path) as run:
+        run.look(2, [OWN], [])
+        assert run.look(3, [OWN], []) == ([0], 360, 3, 3)
+
+
+@contextmanager
+def agent(directory: Path, **attempt: Any) -> Iterator[Recording]:
+    """One of several that write the same file."""
+    recording = Recording(directory, Evidence(), **attempt)
+    yield recording
+    recording.stats.close()
