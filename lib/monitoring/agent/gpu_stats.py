@@ -62,7 +62,7 @@ class GpuStats:
         last = self._journal.last
         if last is not None and last.get("event") == "gpu":
             self.before = last
-            totals = last["aggregate_stats"]
+            totals: Mapping[str, Any] = last["aggregate_stats"]  # type: ignore[assignment]
             # one that had not found out which GPUs are the run's has added nothing
             same_attempt = last["attempt"] == attempt and totals.get("devices", ()) is not None
             self._meter.resume(last, same_attempt=same_attempt)

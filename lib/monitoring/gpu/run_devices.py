@@ -68,13 +68,19 @@ class RunDevices:
             self._own, self._source = frozenset(together["devices"]), "processes"
 
     def look(self, samples: Sequence[GpuSample]) -> Shares:
-        """The run's GPUs now. One that no process is left on stays the run's until another one is."""
+        """The run's GPUs now.
+
+        With its last process gone a GPU stays the run's until there is one on another GPU. One that does not
+        answer is the run's if it was so before, or was given to it.
+        """
         uses = [_Use.of(sample, self._evidence) for sample in samples]
         seen = frozenset(use.index for use in uses if use.own)
         if seen:
+            own = self._own if self._source == "processes" else frozenset()
             unknown = frozenset(use.index for use in uses if not use.is_known)
-            kept = self._own & unknown if self._source == "processes" else frozenset()
-            self._own, self._source = seen | kept, "processes"
+            gone = frozenset(sample.index for sample in samples if sample.state != "ok")
+            given = frozenset(device.index for device in self._devices if device.is_selected)
+            self._own, self._source = seen | own & unknown | given & gone, "processes"
         elif self._source != "processes":
             self._decide(uses)
         return Shares(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import fcntl
 import json
+import os
 import platform
 import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -19,9 +21,10 @@ from kharness.report.errors import ReportError
 from kharness.report.gpu.history import MAX_POINTS
 from kharness.report.gpu_report import MAX_LINES, check_known, gpu_report_lines, gpu_summary_lines
 from kharness.report.graphs import draw_all, graphs_that_choose
+from kharness.report.metrics import metric_named
 from kharness.report.report import write_report
 from kharness.report.summary import collect
-from kharness.report.writing.gpu_tables import breakdown_lines, runs_table
+from kharness.report.writing.gpu_tables import breakdown_lines, remarks, runs_table
 from monitoring import Run
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
@@ -58,7 +61,7 @@ class Recorder:
 
     def record(self, directory: Path, count: int, *script: str, then: tuple[str, ...] = ()) -> Path:
         """`count` samples of the script, then as many with the lines of `then` added."""
-        self.simulated.write(*script)
+        self.simulated.write(*script, f"all process {os.getpid()} 900")
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.simulated.environment().items():
                 patch.setenv(name, value)
@@ -254,8 +257,9 @@ def test_the_one_gpu_that_differs_is_named_where_the_cv_hardly_shows_it(
 
 
 def test_a_gpu_that_never_answered_is_in_the_table_and_says_nothing_else(
-    recorder: Recorder, tmp_path: Path
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     run = recorder.record(tmp_path / "three", 2, "gpus 3", "gpu 2 state lost")
     lines = breakdown_lines(collect(run).cells[0])
     assert table(lines[5]) == [["GPU 2", "-", "lost", *"-------"]]
@@ -380,3 +384,97 @@ def test_a_matrix_without_samples_has_no_gpu_graphs(matrix: MatrixDirectory) -> 
     with pytest.raises(ReportError) as caught:
         check_known(summary)
     assert "has GPU samples" in str(caught.value)
+
+
+def rewritten(run: Path, change: Callable[[int, dict[str, Any]], None]) -> Path:
+    """A recording with its samples one second apart, each changed by its number."""
+    stats = run / "gpu_stats.jsonl"
+    records = [json.loads(line) for line in stats.read_text().splitlines()]
+    for number, record in enumerate(records):
+        record["time"] = 1000.0 + number
+        change(number, record)
+    stats.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return run
+
+
+def test_gpu_that_was_lost_and_is_back_says_for_how_long(recorder: Recorder, tmp_path: Path) -> None:
+    """Lost in the third and fourth second of eight; when sampling began again, nobody knew its UUID."""
+    run = recorder.record(tmp_path / "back", 8, "gpus 2", "all power 100", "all power_average 100")
+
+    def lose(number: int, record: dict[str, Any]) -> None:
+        gpu = record["multi_gpu_data"][1]
+        gpu["power_draw_watts"] = 100.0 if number < 2 else 300.0
+        record["aggregate_stats"]["total_power_watts"] = 100.0 + gpu["power_draw_watts"]
+        if number in (2, 3):
+            gpu |= dict.fromkeys(gpu, None) | {"index": 1, "state": "lost", "error": "gone", "run_share": 1.0}
+            record["aggregate_stats"]["total_power_watts"] = 100.0
+
+    history = collect(rewritten(run, lose)).cells[0].gpus
+    n = history.num_samples
+    assert [gpu.spreads["power"].n for gpu in history.gpus] == [n, n - 2]
+    assert remarks(history) == [
+        f"GPU 1 did not answer for 2.0 s, from 2.0 s to 4.0 s; its numbers are of the {n - 2} samples before "
+        "and after"
+    ]
+    # two samples of 200 W and the others of 400 W, not counting those that lack a GPU
+    mean, count = history.totals["power"]
+    assert (count, mean) == (2, pytest.approx((400 + 400 * (n - 4)) / (n - 2)))
+
+
+def test_total_of_a_run_that_moved_is_at_most_its_peak(recorder: Recorder, tmp_path: Path) -> None:
+    """Half the time on GPU 0, then on GPU 1; GPU 2 is another's."""
+    run = recorder.record(tmp_path / "moved", 8, "gpus 3", "all memory_used 4000")
+
+    def move(number: int, record: dict[str, Any]) -> None:
+        for gpu in record["multi_gpu_data"]:
+            gpu["run_share"] = 1.0 if gpu["index"] == (0 if number < 4 else 1) else None
+        record["aggregate_stats"] |= {"total_memory_used_mb": 4000.0, "total_power_watts": 70.0}
+
+    lines = breakdown_lines(collect(rewritten(run, move)).cells[0])
+    assert [line[4:9] for line in lines if line.startswith("    GPU ") and "Simulated" in line] == [
+        *("GPU 0", "GPU 1", "GPU 2"),
+    ]
+    assert lines[5].startswith("    Total: 4,000.0 MB of 1 GPU, peak 4,000.0 MB, 70.0 W of 1 GPU, ")
+    assert lines[-4] == "    Other GPUs of this machine:"
+
+
+def test_cpu_training_has_only_other_gpus(recorder: Recorder, tmp_path: Path, make: Make) -> None:
+    run = recorder.record(tmp_path / "cpu", 2, "gpus 2")
+
+    def give_away(number: int, record: dict[str, Any]) -> None:
+        for gpu in record["multi_gpu_data"]:
+            gpu["run_share"] = None
+        nothing = dict.fromkeys(("total_memory_used_mb", "total_power_watts", "energy_joules", "cost"))
+        record["aggregate_stats"] |= {**nothing, "devices": [], "devices_source": "device"}
+
+    summary = collect(rewritten(run, give_away))
+    check_known(summary)
+    lines = gpu_report_lines(summary)
+    assert re.fullmatch(r"cpu - no GPU of its own \(\d+ samples over \d+\.0 s\):", lines[0])
+    assert lines[1:3] == [
+        "    Ranks: not computed (only one rank wrote a journal)",
+        "    Other GPUs of this machine:",
+    ]
+    assert [line[4:9] for line in lines[-2:]] == ["GPU 0", "GPU 1"]
+    assert [summary.cells[0].number(metric_named(name)) for name in ("energy_joules", "cost")] == [None, None]
+    # in a matrix it has no row among the runs with GPUs
+    made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd"]})
+    cell = made.add({"OPTIMIZER": "sgd"}, make.training([2.0, 1.0], [0.5], 0.5))
+    shutil.copy(run / "gpu_stats.jsonl", cell)
+    assert runs_table(collect(made.directory)).rows == []
+
+
+def test_shared_gpu_counts_for_each_run_by_its_share(recorder: Recorder, tmp_path: Path) -> None:
+    run = recorder.record(tmp_path / "shared", 8, "gpus 1")
+
+    def share(number: int, record: dict[str, Any]) -> None:
+        [gpu] = record["multi_gpu_data"]
+        gpu |= {"run_share": 1.0 if number < 4 else 0.5, "energy_joules": 100.0 * number}
+
+    [gpu] = collect(rewritten(run, share)).cells[0].gpus.gpus
+    n = gpu.num_samples
+    assert gpu.energy_joules == 300 + 50 * (n - 4)
+    assert gpu.run_share == pytest.approx((4 + 0.5 * (n - 4)) / n)
+    assert (
+        f"{100 * gpu.run_share:.0f}% of its time counts for the run" in remarks(collect(run).cells[0].gpus)[0]
+    )

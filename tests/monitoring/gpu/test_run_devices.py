@@ -85,6 +85,13 @@ def test_lost_gpu_stays_the_runs() -> None:
     assert decided(devices, [OWN], None) == ("processes", {0: 1.0, 1: 1.0})
 
 
+@pytest.mark.parametrize("is_selected", [True, False])
+def test_gpu_that_never_answered_is_the_runs_if_it_was_given_to_it(is_selected: bool) -> None:
+    devices = RunDevices(gpus(2, is_selected=is_selected), Evidence())
+    samples = [look([OWN])[0], look([], [])[1]._replace(state="lost", processes=None)]
+    assert devices.look(samples).of == ({0: 1.0, 1: 1.0} if is_selected else {0: 1.0})
+
+
 @pytest.mark.parametrize(
     ("said", "found"),
     [

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from monitoring.gpu.aggregates import balance
+from monitoring.gpu.aggregates import balance, runs_gpus
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.rotating_journal import read_rotated
 
@@ -30,12 +30,18 @@ QUANTITIES = {
     "temperature": "temperature_celsius",
 }
 
-# Of all GPUs of a sample together: sums, and the hottest.
+# Of the run's GPUs of a sample together: sums, and the hottest.
 TOGETHER = {
     "memory": "total_memory_used_mb",
     "power": "total_power_watts",
     "temperature": "max_temperature_celsius",
 }
+
+# Of these there is a mean beside the peak.
+SUMMED = ("memory", "power")
+
+# What stays the same about a GPU.
+LASTING = ("index", "uuid", "name", "memory_total_mb")
 
 # Two samples further apart than so many seconds, and than so many median distances, break a curve.
 GAP_SECONDS = 5.0
@@ -86,11 +92,14 @@ class GpuSeries:
     """By quantity; those that it reports."""
     spreads: Mapping[str, GpuSpread]
     energy_joules: float | None
+    """The run's share of it."""
+    run_share: float
+    """The mean share of its time that was the run's; 1 if nobody else computed on it."""
     state: str
     """At its last sample."""
     error: str | None
-    gone: Sequence[float]
-    """When it was lost or failed, in seconds since the run's first sample."""
+    outages: Sequence[tuple[float, float | None]]
+    """From when until when it did not answer, in seconds since the run's first sample; None: to the end."""
     slowed: Mapping[str, int]
     """Samples in which heat or the power supply held the clocks down, by reason."""
 
@@ -98,10 +107,15 @@ class GpuSeries:
     def label(self) -> str:
         return f"GPU {self.index}"
 
+    @property
+    def gone(self) -> list[float]:
+        """When it was lost or failed."""
+        return [start for start, _ in self.outages]
+
 
 @dataclass(frozen=True)
 class GpuRecording:
-    """All GPUs of a run."""
+    """The GPUs of a run, and the others of its machine."""
 
     started: float = 0.0
     """Of the first sample, UTC epoch seconds."""
@@ -109,10 +123,17 @@ class GpuRecording:
     """From the first sample to the last."""
     num_samples: int = 0
     gpus: Sequence[GpuSeries] = ()
+    """Those of the run, over the samples in which they were."""
+    others: Sequence[GpuSeries] = ()
+    """GPUs that were sampled and never the run's."""
+    devices_source: str | None = None
+    """How it is known which are the run's (monitoring.gpu.run_devices); None of a recording that has all."""
     together: Mapping[str, GpuCurve] = field(default_factory=dict)
-    """Memory and power of all GPUs, and the temperature of the hottest."""
+    """Memory and power of the run's GPUs, and the temperature of the hottest."""
+    totals: Mapping[str, tuple[float, int]] = field(default_factory=dict)
+    """Mean memory and power of the run's GPUs together, while most of them reported it, and how many did."""
     peak_memory_mb: float | None = None
-    """The most that all GPUs together used at one moment."""
+    """The most that the run's GPUs together used at one moment."""
     energy_joules: float | None = None
     energy_source: str | None = None
     cost: float | None = None
@@ -155,58 +176,86 @@ def read_gpu_history(directory: Path) -> GpuRecording:
 class _Samples:
     """What one GPU reported, one column per quantity; NaN is not reported."""
 
-    def __init__(self, gpu: Mapping[str, Any], host: str) -> None:
-        self.last = gpu
+    def __init__(self, host: str) -> None:
         self.host = host
+        self.last: dict[str, Any] = {}
         self.times = array("d")
         self.columns = {quantity: array("d") for quantity in QUANTITIES}
-        self.total_mb: float | None = None
+        self.share = 0.0
         self.energy: float | None = None
-        self.gone: list[float] = []
+        self.outages: list[tuple[float, float | None]] = []
         self.slowed: Counter[str] = Counter()
         self._state = "ok"
+        self._energy_before = 0.0
 
     def add(self, gpu: Mapping[str, Any], time: float) -> None:
-        self.last = gpu
+        for name in LASTING:  # a GPU that is lost when sampling begins has no name any more
+            if gpu.get(name) is not None:
+                self.last[name] = gpu[name]
+        self.last |= {"state": gpu.get("state", "ok"), "error": gpu.get("error")}
         self.times.append(time)
         for quantity, name in QUANTITIES.items():
             value = gpu.get(name)
             self.columns[quantity].append(math.nan if value is None else value)
-        if gpu.get("memory_total_mb") is not None:
-            self.total_mb = gpu["memory_total_mb"]
-        if gpu.get("energy_joules") is not None:
-            self.energy = gpu["energy_joules"]
-        state = gpu.get("state", "ok")
-        if state != "ok" and self._state == "ok":
-            self.gone.append(time)
-        self._state = state
+        share = gpu.get("run_share")
+        share = 1.0 if share is None else share
+        self.share += share
+        energy = gpu.get("energy_joules")
+        if energy is not None:
+            self.energy = (self.energy or 0.0) + share * max(0.0, energy - self._energy_before)
+            self._energy_before = energy
+        self._follow(self.last["state"], time)
         reasons = gpu.get("throttle_reasons")
         if reasons:
             self.slowed.update(reason for reason in reasons if reason in SLOWED)
+
+    def _follow(self, state: str, time: float) -> None:
+        if state != "ok" and self._state == "ok":
+            self.outages.append((time, None))
+        elif state == "ok" and self._state != "ok":
+            self.outages[-1] = self.outages[-1][0], time
+        self._state = state
 
 
 class _Reader:
     """Adds up the records of a run."""
 
     def __init__(self) -> None:
-        self._gpus: dict[tuple[str, object], _Samples] = {}
+        self._own: dict[tuple[str, object], _Samples] = {}
+        self._others: dict[tuple[str, object], _Samples] = {}
+        self._uuids: dict[tuple[str, int], str] = {}
         self._times = array("d")
         self._together = {quantity: array("d") for quantity in TOGETHER}
+        self._counts = {quantity: array("d") for quantity in SUMMED}
         self._last: Mapping[str, Any] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
         time, host = float(record["time"]), str(record.get("host") or "")
+        own = runs_gpus(record)
         for gpu in record["multi_gpu_data"]:
-            key = host, gpu.get("uuid") or gpu["index"]
-            samples = self._gpus.get(key)
-            if samples is None:
-                samples = self._gpus[key] = _Samples(gpu, host)
-            samples.add(gpu, time)
+            held = self._own if any(gpu is it for it in own) else self._others
+            key = self._key(host, gpu)
+            if key not in held:
+                held[key] = _Samples(host)
+            held[key].add(gpu, time)
         self._last = record["aggregate_stats"]
         self._times.append(time)
         for quantity, name in TOGETHER.items():
             value = self._last.get(name)
             self._together[quantity].append(math.nan if value is None else value)
+        for quantity, counts in self._counts.items():
+            counts.append(sum(gpu.get(QUANTITIES[quantity]) is not None for gpu in own))
+
+    def _key(self, host: str, gpu: Mapping[str, Any]) -> tuple[str, object]:
+        """One that is lost when sampling begins tells no UUID: it is the GPU that has its index."""
+        place, uuid = (host, gpu["index"]), gpu.get("uuid")
+        if uuid and place not in self._uuids:
+            for held in (self._own, self._others):
+                if place in held:
+                    held[host, uuid] = held.pop(place)
+        if uuid:
+            self._uuids[place] = uuid
+        return (host, self._uuids[place]) if place in self._uuids else place
 
     def history(self) -> GpuRecording:
         if not self._times:
@@ -214,21 +263,37 @@ class _Reader:
         started = self._times[0]
         memory = np.frombuffer(self._together["memory"])
         known = memory[~np.isnan(memory)]
+        others = [samples for key, samples in self._others.items() if key not in self._own]
         return GpuRecording(
             started=started,
             seconds=max(self._times) - started,
             num_samples=len(self._times),
-            gpus=sorted((_gpu(samples, started) for samples in self._gpus.values()), key=_place),
+            gpus=sorted((_gpu(samples, started) for samples in self._own.values()), key=_place),
+            others=sorted((_gpu(samples, started) for samples in others), key=_place),
+            devices_source=self._last.get("devices_source"),
             together={
                 name: curve
                 for name, values in self._together.items()
                 if (curve := _curve(self._times, values, started))
+            },
+            totals={
+                name: total
+                for name, counts in self._counts.items()
+                if (total := _total(self._together[name], counts)) is not None
             },
             peak_memory_mb=float(known.max()) if len(known) else None,
             energy_joules=self._last.get("energy_joules"),
             energy_source=self._last.get("energy_source"),
             cost=self._last.get("cost"),
         )
+
+
+def _total(values: array[float], counts: array[float]) -> tuple[float, int] | None:
+    """The mean over the samples in which most GPUs reported it: it is at most the peak of all."""
+    most = max(counts)
+    if not most:
+        return None
+    return float(np.frombuffer(values)[np.frombuffer(counts) == most].mean()), int(most)
 
 
 def _place(gpu: GpuSeries) -> tuple[str, int]:
@@ -243,7 +308,7 @@ def _gpu(samples: _Samples, started: float) -> GpuSeries:
         name=last.get("name"),
         host=samples.host,
         num_samples=len(samples.times),
-        total_mb=samples.total_mb,
+        total_mb=last.get("memory_total_mb"),
         curves={
             quantity: curve
             for quantity, values in samples.columns.items()
@@ -255,9 +320,10 @@ def _gpu(samples: _Samples, started: float) -> GpuSeries:
             if (spread := _spread(values)) is not None
         },
         energy_joules=samples.energy,
-        state=last.get("state", "ok"),
-        error=last.get("error"),
-        gone=[time - started for time in samples.gone],
+        run_share=samples.share / len(samples.times),
+        state=last["state"],
+        error=last["error"],
+        outages=[(a - started, None if b is None else b - started) for a, b in samples.outages],
         slowed=dict(samples.slowed),
     )
 

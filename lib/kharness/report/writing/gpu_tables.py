@@ -19,10 +19,23 @@ EXPLANATION = (
     "own work does, where their step records have it."
 )
 
+# How it is known which GPUs are a run's, where that is not by its processes on them.
+SOURCES = {
+    "device": "the run's GPUs are those that the training names; none of its processes was seen on any",
+    "selection": "the run's GPUs are all that it was given; none of its processes was seen on any",
+}
+
+# A share that rounds to less than all.
+WHOLE = 0.995
+
 
 def with_load(summary: Summary) -> Sequence[CellResult]:
-    """The runs whose load is known, by GPU samples or by the work of several ranks."""
-    return [cell for cell in summary.cells if cell.gpus or cell.ranks[0]]
+    """The runs whose load is known, by samples of their GPUs or by the work of several ranks.
+
+    A single run counts with samples of other GPUs alone.
+    """
+    others = not summary.plan
+    return [cell for cell in summary.cells if cell.gpus or cell.ranks[0] or (others and cell.gpus.others)]
 
 
 def breakdown_lines(cell: CellResult) -> list[str]:
@@ -30,11 +43,22 @@ def breakdown_lines(cell: CellResult) -> list[str]:
     history = cell.gpus
     title, table = "no GPU samples", []
     if history:
-        title, table = f"Per-GPU Breakdown ({_length(history)})", per_gpu(history).plain().splitlines()
-    return [f"{cell.name} - {title}:", *(f"    {line}" for line in [*table, *_said_of_run(cell)])]
+        title = f"Per-GPU Breakdown ({_length(history)})"
+        table = per_gpu(history.gpus).plain().splitlines()
+    elif history.others:
+        title = f"no GPU of its own ({_length(history)})"
+    said = [*table, *_said_of_run(cell), *_others_lines(history)]
+    return [f"{cell.name} - {title}:", *(f"    {line}" for line in said)]
 
 
-def per_gpu(history: GpuRecording) -> Table:
+def _others_lines(history: GpuRecording) -> list[str]:
+    """The table of GPUs that are none of the run's."""
+    if not history.others:
+        return []
+    return ["Other GPUs of this machine:", *per_gpu(history.others).plain().splitlines()]
+
+
+def per_gpu(gpus: Sequence[GpuSeries]) -> Table:
     """One row per GPU: mean and deviation of its memory, then the rest."""
     rows = [
         [
@@ -49,7 +73,7 @@ def per_gpu(history: GpuRecording) -> Table:
             _of_gpu(gpu, "power", "mean", 1),
             _number(gpu.energy_joules, 0),
         ]
-        for gpu in history.gpus
+        for gpu in gpus
     ]
     header = ["GPU", "name", "state", "memory (MB)", "peak (MB)", "peak (%)", "util (%)"]
     return Table([*header, "max temp (°C)", "power (W)", "energy (J)"], rows, text_columns=3)
@@ -62,7 +86,8 @@ def runs_table(summary: Summary) -> Table:
         history, (ranks, _) = cell.gpus, cell.ranks
         row = [cell.name, str(len(history.gpus) or ABSENT), _number(history.peak_memory_mb, 0)]
         row += [_number(history.mean("utilization"), 1), _number(history.peak("temperature"), 0)]
-        row += [_number(_sum(history.means("power")), 1), _number(history.energy_joules, 0)]
+        power, _ = history.totals.get("power", (None, 0))
+        row += [_number(power, 1), _number(history.energy_joules, 0)]
         row += [_cv(history, quantity) for quantity in BALANCED]
         rows.append([*row, f"{100 * ranks.wasted_share:.1f}" if ranks else ABSENT])
     header = ["run", "GPUs", "peak memory (MB)", "util (%)", "max temp (°C)", "power (W)", "energy (J)"]
@@ -75,7 +100,7 @@ def gpus_table(summary: Summary) -> Table | None:
     cells = with_load(summary)
     if not cells:
         return None
-    return runs_table(summary) if summary.plan or not cells[0].gpus else per_gpu(cells[0].gpus)
+    return runs_table(summary) if summary.plan or not cells[0].gpus else per_gpu(cells[0].gpus.gpus)
 
 
 def said_of_gpus(summary: Summary) -> list[str]:
@@ -103,16 +128,19 @@ def _said_of_run(cell: CellResult) -> list[str]:
 
 
 def remarks(history: GpuRecording) -> list[str]:
-    """What a table of means hides: GPUs that went away, and clocks held down by heat."""
-    found = []
+    """What a table of means hides: GPUs that went away or were shared, and clocks held down by heat."""
+    found = [SOURCES[history.devices_source]] if history and history.devices_source in SOURCES else []
     for gpu in history.gpus:
-        if gpu.gone and not gpu.spreads:
+        if gpu.outages and not gpu.spreads:
             found.append(f"{gpu.label} never answered; {gpu.state} at the end: {gpu.error}")
             continue
-        if gpu.gone:
-            when = ", ".join(f"{seconds:,.1f} s" for seconds in gpu.gone)
-            now = "it came back" if gpu.state == "ok" else f"{gpu.state} at the end: {gpu.error}"
-            found.append(f"{gpu.label} did not answer from {when} on; {now}; its numbers are those before")
+        if gpu.outages:
+            found.append(_outage(gpu))
+        if gpu.run_share < WHOLE:
+            found.append(
+                f"{gpu.label} was shared, equally by the processes on it at each sample: "
+                f"{100 * gpu.run_share:.0f}% of its time counts for the run, and so of its energy"
+            )
         for reason, count in sorted(gpu.slowed.items()):
             share = 100 * count / gpu.num_samples
             found.append(f"{gpu.label} had its clocks held down ({reason}) in {share:.0f}% of the samples")
@@ -122,11 +150,26 @@ def remarks(history: GpuRecording) -> list[str]:
     return found
 
 
+def _outage(gpu: GpuSeries) -> str:
+    """When a GPU did not answer, for how long, and of which samples its numbers are."""
+    ended = [(start, end) for start, end in gpu.outages if end is not None]
+    seconds = sum(end - start for start, end in ended)
+    when = [f"from {start:,.1f} s to {end:,.1f} s" for start, end in ended]
+    when += [f"from {start:,.1f} s on" for start, end in gpu.outages if end is None]
+    length = f" for {seconds:,.1f} s," if ended else ""
+    said = f"{gpu.label} did not answer{length} {' and '.join(when)}; "
+    if gpu.state != "ok":
+        said += f"{gpu.state} at the end: {gpu.error}; "
+    n = max(spread.n for spread in gpu.spreads.values())
+    after = f"of the {counted(n, 'sample')} before and after" if ended else "those before"
+    return f"{said}its numbers are {after}"
+
+
 def gpus_json(cell: CellResult) -> dict[str, object] | None:
     """Unrounded, for summary.json; null where nothing is known."""
     history = cell.gpus
     ranks, why_not = cell.ranks
-    if not history and ranks is None:
+    if not history and not history.others and ranks is None:
         return None
     return {
         "num_samples": history.num_samples,
@@ -135,6 +178,7 @@ def gpus_json(cell: CellResult) -> dict[str, object] | None:
         "energy_joules": history.energy_joules,
         "energy_source": history.energy_source,
         "cost": history.cost,
+        "devices_source": history.devices_source,
         "load_balance": {
             quantity: dict(zip(("cv", "quality"), history.balance(quantity), strict=True))
             for quantity in BALANCED
@@ -152,22 +196,25 @@ def gpus_json(cell: CellResult) -> dict[str, object] | None:
             "left_out": dict(ranks.left_out),
         },
         "ranks_not_computed": why_not or None,
-        "gpus": [
-            {
-                "index": gpu.index,
-                "uuid": gpu.uuid,
-                "name": gpu.name,
-                "host": gpu.host or None,
-                "state": gpu.state,
-                "memory_total_mb": gpu.total_mb,
-                "energy_joules": gpu.energy_joules,
-                **{
-                    quantity: {"n": spread.n, "mean": spread.mean, "std": spread.std, "peak": spread.peak}
-                    for quantity, spread in gpu.spreads.items()
-                },
-            }
-            for gpu in history.gpus
-        ],
+        "gpus": [_gpu_json(gpu) for gpu in history.gpus],
+        "other_gpus": [_gpu_json(gpu) for gpu in history.others],
+    }
+
+
+def _gpu_json(gpu: GpuSeries) -> dict[str, object]:
+    return {
+        "index": gpu.index,
+        "uuid": gpu.uuid,
+        "name": gpu.name,
+        "host": gpu.host or None,
+        "state": gpu.state,
+        "memory_total_mb": gpu.total_mb,
+        "energy_joules": gpu.energy_joules,
+        "run_share": gpu.run_share,
+        **{
+            quantity: {"n": spread.n, "mean": spread.mean, "std": spread.std, "peak": spread.peak}
+            for quantity, spread in gpu.spreads.items()
+        },
     }
 
 
@@ -176,13 +223,13 @@ def _length(history: GpuRecording) -> str:
 
 
 def _totals(history: GpuRecording) -> str:
-    """The sums of the GPUs' means, and what only all GPUs together have."""
-    memory, power = history.means("memory"), history.means("power")
-    parts = [f"{sum(memory):,.1f} MB{_of_some(history, memory)}" if memory else "memory unknown"]
+    """What the run's GPUs came to together."""
+    memory, power = history.totals.get("memory"), history.totals.get("power")
+    parts = [f"{memory[0]:,.1f} MB{_of_some(history, memory[1])}" if memory else "memory unknown"]
     if history.peak_memory_mb is not None:
         parts.append(f"peak {history.peak_memory_mb:,.1f} MB")
     if power:
-        parts.append(f"{sum(power):,.1f} W{_of_some(history, power)}")
+        parts.append(f"{power[0]:,.1f} W{_of_some(history, power[1])}")
     if history.energy_joules is not None:
         parts.append(f"{history.energy_joules:,.0f} J ({history.energy_source})")
     if history.cost is not None:
@@ -190,9 +237,9 @@ def _totals(history: GpuRecording) -> str:
     return "Total: " + ", ".join(parts)
 
 
-def _of_some(history: GpuRecording, means: Sequence[float]) -> str:
-    """The suffix of a sum that lacks a GPU."""
-    return "" if len(means) == len(history.gpus) else f" of {len(means)} GPUs"
+def _of_some(history: GpuRecording, count: int) -> str:
+    """What must stand with a sum that lacks a GPU."""
+    return "" if count == len(history.gpus) else f" of {counted(count, 'GPU')}"
 
 
 def _memory(gpu: GpuSeries) -> str:
@@ -214,10 +261,6 @@ def _of_gpu(gpu: GpuSeries, quantity: str, what: str, digits: int) -> str:
 def _cv(history: GpuRecording, quantity: str) -> str:
     cv, quality = history.balance(quantity)
     return ABSENT if cv is None else f"{cv:.1f} {quality}"
-
-
-def _sum(values: Sequence[float]) -> float | None:
-    return sum(values) if values else None
 
 
 def _number(value: float | None, digits: int) -> str:

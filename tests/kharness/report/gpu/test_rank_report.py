@@ -45,6 +45,9 @@ def train(root: Path, directory: Path, way: str, environment: Mapping[str, str])
         )
         for rank in range(2)
     ]
+    if "SIMULATED_NVML" in environment:
+        processes = [f"gpu {index} process {rank.pid} 900\n" for index, rank in enumerate(ranks)]
+        Path(environment["SIMULATED_NVML"]).write_text(EVEN + "".join(processes))
     for rank in ranks:
         _, said = rank.communicate()
         assert rank.returncode == 0, said
