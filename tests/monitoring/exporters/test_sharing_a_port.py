@@ -169,6 +169,21 @@ def test_run_that_is_gone_or_long_over_does_not_share_the_port_any_more(tmp_path
     assert shared.identity() == ""
 
 
+def test_run_that_can_no_longer_be_read_takes_no_other_along(tmp_path: Path) -> None:
+    shared = SharedPort("127.0.0.1", 9090, place=tmp_path)
+    shared.add(tmp_path / "broken")
+    with new_run(tmp_path / "broken", "broken"), new_run(tmp_path / "own" / "mine", "mine"):
+        shown_runs = Runs(tmp_path / "own", shared)
+        assert [run.name for run in shown_runs.read()] == ["broken", "mine"]
+        with (tmp_path / "broken" / "metrics.jsonl").open("ab") as journal:
+            start = {"event": "start", "time": time.time(), "seq": 99, "attempt": 2}
+            journal.write(orjson.dumps(start, option=orjson.OPT_APPEND_NEWLINE))
+        (tmp_path / "broken" / "run.json").write_text('{"run_id')
+        assert [run.name for run in shown_runs.read()] == ["mine"]
+        assert [run.name for run in shown_runs.read()] == ["mine"]
+        assert list(shared.runs()) == []
+
+
 def test_exporter_of_somebody_else_is_not_taken_for_a_shared_one(run_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with (
