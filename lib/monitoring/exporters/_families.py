@@ -179,7 +179,8 @@ def _gpu_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     info = _family("kharness_run_info", RUN_INFO_LABELS)
     for run in runs:
         for gpu in run.samples(now):
-            if rank := run.rank_of(gpu):
+            rank = run.rank_of(gpu)
+            if rank or _is_number(gpu.get("run_share")):
                 project = run.run["tracking"]["project"]
                 info.add_metric([run.name, project, rank, *_identity(gpu), run.host], 1.0)
     yield info

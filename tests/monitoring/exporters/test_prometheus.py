@@ -217,7 +217,8 @@ def test_gpus_of_several_runs_are_shown_once(tmp_path: Path) -> None:
         a_gpu = simulated_gpu(
             0,
             power_draw_watts=100.0 + place,
-            processes=[] if run.name == "c" else mine,
+            processes=mine if run.name == "a" else [],
+            run_share=0.5 if run.name == "b" else None,
             xid_errors=int(place == 0),
             xid_last_error=79 if place == 0 else 0,
             throttle_reasons=["hw_slowdown"],
@@ -244,8 +245,8 @@ def test_gpus_of_several_runs_are_shown_once(tmp_path: Path) -> None:
     }
     assert {it.labels["reason"] for it in reasons if it.labels["gpu"] == "0"} == {*THROTTLE_REASONS.values()}
     for found in (families, lost):
-        info = [(it.labels["run"], it.labels["gpu"]) for it in found["kharness_run_info"].samples]
-        assert info == [("a", "0"), ("b", "0")]
+        info = [it.labels for it in found["kharness_run_info"].samples]
+        assert [(it["run"], it["rank"], it["gpu"]) for it in info] == [("a", "0", "0"), ("b", "", "0")]
 
 
 def test_step_durations_are_counted_by_bucket(run_dir: Path) -> None:

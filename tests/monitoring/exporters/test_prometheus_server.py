@@ -147,7 +147,7 @@ def test_every_panel_shows_a_training_to_its_end(
         closing(Exporter(tmp_path / "recorded", host="127.0.0.1", port=port_of(targets[1]))),
         new_run(tmp_path / "recorded", RECORDED) as recorded,
     ):
-        simulated_nvml.add(f"gpu 1 process {training.pid} 900")
+        simulated_nvml.add(*(f"gpu {index} process {training.pid} 900" for index in (0, 1)))
         step, waiting = 0, [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
         def lacking() -> list[str]:
@@ -163,12 +163,16 @@ def test_every_panel_shows_a_training_to_its_end(
             wait_until(lambda: not lacking(), "data in every panel", seconds=120)
             offered = {"run": {REAL, RECORDED}, "host": {platform.node()}, "gpu": {"0", "1"}}
             assert variables(dashboard, prometheus) == offered
-            assert [info["metric"]["gpu"] for info in prometheus.recent("kharness_run_info")] == ["1"]
+            infos = [info["metric"] for info in prometheus.recent("kharness_run_info")]
+            assert {(info["run"], info["gpu"], info["rank"]) for info in infos} == {
+                (REAL, "0", "0"),
+                (REAL, "1", "0"),
+            }
             documented = (
                 (root / "docs/prometheus.md").read_text().partition("```promql\n")[2].partition("```")[0]
             )
             queries = [line.partition("  #")[0] for line in documented.splitlines()]
-            assert [len(prometheus.recent(query)) for query in queries] == [1, 1, 1]
+            assert [len(prometheus.recent(query)) for query in queries] == [2, 1, 2]
             complaints = {line for target in targets for line in lint(scrape(target))}
         finally:
             training.terminate()
