@@ -145,7 +145,7 @@ FIELDS: tuple[FieldRow, ...] = (
                 "time of doing the work, pauses in which the GPU waits for the host included, and not "
                 "that of queueing it",
            report="median time of one step, over the recorded steps",
-           scrape="wall clock a step, one observation a step record: the mean of its `LOG_EVERY` steps"),
+           scrape="time per step, one observation a step record: the mean of its `LOG_EVERY` steps"),
     *_rows("data_seconds", "s", "down", "wall time",
            step="a step's wait for its batch; this and the two below are means of the steps since the last "
                 "step record, for the [balance between ranks](gpu-load.md). On a GPU they are its own time, "
