@@ -117,7 +117,7 @@ def compile_modules(venv: Path) -> None:
 
     Packages hold files that are no Python of this version: they are left as they are, as pip does.
     """
-    command = [venv / "bin" / "python", "-m", "compileall", "-qq", "-j", "0", venv / "lib"]
+    command: list[str | Path] = [venv / "bin" / "python", "-m", "compileall", "-qq", "-j", "0", venv / "lib"]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
 
 
