@@ -433,7 +433,8 @@ FIELDS: tuple[FieldRow, ...] = (
     *_shown("kharness_run_info",
             "always 1; which run computes on which GPU: labels `run`, `project`, `rank`, `gpu`, `uuid`, "
             "`host`"),
-    *_shown("training_energy_joules_total", "energy of the run's GPUs since its sampling began", "J"),
+    *_shown("training_energy_joules_total",
+            "the run's share of the energy of its GPUs, since its sampling began", "J"),
     *_shown("training_steps_total", "highest optimiser step reached; one that is done again counts once",
             kind="result"),
     *_shown("training_step", "optimiser steps done; a resumed run goes back to its checkpoint",

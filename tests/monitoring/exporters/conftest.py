@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import socket
 import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from monitoring import Run
+from monitoring.exporters._shared_port import PLACE
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import GpuSample
 from monitoring.journal.records import read_records
@@ -44,6 +49,17 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+@pytest.fixture(autouse=True)
+def _no_shared_ports_left(tmp_path: Path) -> Iterator[None]:
+    """What killed agents leave below /tmp is removed with the test."""
+    yield
+    for file in PLACE.glob(f"kharness-{os.getuid()}/*/*"):
+        with contextlib.suppress(OSError):  # another test's, which has just removed it
+            if file.read_text().startswith(str(tmp_path)):
+                file.unlink()
+                file.parent.rmdir()
 
 
 def address_of(address: str) -> tuple[str, int]:
