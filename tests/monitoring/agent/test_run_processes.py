@@ -1,0 +1,214 @@
+"""Real agents beside simulated GPUs: which of them they find to be the run's."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring import Run, points, read_records
+from monitoring.agent.follow import undelivered
+from monitoring.agent.run_processes import RunProcesses
+from monitoring.agent.sampling import GpuSampling
+from monitoring.gpu import energy
+from monitoring.gpu.sample import DeviceInfo, GpuSample
+from monitoring.journal.alerts import Alerts
+from monitoring.journal.rotating_journal import read_rotated
+from monitoring.journal.run_json import read_run_json
+
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from ..conftest import agents_of, wait_for_delivery, wait_until
+
+# Opens a run, says so, and trains until standard input ends.
+TRAINING = """
+import sys
+from pathlib import Path
+from monitoring import Run
+with Run(Path(sys.argv[1]), name="n", project="p", config={}, gpu_monitor={"interval": 0.05}) as run:
+    run.start(model={}, training={"device": "cuda:0"})
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+def opened(directory: Path, **more: Any) -> Run:
+    options = {"interval": 0.05, "hour_price": 3600.0}
+    return Run(directory, name="n", project="p", config={}, gpu_monitor=options, **more)
+
+
+def stats(directory: Path) -> list[dict[str, Any]]:
+    return list(read_rotated(directory / "gpu_stats.jsonl"))
+
+
+def wait_for(directory: Path, devices: list[int] | None) -> dict[str, Any]:
+    """The first sample of which these are the run's devices."""
+
+    def found() -> list[dict[str, Any]]:
+        rows = [row["aggregate_stats"] for row in stats(directory)]
+        return [row for row in rows if row["devices"] == devices]
+
+    return wait_until(found, f"devices {devices}")[0]
+
+
+@pytest.fixture
+def other() -> int:
+    """The id of a process that is none of ours: the parent of this one."""
+    return os.getppid()
+
+
+def test_cpu_training_beside_busy_gpus_has_no_sums_of_them(
+    visible_nvml: SimulatedNvml, run_dir: Path, other: int
+) -> None:
+    visible_nvml.write("gpus 4", "all power 400", "all utilization 99", f"all process {other} 5000")
+    with opened(run_dir, identity={"device": "cpu (requested)"}, trackers={"tensorboard": {}}) as run:
+        run.log_step(1, train_loss=0.5)
+        wait_until(lambda: len(stats(run_dir)) > 3, "samples")
+    wait_for_delivery(run_dir)
+    records = stats(run_dir)
+    assert [points(record) for record in records] == [{}] * len(records)
+    assert len(records[-1]["multi_gpu_data"]) == 4
+    assert records[-1]["multi_gpu_data"][3]["energy_joules"] > 0
+    together = records[-1]["aggregate_stats"]
+    assert (together["devices"], together["devices_source"]) == ([], "device")
+    sums = (
+        "energy_joules",
+        "energy_source",
+        "gpu_hours",
+        "cost",
+        "total_power_watts",
+        "total_memory_used_mb",
+    )
+    assert [together[name] for name in sums] == [None] * len(sums)
+    assert undelivered(run_dir) == {}
+
+
+def test_run_on_one_of_eight_gpus_has_its_sums(
+    visible_nvml: SimulatedNvml, run_dir: Path, other: int
+) -> None:
+    processes = [f"gpu 5 process {os.getpid()} 900", f"gpu 0 process {other} 900"]
+    visible_nvml.write("gpus 8", "all power 100", "gpu 5 power 300", *processes)
+    with opened(run_dir):
+        wait_for(run_dir, [5])
+    wait_for_delivery(run_dir)
+    last = stats(run_dir)[-1]
+    together = last["aggregate_stats"]
+    assert (together["devices_source"], together["gpu_count"], together["total_power_watts"]) == (
+        "processes",
+        1,
+        300,
+    )
+    assert together["load_balance"]["power"] == {"cv": None, "quality": None}
+    run = read_run_json(run_dir)
+    assert together["cost"] == pytest.approx(last["time"] - run["attempts"][0]["started"])
+    assert {name for name in points(last) if name[4:5].isdigit()} == {
+        *("gpu_5_memory_used", "gpu_5_utilization", "gpu_5_temperature", "gpu_5_power"),
+    }
+
+
+def test_run_whose_processes_move_takes_its_sums_along(visible_nvml: SimulatedNvml, run_dir: Path) -> None:
+    """Its ranks are children, and a second agent continues where the first was killed."""
+    ranks = [subprocess.Popen(["sleep", "600"]) for _ in range(2)]
+    try:
+        visible_nvml.write(
+            "gpus 3", *(f"gpu {index} process {rank.pid} 9" for index, rank in enumerate(ranks))
+        )
+        run = opened(run_dir)
+        wait_for(run_dir, [0, 1])
+        [agent] = agents_of(run_dir)
+        agent.kill()
+        visible_nvml.write("gpus 3", f"gpu 2 process {ranks[0].pid} 9")
+        while agents_of(run_dir) in ([], [agent]):
+            run.log_step(1)  # which starts the next one
+        wait_for(run_dir, [2])
+        run.finish()
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    wait_for_delivery(run_dir)
+    sums = [record["aggregate_stats"] for record in stats(run_dir)]
+    for name in ("energy_joules", "gpu_hours"):
+        values = [row[name] for row in sums if row[name] is not None]
+        assert values == sorted(values)
+    assert {tuple(row["devices"]) for row in sums if row["devices"] is not None} == {(0, 1), (2,)}
+
+
+def test_two_runs_at_once_share_the_gpu_that_both_are_on(visible_nvml: SimulatedNvml, results: Path) -> None:
+    """GPU 0 is the first one's, GPU 1 is shared."""
+    directories = [results / "a", results / "b"]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", TRAINING, str(directory)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for directory in directories
+    ]
+    for run in runs:
+        assert run.stdout is not None
+        run.stdout.readline()
+    first, second = (run.pid for run in runs)
+    processes = [f"gpu 0 process {first} 9", f"gpu 1 process {first} 9", f"gpu 1 process {second} 9"]
+    visible_nvml.write("gpus 2", *processes)
+    wait_for(directories[0], [0, 1])
+    wait_for(directories[1], [1])
+    for run in runs:
+        run.communicate()
+    for directory in directories:
+        wait_for_delivery(directory)
+    shares = [
+        {tuple(gpu["run_share"] for gpu in record["multi_gpu_data"]) for record in stats(directory)}
+        for directory in directories
+    ]
+    assert (1.0, 0.5) in shares[0]
+    assert (None, 0.5) in shares[1]
+
+
+def test_standing_counter_is_one_alert(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(energy, "STANDSTILL_SECONDS", 0.02)
+    with (
+        opened(run_dir, agent=False, identity={"device": "cpu"}) as run,
+        closing(Alerts(run_dir, correlation_id=run.run_id)) as alerts,
+    ):
+        sampling = GpuSampling(run_dir, read_run_json(run_dir), alerts)
+        sampling.found([DeviceInfo(0, "GPU-0", "H100", "nvidia")], [])
+        one = GpuSample(
+            0, "GPU-0", "H100", "nvidia", "ok", power_draw_watts=300.0, energy_counter_joules=12345.0
+        )
+        told = run_dir / "alerts.jsonl"
+        while not list(read_records(told)):
+            sampling.take([one], [])
+        sampling.take([one], [])
+    [(alert, _)] = read_records(told)
+    assert (alert["rule"], alert["subject"], alert["message"]) == (
+        "gpu_energy",
+        "GPU-0",
+        "GPU 0 (GPU-0) draws power, but its energy counter stands still: power is integrated",
+    )
+    assert stats(run_dir)[-1]["multi_gpu_data"][0]["energy_source"] == "integrated"
+
+
+def test_ranks_are_found_by_their_start_records(run_dir: Path) -> None:
+    """Those of this attempt on this machine, each journal read until it has one."""
+    with Run(run_dir, name="n", project="p", config={}, agent=False) as run:
+        attempt = read_run_json(run_dir)["attempts"][-1]
+        processes = RunProcesses(run_dir, {**attempt, "pid_started": None})
+        assert (processes.has_begun(), processes.said_devices()) == (False, [])
+        with Run(run_dir, name="n", project="p", config={}, rank=1) as rank:
+            rank.start(model={}, training={"device": "cuda:1"})
+        journal = run_dir / "metrics.rank0002.jsonl"
+        start = {"event": "start", "attempt": 1, "pid": 1, "pid_started": 1.0, "device": "cuda:2"}
+        lines = [{**start, "attempt": 7}, {**start, "host": "elsewhere"}]
+        journal.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+        found = RunProcesses(run_dir, {**attempt, "pid_started": None})
+        assert found.said_devices() == ["cuda:1"]
+        assert found.is_own(os.getpid())  # as rank 1
+        run.start(model={}, training={"device": "cuda:0"})
+        assert found.has_begun()
