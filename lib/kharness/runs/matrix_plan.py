@@ -10,7 +10,13 @@ from typing import Any
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON
 from monitoring.journal.atomic_file import sync_folder, write_atomically
-from monitoring.journal.encoding.json_shape import NUMBER, OBJECT_OR_NULL, WHOLE_OR_NULL, check_shape
+from monitoring.journal.encoding.json_shape import (
+    NUMBER,
+    TEXT_OR_NULL,
+    WHOLE_OR_NULL,
+    check_shape,
+    read_json,
+)
 
 FORMAT = 2
 
@@ -26,7 +32,9 @@ _SHAPE = {
     "settings": dict,
     "seeds": dict,
     "cells": [{"name": str, "values": {"*": str}, "model": str, "threads?": WHOLE_OR_NULL}],
-    "machine": OBJECT_OR_NULL,
+    "machine": ({"cores": int, "gpus": int}, type(None)),
+    "git?": ({"revision": str, "dirty": bool, "diff_sha256?": TEXT_OR_NULL}, type(None)),
+    "versions?": {"*": TEXT_OR_NULL},
     "order": [str],
     "excluded": [str],
     "refused": [{"name": str, "values": {"*": str}, "reason": str}],
@@ -38,7 +46,7 @@ def read_matrix_json(directory: Path) -> dict[str, Any]:
     """DIRECTORY/matrix.json; MatrixError if it is missing or not what write_matrix_json writes."""
     path = directory / MATRIX_JSON
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path.read_bytes())
         if not isinstance(content, dict):
             raise ValueError("it is no JSON object")
         found = content.get("format")

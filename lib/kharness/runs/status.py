@@ -21,6 +21,7 @@ from monitoring.journal.encoding.json_shape import (
     TEXT_OR_NULL,
     WHOLE_OR_NULL,
     check_shape,
+    read_json,
 )
 
 PENDING: Final = "pending"
@@ -127,7 +128,7 @@ def read_status(directory: Path) -> RunStatus:
     """DIRECTORY/status.json; MatrixError if it is missing or not what write_status writes."""
     path = directory / STATUS_JSON
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path.read_bytes())
         check_shape(content, _SHAPE)
         if content["status"] not in get_args(Status):
             raise ValueError(f"unknown status {content['status']!r}")

@@ -67,7 +67,7 @@ def parsed(lines: Sequence[bytes]) -> list[Record | None]:
         records: list[Any] = list(map(orjson.loads, lines))
     except orjson.JSONDecodeError:
         return [parse(line) for line in lines]
-    return [record if isinstance(record, dict) else None for record in records]
+    return [record if _is_record(record) else None for record in records]
 
 
 def last_record(path: Path) -> Record | None:
@@ -97,7 +97,12 @@ def parse(line: bytes) -> Record | None:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    return record if isinstance(record, dict) else None
+    return record if _is_record(record) else None
+
+
+def _is_record(value: Any) -> bool:
+    """An object, whose event is a name: by it everybody who reads records tells them apart."""
+    return isinstance(value, dict) and isinstance(value.get("event", ""), str)
 
 
 class Fields:

@@ -159,6 +159,10 @@ def _assignment(content: Mapping[str, str]) -> Assignment:
     return Assignment(content["symbol"], content["value"], Origin(content["kind"], content["where"]))
 
 
+def _machine(content: Mapping[str, Any] | None) -> Machine | None:
+    return Machine(content["cores"], content["gpus"]) if content else None
+
+
 def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
     cells = [Cell(cell["name"], dict(cell["values"]), cell["model"]) for cell in content["cells"]]
     for cell in cells:
@@ -183,7 +187,7 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
         ranges=content["ranges"],
         layers={name: [_assignment(a) for a in layer] for name, layer in content["layers"].items()},
         seeds=content["seeds"],
-        machine=Machine(**content["machine"]) if content["machine"] else None,
+        machine=_machine(content["machine"]),
         threads={cell["name"]: int(cell["threads"]) for cell in content["cells"] if cell.get("threads")},
         order=content["order"],
         created=float(content["created"]),

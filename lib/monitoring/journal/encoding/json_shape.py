@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
+
+import orjson
 
 Shape = object
 """A type or several of them; [shape] for a list of such; {"key": shape} for an object, where "key?" may be
-missing, "*" stands for every key, and keys that are not named may hold anything."""
+missing, "*" stands for every key, and keys that are not named may hold anything. An object may be one of
+several, too."""
 
 NUMBER = (int, float)
 TEXT_OR_NULL = (str, type(None))
@@ -23,6 +27,11 @@ _WORDS = {
     str: "a text",
     type(None): "null",
 }
+
+
+def read_json(text: bytes) -> Any:
+    """What a JSON file holds; ValueError if it is none, also for NaN, Infinity and half a surrogate pair."""
+    return orjson.loads(text)
 
 
 def check_shape(content: object, shape: Shape) -> None:
@@ -52,7 +61,12 @@ def _faults(content: object, shape: Shape, at: str) -> Iterator[str]:
         for index, value in enumerate(content):
             yield from _faults(value, shape[0], f"{at}[{index}]")
     else:
-        types = shape if isinstance(shape, tuple) else (shape,)
+        several = shape if isinstance(shape, tuple) else (shape,)
+        objects = [one for one in several if isinstance(one, Mapping)]
+        if objects and isinstance(content, dict):
+            yield from _faults(content, objects[0], at)
+            return
+        types = tuple(dict if isinstance(one, Mapping) else one for one in several)
         # true is no number, although Python's bool is an int
         if not isinstance(content, types) or (isinstance(content, bool) and bool not in types):
             yield _fault(content, types, at)

@@ -117,7 +117,7 @@ def test_two_plans_of_one_second_have_two_directories(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is not the plan of a matrix: Expecting value: line 1 column 1 (char 0)"),
+        ("", "is not the plan of a matrix: Input is a zero-length, empty document: line 1 column 1 (char 0)"),
         ("[]", "is not the plan of a matrix: it is no JSON object"),
         ('{"format": 3}', "has format 3, which this checkout does not know"),
         ('{"format": 1}', "has format 1, which this checkout does not know"),
