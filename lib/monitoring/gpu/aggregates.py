@@ -81,9 +81,14 @@ def quality(cv: float) -> str:
     return next((name for limit, name in BANDS if cv < limit), POOR)
 
 
+def is_the_runs(gpu: Mapping[str, Any]) -> bool:
+    """Whether a GPU of a gpu record is the run's; all are in a record that does not tell them apart."""
+    return gpu.get("run_share", 1.0) is not None
+
+
 def runs_gpus(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those of a gpu record's GPUs that are the run's; all of one that does not tell them apart."""
-    return [gpu for gpu in record["multi_gpu_data"] if gpu.get("run_share", 1.0) is not None]
+    """Those of a gpu record's GPUs that are the run's."""
+    return list(filter(is_the_runs, record["multi_gpu_data"]))
 
 
 def gpu_points(record: Mapping[str, Any]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from monitoring.gpu.aggregates import balance, runs_gpus
+from monitoring.gpu.aggregates import balance, is_the_runs, runs_gpus
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.rotating_journal import read_rotated
 
@@ -231,9 +231,8 @@ class _Reader:
 
     def add(self, record: Mapping[str, Any]) -> None:
         time, host = float(record["time"]), str(record.get("host") or "")
-        own = runs_gpus(record)
         for gpu in record["multi_gpu_data"]:
-            held = self._own if any(gpu is it for it in own) else self._others
+            held = self._own if is_the_runs(gpu) else self._others
             key = self._key(host, gpu)
             if key not in held:
                 held[key] = _Samples(host)
@@ -243,6 +242,7 @@ class _Reader:
         for quantity, name in TOGETHER.items():
             value = self._last.get(name)
             self._together[quantity].append(math.nan if value is None else value)
+        own = runs_gpus(record)
         for quantity, counts in self._counts.items():
             counts.append(sum(gpu.get(QUANTITIES[quantity]) is not None for gpu in own))
 
