@@ -107,25 +107,6 @@ def test_a_place_with_variants_is_a_path_too(name: str, text: str) -> None:
     assert split_place(f"{text}:OPTIMIZER=sgd")[0] is None
 
 
-@pytest.mark.parametrize(
-    ("file", "is_place"),
-    [
-        ("metrics.jsonl", True),
-        (".config", True),
-        ("cell/metrics.jsonl", True),
-        ("cell/.config", True),
-        ("train.py", False),
-        ("a/b/.config", False),
-    ],
-)
-def test_a_place_is_where_a_run_was_configured_or_recorded(tmp_path: Path, file: str, is_place: bool) -> None:
-    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / file).touch()
-    assert split_place(str(tmp_path)) == ((tmp_path, "") if is_place else (None, str(tmp_path)))
-    named = f"{tmp_path}:OPTIMIZER=sgd"
-    assert split_place(named) == ((tmp_path, "OPTIMIZER=sgd") if is_place else (None, named))
-
-
 @given(text=st.text())
 @settings(max_examples=200, deadline=None, database=None)
 def test_any_text_is_a_path_or_refused(text: str) -> None:
@@ -142,3 +123,10 @@ def test_paths_of_users_are_made_in_one_place() -> None:
     files = [*ROOT.glob("lib/kharness/**/*.py"), *ROOT.glob("scripts/*.py"), *ROOT.glob("lenet5/*.py")]
     expanding = [path.name for path in files if re.search(r"expanduser", path.read_text())]
     assert expanding == ["places.py"], "use asked_path, which says what is wrong with a path"
+
+
+def test_a_checkout_is_no_place_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its .config is that of the next run; an option without a value is no place either."""
+    (tmp_path / ".config").touch()
+    monkeypatch.chdir(tmp_path)
+    assert [split_place(text) for text in ("", ".")] == [(None, ""), (None, ".")]

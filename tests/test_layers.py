@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.trackers.trackio": frozenset({"trackio"}),
     "monitoring.trackers.wandb": frozenset({"wandb"}),
     "kharness.config": frozenset({"monitoring.counts", "monitoring.errors"}),
-    "kharness.config.places": frozenset({"monitoring.journal.files"}),
+    "kharness.config.places": frozenset({"kharness.runs.files", "monitoring.journal.files"}),
     "kharness.config.make.menu": frozenset({"kconfiglib", "menuconfig"}),
     "kharness.config.tree": frozenset({"kconfiglib"}),
     "kharness.runs": frozenset({"kharness.config", "monitoring"}),

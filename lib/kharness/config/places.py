@@ -6,13 +6,11 @@ Every path that comes from a user, in a variable, a flag or an option, is made h
 from __future__ import annotations
 
 import os
-from itertools import chain
 from pathlib import Path
 
 from kharness.config.assignment import printable
-from kharness.config.dotconfig import CONFIG, check_storable
+from kharness.config.dotconfig import check_storable
 from kharness.config.errors import ConfigError
-from monitoring.journal.files import JOURNAL
 
 # Bytes: of one name on all common file systems, and of a path less what is put into the directory it names.
 _LONGEST_NAME = 255
@@ -67,14 +65,15 @@ def lasting_place(text: str) -> str:
 
 
 def _runs_at(text: str) -> Path | None:
-    """The directory that a text names, if a run was configured or recorded in it, or one level below it."""
+    # Not needed by the targets that only configure.
+    from kharness.runs.files import MATRIX_JSON, STATUS_JSON
+    from monitoring.journal.files import JOURNAL
+
     try:
         path = _path(text)
     except ValueError:
         return None
-    own = (path / name for name in (JOURNAL, CONFIG))
-    of_cells = (found for name in (JOURNAL, CONFIG) for found in path.glob(f"*/{name}"))
-    return path if any(found.is_file() for found in chain(own, of_cells)) else None
+    return path if any((path / name).is_file() for name in (MATRIX_JSON, STATUS_JSON, JOURNAL)) else None
 
 
 def _path(text: str) -> Path:
