@@ -95,5 +95,10 @@ class GpuStats:
         self._journal.append(record)
         return record
 
+    @property
+    def removed(self) -> int:
+        """Full files that had to go before they were compressed."""
+        return self._journal.removed
+
     def close(self) -> None:
         self._journal.close()

@@ -28,7 +28,7 @@ class GpuMonitorOptions:
     file_mb: int = 64
     """MiB from which on gpu_stats.jsonl is moved aside."""
     files: int = 16
-    """How many that were moved aside are kept."""
+    """As many times `file_mb` may all files of samples take, compressed ones included."""
 
 
 def gpu_monitor_options(asked: bool | Mapping[str, Any]) -> GpuMonitorOptions | None:

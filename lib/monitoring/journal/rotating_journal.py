@@ -1,4 +1,8 @@
-"""A journal that is cut into files by size: NAME is the newest, NAME.1 the one before it, and so on."""
+"""A journal that is cut into files by size: NAME is the newest, NAME.1 the one before it, and so on.
+
+Older ones may be archives (see encoding.archive). A file and its archive may both be there for a while:
+readers know records by `seq`.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from monitoring.journal.encoding.archive import Archive, archives
 from monitoring.journal.journal import Journal
-from monitoring.journal.records import Record, last_record, records_in
+from monitoring.journal.records import Record, last_line, last_record, parse, records_in
 
 
 class RotatingJournal:
@@ -25,6 +30,8 @@ class RotatingJournal:
         self._keep = keep
         self.last = newest_record(path)
         """The last record that was there when this was opened."""
+        self.removed = 0
+        """Files that were removed without an archive."""
         self._journal = Journal(path)
         self._seq = int(str(self.last["seq"])) if self.last is not None else 0
         self._journal.seq = max(self._journal.seq, self._seq)
@@ -44,12 +51,22 @@ class RotatingJournal:
     def _rotate(self) -> None:
         """Move every file one number up; a crash in between leaves a hole in the numbers, but every file."""
         self._journal.close()
+        self._remove_archived()
         free = 1
         while free < self._keep and numbered(self._path, free).exists():
             free += 1
+        self.removed += numbered(self._path, free).exists()
         for number in range(free, 0, -1):  # onto the last one, if there are as many as are kept
             os.replace(numbered(self._path, number - 1), numbered(self._path, number))
         self._reopen()
+
+    def _remove_archived(self) -> None:
+        """Remove files of which there is an archive: here, so that they move and go in one thread only."""
+        last = archived_to(self._path)
+        for number in _numbers(self._path):
+            found = last_record(numbered(self._path, number))
+            if found is not None and int(str(found["seq"])) <= last:
+                numbered(self._path, number).unlink()
 
     def _reopen(self) -> None:
         self._journal = Journal(self._path)
@@ -61,8 +78,31 @@ def numbered(path: Path, number: int) -> Path:
     return path if number == 0 else path.with_name(f"{path.name}.{number}")
 
 
+def archived_to(path: Path) -> int:
+    """The `seq` of the last record that is in an archive, 0 without any."""
+    return max((archive.last for archive in archives(path)), default=0)
+
+
+def oldest_unarchived(path: Path) -> tuple[BinaryIO, int, int] | None:
+    """The oldest full file without an archive, opened, and the `seq` of its first and last record."""
+    if not _numbers(path):
+        return None
+    done, found = archived_to(path), None
+    opened = open_files(path)
+    for file in opened:
+        last = parse(last_line(file.fileno())[0])
+        first = next((record for record, _ in records_in(file)), None)
+        full = file is not opened[-1]  # the newest is still written
+        if found is None and full and first and last and int(str(last["seq"])) > done:
+            file.seek(0)
+            found = file, int(str(first["seq"])), int(str(last["seq"]))
+        else:
+            file.close()
+    return found
+
+
 def open_files(path: Path) -> list[BinaryIO]:
-    """All files of a journal, oldest first, opened so that none is missed if it is rotated meanwhile.
+    """All files of a journal but archives, oldest first, opened so that none is missed while they move up.
 
     One may appear twice then; the caller recognises it by `seq`.
     """
@@ -81,19 +121,37 @@ def newest_record(path: Path) -> Record | None:
         record = last_record(numbered(path, number))
         if record is not None:
             return record
+    for archive in archives(path)[-1:]:
+        with archive.open() as file:
+            return max((record for record, _ in records_in(file)), key=lambda it: int(str(it["seq"])))
     return None
+
+
+def open_all(path: Path) -> Iterator[tuple[BinaryIO, Archive | None]]:
+    """The files of a journal, oldest first, and of which archive they are; each is open until the next.
+
+    An archive is listed after the files were opened that it may replace.
+    """
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(file) for file in open_files(path)]
+        for archive in archives(path):
+            with contextlib.suppress(FileNotFoundError), archive.open() as file:
+                yield file, archive
+        for file in opened:
+            yield file, None
 
 
 def read_rotated(path: Path) -> Iterator[Record]:
     """Every complete record of all files, oldest first, each once."""
     seq = 0
-    with contextlib.ExitStack() as stack:
-        for file in [stack.enter_context(file) for file in open_files(path)]:
-            for record, _ in records_in(file):
-                found = record.get("seq")
-                if isinstance(found, int) and found > seq:
-                    seq = found
-                    yield record
+    for file, archive in open_all(path):
+        if archive is not None and archive.last <= seq:
+            continue
+        for record, _ in records_in(file):
+            found = record.get("seq")
+            if isinstance(found, int) and found > seq:
+                seq = found
+                yield record
 
 
 def _numbers(path: Path) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from monitoring.journal.encoding.archive import archives
 from monitoring.journal.records import Record, last_line, parse, parsed, records_in
 from monitoring.journal.rotating_journal import open_files
 
@@ -124,18 +126,33 @@ class Tail:
     def _find_file(self) -> int:
         """Open the file that has the next record at its place; returns how many before that are gone."""
         wanted, gone = self._read_seq + 1, 0
-        opened = open_files(self._path)
+        opened = open_files(self._path)  # before archives are listed: one of these may become one
+        stored = archives(self._path)
+        for archive in stored:
+            if self._file is None and archive.last >= wanted:
+                with contextlib.suppress(FileNotFoundError):  # it was removed
+                    gone += self._try(archive.open(), wanted, is_oldest=archive is stored[0], search=False)
         for number, file in enumerate(opened):
-            place = None
             if self._file is None and _may_hold(wanted, file):
-                place = first_place(file, lambda record: _seq(record) >= wanted)
-            if place is None:
+                gone += self._try(file, wanted, is_oldest=number == 0 and not stored, search=True)
+            elif file is not self._file:
                 file.close()
-                continue
-            self._file, self._read_to = file, place
-            if number == 0 and place == 0:
-                gone = next((_seq(record) for record, _ in records_in(file)), wanted) - wanted
         return max(0, gone)
+
+    def _try(self, file: BinaryIO, wanted: int, *, is_oldest: bool, search: bool) -> int:
+        """Stay at the record `wanted`, if a file has it or a later one; returns how many were before that.
+
+        What is compressed can only be read from its start.
+        """
+        find = first_place if search else place_after
+        place = find(file, lambda record: _seq(record) >= wanted)
+        if place is None:
+            file.close()
+            return 0
+        self._file, self._read_to = file, place
+        if not is_oldest or place:
+            return 0
+        return next((_seq(record) for record, _ in records_in(file)), wanted) - wanted
 
 
 def _may_hold(seq: int, file: BinaryIO) -> bool:
@@ -161,8 +178,12 @@ def first_place(file: BinaryIO, is_reached: Callable[[Record], bool]) -> int | N
             high = middle
         else:
             low = begins
-    begins = low
-    for record, ends in records_in(file, low):
+    return place_after(file, is_reached, low)
+
+
+def place_after(file: BinaryIO, is_reached: Callable[[Record], bool], begins: int = 0) -> int | None:
+    """The same, by reading every record from a place on."""
+    for record, ends in records_in(file, begins):
         if is_reached(record):
             return begins
         begins = ends

@@ -113,6 +113,22 @@ def test_run_has_samples_from_its_start_to_its_end(gpus: SimulatedNvml, run_dir:
     assert (alerts(run_dir), (run_dir / "agent.log").read_text()) == ([], "")
 
 
+def test_agent_compresses_what_an_earlier_one_moved_aside(gpus: SimulatedNvml, run_dir: Path) -> None:
+    with opened(run_dir):
+        wait_until(lambda: len(stats(run_dir)) > 3, "four samples")
+    wait_for_delivery(run_dir)
+    before = stats(run_dir)
+    (run_dir / "gpu_stats.jsonl").rename(run_dir / "gpu_stats.jsonl.1")
+    archive = run_dir / f"gpu_stats.jsonl.000000001-{len(before):09d}.xz"
+    with opened(run_dir):
+        wait_until(archive.exists, "the archive")
+    wait_for_delivery(run_dir)
+    (run_dir / "gpu_stats.jsonl.1").unlink()
+    after = stats(run_dir)
+    assert after[: len(before)] == before
+    assert [record["seq"] for record in after] == list(range(1, len(after) + 1))
+
+
 def test_run_that_is_shorter_than_the_interval_has_a_sample_of_its_end(
     gpus: SimulatedNvml, run_dir: Path
 ) -> None:

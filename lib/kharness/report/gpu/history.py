@@ -230,7 +230,14 @@ class _Reader:
         self._last: Mapping[str, Any] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
-        time, host = float(record["time"]), str(record.get("host") or "")
+        """Of an old record that stands for several in a row, as many, evenly over their time."""
+        samples, begins = record.get("samples", 1), float(record["time"])
+        distance = (record["until"] - begins) / (samples - 1) if samples > 1 else 0.0
+        for i in range(samples):
+            self._add(record, begins + i * distance)
+
+    def _add(self, record: Mapping[str, Any], time: float) -> None:
+        host = str(record.get("host") or "")
         for gpu in record["multi_gpu_data"]:
             held = self._own if is_the_runs(gpu) else self._others
             key = self._key(host, gpu)
