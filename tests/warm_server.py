@@ -194,13 +194,19 @@ def signals_held(afterwards: Any = None) -> Iterator[None]:
 mask: Any = set()
 
 
+# How a child says that it cannot enter its folder: newer Pythons tell that from a program that is missing.
+_KNOWN = subprocess.Popen._execute_child.__code__.co_consts  # type: ignore[attr-defined]
+CHDIR = "noexec:chdir" if "noexec:chdir" in _KNOWN else "noexec"
+
+
 @contextlib.contextmanager
 def telling_failures(errors: int) -> Iterator[None]:
     """As a child of subprocess tells its parent that it cannot call exec."""
     try:
         yield
     except OSError as error:
-        os.write(errors, f"OSError:{error.errno:x}:noexec".encode())
+        what = CHDIR if error.filename is not None else "noexec"
+        os.write(errors, f"OSError:{error.errno:x}:{what}".encode())
         os._exit(255)
     except Exception:  # noqa: BLE001 - of a function that is called here
         os.write(errors, b"SubprocessError:0:Exception occurred in preexec_fn.")

@@ -7,7 +7,7 @@ collectives: by `leave_out`, or with DistributedDataParallel, which waits within
 
 from __future__ import annotations
 
-import importlib
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -156,9 +156,7 @@ def watch_ddp(model: Any, phases: Phases, hook: Callable[[Any, Any], Any] | None
     passes in backward after this rank's last gradients are there is waiting: the averaging itself and slower
     ranks. RuntimeError if the model has a communication hook, of which there can be one.
     """
-    # the model is torch's, so this is there; monitoring itself does not depend on it
-    hooks = importlib.import_module("torch.distributed.algorithms.ddp_comm_hooks.default_hooks")
-    average = hooks.allreduce_hook if hook is None else hook
+    average = _average if hook is None else hook
 
     def averaged(group: Any, bucket: Any) -> Any:
         if bucket.is_last():
@@ -168,6 +166,13 @@ def watch_ddp(model: Any, phases: Phases, hook: Callable[[Any, Any], Any] | None
     # torch checks the names that an annotation has by its types, and these are texts here
     averaged.__annotations__ = {}
     model.register_comm_hook(model.process_group, averaged)
+
+
+def _average(group: Any, bucket: Any) -> Any:
+    """As allreduce_hook of torch.distributed.algorithms.ddp_comm_hooks.default_hooks does."""
+    distributed = sys.modules["torch"].distributed  # the model is torch's, so it is there
+    summed = distributed.all_reduce(bucket.buffer().div_(group.size()), group=group, async_op=True)
+    return summed.get_future().then(lambda done: done.value()[0])
 
 
 def _read(marked: Iterable[str]) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ def test_journal_on_a_full_disk_takes_no_more_memory_than_it_keeps(tmp_path: Pat
     *steps, gap = records(path)
     kept = sum(len(line) for line in path.read_bytes().splitlines(keepends=True)[1:-1])
     assert (kept < 16 * 2**20, kept > 15 * 2**20) == (True, True)
-    assert taken < 18
+    assert taken < 20  # MiB: the 16 that it keeps, and what an interpreter takes for that
     assert [record["seq"] for record in steps] == [1, *range(90_003 - len(steps) + 1, 90_003)]
     lost = {key: gap[key] for key in ("lost", "first_lost_seq", "last_lost_seq")}
     assert lost == {"lost": 90_002 - len(steps), "first_lost_seq": 2, "last_lost_seq": 90_003 - len(steps)}
