@@ -198,7 +198,7 @@ for step in range(done + 1, num_steps + 1):
     if behaviour == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
     if behaviour == "vanish":
-        shutil.rmtree(directory)
+        directory.rename("vanished")  # in one step: its agent may just write another file there
         sys.exit(0)
     if behaviour == "non-finite":
         run.log_step(step + 1, train_loss=float("nan"))

@@ -142,6 +142,7 @@ def test_run_whose_processes_move_takes_its_sums_along(visible_nvml: SimulatedNv
 def test_two_runs_at_once_share_the_gpu_that_both_are_on(visible_nvml: SimulatedNvml, results: Path) -> None:
     """GPU 0 is the first one's, GPU 1 is shared."""
     directories = [results / "a", results / "b"]
+    visible_nvml.write("gpus 2")  # before an agent counts them
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", TRAINING, str(directory)],
