@@ -255,7 +255,7 @@ print({"torch", "numpy", "trackio", "wandb", "tensorboard", "kharness"} & set(sy
 
 def test_run_needs_no_torch_no_tracker_and_no_thread(tmp_path: Path) -> None:
     command: list[str | Path] = [sys.executable, "-c", NEEDS_NOTHING, tmp_path / "run"]
-    said = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True).stdout
+    said = subprocess.run(command, check=True, timeout=600, capture_output=True, text=True).stdout
     assert said == "1 thread\nlight\n"
 
 
@@ -281,6 +281,6 @@ if __name__ == "__main__":
 
 def test_run_is_left_alone_by_data_loader_workers(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(WORKERS)
-    subprocess.run([sys.executable, tmp_path / "train.py", tmp_path / "run"], check=True, timeout=60)
+    subprocess.run([sys.executable, tmp_path / "train.py", tmp_path / "run"], check=True, timeout=600)
     steps = [(record.get("global_step"), record.get("item")) for record in journal(tmp_path / "run")]
     assert steps == [*((i + 1, i) for i in range(8)), (None, None)]

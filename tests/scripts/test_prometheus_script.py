@@ -23,7 +23,7 @@ def test_prometheus_shows_the_runs_of_a_directory_until_it_is_ended(root: Path, 
     with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = next(line for line in process.stdout if line.startswith("http")).split()[0]
-        with urllib.request.urlopen(url, timeout=60) as answer:
+        with urllib.request.urlopen(url, timeout=600) as answer:
             lines = answer.read().decode().splitlines()
         assert [line.split()[-1] for line in lines if line.startswith("training_loss{")] == ["0.5"]
         process.send_signal(signal.SIGTERM)
@@ -34,7 +34,7 @@ def test_prometheus_refuses_a_taken_port(root: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         asked = command(root, f"RUN={tmp_path}", f"CONFIG_PROMETHEUS_PORT={port}")
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         2,
         f"error: 127.0.0.1:{port}: address already in use",

@@ -30,7 +30,7 @@ def script(root: Path, tmp_path: Path) -> Script:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
             check=False,
         )
 
@@ -107,7 +107,7 @@ def test_trackio_view_serves_the_project_on_its_port(script: Script, root: Path,
         page = page_at(f"http://127.0.0.1:{port}/?project=digits-test", while_running=view)
     finally:
         view.send_signal(signal.SIGINT)
-        said, _ = view.communicate(timeout=120)
+        said, _ = view.communicate(timeout=600)
 
     assert "<html" in page
     assert f"project digits-test on port {port}; Ctrl-C ends it" in said

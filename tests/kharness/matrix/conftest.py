@@ -252,7 +252,7 @@ class Checkout:
     def run(self, script: str, *arguments: str, environment: dict[str, str] | None = None) -> tuple[int, str]:
         """Exit code and everything printed."""
         process = self.start(script, *arguments, env={**os.environ, **(environment or {})})
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=600)
         return process.wait(), output
 
     def copy(self, root: Path) -> Checkout:

@@ -294,7 +294,7 @@ def test_a_single_training_is_continued(checkout: Checkout, wait_until: Wait) ->
     run = checkout.root / "results/mine"
     wait_until(lambda: '"step"' in text(run / "metrics.jsonl"))
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     edit(run, BEHAVIOUR="good")
     code, output = checkout.run("continue")
     assert code == 0, output

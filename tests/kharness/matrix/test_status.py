@@ -152,8 +152,8 @@ def test_a_running_matrix_is_looked_at_from_outside(checkout: Checkout, wait_unt
     assert printed(follow).readline().startswith("training with sgd")
     assert follow.poll() is None
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
-    assert follow.communicate(timeout=60)[0].endswith("saving\n")
+    process.communicate(timeout=600)
+    assert follow.communicate(timeout=600)[0].endswith("saving\n")
     assert re.fullmatch(rf"matrix {where}: run by pid {process.pid} on \S+ since \d\d:\d\d:\d\d", output[0])
     assert output[1] == "3 runs: 2 running, 1 pending"
     running = r"  seed-\d: step \d+/100000  loss \d\.\d{4}  [\d.]+ steps/s  ETA [\d:]+"

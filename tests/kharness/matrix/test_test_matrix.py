@@ -154,7 +154,7 @@ def test_a_baseline_is_the_matrix_that_it_was_when_it_was_given(checkout: Checko
     settings = json.loads((checkout.latest / "matrix.json").read_text())["settings"]
     assert settings["REPORT_BASELINE"] == f"{first}:OPTIMIZER=sgd"
     process = checkout.start("summary", f"RUN={checkout.latest}", cwd="/")
-    again, _ = process.communicate(timeout=60)
+    again, _ = process.communicate(timeout=600)
     compared = [line for line in again.splitlines() if "compared with" in line]
     assert compared == [f"test accuracy compared with {first}:OPTIMIZER=sgd (95 % intervals):"]
     assert compared[0] in output
@@ -197,7 +197,7 @@ def test_ctrl_c_saves_and_reports_what_is_there(
     run = checkout.root / "results" / "latest" / "seed-2" / "metrics.jsonl"
     wait_until(lambda: run.exists() and '"step"' in run.read_text())
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 130, output
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "interrupted", "seed-3": "pending"}
     assert (
@@ -221,7 +221,7 @@ def test_a_second_ctrl_c_kills(checkout: Checkout, wait_until: Callable[[Callabl
         if line.startswith("SIGINT"):
             break
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 130, output
     assert checkout.statuses() == {"seed-1": "killed", "seed-2": "pending"}
     assert "killing what runs\n" in output
@@ -243,7 +243,7 @@ def test_runs_die_with_a_runner_that_is_killed(
 
 def test_matrices_started_together_share_no_directory(checkout: Checkout) -> None:
     processes = [checkout.start("test_matrix", "CONFIG_MATRIX_AXES=SEED=1") for _ in range(4)]
-    outputs = [process.communicate(timeout=120)[0] for process in processes]
+    outputs = [process.communicate(timeout=600)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4, outputs
     matrices = [path for path in (checkout.root / "results").iterdir() if not path.is_symlink()]
     assert len(matrices) == 4

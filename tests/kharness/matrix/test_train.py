@@ -56,7 +56,7 @@ def test_ctrl_c_is_passed_on_and_the_training_saves(
     journal = checkout.root / "results/mine/metrics.jsonl"
     wait_until(lambda: journal.exists() and '"step"' in journal.read_text())
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 75, output
     assert "saving\n" in output
     assert "interrupted: stopped on request after step 1\n" in output
@@ -79,5 +79,5 @@ def test_the_output_is_passed_on_while_it_is_printed(checkout: Checkout) -> None
             break
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert process.returncode == 75

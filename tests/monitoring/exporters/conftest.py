@@ -30,7 +30,7 @@ def scrape(address: str, accept: str = "", *, patience: float | None = None) -> 
     if patience is not None:
         headers["X-Prometheus-Scrape-Timeout-Seconds"] = str(patience)
     request = urllib.request.Request(f"http://{address}/metrics", headers=headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=600) as answer:
         return str(answer.read().decode())
 
 

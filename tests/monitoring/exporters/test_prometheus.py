@@ -289,7 +289,7 @@ def test_answer_is_compressed_for_those_that_take_it(run_dir: Path, header: str,
     with new_run(run_dir), shown(run_dir) as address:
         plain = scrape(address)
         request = urllib.request.Request(f"http://{address}/metrics", headers={"Accept-Encoding": header})
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=600) as answer:
             body, headers = answer.read(), answer.headers
     assert (headers["Content-Encoding"], headers["Vary"]) == ("gzip" if zipped else None, "Accept-Encoding")
     assert (gzip.decompress(body) if zipped else body).decode() == plain
@@ -300,10 +300,10 @@ def test_page_at_the_root_names_the_runs(results: Path) -> None:
     name = "<script>alert('&')</script>"
     with new_run(results / "a", name, project="digits & more"), shown(results) as address:
         new_run(results / "b", "over").finish()
-        with urllib.request.urlopen(f"http://{address}/", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{address}/", timeout=600) as answer:
             kind, page = answer.headers["Content-Type"], answer.read().decode()
         with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"http://{address}/elsewhere", timeout=60)
+            urllib.request.urlopen(f"http://{address}/elsewhere", timeout=600)
     assert kind == "text/html; charset=utf-8"
     reader = PageReader()
     reader.feed(page)
@@ -533,7 +533,7 @@ def test_command_shows_runs_that_begin_later_until_it_is_ended(tmp_path: Path) -
 def test_command_says_what_is_wrong(tmp_path: Path) -> None:
     def fails(*arguments: object) -> tuple[int, str]:
         command = [sys.executable, "-m", "monitoring.exporters.prometheus", *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         return done.returncode, done.stderr
 
     assert fails(tmp_path / "none") == (

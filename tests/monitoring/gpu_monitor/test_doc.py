@@ -87,7 +87,7 @@ def environment(simulated_nvml: SimulatedNvml) -> dict[str, str]:
 def python(*arguments: str, folder: Path, environment: Mapping[str, str]) -> str:
     command = [sys.executable, *arguments]
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -152,7 +152,7 @@ def test_reader_that_has_seen_enough_ends_the_command(tmp_path: Path, environmen
     command = f"'{sys.executable}' -m monitoring.gpu_monitor --interval 0.01 | head -1"
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr, len(done.stdout.splitlines())) == (0, "", 1)
 
@@ -185,7 +185,9 @@ def test_scrape_of_a_training_has_every_documented_metric(
     ],
 )
 def test_every_option_of_the_command_is_in_the_document(root: Path, page: str, command: list[str]) -> None:
-    told = subprocess.run([*command, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    told = subprocess.run(
+        [*command, "--help"], capture_output=True, text=True, timeout=600, check=True
+    ).stdout
     options = set(re.findall(r"--[\w-]+", told)) - {"--help"}
     assert set(re.findall(r"^\| `(--[\w-]+)`", (root / "docs" / page).read_text(), flags=re.M)) == options
 

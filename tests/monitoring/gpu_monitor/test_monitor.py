@@ -63,7 +63,7 @@ def python(*arguments: str, environment: Mapping[str, str]) -> subprocess.Comple
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 
@@ -156,7 +156,7 @@ def test_monitor_without_a_gpu_says_so_and_stays_usable(
     with GPUMonitor(log_dir=tmp_path / "logs", root=tmp_path, prometheus_port=0) as monitor:
         assert monitor.ready.wait(120)
         TrainingMonitorCallback(monitor).on_step_end(step=1, loss=0.5)
-        with urllib.request.urlopen(f"http://{monitor.prometheus_address}/metrics", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{monitor.prometheus_address}/metrics", timeout=600) as answer:
             shown = answer.read().decode()
         assert (monitor.latest, monitor.statistics()) == (None, {})
     assert monitor.problems == ["there is no GPU to sample"]
@@ -179,11 +179,11 @@ def test_scrape_has_the_documented_metrics(two_gpus: dict[str, str], tmp_path: P
     try:
         address = process.stdout.readline().split()[0]
         assert " GPU 1 " in process.stdout.readline()  # so there is a sample
-        with urllib.request.urlopen(address, timeout=60) as answer:
+        with urllib.request.urlopen(address, timeout=600) as answer:
             shown = answer.read().decode()
     finally:
         process.send_signal(signal.SIGINT)
-        rest = process.communicate(timeout=120)[0]
+        rest = process.communicate(timeout=600)[0]
     assert process.returncode == 0
     gpus = {line.partition("{")[0]: line for line in shown.splitlines() if line.startswith("gpu_")}
     told = ("utilization_percent", "memory_used_mb", "memory_total_mb", "temperature_celsius")

@@ -21,7 +21,7 @@ def records(path: Path) -> list[Record]:
 
 def in_a_process(program: str, path: Path) -> str:
     """Run the program with the journal's path as argument; its stderr."""
-    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stderr
 

@@ -45,7 +45,7 @@ def run_rank_0(directory: Path, first: int, last: int, about: str = "{}") -> Non
 
 
 def ended(rank: subprocess.Popen[str]) -> tuple[int, str]:
-    _, said = rank.communicate(timeout=60)
+    _, said = rank.communicate(timeout=600)
     return rank.returncode, said
 
 

@@ -168,7 +168,7 @@ FINISHES_IN_A_HANDLER = ENDS_IN_A_HANDLER.replace(
 
 def in_a_process(program: str, *arguments: object) -> int:
     command = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(command, timeout=120, check=False).returncode
+    return subprocess.run(command, timeout=600, check=False).returncode
 
 
 def test_signal_handler_that_logs_in_the_middle_of_a_call_loses_nothing(tmp_path: Path) -> None:

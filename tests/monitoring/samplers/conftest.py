@@ -70,7 +70,7 @@ class Sampling:
         """Close the sampler and the process; its exit code."""
         if self.devices is not None:
             self._ask("close")
-        self._process.communicate(timeout=120)
+        self._process.communicate(timeout=600)
         return self._process.returncode
 
     def kill(self) -> None:

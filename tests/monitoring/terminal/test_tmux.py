@@ -65,7 +65,7 @@ class Terminal:
 
     def _run(self, *arguments: str) -> str:
         done = subprocess.run(
-            [*self._tmux, *arguments], check=True, capture_output=True, text=True, timeout=120
+            [*self._tmux, *arguments], check=True, capture_output=True, text=True, timeout=600
         )
         return done.stdout
 
@@ -237,7 +237,7 @@ def test_no_terminal_is_one_line(run: Path) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
         env={**os.environ, "TERM": "xterm"},
     )
@@ -271,7 +271,7 @@ def test_example_shows_the_dashboard(
 @pytest.mark.parametrize("number", ["0", "65", "many"])
 def test_gputop_refuses_what_it_cannot_simulate(root: Path, tmp_path: Path, number: str) -> None:
     asked = [sys.executable, str(root / "scripts/gputop.py"), f"SIMULATE={number}", f"RUN={tmp_path}"]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stderr.splitlines()[0]) == (
         *(2, f"error: SIMULATE={number} is not a number from 1 to 64"),
     )

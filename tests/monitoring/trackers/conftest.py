@@ -61,7 +61,7 @@ class Followed:
         return self._run(root / "scripts/sync.py", f"RUN={self.directory}", **environment)
 
     def _run(self, *command: object, **environment: str) -> subprocess.CompletedProcess[str]:
-        return self.python.run(command, env={**os.environ, **environment}, timeout=60)
+        return self.python.run(command, env={**os.environ, **environment}, timeout=600)
 
     def sent(self) -> list[TrackerPoint]:
         records = (record for record, _ in read_records(self.directory / "metrics.jsonl"))

@@ -129,7 +129,7 @@ def test_killed_agents_and_killed_processes_lose_and_double_nothing(
         agent.kill()
         agent.wait()
         if life == 0:
-            psutil.wait_procs(at_work, timeout=120)
+            psutil.wait_procs(at_work, timeout=600)
             assert not is_followed(run.directory)
     last = warm_trackers.run(["-c", AGENT, run.directory], timeout=300)
     assert last.returncode == 0

@@ -26,7 +26,7 @@ def sync(directory: Path, environment: dict[str, str], *flags: str) -> str:
     """Upload with W&B's command, as a user would; what it says."""
     command = [sys.executable, "-m", "wandb", "sync", *flags, str(directory / "wandb")]
     done = subprocess.run(
-        command, env={**os.environ, **environment}, cwd=directory, capture_output=True, text=True, timeout=60
+        command, env={**os.environ, **environment}, cwd=directory, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stderr

@@ -34,7 +34,7 @@ def menu(checkout: Path) -> Open:
             env=environment,
             dimensions=(40, 100),
             encoding="utf-8",
-            timeout=120,
+            timeout=600,
         )
 
     return start

@@ -98,7 +98,7 @@ def test_a_matrix_begun_on_the_queue_is_finished_locally(
     journal = checkout.root / "results/latest/seed-1/metrics.jsonl"
     wait_until(lambda: journal.exists() and '"step"' in journal.read_text())
     runner.send_signal(signal.SIGINT)
-    runner.communicate(timeout=60)
+    runner.communicate(timeout=600)
     assert checkout.statuses() == {"seed-1": "interrupted", "seed-2": "pending"}
     code, output = checkout.run("continue", "LAUNCHER=local", environment=extended.environment)
     assert code == 0, output

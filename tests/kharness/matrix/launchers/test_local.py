@@ -63,7 +63,7 @@ def test_two_hundred_short_runs_end_with_their_own_exit_codes(forked: Runs) -> N
 def test_the_end_of_a_forked_run_can_be_waited_for(forked: Runs) -> None:
     job = forked.start("pass")
     while (ended := forked.launcher.poll(job)) is None:
-        assert select.select(forked.launcher.filenos(), [], [], 60)[0] != []
+        assert select.select(forked.launcher.filenos(), [], [], 600)[0] != []
     assert ended.exit_code == 0
 
 

@@ -69,7 +69,7 @@ class Terminal:
         ]
 
     def _read(self) -> None:
-        text = self.child.read_nonblocking(CHARACTERS, timeout=120)
+        text = self.child.read_nonblocking(CHARACTERS, timeout=600)
         self.raw += text
         self._stream.feed(text)
 
@@ -87,7 +87,7 @@ def on_terminal(checkout: Checkout) -> OnTerminal:
             *(sys.executable, command),
             cwd=str(checkout.root),
             encoding="utf-8",
-            timeout=60,
+            timeout=600,
             dimensions=(rows, columns),
             env=environment,
         )

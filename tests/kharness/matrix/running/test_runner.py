@@ -30,7 +30,7 @@ def test_several_run_at_once(checkout: Checkout) -> None:
     while len([line for line in lines if re.match(r"\[\d/4\]", line)]) < 3:
         lines.append(printed(process).readline())
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 130, output
     assert checkout.statuses() == {
         **dict.fromkeys(["seed-1", "seed-2", "seed-3"], "interrupted"),
@@ -133,7 +133,7 @@ def test_a_cell_that_cannot_be_started_takes_no_other_along(checkout: Checkout) 
     printed(process).readline()
     printed(process).readline()
     (checkout.root / "results/latest/seed-2/output.log").mkdir()
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 3, output
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "failed"}
     assert "  seed-2: failed: seed-2 cannot be started: is a directory\n" in output
@@ -160,7 +160,7 @@ def test_what_a_training_started_ends_with_it(
     while not printed(process).readline().startswith("SIGINT"):
         pass
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert checkout.statuses() == {"seed-1": "killed"}
     wait_until(lambda: not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE)
 
@@ -178,5 +178,5 @@ def test_a_second_runner_of_a_matrix_is_refused(
         assert re.match(rf"error: {checkout.latest} is being run by pid {process.pid} on \S+\nhint: ", output)
     assert (checkout.latest / "seed-1" / "status.json").read_bytes() == before
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=600)
     assert checkout.statuses() == {"seed-1": "interrupted", "seed-2": "pending"}

@@ -221,7 +221,7 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            assert select.select([self._from], [], [], 60)[0], "the browser does not answer"
+            assert select.select([self._from], [], [], 600)[0], "the browser does not answer"
             read = os.read(self._from, 1 << 16)
             assert read, "the browser has ended"
             self._buffer += read
