@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from .simulated_nvml.simulated_nvml import SimulatedNvml, build, header_folder
@@ -50,6 +51,10 @@ OF_TRAININGS = (
     "torch.utils.data",
     "torch.utils.serialization.config",
 )
+
+# How long an example takes is the machine's load; what else there is of a profile (CI has one) stays.
+hypothesis.settings.register_profile("loaded machine", hypothesis.settings(), deadline=None)
+hypothesis.settings.load_profile("loaded machine")
 
 READ_BY_TORCH = ("OMP_", "MKL_", "OPENBLAS_", "TORCH", "CUDA")
 
