@@ -106,9 +106,7 @@ class Run:
         }
         try:
             if rank:
-                run = registered_by_rank_0(self.directory, rank)
-                self._journal.attempt = run["attempts"][-1]["attempt"]
-                self._about |= {"rank": rank, **_this_process()}
+                run = self._joined()
             else:
                 run = register_attempt(
                     self.directory,
@@ -148,6 +146,13 @@ class Run:
         self._memory_mb = self._memory.read_mb()
         self._looked = time.time()
         self._next_look = self._looked + LOOK_EVERY
+
+    def _joined(self) -> dict[str, Any]:
+        """The run.json that rank 0 has written, for the attempt that it has begun."""
+        run = registered_by_rank_0(self.directory, self.rank)
+        self._journal.attempt = run["attempts"][-1]["attempt"]
+        self._about |= {"rank": self.rank, **_this_process()}
+        return run
 
     def start(self, *, model: Mapping[str, object], training: Mapping[str, object], **fields: object) -> None:
         """Record what is trained, how and on what.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from kharness.matrix.found import find
 from kharness.matrix.overview import look, status_lines
 from kharness.report.summary import collect
 from kharness.report.writing.files import summary_texts
-from monitoring.errors import UserError
+from monitoring.errors import UserError, error_lines
 
 from .conftest import MatrixDirectory, training
 
@@ -94,6 +93,14 @@ def summarise(directory: Path) -> list[str]:
     return list(summary_texts(collect(directory)))
 
 
+def answer_of(read: Callable[[Path], list[str]], directory: Path) -> tuple[list[str], list[str]]:
+    """What it says, or the lines of its error."""
+    try:
+        return read(directory), []
+    except UserError as error:
+        return [], error_lines(error, error.hint)
+
+
 FILES = (
     "matrix.json",
     *(f"optimizer-{it}_seed-1/{name}.json" for it in ("sgd", "adam") for name in ("status", "run")),
@@ -120,7 +127,7 @@ def test_json_of_another_shape_is_read_or_refused(made: Path, data: st.DataObjec
     try:
         path.write_text("".join(f"{text}\n" for text in texts))
         for read in (show_status, summarise):
-            with suppress(UserError):
-                read(made)
+            answer, refusal = answer_of(read, made)
+            assert answer or [len(line.splitlines()) for line in refusal] == [1] * len(refusal) != []
     finally:
         path.write_text(before)

@@ -37,8 +37,10 @@ def test_simulated_events_take_what_torchs_take(simulated_cuda: SimulatedCuda, m
 
 def test_what_is_taken_from_torch_is_there() -> None:
     """`Cuda` itself runs only where there is a GPU: its calls bind to torch's signatures."""
-    inspect.signature(torch.cuda.Event).bind(enable_timing=True)
-    inspect.signature(torch.cuda.current_stream).bind(torch.device("cuda", 1))
+    event = inspect.signature(torch.cuda.Event).bind(enable_timing=True)
+    stream = inspect.signature(torch.cuda.current_stream).bind(torch.device("cuda", 1))
+    assert event.arguments == {"enable_timing": True}
+    assert stream.arguments == {"device": torch.device("cuda", 1)}
 
 
 def test_mark_is_of_the_device_that_is_named_and_not_of_the_current_one(
