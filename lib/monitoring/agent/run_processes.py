@@ -31,6 +31,7 @@ class RunProcesses:
         self._tree = ProcessTree()
         self._said: dict[int, str] = {}  # rank -> its device
         self._found: set[int] = set()
+        self._read: dict[int, int] = {}  # rank -> bytes of its journal without this attempt's start record
         self._has_begun = False
         self._next_look = 0.0
         self._add(0, attempt)
@@ -56,7 +57,10 @@ class RunProcesses:
             return
         self._next_look = now + LOOK_EVERY
         for rank, path in rank_journals(self._directory).items():
-            if rank not in self._found and (start := _start(path, self._attempt)) is not None:
+            if rank in self._found:
+                continue
+            start, self._read[rank] = _start(path, self._attempt, self._read.get(rank, 0))
+            if start is not None:
                 self._found.add(rank)
                 self._add(rank, start)
 
@@ -70,9 +74,15 @@ class RunProcesses:
             self._said[rank] = about["device"]
 
 
-def _start(path: Path, attempt: int) -> Record | None:
-    """The start record of an attempt, None if it has none yet."""
+def _start(path: Path, attempt: int, offset: int) -> tuple[Record | None, int]:
+    """The start record of an attempt from `offset` on, None if it has none yet; and what is read by now."""
     with path.open("rb") as file:
-        records = [parse(line) for line in file if line.startswith(START)]
-    found = (record for record in records if record is not None and record.get("attempt") == attempt)
-    return next(found, None)
+        file.seek(offset)
+        for line in file:
+            if not line.endswith(b"\n"):
+                break
+            offset += len(line)
+            record = parse(line) if line.startswith(START) else None
+            if record is not None and record.get("attempt") == attempt:
+                return record, offset
+    return None, offset

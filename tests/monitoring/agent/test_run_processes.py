@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from monitoring import Run, points, read_records
+from monitoring.agent import run_processes
 from monitoring.agent.follow import undelivered
 from monitoring.agent.run_processes import RunProcesses
 from monitoring.agent.sampling import GpuSampling
@@ -213,3 +214,18 @@ def test_ranks_are_found_by_their_start_records(run_dir: Path) -> None:
         assert found.is_own(os.getpid())  # as rank 1
         run.start(model={}, training={"device": "cuda:0"})
         assert found.has_begun()
+
+
+def test_start_record_is_found_once_it_is_complete(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read of a journal is not read again: a run without a start record may be long."""
+    monkeypatch.setattr(run_processes, "LOOK_EVERY", 0.0)
+    run_dir.mkdir(parents=True)
+    journal = run_dir / "metrics.jsonl"
+    start = b'{"event":"start","attempt":1,"device":"cuda:1"}\n'
+    processes = RunProcesses(run_dir, {"attempt": 1})
+    said = []
+    for text in (b'{"event":"step","attempt":1}\n', start[:20], start[20:], start.replace(b":1,", b":2,")):
+        with journal.open("ab") as file:
+            file.write(text)
+        said.append(list(processes.said_devices()))
+    assert said == [[], [], ["cuda:1"], ["cuda:1"]]
