@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -94,7 +95,10 @@ def on_terminal(checkout: Checkout) -> OnTerminal:
         try:
             yield Terminal(child, columns, rows)
         finally:
-            child.close(force=True)
+            # Not close(force=True) alone, which gives a killed process a tenth of a second to be gone.
+            child.kill(signal.SIGKILL)
+            child.wait()
+            child.close()
 
     return start
 
