@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MODELS = frozenset(path.parent.name for path in ROOT.glob("*/model.py"))
+MODELS = sorted(path.parent.name for path in ROOT.glob("*/model.py"))
 STANDARD = frozenset(sys.stdlib_module_names)
 
 Nodes = Callable[[Path], list[Any]]

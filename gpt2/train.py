@@ -1,0 +1,67 @@
+"""Train GPT-2 on text.
+
+    python gpt2/train.py                                # .config, or this model's defaults
+    python gpt2/train.py --optimizer adamw --max-steps 500 --tracker trackio
+    python gpt2/train.py --run-dir DIR                  # resume a run, or begin it in DIR
+    python gpt2/train.py --run-dir DIR --from-scratch   # begin it from scratch; what is there stays
+
+Exit codes: 0 complete, 75 stopped on request with a checkpoint, 65 the loss is not finite, 71 out of memory,
+74 a checkpoint cannot be written, 2 a mistake that you can fix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kharness.config.errors import run_command
+from kharness.config.options import Options, begin_script
+
+ROOT = begin_script(__file__, __name__, about=__doc__)  # checks flags before torch is imported
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gpt2.data import Blocks, TextSplits, load_splits
+from gpt2.model import build_model
+from kharness.training.loop import open_training
+
+
+def main(argv: Sequence[str]) -> int:
+    """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
+    with open_training(argv, root=ROOT, model="gpt2", about=__doc__, prepare=prepare) as training:
+        for indices in training.steps():
+            tokens, targets = training.batch(training.data.train, indices)
+            training.update(cross_entropy(training.model(tokens), targets), clip_norm=1.0)
+            if training.evaluation_is_due:
+                training.evaluated("val", **evaluate(training.model, training.data.validation))
+        return training.finish()
+
+
+def prepare(options: Options, device: torch.device) -> tuple[nn.Module, TextSplits]:
+    """The model with its first weights, and its text."""
+    splits = load_splits(options, root=ROOT, device=device)
+    return build_model(options, vocabulary=splits.vocabulary).to(device), splits
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over all tokens, in nats."""
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+@torch.inference_mode()
+def evaluate(model: nn.Module, blocks: Blocks) -> dict[str, float]:
+    """Mean cross-entropy (nats) and its perplexity."""
+    model.eval()
+    total = 0.0
+    for indices in torch.arange(len(blocks)).split(64):
+        tokens, targets = blocks.batch(indices)
+        total += cross_entropy(model(tokens), targets).item() * len(indices)
+    model.train()
+    loss = total / len(blocks)
+    return {"loss": loss, "perplexity": math.exp(min(loss, 20))}
+
+
+if __name__ == "__main__":
+    run_command(main)

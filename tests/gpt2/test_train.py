@@ -1,0 +1,40 @@
+"""`python gpt2/train.py` as a process: what it records, and that it resumes bit for bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring import read_records
+
+from ..warm_python import WarmPython
+
+SMALL = ("--gpt2-layers", "1", "--gpt2-width", "16", "--gpt2-block-size", "512", "--batch-size", "4")
+FIXED = ("--device", "cpu", "--num-threads", "1", "--tracker", "none", "--max-steps", "3")
+
+
+@pytest.fixture
+def train(tmp_path: Path, root: Path, warm_torch: WarmPython) -> Callable[..., list[dict[str, Any]]]:
+    """Run a training to its end in tmp_path / name; its records."""
+
+    def run(name: str, *flags: str) -> list[dict[str, Any]]:
+        command = [str(root / "gpt2" / "train.py"), "--run-dir", str(tmp_path / name), *FIXED, *SMALL, *flags]
+        done = warm_torch.run(command, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        return [record for record, _ in read_records(tmp_path / name / "metrics.jsonl")]
+
+    return run
+
+
+def test_a_training_records_loss_and_perplexity(train: Callable[..., list[dict[str, Any]]]) -> None:
+    records = train("run")
+    (evaluation,) = (record for record in records if record["event"] == "eval")
+    assert evaluation["val_perplexity"] == math.exp(evaluation["val_loss"])
+    assert 5 < evaluation["val_loss"] < math.log(256) + 0.1
+    start, end = records[0], records[-1]
+    assert (start["model"]["name"], start["dataset"]["name"]) == ("GPT2", "pydoc-topics")
+    assert (end["status"], end["steps_done"], end["best_val_loss"]) == ("complete", 3, evaluation["val_loss"])
