@@ -224,3 +224,18 @@ def test_a_plan_is_laid_out_in_one_place(nodes: Callable[[Path], list[Any]]) -> 
     }
     # the second is the shape by which it is read
     assert found == {"lib/kharness/matrix/planning/matrix_json.py", "lib/kharness/runs/matrix_plan.py"}
+
+
+def test_archives_have_one_owner(sources: Sources) -> None:
+    """Samples of runs and logs of monitors are compressed and thinned by the same code."""
+    found = {
+        module
+        for module, nodes in sources.nodes.items()
+        for node in nodes
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("write_archive", "thinned")
+    }
+    assert found == {"monitoring.journal.encoding.archiver"}, (
+        "say what is particular of your files as a FullFiles"
+    )

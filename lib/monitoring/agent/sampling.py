@@ -15,13 +15,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.agent.gpu_archive import WHERE, GpuArchive
+from monitoring.agent.gpu_archive import GpuStatsFiles
 from monitoring.agent.gpu_stats import GpuStats
 from monitoring.agent.run_processes import RunProcesses
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.gpu.run_devices import RunDevices
 from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
 from monitoring.journal.alerts import Alerts, Severity
+from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import GPU_STATS, JOURNAL
 from monitoring.sampling.loop import SamplingLoop
 from monitoring.sampling.process import Restart
@@ -63,13 +64,14 @@ class GpuSampling:
         """Begin to sample."""
         threading.Thread(target=self._sample, name="gpu sampling", daemon=True).start()
         options = self._options
-        archive = GpuArchive(
+        archiver = Archiver(
             self._directory / GPU_STATS,
+            GpuStatsFiles(),
             file_bytes=options.file_mb * MIB,
             keep=options.files,
             tell=self._tell_once,
         )
-        threading.Thread(target=archive.run, args=[self._ending], name="gpu archive", daemon=True).start()
+        threading.Thread(target=archiver.run, args=[self._ending], name="gpu archive", daemon=True).start()
 
     def end(self) -> None:
         """Request one more sample, the last."""
@@ -113,7 +115,7 @@ class GpuSampling:
         assert self._step is not None
         self._stats.append(samples, time=time.time(), global_step=self._step.read())
         if self._stats.removed:
-            self._tell_once("warning", f"{GPU_STATS}: the oldest samples were removed: {WHERE}")
+            self._tell_once("warning", f"{GPU_STATS}: the oldest samples were removed: {GpuStatsFiles.where}")
         for event in [*self._states.changes(samples, time.time()), *merged(events)]:
             self._tell_event(event)
         for sample in self._stats.standing:

@@ -1,36 +1,64 @@
-"""Files of metrics that a monitor keeps next to a training: one JSON object per line, one file per start."""
+"""Files of metrics that a monitor keeps next to a training: one JSON object per line, one file per start.
+
+A full file moves aside as NAME.FIRST-LAST, by the numbers of its lines, and a process of its own compresses
+it (metrics_archive); the training's process only starts that.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import re
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from monitoring.errors import RunDirectoryError, unwritable
+from monitoring.gpu.options import GpuMonitorOptions
+from monitoring.gpu.sample import MIB
+from monitoring.journal.encoding.archive import archive_path, archives
 from monitoring.journal.encoding.json_form import strict_line
 from monitoring.journal.line_file import Backlog, LineFile
-from monitoring.journal.records import Record
+from monitoring.journal.records import Record, records_in
 from monitoring.journal.turns import Turns
+
+COMPRESS = (sys.executable, "-P", "-m", "monitoring.gpu_monitor.metrics_archive")
+
+# The limits of a run's gpu_stats.jsonl.
+LIMITS = GpuMonitorOptions()
+
+APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
 class MetricsLog:
     """Appends lines to one file, each at once; what a full disk does not take waits for the next line.
 
-    Any thread may append, and so may signal handlers (see turns).
+    Any thread may append, and so may signal handlers (see turns). A forked child appends to the same file,
+    and leaves it to its parent to begin another.
     """
 
-    def __init__(self, directory: Path, prefix: str, stamp: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        prefix: str,
+        stamp: str,
+        *,
+        file_bytes: int = LIMITS.file_mb * MIB,
+        keep: int = LIMITS.files,
+    ) -> None:
         """Begin DIRECTORY/PREFIX_STAMP.jsonl, with a number appended where another process was as quick.
 
-        RunDirectoryError if it cannot be made.
+        A file of `file_bytes` moves aside; all together take `keep` times as much. RunDirectoryError if it
+        cannot be made.
         """
         for number in itertools.count(1):
             suffix = "" if number == 1 else f"_{number}"
             self.path = directory / f"{prefix}_{stamp}{suffix}.jsonl"
             try:
                 directory.mkdir(parents=True, exist_ok=True)
-                fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+                fd = os.open(self.path, APPEND | os.O_EXCL, 0o644)
                 break
             except FileExistsError as error:
                 if directory.exists() and not directory.is_dir():
@@ -38,10 +66,16 @@ class MetricsLog:
             except OSError as error:
                 raise unwritable(self.path, error) from error
         self._file = LineFile(fd)
+        self._file_bytes, self._keep = file_bytes, keep
+        self._size, self._first, self._num_lines = 0, 1, 0
+        self._owner = os.getpid()
+        self._compressing: int | None = None
         self._waiting = Backlog()
         self._turns = Turns(self._take)
         self.lost = 0
         """Lines that were given up, because more than line_file.BACKLOG_BYTES waited."""
+        self.removed = 0
+        """Full files that had to go before they were compressed."""
         self.failure: OSError | None = None
         """Why the last line is not in the file, None if it is."""
 
@@ -62,18 +96,92 @@ class MetricsLog:
         if record is None:
             os.close(self._file.fd)
             self._file = LineFile(-1)
+            self._is_compressing()  # it is collected, if it has ended by now
 
     def _write_waiting(self) -> None:
         try:
             if self._file.is_doubtful and self._file.repair() == self._waiting.first():
-                self._waiting.drop_first()  # it was written before an exception came in between
+                self._drop_first()  # it was written before an exception came in between
             self.failure = None
         except OSError as error:
             self.failure = error
         while self._waiting.count and self.failure is None:
             self.failure = self._file.write(self._waiting.first())
             if self.failure is None:
-                self._waiting.drop_first()
+                self._drop_first()
+        if self._size >= self._file_bytes and self.failure is None and os.getpid() == self._owner:
+            with contextlib.suppress(OSError):  # the next line tries it again
+                self._begin_next()
+
+    def _drop_first(self) -> None:
+        self._size += len(self._waiting.first())
+        self._num_lines += 1
+        self._waiting.drop_first()
+
+    def _begin_next(self) -> None:
+        """Move the full file aside, begin another, and have full ones compressed."""
+        full = full_path(self.path, self._first, self._num_lines)
+        with contextlib.suppress(FileNotFoundError):  # somebody has moved it
+            # an exception may have come in between, after it had moved
+            if os.path.samestat(os.fstat(self._file.fd), self.path.stat()):
+                self.path.rename(full)
+        before, self._file = self._file, LineFile(os.open(self.path, APPEND, 0o644))
+        os.close(before.fd)
+        self._size, self._first = 0, self._num_lines + 1
+        oldest, *others = full_files(self.path) or [(0, full)]
+        if len(others) >= self._keep:
+            oldest[1].unlink()
+            self.removed += 1
+        if not self._is_compressing():
+            self._compressing = os.posix_spawn(
+                sys.executable,
+                [*COMPRESS, str(self.path), str(self._file_bytes), str(self._keep)],
+                os.environ,
+                setsid=True,  # a Ctrl-C is the training's
+                setsigmask=(),
+            )
+
+    def _is_compressing(self) -> bool:
+        if self._compressing is not None:
+            try:
+                if os.waitpid(self._compressing, os.WNOHANG)[0]:
+                    self._compressing = None
+            except ChildProcessError:  # somebody else has collected it
+                self._compressing = None
+        return self._compressing is not None
+
+
+def full_path(path: Path, first: int, last: int) -> Path:
+    """Where a full file of lines with these numbers goes until it is compressed."""
+    return archive_path(path, first, last).with_suffix("")
+
+
+def full_files(path: Path) -> list[tuple[int, Path]]:
+    """Those of a log that are not compressed, oldest first, and the number of the first line of each."""
+    found = []
+    for other in path.parent.glob(f"{path.name}.*"):
+        match = re.fullmatch(r"(\d+)-(\d+)", other.name.removeprefix(f"{path.name}."))
+        if match:
+            found.append((int(match[1]), other))
+    return sorted(found)
+
+
+def read_metrics_log(path: Path) -> Iterator[Record]:
+    """Every line of a log and of its older files, oldest first.
+
+    A file that goes because its archive is complete is opened before archives are listed.
+    """
+    with contextlib.ExitStack() as stack:
+        opened = {}
+        for first, other in [*full_files(path), (sys.maxsize, path)]:
+            with contextlib.suppress(FileNotFoundError):
+                opened[first] = stack.enter_context(other.open("rb"))
+        stored = {archive.first: archive for archive in archives(path)}
+        for first in sorted({*opened, *stored}):
+            with contextlib.suppress(FileNotFoundError):
+                file = stored[first].open() if first in stored else opened[first]
+                with file:
+                    yield from (record for record, _ in records_in(file))
 
 
 def file_stamp(seconds: float) -> str:

@@ -21,7 +21,7 @@ from monitoring.errors import MonitoringError
 from monitoring.gpu.energy import EnergyMeter
 from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
 from monitoring.gpu_monitor.history import GpuHistory, Snapshot, Statistics, metrics_line
-from monitoring.gpu_monitor.metrics_log import MetricsLog, file_stamp
+from monitoring.gpu_monitor.metrics_log import LIMITS, MetricsLog, file_stamp
 from monitoring.gpu_monitor.prometheus import MonitorMetrics
 from monitoring.host.correlation import correlation_id, own_rank
 from monitoring.journal.encoding.global_step import as_step, shown
@@ -52,6 +52,8 @@ class GPUMonitor:
         *,
         history_size: int = 300,
         log_dir: Path | str | None = "gpu_logs",
+        file_mb: int = LIMITS.file_mb,
+        files: int = LIMITS.files,
         prometheus_port: int | None = None,
         prometheus_host: str = "127.0.0.1",
         name: str = "gpu_monitor",
@@ -60,13 +62,14 @@ class GPUMonitor:
     ) -> None:
         """`gpu_index` is one index, several, or "all"; `sample_interval` is in seconds.
 
-        `history_size` counts samples; `log_dir` None writes no files; `prometheus_port` 0 is any free one;
-        `name` is the label `run` in Prometheus; `quiet` keeps off stderr; `root` replaces the
+        `history_size` counts samples; `log_dir` None writes no files; from `file_mb` MiB on a file is moved
+        aside and compressed, and those of one kind take `files` times as much; `prometheus_port` 0 is any
+        free one; `name` is the label `run` in Prometheus; `quiet` keeps off stderr; `root` replaces the
         machine's root directory.
         ValueError for an interval or a size that is not above 0.
         """
-        if sample_interval <= 0 or history_size < 1:
-            raise ValueError("sample_interval and history_size are above 0")
+        if sample_interval <= 0 or min(history_size, file_mb, files) < 1:
+            raise ValueError("sample_interval, history_size, file_mb and files are above 0")
         self._wanted = None if gpu_index == "all" else _indices(gpu_index)
         self.sample_interval = sample_interval
         self.history = GpuHistory(history_size)
@@ -80,6 +83,7 @@ class GPUMonitor:
         """Set when the first sample is there, or when there will be none."""
         self.metrics = MonitorMetrics(name, self.history, self.correlation_id)
         self._log_dir = None if log_dir is None else Path(log_dir)
+        self._file_bytes, self._files = file_mb * MIB, files
         self._prometheus = None if prometheus_port is None else (prometheus_host, prometheus_port)
         self._quiet = quiet
         self._root = root
@@ -243,7 +247,9 @@ class GPUMonitor:
         if self._log_dir is None:
             return None
         try:
-            log = MetricsLog(self._log_dir, prefix, self._stamp)
+            log = MetricsLog(
+                self._log_dir, prefix, self._stamp, file_bytes=self._file_bytes, keep=self._files
+            )
         except MonitoringError as error:
             self._tell(str(error))
             return None
@@ -260,6 +266,8 @@ class GPUMonitor:
             self._tell(f"{log.path} cannot be written: {failure.strerror}; lines wait in memory")
         elif log.lost:
             self._tell(f"{log.path} lacks {log.lost} lines, which its disk did not take in time")
+        elif log.removed:
+            self._tell(f"{log.path}: full files are not compressed, and the oldest were removed")
 
     def _tell(self, problem: str) -> None:
         if problem not in self.problems:

@@ -14,6 +14,8 @@ from typing import Any
 import orjson
 import pytest
 
+from monitoring.gpu_monitor.metrics_log import MetricsLog
+
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
 
 # What the document's loop is given: a training that has these names.
@@ -122,6 +124,19 @@ def test_statistics_of_the_document(document: str, tmp_path: Path, environment: 
     told = python("-c", example, folder=tmp_path, environment=environment).splitlines()
     assert [line.split()[0] for line in told] == ["0", "1"]
     assert "'utilization_percent': 95.0" in told[0]
+
+
+def test_reader_of_the_document_finds_full_files(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = MetricsLog(Path("gpu_logs"), "gpu_metrics", "20250730_123456", file_bytes=200)
+    for number in range(12):
+        log.append({"timestamp": f"t{number}", "gpu_index": 0, "power_draw_watts": number})
+    log.close()
+    assert len(list(Path("gpu_logs").iterdir())) > 2
+    exec(blocks(document, "python")[-1], {})
+    assert capsys.readouterr().out.splitlines() == [f"t{number} 0 {number}" for number in range(12)]
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

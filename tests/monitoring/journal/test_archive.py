@@ -10,9 +10,10 @@ import orjson
 import pytest
 
 from kharness.report.gpu.history import read_gpu_history
-from monitoring.agent.gpu_archive import GpuArchive
+from monitoring.agent.gpu_archive import GpuStatsFiles
 from monitoring.gpu.sample import MIB
 from monitoring.journal.encoding.archive import archive_path, archives, thinned, write_archive
+from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.records import JSON_LINE
 from monitoring.journal.rotating_journal import RotatingJournal, newest_record, numbered, read_rotated
@@ -24,8 +25,14 @@ def write(journal: RotatingJournal, count: int) -> None:
         journal.append({"event": "gpu", "time": 1.0, "seq": 0, "attempt": 1, "padding": "x" * 80})
 
 
-def archiver(path: Path, told: list[str], *, file_bytes: int = MIB, keep: int = 16) -> GpuArchive:
-    return GpuArchive(path, file_bytes=file_bytes, keep=keep, tell=lambda _, message: told.append(message))
+def archiver(path: Path, told: list[str], *, file_bytes: int = MIB, keep: int = 16) -> Archiver:
+    return Archiver(
+        path,
+        GpuStatsFiles(),
+        file_bytes=file_bytes,
+        keep=keep,
+        tell=lambda _, message: told.append(message),
+    )
 
 
 def seqs(path: Path) -> list[object]:

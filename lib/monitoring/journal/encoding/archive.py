@@ -6,10 +6,10 @@ row, at most `thinned`, of which it is the first; `until` is the time of the las
 
 from __future__ import annotations
 
-import itertools
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -82,21 +82,60 @@ def write_archive(path: Path, lines: Iterable[bytes]) -> None:
     sync_folder(path.parent)  # the file that it replaces is removed once it is seen
 
 
-def thinned(lines: Iterable[bytes], times: int, key: Callable[[Record], object]) -> Iterator[bytes]:
-    """One line for each `times` of them; records that differ by `key` are not put together.
+def thinned(
+    lines: Iterable[bytes],
+    times: int,
+    key: Callable[[Record], object],
+    series: Callable[[Record], object] = lambda record: None,
+) -> Iterator[bytes]:
+    """One line for each `times` of a series; records that differ by `key` are not put together.
 
-    `key` says what may not be lost, as a GPU that fails for a moment.
+    `key` says what may not be lost, as a GPU that fails for a moment. Lines come in the order of the records
+    that they are the first of.
     """
-    records = (record for record in map(parse, lines) if record is not None)
-    for _, alike in itertools.groupby(records, key):
-        while group := list(itertools.islice(alike, times)):
-            first, last = group[0], group[-1]
-            stands_for = {
-                "samples": sum(_number(record, "samples") for record in group),
-                "thinned": times * _number(first, "thinned"),
-                "until": last.get("until", last["time"]),
-            }
-            yield orjson.dumps({**first, **stands_for}, option=JSON_LINE)
+    open_groups: dict[object, _Group] = {}
+    in_order: deque[_Group] = deque()
+    for record in map(parse, lines):
+        if record is None:
+            continue
+        which, what = series(record), key(record)
+        group = open_groups.get(which)
+        if group is None or group.is_closed or group.key != what:
+            if group is not None:
+                group.is_closed = True
+            group = open_groups[which] = _Group(record, what)
+            in_order.append(group)
+        group.add(record, times)
+        while in_order and in_order[0].is_closed:
+            yield in_order.popleft().line(times)
+    for group in in_order:
+        yield group.line(times)
+
+
+@dataclass
+class _Group:
+    """Records in a row that become one."""
+
+    first: Record
+    key: object
+    last: Record = field(default_factory=dict)
+    num_records: int = 0
+    num_samples: int = 0
+    is_closed: bool = False
+
+    def add(self, record: Record, most: int) -> None:
+        self.last = record
+        self.num_records += 1
+        self.num_samples += _number(record, "samples")
+        self.is_closed = self.num_records == most
+
+    def line(self, times: int) -> bytes:
+        stands_for = {
+            "samples": self.num_samples,
+            "thinned": times * _number(self.first, "thinned"),
+            "until": self.last.get("until", self.last.get("time", self.last.get("timestamp"))),
+        }
+        return orjson.dumps({**self.first, **stands_for}, option=JSON_LINE)
 
 
 def _number(record: Record, name: str) -> int:

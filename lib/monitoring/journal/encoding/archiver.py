@@ -1,0 +1,115 @@
+"""Full files of lines are compressed in the background, and the oldest thinned if need be.
+
+Whoever follows the files and lags need not be waited for: archives are read like any other file.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from monitoring.journal.alerts import Severity
+from monitoring.journal.encoding.archive import Archive, archive_path, archives, thinned, write_archive
+from monitoring.journal.records import Record
+
+# Seconds between two looks for a full file.
+LOOK_EVERY = 5.0
+
+# Of the time that it takes a core, it rests three times as much: it shares its machine with a training.
+REST = 3.0
+
+# So many records become one where space runs out, and again, until one stands for LONGEST of them.
+THIN = 10
+LONGEST = 1000
+
+Report = Callable[[Severity, str], None]
+
+
+class FullFiles(Protocol):
+    """What differs between files of one kind and another."""
+
+    where: str
+    """Why there is no more room, in words."""
+
+    def oldest(self, path: Path) -> tuple[BinaryIO, int, int] | None:
+        """The oldest full file without an archive, opened, and the numbers of its first and last record."""
+
+    def series(self, record: Record) -> object:
+        """Which of the series that stand between each other a record belongs to."""
+
+    def distinct(self, record: Record) -> object:
+        """What of a record may not be thinned away: a change of it within its series is kept."""
+
+
+class Archiver:
+    """Keeps the files of one journal or log below `keep` times `file_bytes`, the newest two included."""
+
+    def __init__(self, path: Path, kind: FullFiles, *, file_bytes: int, keep: int, tell: Report) -> None:
+        """`tell` gets what a user has to know of it, and may get it again and again."""
+        self._path = path
+        self._kind = kind
+        self._most = max(1, keep - 2) * file_bytes
+        self._tell = tell
+
+    def run(self, ending: threading.Event) -> None:
+        """Work until `ending`; what is not finished then is done by the next agent of the run."""
+        while True:
+            try:
+                self.work(ending)
+            except _EndedError:
+                return
+            except (OSError, EOFError) as error:
+                reason = getattr(error, "strerror", None) or str(error)
+                self._tell("warning", f"{self._path.name}: full files cannot be compressed: {reason}")
+            if ending.wait(LOOK_EVERY):
+                return
+
+    def work(self, ending: threading.Event) -> None:
+        """Compress every full file, and make room."""
+        while (found := self._kind.oldest(self._path)) is not None:
+            file, first, last = found
+            with file:
+                write_archive(archive_path(self._path, first, last), _paced(file, ending))
+            self._make_room(ending)
+
+    def _make_room(self, ending: threading.Event) -> None:
+        while len(stored := archives(self._path)) > 1 and _size(stored) > self._most:
+            levels = [archive.thinned() for archive in stored]
+            least = min(levels)
+            if least >= LONGEST:
+                stored[0].path.unlink()
+                self._tell(
+                    "warning", f"{self._path.name}: the oldest samples were removed: {self._kind.where}"
+                )
+                continue
+            self._thin(stored[levels.index(least)], ending)
+
+    def _thin(self, archive: Archive, ending: threading.Event) -> None:
+        with archive.open() as lines:
+            kept = thinned(_paced(lines, ending), THIN, self._kind.distinct, self._kind.series)
+            write_archive(archive.path, kept)
+        self._tell(
+            "info", f"{self._path.name}: of the oldest samples every {THIN}th is kept: {self._kind.where}"
+        )
+
+
+class _EndedError(Exception):
+    """The run has ended."""
+
+
+def _paced(lines: Iterable[bytes], ending: threading.Event) -> Iterator[bytes]:
+    begun = time.thread_time()
+    for line in lines:
+        yield line
+        worked = time.thread_time() - begun
+        if worked > 0.02:
+            if ending.wait(REST * worked):
+                raise _EndedError
+            begun = time.thread_time()
+
+
+def _size(stored: Iterable[Archive]) -> int:
+    return sum(archive.path.stat().st_size for archive in stored)
