@@ -11,8 +11,9 @@
  *					is uninitialized to it until it ends
  *	all KEY VALUE			for every GPU
  *	gpu 2 KEY VALUE			for one
- *	gpu 2 process PID MIB		a process that computes on it; its name is that of /proc or "simulated"; a
- *					MIB below 0 is a memory that NVML does not tell
+ *	gpu 2 process PID MIB [SM]	a process that computes on it; its name is that of /proc or "simulated"; a
+ *					MIB below 0 is a memory that NVML does not tell; it keeps SM percent of
+ *					the SMs busy, and without SM it is idle
  *	gpu 2 mig UUID TOTAL_MIB USED_MIB
  *	gpu 2 type FIELD TYPE		the nvmlValueType_t in which nvmlDeviceGetFieldValues gives the field
  *	xid 2 79 SERIAL			an Xid event, raised once when a SERIAL above all earlier ones is seen
@@ -40,7 +41,7 @@
 #include "nvml.h"
 
 #define MOST_GPUS 64
-#define MOST_PROCESSES 16
+#define MOST_PROCESSES 64
 #define MOST_MIGS 8
 #define MOST_XIDS 64
 #define MOST_FIELDS 256
@@ -87,6 +88,7 @@ enum { HANG = -1, CRASH = -2 };
 	X(dram_activity, 0) \
 	X(architecture, 9)	/* NVML_DEVICE_ARCH: 7 Ampere, 9 Hopper */ \
 	X(processes, 0)		/* only for words */ \
+	X(process_utilization, 0)	/* only for words */ \
 	X(events, 0)		/* only for words */ \
 	X(newer, 0)		/* only for words: what the newer of two functions for a value answers */ \
 	X(mig_instances, 0)	/* only for words: what every call on a MIG instance answers */ \
@@ -100,7 +102,7 @@ static const char *const keys[] = { VALUES(NAME) };
 static const double defaults[] = { VALUES(DEFAULT) };
 
 struct value { double low, high, period; int error; };
-struct process { unsigned pid; double mib; };
+struct process { unsigned pid, sm; double mib; };
 struct mig { char uuid[80]; double total, used; };
 struct gpu {
 	int index;
@@ -178,7 +180,7 @@ static void set(struct gpu *gpu, const char *key, const char *rest)
 	} else if (!strcmp(key, "process") && gpu->num_processes < MOST_PROCESSES) {
 		struct process *process = &gpu->processes[gpu->num_processes++];
 
-		sscanf(rest, "%u %lf", &process->pid, &process->mib);
+		sscanf(rest, "%u %lf %u", &process->pid, &process->mib, &process->sm);
 	} else if (!strcmp(key, "mig") && gpu->num_migs < MOST_MIGS) {
 		struct mig *mig = &gpu->migs[gpu->num_migs++];
 
@@ -881,6 +883,40 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t handle, unsig
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned *count, nvmlProcessInfo_t *infos)
 {
 	return nvmlDeviceGetGraphicsRunningProcesses_v3(handle, count, infos);
+}
+
+/*
+ * As a driver: a sample each sixth of a second of every process that was not idle, with the CPU's time; here
+ * the newest one of each is all that its buffer holds.
+ */
+nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t handle, nvmlProcessUtilizationSample_t *samples, unsigned *count,
+					     unsigned long long last_seen)
+{
+	struct gpu *gpu = &machine.gpus[handle->gpu];
+	int error = error_of(handle->gpu, V_process_utilization);
+	unsigned long long period = 1000000 / 6, newest;
+	unsigned busy = 0;
+	struct timespec t;
+
+	if (error)
+		return error;
+	clock_gettime(CLOCK_REALTIME, &t);
+	newest = (t.tv_sec * 1000000ULL + t.tv_nsec / 1000) / period * period;
+	for (int i = 0; i < gpu->num_processes; i++)
+		busy += gpu->processes[i].sm > 0;
+	if (!busy || newest <= last_seen)
+		return NVML_ERROR_NOT_FOUND;
+	if (!samples || *count < busy) {
+		*count = busy;
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	}
+	*count = 0;
+	for (int i = 0; i < gpu->num_processes; i++)
+		if (gpu->processes[i].sm)
+			samples[(*count)++] = (nvmlProcessUtilizationSample_t){ .pid = gpu->processes[i].pid,
+										  .timeStamp = newest,
+										  .smUtil = gpu->processes[i].sm };
+	return NVML_SUCCESS;
 }
 
 /* ---- MIG ---- */

@@ -81,7 +81,7 @@ class GpuSample(NamedTuple):
     tensor_activity_percent: float | None = None
     dram_activity_percent: float | None = None
     processes: list[dict[str, object]] | None = None
-    """`pid`, `name` and `memory_mb` of each that computes on it."""
+    """`pid`, `name`, `memory_mb` and `sm_percent` (share of time on its SMs) of each that computes on it."""
     mig: list[dict[str, object]] | None = None
     """The GPU's MIG instances; None if it is not partitioned."""
     numa_node: int | None = None

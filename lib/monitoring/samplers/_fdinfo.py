@@ -73,7 +73,8 @@ class Clients:
         if not memory:
             return None
         return [
-            {"pid": pid, "name": self._name(pid), "memory_mb": size / 2**20} for pid, size in memory.items()
+            {"pid": pid, "name": self._name(pid), "memory_mb": size / 2**20, "sm_percent": None}
+            for pid, size in memory.items()
         ]
 
     def close(self) -> None:

@@ -18,6 +18,7 @@ NVML_SUCCESS = 0
 NVML_ERROR_INVALID_ARGUMENT = 2
 NVML_ERROR_NOT_SUPPORTED = 3
 NVML_ERROR_NO_PERMISSION = 4
+NVML_ERROR_NOT_FOUND = 6
 NVML_ERROR_INSUFFICIENT_SIZE = 7
 NVML_ERROR_DRIVER_NOT_LOADED = 9
 NVML_ERROR_LIBRARY_NOT_FOUND = 12
@@ -115,6 +116,17 @@ class nvmlProcessInfo_t(ctypes.Structure):
     ]
 
 
+class nvmlProcessUtilizationSample_t(ctypes.Structure):
+    _fields_ = [
+        ("pid", c_uint),
+        ("timeStamp", c_ulonglong),
+        ("smUtil", c_uint),
+        ("memUtil", c_uint),
+        ("encUtil", c_uint),
+        ("decUtil", c_uint),
+    ]
+
+
 class nvmlTemperature_t(ctypes.Structure):
     _fields_ = [("version", c_uint), ("sensorType", c_uint), ("temperature", c_int)]
 
@@ -186,6 +198,12 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetMemoryInfo": (nvmlDevice_t, POINTER(nvmlMemory_t)),
     "nvmlDeviceGetMemoryInfo_v2": (nvmlDevice_t, POINTER(nvmlMemory_v2_t)),
     "nvmlDeviceGetPowerUsage": (nvmlDevice_t, POINTER(c_uint)),
+    "nvmlDeviceGetProcessUtilization": (
+        nvmlDevice_t,
+        POINTER(nvmlProcessUtilizationSample_t),
+        POINTER(c_uint),
+        c_ulonglong,
+    ),
     "nvmlDeviceGetTemperature": (nvmlDevice_t, nvmlTemperatureSensors_t, POINTER(c_uint)),
     "nvmlDeviceGetTemperatureV": (nvmlDevice_t, POINTER(nvmlTemperature_t)),
     "nvmlDeviceGetUtilizationRates": (nvmlDevice_t, POINTER(nvmlUtilization_t)),

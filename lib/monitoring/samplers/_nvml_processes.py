@@ -1,11 +1,11 @@
-"""Who computes on NVIDIA GPUs: asked at each sample, for energy is shared among them by the second."""
+"""Who computes on NVIDIA GPUs, and how much; asked at each sample, for energy is shared by it."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from monitoring.gpu.sample import MIB
@@ -22,6 +22,10 @@ ROOM = 32
 EFFORT = 0.01
 LONGEST = 5.0
 
+# Seconds for which a process has the utilization that the driver reported last: it reports one each 1/6 s to
+# 1 s, and none of a process that was idle meanwhile.
+FRESH = 2.0
+
 
 class ComputeProcesses:
     """The processes on some GPUs."""
@@ -34,6 +38,7 @@ class ComputeProcesses:
         self._count = ctypes.c_uint()
         self._infos = (_nvml.nvmlProcessInfo_t * ROOM)()
         self._names: dict[int, str | None] = {}
+        self._utilization = [ProcessUtilization(nvml, handle) for handle in self._handles]
         self._due = float("-inf")
 
     def is_due(self) -> bool:
@@ -41,9 +46,13 @@ class ComputeProcesses:
         return time.monotonic() >= self._due
 
     def look(self) -> list[list[dict[str, object]] | None]:
-        """Of each handle pid, name and memory of its processes; None where that is not to be had."""
+        """Of each handle pid, name, memory and SM use of its processes; None where that is not to be had."""
         began = time.monotonic()
         found = [self._of(handle) for handle in self._handles]
+        busy = [
+            of_gpu.look() if processes else None
+            for of_gpu, processes in zip(self._utilization, found, strict=True)
+        ]
         pids = {pid for processes in found for pid, _ in processes or ()}
         self._names = {pid: self._names.get(pid) or self._name(pid) for pid in pids}
         now = time.monotonic()
@@ -52,10 +61,15 @@ class ComputeProcesses:
             None
             if processes is None
             else [
-                {"pid": pid, "name": self._names[pid], "memory_mb": None if used is None else used / MIB}
+                {
+                    "pid": pid,
+                    "name": self._names[pid],
+                    "memory_mb": None if used is None else used / MIB,
+                    "sm_percent": None if percent is None else percent.get(pid, 0.0),
+                }
                 for pid, used in processes
             ]
-            for processes in found
+            for processes, percent in zip(found, busy, strict=True)
         ]
 
     def _of(self, handle: _nvml.nvmlDevice_t) -> list[tuple[int, int | None]] | None:
@@ -79,3 +93,44 @@ class ComputeProcesses:
         with contextlib.suppress(self._pynvml.NVMLError):
             return str(self._pynvml.nvmlSystemGetProcessName(pid)).rpartition("/")[2]
         return None
+
+
+class ProcessUtilization:
+    """How busy each process keeps the SMs of one GPU."""
+
+    def __init__(self, nvml: Nvml, handle: _nvml.nvmlDevice_t) -> None:
+        self._ask = nvml.find("nvmlDeviceGetProcessUtilization")
+        self._handle = handle
+        self._samples = (_nvml.nvmlProcessUtilizationSample_t * ROOM)()
+        self._count = ctypes.c_uint()
+        self._seen = 0
+        self._found: dict[int, tuple[float, float]] = {}
+
+    def look(self) -> dict[int, float] | None:
+        """Pid -> percent, without those that are idle; None where the driver does not report it."""
+        if self._ask is None:
+            return None
+        answer = self._read(self._ask)
+        if answer == _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
+            room = 2 * max(self._count.value, len(self._samples))
+            self._samples = (_nvml.nvmlProcessUtilizationSample_t * room)()
+            answer = self._read(self._ask)
+        now = time.monotonic()
+        if answer == _nvml.NVML_SUCCESS:
+            self._take(now)
+        elif answer != _nvml.NVML_ERROR_NOT_FOUND:  # which is: none since the last look
+            return None
+        self._found = {pid: found for pid, found in self._found.items() if now - found[1] < FRESH}
+        return {pid: percent for pid, (percent, _) in self._found.items()}
+
+    def _read(self, ask: Callable[..., int]) -> int:
+        self._count.value = len(self._samples)
+        return ask(self._handle, self._samples, ctypes.byref(self._count), self._seen)
+
+    def _take(self, now: float) -> None:
+        """The newest sample of each process; those from before the first look may be old."""
+        samples = sorted(self._samples[: self._count.value], key=lambda sample: sample.timeStamp)
+        self._seen = max(self._seen, samples[-1].timeStamp if samples else 0)
+        for sample in samples:
+            if sample.pid and sample.timeStamp > self._seen - FRESH * 1e6:
+                self._found[sample.pid] = float(sample.smUtil), now

@@ -49,7 +49,7 @@ def test_xe_card_tells_its_values(kernel: Kernel) -> None:
         "energy_counter_joules": 987.654321,
         "clock_sm_mhz": 2350,
         "throttle_reasons": ["pl1"],
-        "processes": [{"pid": 4242, "name": "python3", "memory_mb": 4}],
+        "processes": [{"pid": 4242, "name": "python3", "memory_mb": 4, "sm_percent": None}],
     }
     sampler.close()
 

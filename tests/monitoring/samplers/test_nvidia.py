@@ -115,7 +115,7 @@ def test_sample_has_every_value_of_a_gpu(sampling: Callable[..., Sampling]) -> N
         "sm_activity_percent": 71.5,
         "tensor_activity_percent": 55.25,
         "dram_activity_percent": 33.5,
-        "processes": [{"pid": os.getpid(), "name": name, "memory_mb": 2048}],
+        "processes": [{"pid": os.getpid(), "name": name, "memory_mb": 2048, "sm_percent": 0}],
         "mig": None,
         "numa_node": None,
         "run_share": None,
@@ -558,11 +558,29 @@ def test_processes_that_come_and_go_are_seen_later(
 ) -> None:
     process = sampling("gpu 0 process 4242424 100", "gpu 0 process 4242425 -1")
     assert process.sample()[0]["processes"] == [
-        {"pid": 4242424, "name": "simulated", "memory_mb": 100},
-        {"pid": 4242425, "name": "simulated", "memory_mb": None},
+        {"pid": 4242424, "name": "simulated", "memory_mb": 100, "sm_percent": 0},
+        {"pid": 4242425, "name": "simulated", "memory_mb": None, "sm_percent": 0},
     ]
     simulated_nvml.write("gpus 1")
     wait_until(lambda: process.sample()[0]["processes"] == [], "the end of the process")
+
+
+def test_utilization_of_each_process(
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+) -> None:
+    def seen() -> list[list[tuple[int, float | None]]]:
+        return [
+            [(found["pid"], found["sm_percent"]) for found in sample["processes"]]
+            for sample in process.sample()
+        ]
+
+    many = [f"gpu 1 process {pid} 10 {pid - 100}" for pid in range(101, 141)]
+    busy = ["gpu 0 process 11 10 73", "gpu 0 process 12 10", *many, "gpu 2 process 11 10 50"]
+    process = sampling("gpus 3", *busy, "gpu 2 process_utilization unsupported")
+    assert seen() == [[(11, 73), (12, 0)], [(pid, pid - 100) for pid in range(101, 141)], [(11, None)]]
+    simulated_nvml.write("gpus 3", "gpu 0 process 11 10", "gpu 2 process 11 10 50")
+    # what the driver reported last holds for a while
+    wait_until(lambda: seen() == [[(11, 0)], [], [(11, 50)]], "an idle process")
 
 
 def test_xid_events_are_waited_for_on_a_thread_of_their_own(sampling: Callable[..., Sampling]) -> None:
