@@ -34,8 +34,9 @@ from monitoring.errors import error_lines
 def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
     """Draw all graphs, write summary.{json,csv,md}, junit.xml and report.html, from run directories alone.
 
-    `given` are make variables that change how it is judged (`BASELINE`, `CONFIG_REPORT_METRIC`). NotWritten
-    names what cannot be written, when all else is.
+    `given` are make variables that change how it is judged (`BASELINE`, `CONFIG_REPORT_METRIC`), and
+    whether graphs are drawn (`CONFIG_REPORT_GRAPHS`). NotWritten names what cannot be written, when all
+    else is.
     """
     summary = collect(directory, given)
     write_all(summary)
@@ -44,6 +45,9 @@ def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Sum
 
 def write_all(summary: Summary) -> list[Path]:
     """Draw the graphs, then write the files that show them; returns the files. As `write_report`."""
+    again = f"make graphs summary RUN={shown(summary.directory)}"
+    if not summary.settings.graphs:
+        return _write_files(summary, Writing(), again=again)
     writing = Writing()
     names = GRAPH_MODULES.names
     while names and writing.write(partial(draw_all, summary, names[:1])):
@@ -52,7 +56,7 @@ def write_all(summary: Summary) -> list[Path]:
         writing.leave_out(f"{len(names) - 1} more graphs are not drawn")
     else:
         writing.write(partial(draw_cells, summary, cells_of_report(summary)))
-    return _write_files(summary, writing, again=f"make graphs summary RUN={shown(summary.directory)}")
+    return _write_files(summary, writing, again=again)
 
 
 def write_files(summary: Summary) -> list[Path]:
@@ -80,6 +84,8 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
     verdict, code = told_regressions(summary, given or {})
     say("\n".join([*report_lines(summary), *verdict]))
     write_all(summary)
+    if not summary.settings.graphs:
+        say(f"graphs: not drawn (REPORT_GRAPHS=n); make graphs summary RUN={shown(directory)}")
     say(f"summary: {shown(directory / SUMMARY_MD)}  page: {shown(directory / REPORT_HTML)}")
     return code
 

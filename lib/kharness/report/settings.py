@@ -14,7 +14,7 @@ from kharness.runs.budget import UNITS
 
 _SYMBOLS = (
     *("REPORT_BASELINE", "REPORT_BUDGET_UNIT", "REPORT_CONFIDENCE", "REPORT_EQUIVALENCE_MARGIN"),
-    *("REPORT_METRIC", "REPORT_OTHER_WORK_LIMIT", "REPORT_TARGET", "REPORT_TIME_TOLERANCE"),
+    *("REPORT_GRAPHS", "REPORT_METRIC", "REPORT_OTHER_WORK_LIMIT", "REPORT_TARGET", "REPORT_TIME_TOLERANCE"),
 )
 
 
@@ -36,6 +36,8 @@ class ReportSettings:
     """How much longer than the other the better one of two may have trained, as a share."""
     margin: float = 0.0
     """Differences below it are none, in the metric's unit; 0 where nobody said so."""
+    graphs: bool = True
+    """Whether the report of a matrix draws them; `make graphs` does in any case."""
     seeds_planned: int = 0
     """MATRIX_SEEDS_PLANNED: the only number of seeds that gives a verdict; 0 leaves looks open."""
     first_seeds: tuple[str, ...] = ()
@@ -89,6 +91,8 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
         return replace(settings, metric=value.strip())
     if symbol == "REPORT_TARGET":
         return replace(settings, target=value.strip())
+    if symbol == "REPORT_GRAPHS":
+        return replace(settings, graphs=_flag(value, name))
     if symbol == "REPORT_BUDGET_UNIT":
         return replace(settings, budget_unit=_budget_unit(value, name))
     if symbol == "REPORT_OTHER_WORK_LIMIT":
@@ -115,6 +119,13 @@ def _budget_unit(value: str, name: str) -> str:
     if value not in UNITS:
         raise ReportError(f"{name}={value} is no unit of budgets", hint=f"choose one of {', '.join(UNITS)}")
     return value
+
+
+def _flag(value: str, name: str) -> bool:
+    flags = {"y": True, "n": False, str(True): True, str(False): False}
+    if value not in flags:
+        raise ReportError(f"{name}={value} is neither y nor n", hint=f"leave out {name} or set it to y or n")
+    return flags[value]
 
 
 def _number(value: str, name: str, low: float, high: float, hint: str) -> float:

@@ -51,7 +51,7 @@ def test_the_table_comes_first_and_what_is_missing_last(checkout: Checkout) -> N
     assert checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1|2")[0] == 0
     where = f"results/{checkout.latest.name}"
     code, printed, errors = on_full_disk(
-        checkout.root / "results", checkout.command("continue"), checkout.root
+        checkout.root / "results", checkout.command("continue", "CONFIG_REPORT_GRAPHS=y"), checkout.root
     )
     lines = printed.splitlines()
     assert code == 74

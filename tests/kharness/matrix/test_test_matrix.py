@@ -283,7 +283,7 @@ def test_a_results_folder_that_is_a_file_is_refused(checkout: Checkout) -> None:
 
 
 def test_summary_and_graphs_again_are_the_same(checkout: Checkout) -> None:
-    checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam")
+    checkout.run("test_matrix", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam", "CONFIG_REPORT_GRAPHS=y")
     files = [*checkout.latest.glob("summary.*"), *(checkout.latest / "graphs").iterdir()]
     before = {path.name: path.read_bytes() for path in files}
     assert {"summary.json", "summary.csv", "summary.md", "training_loss.png"} <= set(before)

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from kharness.report.comparison_table import each_run
+from kharness.report.errors import ReportError
 from kharness.report.report import report_lines, write_report
 from kharness.report.summary import collect
+from kharness.report.writing.files import as_markdown
 
 REPORT = """
 OPTIMIZER    n  test accuracy (%)  val accuracy (%)         val loss  training (s)     step (ms)
@@ -45,13 +47,24 @@ def test_the_report_of_real_trainings(recorded: Path) -> None:
     assert "\n".join(report_lines(write_report(recorded))) == REPORT
 
 
+def test_a_report_without_graphs_has_the_tables(recorded: Path) -> None:
+    before = set(recorded.iterdir())
+    summary = write_report(recorded, {"CONFIG_REPORT_GRAPHS": "n"})
+    written = {path.name for path in set(recorded.iterdir()) - before}
+    assert written == {"summary.json", "summary.csv", "summary.md", "junit.xml", "report.html"}
+    assert "<img" not in (recorded / "report.html").read_text()
+    assert (recorded / "summary.md").read_text() == as_markdown(summary)
+    with pytest.raises(ReportError, match="CONFIG_REPORT_GRAPHS=few is neither y nor n"):
+        write_report(recorded, {"CONFIG_REPORT_GRAPHS": "few"})
+
+
 def test_every_real_training(recorded: Path) -> None:
     assert [list(row[:4]) for row in each_run(collect(recorded)).rows] == RUNS
 
 
 def test_the_numbers_are_those_of_the_journals(recorded: Path) -> None:
     """Against a reading that shares no code with the report's."""
-    write_report(recorded)
+    write_report(recorded, {"CONFIG_REPORT_GRAPHS": "n"})
     summary = json.loads((recorded / "summary.json").read_text())
     ends = {}
     for journal in recorded.glob("*/metrics.jsonl"):
