@@ -47,6 +47,11 @@ class TextSplits:
     """Every token is below it."""
 
     @property
+    def tokens_per_sample(self) -> int:
+        """What a training counts its tokens by."""
+        return self.train.block_size
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Blocks in each split."""
         return {"train": len(self.train), "validation": len(self.validation)}

@@ -31,9 +31,12 @@ from kharness.training.loop import open_training
 def main(argv: Sequence[str]) -> int:
     """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
     with open_training(argv, root=ROOT, model="gpt2", about=__doc__, prepare=prepare) as training:
+        if training.evaluation_is_due:
+            training.evaluated("val", **evaluate(training.model, training.data.validation))
+        clip_norm = training.options.GRADIENT_CLIP or None
         for indices in training.steps():
             tokens, targets = training.batch(training.data.train, indices)
-            training.update(cross_entropy(training.model(tokens), targets), clip_norm=1.0)
+            training.update(cross_entropy(training.model(tokens), targets), clip_norm=clip_norm)
             if training.evaluation_is_due:
                 training.evaluated("val", **evaluate(training.model, training.data.validation))
         return training.finish()

@@ -83,8 +83,8 @@ FLOORS: dict[str, list[str]] = {
         "lost_status",
     ],
     "kharness.training": [
-        "console due errors fingerprint forkserver progress seeds",
-        "checkpoint data datasets determinism guard optimizers pruning run_directory schedules",
+        "console errors fingerprint forkserver progress seeds",
+        "checkpoint data datasets determinism due guard optimizers pruning run_directory schedules",
         "needs",
         "device",
         "resume setup",

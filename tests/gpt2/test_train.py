@@ -32,9 +32,11 @@ def train(tmp_path: Path, root: Path, warm_torch: WarmPython) -> Callable[..., l
 
 def test_a_training_records_loss_and_perplexity(train: Callable[..., list[dict[str, Any]]]) -> None:
     records = train("run")
-    (evaluation,) = (record for record in records if record["event"] == "eval")
-    assert evaluation["val_perplexity"] == math.exp(evaluation["val_loss"])
-    assert 5 < evaluation["val_loss"] < math.log(256) + 0.1
+    first, last = (record for record in records if record["event"] == "eval")
+    assert (first["global_step"], last["global_step"]) == (0, 3)
+    assert last["val_perplexity"] == math.exp(last["val_loss"])
+    assert 5 < last["val_loss"] < first["val_loss"] < math.log(256) + 0.1
     start, end = records[0], records[-1]
     assert (start["model"]["name"], start["dataset"]["name"]) == ("GPT2", "pydoc-topics")
-    assert (end["status"], end["steps_done"], end["best_val_loss"]) == ("complete", 3, evaluation["val_loss"])
+    assert (end["status"], end["steps_done"], end["best_val_loss"]) == ("complete", 3, last["val_loss"])
+    assert (start["tokens_per_sample"], end["tokens_seen"]) == (512, 3 * 4 * 512)

@@ -284,7 +284,7 @@ def test_a_new_run_directory_is_begun_and_then_complete(
 def test_damaged_subset_is_refused(train: Train, root: Path, tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     shutil.copytree(root / "lenet5", checkout / "lenet5")
-    for kconfig in [root / "Kconfig", *root.glob("lib/**/Kconfig")]:
+    for kconfig in [root / "Kconfig", *root.glob("*/Kconfig"), *root.glob("lib/**/Kconfig")]:
         copy = checkout / kconfig.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(kconfig, copy)

@@ -1,8 +1,12 @@
-"""When an evaluation or a checkpoint is due."""
+"""When an evaluation or a checkpoint is due, and how long a training lasts."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
+
+from kharness.training.errors import TrainingError
 
 
 @dataclass(frozen=True)
@@ -12,6 +16,11 @@ class Every:
     epochs: int = 0
     steps: int = 0
 
+    @classmethod
+    def checkpoints(cls, symbols: Mapping[str, Any]) -> Self:
+        """CHECKPOINT_EVERY in its CHECKPOINT_UNIT."""
+        return cls(**{symbols["CHECKPOINT_UNIT"]: symbols["CHECKPOINT_EVERY"]})
+
     def __bool__(self) -> bool:
         return bool(self.epochs or self.steps)
 
@@ -20,3 +29,40 @@ class Every:
         if self.steps:
             return step % self.steps == 0
         return bool(self.epochs and epoch and epoch % self.epochs == 0)
+
+
+def planned_steps(
+    symbols: Mapping[str, Any], *, steps_per_epoch: int, tokens_per_step: int | None = None
+) -> int:
+    """The least that NUM_EPOCHS, MAX_STEPS and MAX_TOKENS allow, at least 1; TrainingError without any."""
+    limits: dict[str, int] = {
+        "NUM_EPOCHS": symbols["NUM_EPOCHS"] * steps_per_epoch,
+        "MAX_STEPS": symbols["MAX_STEPS"],
+        "MAX_TOKENS": symbols.get("MAX_TOKENS", 0) // (tokens_per_step or 1),
+    }
+    asked = [limit for name, limit in limits.items() if symbols.get(name)]
+    if not asked:
+        raise TrainingError(
+            "NUM_EPOCHS=0: nothing says how long to train", hint="give MAX_STEPS, MAX_TOKENS or NUM_EPOCHS"
+        )
+    return max(1, min(asked))
+
+
+def few_validations(
+    symbols: Mapping[str, Any], *, num_steps: int, steps_per_epoch: int, is_evaluated_first: bool
+) -> str:
+    """A note on a plan that validates so seldom that no curve can be drawn; empty for any other.
+
+    Trackers draw a line from two points on (docs/experiment-tracking.md). The last step is always evaluated.
+    """
+    interval = symbols["EVAL_INTERVAL"] or steps_per_epoch
+    during = (num_steps - 1) // interval
+    points = during + 1 + is_evaluated_first
+    if points < 2:
+        return f"{points} validation point in {num_steps:,} steps: no curve; lower EVAL_INTERVAL"
+    if is_evaluated_first and not during:
+        return (
+            f"EVAL_INTERVAL={interval} is not below the {num_steps:,} steps: "
+            "validation before the first step and after the last only"
+        )
+    return ""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -90,15 +89,18 @@ class Training(Generic[DataT]):
         """Updates done, over all attempts."""
         self.num_steps = setup.schedule.num_steps
         self._setup, self._run, self._checkpoints, self._stop = setup, run, checkpoints, stop
-        self._evaluations = Every(epochs=1, steps=self.options.EVALUATE_EVERY_STEPS)
-        self._saves = Every(self.options.CHECKPOINT_EVERY, self.options.CHECKPOINT_EVERY_STEPS)
+        self._evaluations = Every(epochs=1, steps=self.options.EVAL_INTERVAL)
+        self._saves = Every.checkpoints(self.options.values)
+        self._max_seconds = 60 * self.options.MAX_TIME
         self._weights = [weight for weight in setup.model.parameters() if weight.requires_grad]
         self._watch = FiniteWatch(record=run.log_step)
         self._pace, self._phases = open_pace(setup.device.torch), open_phases(setup.device.torch)
         self._rate, self._num_samples = 0.0, 0
+        self._out_of_time = False
         self._loss: Tensor | None = None
         self._validation: dict[str, float] = {}
         self._outcome: dict[str, Any] = {}
+        setup.progress.start_clocks()
 
     def steps(self) -> Iterator[Tensor]:
         """The indices of each step that is left, epoch after epoch; exits with 75 when a stop was requested.
@@ -113,9 +115,8 @@ class Training(Generic[DataT]):
         - A request to stop is looked at after the checkpoint, so that no step is lost or done twice.
         """
         setup, batches = self._setup, iter(self._setup.batches)
-        setup.progress.start_clocks()
         self._pace.restart()
-        while self.step < self.num_steps:
+        while not self._is_over:
             indices, before = next(batches), self.step
             self._rate, self._num_samples = setup.schedule(self.step), len(indices)
             set_learning_rate(setup.optimizer, self._rate)
@@ -128,7 +129,7 @@ class Training(Generic[DataT]):
             if self._stop.requested:
                 break
         self._end_steps()
-        if self.step < self.num_steps:
+        if not self._is_over:
             self._run.finish(INTERRUPTED, cause=STOPPED, reason=self._stop.requested, **self._outcome)
             print(f"stopped by {self._stop.requested} after step {self.step}; everything is saved")
             sys.exit(EXIT_STOPPED)
@@ -170,12 +171,14 @@ class Training(Generic[DataT]):
             clip_grads_with_norm_(self._weights, clip_norm, norm)
         setup.optimizer.step()
         self.step += 1
+        if self._max_seconds:  # looked at once a step, so that all parts of it go by the same answer
+            self._out_of_time = setup.progress.clock.seconds >= self._max_seconds
         # After the update, which moves pruned weights too (momentum, weight decay), and inside its phase.
         setup.pruner.after_step(self.step)
         self._phases.end("optimizer_seconds")
         setup.progress.add(loss, self._num_samples)
         self._pace.step(self._num_samples)
-        if self.step == self.num_steps or self.step % self.options.LOG_EVERY == 0:
+        if self._is_over or self.step % self.options.LOG_EVERY == 0:
             measured: dict[str, Any] = {**self._pace.read(), **self._phases.read()}
             measured |= {**setup.device.memory(), **setup.pruner.measured()}
             self._run.log_step(
@@ -186,14 +189,25 @@ class Training(Generic[DataT]):
 
     @property
     def evaluation_is_due(self) -> bool:
-        """Whether an evaluation follows this step: by EVALUATE_EVERY_STEPS, and after the last step."""
-        return self.step == self.num_steps or self._evaluations.is_due(self.step, epoch=self._ended_epoch)
+        """Whether an evaluation follows this step: by EVAL_INTERVAL, and after the last step.
+
+        Before the first step, in a run that does not resume: whether EVAL_FIRST wants the first weights
+        evaluated.
+        """
+        if self.step == 0:
+            return bool(self.options.values.get("EVAL_FIRST"))
+        return self._is_over or self._evaluations.is_due(self.step, epoch=self._ended_epoch)
 
     def evaluated(self, split: str, **metrics: float) -> None:
-        """Record an evaluation; the `loss` on the split `val` decides which checkpoint is the best."""
+        """Record an evaluation; the `loss` on the split `val` decides which checkpoint is the best.
+
+        That of the first weights, which nobody has trained, decides nothing.
+        """
         named = {f"{split}_{name}": value for name, value in metrics.items()}
         self._run.log_eval(self.step, split=split, **named)
-        if split == "val":
+        if self.step == 0:
+            print(f"step 0/{self.num_steps}  {_shown(named)}", flush=True)
+        elif split == "val":
             self._validation = named
 
     def finish(self, **metrics: float) -> int:
@@ -208,12 +222,17 @@ class Training(Generic[DataT]):
         return 0
 
     @property
+    def _is_over(self) -> bool:
+        """Whether the latest step was the last: all are done, or MAX_TIME is used up."""
+        return self.step == self.num_steps or self._out_of_time
+
+    @property
     def _ended_epoch(self) -> int | None:
         """The epoch (from 1) that the latest step ended; the last of all steps ends the epoch it is in."""
         batches = self._setup.batches
         if batches.position == 0:
             return batches.epoch
-        return batches.epoch + 1 if self.step == self.num_steps else None
+        return batches.epoch + 1 if self._is_over else None
 
     def _end_step(self) -> None:
         """End the epoch and save, where that is due after an update and its evaluation."""
@@ -238,8 +257,9 @@ class Training(Generic[DataT]):
         measured = {"epoch_seconds": progress.epoch_clock.seconds, **self._setup.pruner.measured()}
         self._run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
         shown = _shown({"train_loss": train_loss, **validation})
+        of = f"/{self.options.NUM_EPOCHS}" if self.options.NUM_EPOCHS else ""
         print(
-            f"epoch {epoch}/{self.options.NUM_EPOCHS}  step {self.step}/{self.num_steps}  {shown}  "
+            f"epoch {epoch}{of}  step {self.step}/{self.num_steps}  {shown}  "
             f"{measured['epoch_seconds']:.1f} s",
             flush=True,
         )
@@ -249,13 +269,14 @@ class Training(Generic[DataT]):
         """Save what is not saved yet, and note what the end record has."""
         progress, best = self._setup.progress, self._checkpoints.best
         if self._checkpoints.last_step != self.step:
-            self._save(reason=None if self.step == self.num_steps else self._stop.requested or None)
+            self._save(reason=None if self._is_over else self._stop.requested or None)
         self._outcome = {
             "steps_done": self.step,
             "training_seconds": progress.clock.seconds,
             "training_cpu_seconds": progress.cpu_seconds,
             "best_val_loss": best.val_loss if best else None,
             "best_val_accuracy": progress.best_accuracy,
+            **self._setup.counted(),
             **self._setup.pruner.measured(),
         }
 
@@ -264,7 +285,7 @@ class Training(Generic[DataT]):
         self._watch.wait()
         state = training_state(
             self._setup.parts(),
-            schedule=asdict(self._setup.schedule),
+            schedule=self._setup.schedule.described,
             journal_seq=self._run.last_seq(),
             attempt=self._run.attempt,
             config=dict(self.options.values),

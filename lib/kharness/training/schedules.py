@@ -24,10 +24,14 @@ class Schedule:
     """How the learning rate moves below its peak over a training."""
 
     name: str
-    """constant, cosine or onecycle."""
+    """constant, cosine, onecycle or stable."""
     peak: float
     num_steps: int
     warmup_fraction: float = 0.0
+    decay_fraction: float = 0.0
+    """Share of the last steps in which `stable` falls."""
+    final: float = 0.0
+    """Share of the peak at which `cosine` and `stable` end."""
 
     def __post_init__(self) -> None:
         if self.name not in _SHAPES:
@@ -38,8 +42,25 @@ class Schedule:
     @classmethod
     def read(cls, symbols: Mapping[str, Any], *, num_steps: int) -> Self:
         """The schedule that the configuration holds."""
-        warmup = symbols.get("SCHEDULE_WARMUP_FRACTION", 0.0)  # a constant schedule has no such symbol
-        return cls(symbols["SCHEDULE"], symbols["LEARNING_RATE"], num_steps, warmup)
+        # Symbols of other schedules are absent.
+        warmup = symbols.get("SCHEDULE_WARMUP_FRACTION", 0.0)
+        if steps := symbols.get("WARMUP_STEPS", 0):
+            if steps >= num_steps:
+                raise TrainingError(
+                    f"WARMUP_STEPS={steps} is not below the {num_steps} steps of the training",
+                    hint="warm up for fewer steps, or train for more",
+                )
+            warmup = steps / num_steps
+        decay, final = symbols.get("SCHEDULE_DECAY_FRACTION", 0.0), symbols.get("SCHEDULE_FINAL", 0.0)
+        return cls(symbols["SCHEDULE"], symbols["LEARNING_RATE"], num_steps, warmup, decay, final)
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """For records; what belongs to other schedules only is left out."""
+        own = {"stable": ("decay_fraction", "final"), "cosine": ("final",)}.get(self.name, ())
+        common = ("name", "peak", "num_steps", "warmup_fraction")
+        used = [name for name in own if getattr(self, name)]
+        return {name: getattr(self, name) for name in (*common, *used)}
 
     def __call__(self, step: int) -> float:
         """The learning rate of a step."""
@@ -65,7 +86,22 @@ def _cosine(schedule: Schedule, step: int) -> float:
     if step < warmup:
         return schedule.peak * (step + 1) / warmup
     progress = (step - warmup) / (schedule.num_steps - warmup)
-    return schedule.peak * (1 + math.cos(math.pi * progress)) / 2
+    last = schedule.peak * schedule.final
+    return last + (schedule.peak - last) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def _stable(schedule: Schedule, step: int) -> float:
+    """Linear up to the peak, level, then linear to the final rate, reached one step after the last.
+
+    Zhai et al. 2022 (arXiv 2106.04560), with the linear end of Hägele et al. 2024 (arXiv 2405.18392).
+    """
+    warmup = round(schedule.warmup_fraction * schedule.num_steps)
+    if step < warmup:
+        return schedule.peak * (step + 1) / warmup
+    falling = min(schedule.num_steps - warmup, round(schedule.decay_fraction * schedule.num_steps))
+    left = schedule.num_steps - step
+    share = min(1.0, left / falling) if falling else 1.0
+    return schedule.peak * (schedule.final + (1 - schedule.final) * share)
 
 
 def _onecycle(schedule: Schedule, step: int) -> float:
@@ -89,4 +125,5 @@ _SHAPES: dict[str, Callable[[Schedule, int], float]] = {
     "constant": _constant,
     "cosine": _cosine,
     "onecycle": _onecycle,
+    "stable": _stable,
 }

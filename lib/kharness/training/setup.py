@@ -14,6 +14,7 @@ from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
 from kharness.training.determinism import Numerics, make_deterministic
 from kharness.training.device import Compute, Device, choose_device, set_threads
+from kharness.training.due import few_validations, planned_steps
 from kharness.training.optimizers import build_optimizer
 from kharness.training.progress import StepProgress
 from kharness.training.pruning import Pruning, build_pruner
@@ -31,6 +32,11 @@ class Data(Protocol):
     @property
     def sha256(self) -> str:
         """Which data they are, over the content of their files."""
+
+
+def tokens_per_sample(data: Data) -> int | None:
+    """Of data that say so by an attribute of this name: text in sequences of one length."""
+    return getattr(data, "tokens_per_sample", None)
 
 
 DataT = TypeVar("DataT", bound=Data)
@@ -66,8 +72,12 @@ class Setup(Generic[DataT]):
         seed_everything(options.SEED)
         model, data = prepare(options, device.torch)
         batches = Batches(data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device.torch)
-        num_steps = options.NUM_EPOCHS * batches.steps_per_epoch
-        num_steps = min(num_steps, options.MAX_STEPS or num_steps)
+        tokens = tokens_per_sample(data)
+        num_steps = planned_steps(
+            options.values,
+            steps_per_epoch=batches.steps_per_epoch,
+            tokens_per_step=tokens and tokens * batches.batch_size,
+        )
         optimizer, optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
         schedule = Schedule.read(options.values, num_steps=num_steps)
         pruner = build_pruner(options.PRUNING, model, optimizer, options.values, num_steps=num_steps)
@@ -76,8 +86,19 @@ class Setup(Generic[DataT]):
             numerics.check()
         print(f"device: {device}, {threads} CPU threads")
         print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in data.sizes.items()))
-        plan = f"{num_steps:,} steps of {batches.batch_size} samples"
-        print(f"plan: {plan}, {options.OPTIMIZER}, {schedule.name}")
+        plan = (
+            f"{num_steps:,} steps of {batches.batch_size} samples{f' of {tokens} tokens' if tokens else ''}"
+        )
+        limit = f", at most {options.MAX_TIME:g} min" if options.MAX_TIME else ""
+        print(f"plan: {plan}{limit}, {options.OPTIMIZER}, {schedule.name}")
+        note = few_validations(
+            options.values,
+            num_steps=num_steps,
+            steps_per_epoch=batches.steps_per_epoch,
+            is_evaluated_first=bool(options.values.get("EVAL_FIRST")),
+        )
+        if note:
+            print(f"note: {note}")
         return Setup(
             options=options,
             device=device,
@@ -104,6 +125,12 @@ class Setup(Generic[DataT]):
             "progress": self.progress,
         }
 
+    def counted(self) -> dict[str, int]:
+        """`tokens_seen` of the end record, of a training that counts tokens."""
+        batches, tokens = self.batches, tokens_per_sample(self.data)
+        seen = batches.epoch * batches.num_samples + batches.position * batches.batch_size
+        return {"tokens_seen": seen * tokens} if tokens else {}
+
     def identity(self) -> dict[str, Any]:
         """What run.json has about an attempt, besides what it has about every run."""
         return {"seed": self.options.SEED, "data_sha256": self.data.sha256, "device": str(self.device)}
@@ -115,8 +142,9 @@ class Setup(Generic[DataT]):
             "num_epochs": self.options.NUM_EPOCHS,
             "steps_per_epoch": self.batches.steps_per_epoch,
             "batch_size": self.options.BATCH_SIZE,
+            **({"tokens_per_sample": tokens} if (tokens := tokens_per_sample(self.data)) else {}),
             "optimizer": self.optimizer_options,
-            "schedule": asdict(self.schedule),
+            "schedule": self.schedule.described,
             "pruning": self.pruner.described,
             "dataset": {"name": self.options.DATASET, **self.data.sizes},
             "cpu_threads": torch.get_num_threads(),

@@ -221,6 +221,7 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("host", start="of a rank above 0: the machine it runs on", gpu="the machine of the GPUs"),
     *_rows("pid pid_started started command cwd", start="of a rank above 0: its process"),
     *_rows("num_steps num_epochs steps_per_epoch", start="the plan; the last step is `num_steps`"),
+    *_rows("tokens_per_sample", "tokens", start="only of text: the length of a sequence"),
     *_rows("batch_size", "samples", start="of one optimiser step"),
     *_rows("optimizer", start="its name and every option it was built with"),
     *_rows("pruning", start="method and every option; `null` without pruning"),
@@ -250,6 +251,7 @@ FIELDS: tuple[FieldRow, ...] = (
                "(the driver reported an error), `refused` (you can fix it) or `error`"),
     *_rows("error", end="of a failed one: the exception", of_gpu="why the state is not `ok`"),
     *_rows("steps_done", "steps", end="over all attempts"),
+    *_rows("tokens_seen", "tokens", end="only of text: trained on, over all attempts"),
     *_rows("training_seconds", "s", "down", "wall time",
            end="wall clock of training and validation over all attempts; what was lost in a crash and done "
                "again counts once",

@@ -33,6 +33,10 @@ config MODEL_ABSENT
 
 endchoice
 
+# Whose defaults the Kconfig files of lib/ name.
+config MODEL_GPT2
+    bool
+
 config MODEL
     string
     default "pretender" if MODEL_PRETENDER

@@ -122,6 +122,26 @@ def test_evaluations_and_checkpoints_are_due_by_steps_where_that_is_asked_for(
     assert ["val_loss" in epoch for epoch in epochs] == [False, True]
 
 
+def test_a_budget_of_minutes_ends_with_evaluation_and_checkpoint(train: Train, tmp_path: Path) -> None:
+    """Any step takes longer than that; no clock is waited for."""
+    train("--max-time", "1e-9", "--schedule", "constant")
+    assert events(tmp_path / "run") == [
+        *[("start", None), *steps(1, 1), ("eval", 1), ("epoch", 1), ("checkpoint", 1)],
+        *[("eval", 1), ("end", None)],
+    ]
+    *_, end = (record for record, _ in read_records(tmp_path / "run" / "metrics.jsonl"))
+    assert (end["status"], end["steps_done"]) == ("complete", 1)
+
+
+def test_units_of_intervals_are_the_same_by_both_names(train: Train, tmp_path: Path) -> None:
+    for run, flags in {
+        "new": ("--eval-interval", "2", "--checkpoint-every", "4", "--checkpoint-unit", "steps"),
+        "earlier": ("--evaluate-every-steps", "2", "--checkpoint-every-steps", "4"),
+    }.items():
+        train(*flags, run=run)
+    assert events(tmp_path / "new") == events(tmp_path / "earlier")
+
+
 def test_loss_is_checked_before_the_update(train: Train, tmp_path: Path) -> None:
     seen: list[tuple[Tensor, Tensor]] = []
 

@@ -41,12 +41,32 @@ def test_cosine_warms_up_linearly_and_ends_near_zero() -> None:
     assert falling == pytest.approx([0.4, 0.373205, 0.3, 0.2, 0.1, 0.026795], abs=1e-6)
 
 
+def test_cosine_ends_at_the_share_of_the_peak_that_is_wanted() -> None:
+    falling = [0.04 + 0.36 * (1 + math.cos(math.pi * k / 6)) / 2 for k in range(6)]
+    assert rates(Schedule("cosine", 0.4, 8, 0.25, final=0.1)) == pytest.approx([0.2, 0.4, *falling])
+
+
+def test_stable_is_level_between_a_linear_rise_and_a_linear_fall() -> None:
+    # 10 steps: 2 of warm-up, 4 level, 4 falling, the first of them still at the peak
+    schedule = Schedule("stable", 0.8, 10, 0.2, decay_fraction=0.4)
+    assert rates(schedule) == pytest.approx([0.4, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.6, 0.4, 0.2])
+    assert rates(Schedule("stable", 0.8, 4, 0.0, 1.0, final=0.5)) == pytest.approx([0.8, 0.7, 0.6, 0.5])
+
+
+def test_warmup_steps_take_the_place_of_the_share() -> None:
+    symbols = {"SCHEDULE": "cosine", "LEARNING_RATE": 1.0, "SCHEDULE_WARMUP_FRACTION": 0.5}
+    schedule = Schedule.read({**symbols, "WARMUP_STEPS": 3}, num_steps=7)
+    assert rates(schedule)[:4] == pytest.approx([1 / 3, 2 / 3, 1, 1])
+    with pytest.raises(TrainingError, match="WARMUP_STEPS=7 is not below the 7 steps"):
+        Schedule.read({**symbols, "WARMUP_STEPS": 7}, num_steps=7)
+
+
 def test_constant_stays() -> None:
     assert rates(Schedule("constant", 0.003, 4)) == [0.003] * 4
 
 
 @given(
-    name=st.sampled_from(["constant", "cosine", "onecycle"]),
+    name=st.sampled_from(["constant", "cosine", "onecycle", "stable"]),
     num_steps=st.integers(1, 500),
     warmup=st.floats(0, 0.999),
 )
@@ -62,7 +82,7 @@ def test_read_without_a_warmup_symbol() -> None:
 def test_unknown_schedule_lists_the_known() -> None:
     with pytest.raises(TrainingError, match="SCHEDULE=linear is not a known schedule") as caught:
         Schedule("linear", 0.1, 10)
-    assert caught.value.hint == "known: constant, cosine, onecycle"
+    assert caught.value.hint == "known: constant, cosine, onecycle, stable"
 
 
 def test_set_learning_rate_reaches_every_group() -> None:

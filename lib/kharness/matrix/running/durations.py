@@ -28,6 +28,9 @@ from monitoring.journal.records import Record, last_record, parse
 MOST_JOURNALS = 2000
 MOST_CONFIGURATIONS = 200
 
+# How long to train; MAX_TIME in minutes bounds the seconds, not the steps.
+_LENGTH = ("MAX_STEPS", "MAX_TOKENS", "NUM_EPOCHS")
+
 
 @dataclass(frozen=True)
 class PastRun:
@@ -73,7 +76,7 @@ class History:
         """The estimate for a configuration; None without a complete run of its model."""
         nearest = self._nearest(values)
         seconds = [
-            run.seconds_around + steps * run.seconds_per_step
+            run.seconds_around + min(steps * run.seconds_per_step, _most_seconds(values))
             for run in nearest
             if (steps := _planned_steps(values, run)) is not None
         ]
@@ -157,18 +160,27 @@ def _seconds_around(run: Path, end: Record, training: float) -> float:
     return 0.0 if attempt.seconds is None else max(0.0, attempt.seconds - training)
 
 
+def _most_seconds(values: Mapping[str, object]) -> float:
+    minutes = values.get("MAX_TIME")
+    return 60.0 * minutes if isinstance(minutes, int | float) and minutes > 0 else math.inf
+
+
 def _planned_steps(values: Mapping[str, object], past: PastRun) -> int | None:
     """How many steps a configuration trains for, as far as an earlier run lets one know."""
     limits = []
     most = values.get("MAX_STEPS")
     if isinstance(most, int) and most > 0:
         limits.append(most)
+    tokens, length = values.get("MAX_TOKENS"), past.start.get("tokens_per_sample")
+    batch = values.get("BATCH_SIZE")
+    if isinstance(tokens, int) and tokens > 0 and isinstance(length, int) and isinstance(batch, int):
+        limits.append(max(1, tokens // (length * batch)))
     epochs, per_epoch = values.get("NUM_EPOCHS"), _steps_per_epoch(values, past)
-    if isinstance(epochs, int) and per_epoch is not None:
+    if isinstance(epochs, int) and epochs > 0 and per_epoch is not None:
         limits.append(epochs * per_epoch)
     if limits:
         return min(limits)
-    same = all(values.get(name) == past.config.get(name) for name in ("MAX_STEPS", "NUM_EPOCHS"))
+    same = all(values.get(name) == past.config.get(name) for name in _LENGTH)
     return past.steps if same else None
 
 

@@ -76,6 +76,8 @@ class Validation:
         of_validation = event == "epoch" or (event == "eval" and record.get("split") != "test")
         if not of_validation or not isinstance(step, int) or not isinstance(seq, int):
             return
+        if step == 0:  # of the first weights, which no setting has changed yet
+            return
         value = record.get(self._metric)
         if value is None and self._metric in _names(record.get("nonfinite")):
             value = math.nan

@@ -31,7 +31,8 @@ def git(checkout: Path, *arguments: str) -> str:
 def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkout under test as a repository of one commit."""
     copy = tmp_path_factory.mktemp("reproduce") / "checkout"
-    for name in ("lib", "lenet5", "scripts", "defconfigs"):
+    models = [path.parent.name for path in root.glob("*/Kconfig")]
+    for name in ("lib", *models, "scripts", "defconfigs"):
         shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Kconfig", ".gitignore"):
         shutil.copy(root / name, copy / name)
