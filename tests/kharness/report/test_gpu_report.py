@@ -18,7 +18,7 @@ import pytest
 from PIL import Image
 
 from kharness.report.errors import ReportError
-from kharness.report.gpu.history import MAX_POINTS
+from kharness.report.gpu.columns import MAX_POINTS
 from kharness.report.gpu_report import MAX_LINES, check_known, gpu_report_lines, gpu_summary_lines
 from kharness.report.graphs import draw_all, graphs_that_choose
 from kharness.report.metrics import metric_named

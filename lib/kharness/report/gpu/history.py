@@ -1,6 +1,6 @@
 """What gpu_stats.jsonl says of a run: every GPU's curves and totals, small enough for a thousand runs.
 
-A curve keeps at most MAX_POINTS means (and the peak within each); numbers are of all samples.
+Memory is bounded however long the run was (columns).
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from kharness.report.gpu.columns import BLOCK, Columns, GpuCurve, GpuSpread
 from monitoring.gpu.aggregates import balance, is_the_runs, runs_gpus
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.rotating_journal import read_rotated
-
-# As many as a line in a picture can show.
-MAX_POINTS = 160
 
 # What is read of each sample, by the names in reports.
 QUANTITIES = {
@@ -29,6 +27,9 @@ QUANTITIES = {
     "power": "power_draw_watts",
     "temperature": "temperature_celsius",
 }
+
+READ = tuple(QUANTITIES.values())
+NAN = math.nan
 
 # Of the run's GPUs of a sample together: sums, and the hottest.
 TOGETHER = {
@@ -43,39 +44,8 @@ SUMMED = ("memory", "power")
 # What stays the same about a GPU.
 LASTING = ("index", "uuid", "name", "memory_total_mb")
 
-# Two samples further apart than so many seconds, and than so many median distances, break a curve.
-GAP_SECONDS = 5.0
-GAP_INTERVALS = 3.0
-
 # Reasons for lower clocks that heat and power supply give; the others are choices or idleness.
 SLOWED = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
-
-
-@dataclass(frozen=True)
-class GpuCurve:
-    """A quantity over time: seconds since the run's first sample, NaN where nothing is known."""
-
-    seconds: Sequence[float] = ()
-    means: Sequence[float] = ()
-    peaks: Sequence[float] = ()
-
-    def __bool__(self) -> bool:
-        return any(not math.isnan(value) for value in self.means)
-
-
-@dataclass(frozen=True)
-class GpuSpread:
-    """One number over all samples that have it."""
-
-    n: int
-    mean: float
-    std: float
-    """Population standard deviation over time."""
-    peak: float
-    low: float
-    """Below it are 5 % of the samples."""
-    high: float
-    """Above it are 5 %."""
 
 
 @dataclass(frozen=True)
@@ -174,13 +144,12 @@ def read_gpu_history(directory: Path) -> GpuRecording:
 
 
 class _Samples:
-    """What one GPU reported, one column per quantity; NaN is not reported."""
+    """What one GPU reported."""
 
     def __init__(self, host: str) -> None:
         self.host = host
         self.last: dict[str, Any] = {}
-        self.times = array("d")
-        self.columns = {quantity: array("d") for quantity in QUANTITIES}
+        self.columns = Columns(QUANTITIES)
         self.share = 0.0
         self.energy: float | None = None
         self.outages: list[tuple[float, float | None]] = []
@@ -188,26 +157,26 @@ class _Samples:
         self._state = "ok"
         self._energy_before = 0.0
 
-    def add(self, gpu: Mapping[str, Any], time: float) -> None:
-        for name in LASTING:  # a GPU that is lost when sampling begins has no name any more
-            if gpu.get(name) is not None:
-                self.last[name] = gpu[name]
-        self.last |= {"state": gpu.get("state", "ok"), "error": gpu.get("error")}
-        self.times.append(time)
-        for quantity, name in QUANTITIES.items():
+    def add(self, gpu: Mapping[str, Any], times: Sequence[float]) -> None:
+        """The same at each of some times."""
+        for name in LASTING:
             value = gpu.get(name)
-            self.columns[quantity].append(math.nan if value is None else value)
+            if value is not None:  # a GPU that is lost when sampling begins has no name any more
+                self.last[name] = value
+        self.last["state"], self.last["error"] = gpu.get("state", "ok"), gpu.get("error")
+        self.columns.add(times, [NAN if (value := gpu.get(name)) is None else value for name in READ])
         share = gpu.get("run_share")
         share = 1.0 if share is None else share
-        self.share += share
+        for _ in times:
+            self.share += share
         energy = gpu.get("energy_joules")
         if energy is not None:
             self.energy = (self.energy or 0.0) + share * max(0.0, energy - self._energy_before)
             self._energy_before = energy
-        self._follow(self.last["state"], time)
+        self._follow(self.last["state"], times[0])
         reasons = gpu.get("throttle_reasons")
         if reasons:
-            self.slowed.update(reason for reason in reasons if reason in SLOWED)
+            self.slowed.update({reason: len(times) for reason in reasons if reason in SLOWED})
 
     def _follow(self, state: str, time: float) -> None:
         if state != "ok" and self._state == "ok":
@@ -224,34 +193,34 @@ class _Reader:
         self._own: dict[tuple[str, object], _Samples] = {}
         self._others: dict[tuple[str, object], _Samples] = {}
         self._uuids: dict[tuple[str, int], str] = {}
-        self._times = array("d")
-        self._together = {quantity: array("d") for quantity in TOGETHER}
-        self._counts = {quantity: array("d") for quantity in SUMMED}
+        self._clock = _Clock()
+        self._together = Columns(TOGETHER)
+        self._totals = {quantity: _Total() for quantity in SUMMED}
+        self._peak_memory: float | None = None
         self._last: Mapping[str, Any] = {}
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Of an old record that stands for several in a row, as many, evenly over their time."""
-        samples, begins = record.get("samples", 1), float(record["time"])
-        distance = (record["until"] - begins) / (samples - 1) if samples > 1 else 0.0
-        for i in range(samples):
-            self._add(record, begins + i * distance)
-
-    def _add(self, record: Mapping[str, Any], time: float) -> None:
+        times = self._clock.times(record)
         host = str(record.get("host") or "")
         for gpu in record["multi_gpu_data"]:
             held = self._own if is_the_runs(gpu) else self._others
             key = self._key(host, gpu)
             if key not in held:
                 held[key] = _Samples(host)
-            held[key].add(gpu, time)
+            held[key].add(gpu, times)
         self._last = record["aggregate_stats"]
-        self._times.append(time)
-        for quantity, name in TOGETHER.items():
-            value = self._last.get(name)
-            self._together[quantity].append(math.nan if value is None else value)
+        values = {
+            quantity: NAN if (value := self._last.get(name)) is None else value
+            for quantity, name in TOGETHER.items()
+        }
+        self._together.add(times, list(values.values()))
+        if not math.isnan(memory := values["memory"]):
+            self._peak_memory = max(memory, self._peak_memory or memory)
         own = runs_gpus(record)
-        for quantity, counts in self._counts.items():
-            counts.append(sum(gpu.get(QUANTITIES[quantity]) is not None for gpu in own))
+        for quantity, total in self._totals.items():
+            num_reporting = sum(gpu.get(QUANTITIES[quantity]) is not None for gpu in own)
+            total.add(values[quantity], len(times), num_reporting)
 
     def _key(self, host: str, gpu: Mapping[str, Any]) -> tuple[str, object]:
         """One that is lost when sampling begins tells no UUID: it is the GPU that has its index."""
@@ -265,42 +234,80 @@ class _Reader:
         return (host, self._uuids[place]) if place in self._uuids else place
 
     def history(self) -> GpuRecording:
-        if not self._times:
+        if not self._together.num_rows:
             return GpuRecording()
-        started = self._times[0]
-        memory = np.frombuffer(self._together["memory"])
-        known = memory[~np.isnan(memory)]
+        started = self._clock.started
         others = [samples for key, samples in self._others.items() if key not in self._own]
         return GpuRecording(
             started=started,
-            seconds=max(self._times) - started,
-            num_samples=len(self._times),
+            seconds=self._clock.last - started,
+            num_samples=self._together.num_rows,
             gpus=sorted((_gpu(samples, started) for samples in self._own.values()), key=_place),
             others=sorted((_gpu(samples, started) for samples in others), key=_place),
             devices_source=self._last.get("devices_source"),
-            together={
-                name: curve
-                for name, values in self._together.items()
-                if (curve := _curve(self._times, values, started))
-            },
+            together=self._together.curves(started),
             totals={
-                name: total
-                for name, counts in self._counts.items()
-                if (total := _total(self._together[name], counts)) is not None
+                name: found
+                for name, total in self._totals.items()
+                if (found := total.while_most()) is not None
             },
-            peak_memory_mb=float(known.max()) if len(known) else None,
+            peak_memory_mb=self._peak_memory,
             energy_joules=self._last.get("energy_joules"),
             energy_source=self._last.get("energy_source"),
             cost=self._last.get("cost"),
         )
 
 
-def _total(values: array[float], counts: array[float]) -> tuple[float, int] | None:
-    """The mean over the samples in which most GPUs reported it: it is at most the peak of all."""
-    most = max(counts)
-    if not most:
-        return None
-    return float(np.frombuffer(values)[np.frombuffer(counts) == most].mean()), int(most)
+class _Clock:
+    """When samples were taken, if the clock had not been set back meanwhile."""
+
+    def __init__(self) -> None:
+        self.started = 0.0
+        self.last = -math.inf
+        self._distance = 0.0  # of the last two samples
+        self._set_back = 0.0
+
+    def times(self, record: Mapping[str, Any]) -> list[float]:
+        """Of each sample that a record stands for; never before one of the record before."""
+        samples, time = record.get("samples", 1), float(record["time"])
+        distance = max(0.0, record["until"] - time) / (samples - 1) if samples > 1 else 0.0
+        if self.last == -math.inf:
+            self.started = time
+        if time + self._set_back < self.last:
+            self._set_back = self.last + self._distance - time
+        begins = time + self._set_back
+        times = [begins + i * distance for i in range(samples)]
+        before = times[-2] if samples > 1 else self.last
+        self._distance = times[-1] - before if before != -math.inf else 0.0
+        self.last = times[-1]
+        return times
+
+
+class _Total:
+    """The mean over the samples in which most GPUs reported a value: it is at most the peak of all."""
+
+    def __init__(self) -> None:
+        self._values = array("d")
+        self._most, self._n, self._sum = 0, 0, 0.0
+
+    def add(self, value: float, times: int, num_reporting: int) -> None:
+        if num_reporting > self._most:
+            self._most, self._n, self._sum = num_reporting, 0, 0.0
+            del self._values[:]
+        if num_reporting == self._most:
+            self._values.extend([value] * times)
+            if len(self._values) >= BLOCK:
+                self._fold()
+
+    def while_most(self) -> tuple[float, int] | None:
+        """That mean, and how many GPUs these are; None if none ever did."""
+        self._fold()
+        return (self._sum / self._n, self._most) if self._most else None
+
+    def _fold(self) -> None:
+        self._sum += float(np.frombuffer(self._values).sum()) if self._values else 0.0
+        self._n += len(self._values)
+        self._values = array("d")
 
 
 def _place(gpu: GpuSeries) -> tuple[str, int]:
@@ -314,62 +321,14 @@ def _gpu(samples: _Samples, started: float) -> GpuSeries:
         uuid=last.get("uuid"),
         name=last.get("name"),
         host=samples.host,
-        num_samples=len(samples.times),
+        num_samples=samples.columns.num_rows,
         total_mb=last.get("memory_total_mb"),
-        curves={
-            quantity: curve
-            for quantity, values in samples.columns.items()
-            if (curve := _curve(samples.times, values, started))
-        },
-        spreads={
-            quantity: spread
-            for quantity, values in samples.columns.items()
-            if (spread := _spread(values)) is not None
-        },
+        curves=samples.columns.curves(started),
+        spreads=samples.columns.spreads(),
         energy_joules=samples.energy,
-        run_share=samples.share / len(samples.times),
+        run_share=samples.share / samples.columns.num_rows,
         state=last["state"],
         error=last["error"],
         outages=[(a - started, None if b is None else b - started) for a, b in samples.outages],
         slowed=dict(samples.slowed),
     )
-
-
-def _spread(values: array[float]) -> GpuSpread | None:
-    every = np.frombuffer(values)
-    known = every[~np.isnan(every)]
-    if not len(known):
-        return None
-    low, high = np.percentile(known, (5, 95))
-    return GpuSpread(
-        n=len(known),
-        mean=float(known.mean()),
-        std=float(known.std()),
-        peak=float(known.max()),
-        low=float(low),
-        high=float(high),
-    )
-
-
-def _curve(times: array[float], values: array[float], started: float) -> GpuCurve:
-    """Means over so many samples that MAX_POINTS are left; broken where nobody sampled."""
-    seconds, every = np.frombuffer(times) - started, np.frombuffer(values)
-    size = max(1, math.ceil(len(every) / MAX_POINTS))
-    distances = np.diff(seconds)
-    median = float(np.median(distances)) if len(distances) else 0.0
-    breaks = np.flatnonzero(distances > max(GAP_SECONDS, GAP_INTERVALS * median)) + 1
-    found: tuple[list[float], list[float], list[float]] = ([], [], [])
-    for i, part in enumerate(np.split(np.arange(len(every)), breaks)):
-        if i:  # the line ends before a gap and begins after it
-            _extend(found, [float(seconds[part[0]])], [math.nan], [math.nan])
-        for start in range(0, len(part), size):
-            own = part[start : start + size]
-            known = every[own][~np.isnan(every[own])]
-            mean, peak = (float(known.mean()), float(known.max())) if len(known) else (math.nan, math.nan)
-            _extend(found, [float(seconds[own].mean())], [mean], [peak])
-    return GpuCurve(*found)
-
-
-def _extend(found: tuple[list[float], ...], *columns: list[float]) -> None:
-    for whole, more in zip(found, columns, strict=True):
-        whole.extend(more)

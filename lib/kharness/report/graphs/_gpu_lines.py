@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kharness.report.collection import CellResult
-from kharness.report.gpu.history import GpuCurve, GpuRecording
+from kharness.report.gpu.columns import GpuCurve
+from kharness.report.gpu.history import GpuRecording
 from kharness.report.graphs._canvas import MAX_TOGETHER, PALETTE, SOFT
 from kharness.report.summary import Summary
 

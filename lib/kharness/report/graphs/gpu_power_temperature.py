@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from kharness.report.gpu.history import GpuCurve, GpuSeries
+from kharness.report.gpu.columns import GpuCurve
+from kharness.report.gpu.history import GpuSeries
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import (
     BACKDROP,
