@@ -74,7 +74,8 @@ class CellState:
         """Of a running one, at its present pace."""
         if self.last is None or self.state is None or self.state.seconds_left is None:
             return None
-        return self.seconds + time.time() - self.last.started + self.state.seconds_left
+        running = max(0.0, time.time() - self.last.started)  # the clock may have been set back
+        return self.seconds + running + self.state.seconds_left
 
     @property
     def lives_on(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
@@ -31,6 +30,7 @@ from kharness.runs.exit_codes import EXIT_FAILED, STOPPED_EARLY
 from kharness.runs.launch import Launch
 from kharness.runs.lost_status import known_status
 from kharness.runs.status import COMPLETE
+from monitoring.host.steady_clock import SteadyClock
 
 # Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.
 SINGLE_PATIENCE = 10.0
@@ -65,7 +65,7 @@ def supervise(
     The caller holds the RunnerLock of the directory. 128 + n when signal n requested the stop. `num_runs` is
     None where that is not known; `expected` has the seconds that cells took in earlier matrices, by name.
     """
-    begun = time.time()
+    clock = SteadyClock()
     with Signals() as signals:
         progress = MatrixProgress(sys.stdout, num_runs, expected=expected)
         resources = open_resources(settings, progress.say)
@@ -82,7 +82,11 @@ def supervise(
             )
         started = [directory / name for name in outcomes]
         lacking = wait_for_delivery(started, signals, progress.say)
-    told = [*delivery_lines(started, lacking, root), *alert_lines(started, since=begun)] if started else []
+    told = (
+        [*delivery_lines(started, lacking, root), *alert_lines(started, since=clock.earliest())]
+        if started
+        else []
+    )
     code = tell(directory, report, chosen=chosen, told=told)
     return signals.exit_code if signals.stops else code
 
@@ -108,14 +112,14 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
 
     128 + n after signal n. The caller holds the RunnerLock of its directory.
     """
-    begun = time.time()
+    clock = SteadyClock()
     with Signals() as signals, closing(open_launcher("local", {}, _say)) as launcher:
         outcome = run_one(launch, launcher, signals, sys.stdout.buffer, _say)
         lacking = wait_for_delivery([launch.directory], signals, _say, patience=SINGLE_PATIENCE)
     if outcome.status != COMPLETE:
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
     single = [launch.directory]
-    for line in [*delivery_lines(single, lacking, root), *alert_lines(single, since=begun)]:
+    for line in [*delivery_lines(single, lacking, root), *alert_lines(single, since=clock.earliest())]:
         print(line)
     return _exit_code(outcome)
 

@@ -70,12 +70,15 @@ class GpuStats:
             if devices is not None and same_attempt:
                 devices.resume(last)
 
-    def append(self, samples: Sequence[GpuSample], *, time: float, global_step: int) -> Record:
+    def append(
+        self, samples: Sequence[GpuSample], *, time: float, global_step: int, steady: float | None = None
+    ) -> Record:
         """Write the record of one look at all GPUs, at `time` (UTC epoch seconds), and return it.
 
-        `global_step` is how many optimiser steps the training had then done, as far as its journal says.
+        `steady` is that by a clock that nobody sets, for what was used since the last look; `time` without
+        it. `global_step` is how many optimiser steps the training had then done, as far as its journal says.
         """
-        measured, used = self._meter.measure(samples, time)
+        measured, used = self._meter.measure(samples, time if steady is None else steady)
         self.standing = used.standing
         shares = self._shares(samples)
         own = shares.of if shares.source is not None else {}

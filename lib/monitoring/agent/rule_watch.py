@@ -118,7 +118,7 @@ class RuleWatch:
         if finding.holds == subject.fires:
             subject.contrary_since = None
             return
-        if subject.contrary_since is None:
+        if subject.contrary_since is None or time < subject.contrary_since:  # the clock was set back
             subject.contrary_since = time
         if time - subject.contrary_since < rule.hold:
             return

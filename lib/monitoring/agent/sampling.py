@@ -21,6 +21,7 @@ from monitoring.agent.run_processes import RunProcesses
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.gpu.run_devices import RunDevices
 from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
+from monitoring.host.steady_clock import SteadyClock
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import GPU_STATS, JOURNAL
@@ -58,6 +59,7 @@ class GpuSampling:
         self._told: set[str] = set()
         self._stats: GpuStats | None = None
         self._step: _LastStep | None = None
+        self._clock = SteadyClock()
         self._states = DeviceStates(None)
 
     def start(self) -> None:
@@ -97,6 +99,7 @@ class GpuSampling:
         for problem in problems:
             self._tell_once("warning", f"some GPUs are not sampled: {problem}")
         attempt = self._run["attempts"][-1]
+        self._clock = SteadyClock()  # from here on, as that continues after the times of records
         self._stats = GpuStats(
             self._directory,
             self._options,
@@ -113,7 +116,7 @@ class GpuSampling:
         """Write a record, and alerts of what happened."""
         assert self._stats is not None
         assert self._step is not None
-        self._stats.append(samples, time=time.time(), global_step=self._step.read())
+        self._stats.append(samples, time=time.time(), global_step=self._step.read(), steady=self._clock.now())
         if self._stats.removed:
             self._tell_once("warning", f"{GPU_STATS}: the oldest samples were removed: {GpuStatsFiles.where}")
         for event in [*self._states.changes(samples, time.time()), *merged(events)]:

@@ -93,7 +93,9 @@ class RunFiles:
     def samples(self, now: float) -> list[dict[str, Any]]:
         """The GPUs as last sampled; none if the run or its sampling is over."""
         taken, gpus = self.state.gpus.get("time"), self.state.gpus.get("multi_gpu_data")
-        if not isinstance(taken, (int, float)) or not isinstance(gpus, list) or now - taken > STALE_SAMPLE:
+        if not isinstance(taken, (int, float)) or not isinstance(gpus, list):
+            return []
+        if abs(now - taken) > STALE_SAMPLE:  # as far ahead it is of before the clock was set back
             return []
         return [gpu for gpu in gpus if isinstance(gpu, dict)]
 

@@ -24,6 +24,7 @@ from monitoring.gpu_monitor.history import GpuHistory, Snapshot, Statistics, met
 from monitoring.gpu_monitor.metrics_log import LIMITS, MetricsLog, file_stamp
 from monitoring.gpu_monitor.prometheus import MonitorMetrics
 from monitoring.host.correlation import correlation_id, own_rank
+from monitoring.host.steady_clock import SteadyClock
 from monitoring.journal.encoding.global_step import as_step, shown
 from monitoring.journal.records import Record
 from monitoring.journal.structured_log import STANDARD, JsonLog, timestamp
@@ -90,6 +91,7 @@ class GPUMonitor:
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._meter: EnergyMeter
+        self._clock: SteadyClock
         self._loop: SamplingLoop
         self._gpu_log: MetricsLog | None = None
         self._training_log: MetricsLog | None = None
@@ -129,7 +131,8 @@ class GPUMonitor:
             except MonitoringError as error:
                 self._tell(f"no metrics for Prometheus: {error}")
         self._log.info("monitoring begins", extra={"sample_interval": self.sample_interval})
-        self._meter = EnergyMeter(interval=self.sample_interval, started=time.time())
+        self._clock = SteadyClock()
+        self._meter = EnergyMeter(interval=self.sample_interval, started=self._clock.now())
         self._loop = SamplingLoop(self, self.sample_interval, self._stopping, root=self._root)
         self._thread = threading.Thread(target=self._loop.run, name="gpu monitor", daemon=True)
         self._thread.start()
@@ -197,7 +200,7 @@ class GPUMonitor:
         """Add to the history and to the files."""
         now = time.time()
         chosen = [sample for sample in samples if self._wanted is None or sample.index in self._wanted]
-        measured, _ = self._meter.measure(chosen, now)
+        measured, _ = self._meter.measure(chosen, self._clock.now())
         self.history.add(Snapshot(now, measured))
         if measured and self._gpu_log is None:
             self._gpu_log = self._open_log("gpu_metrics")

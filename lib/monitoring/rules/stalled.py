@@ -37,9 +37,12 @@ class Rule:
         self._waiting = record.get("event") != "end"
         if before is None or self._last is None:
             return ()
-        return [Finding(False, self._message, value=self._last - before)]
+        return [Finding(False, self._message, value=max(0.0, self._last - before))]
 
     def tick(self, now: float) -> Sequence[Finding]:
-        if not self._waiting or self._last is None or now - self._last <= self._seconds:
+        if not self._waiting or self._last is None:
+            return ()
+        self._last = min(self._last, now)  # the clock was set back: it counts from here on
+        if now - self._last <= self._seconds:
             return ()
         return [Finding(True, self._message, value=now - self._last)]

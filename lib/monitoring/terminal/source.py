@@ -48,6 +48,8 @@ class LiveGpus:
         self.history = self._monitor.history
         self._began = time.monotonic()
         self._silent_after = 5.0 + 3 * interval
+        self._latest: Snapshot | None = None
+        self._came = 0.0
 
     def look(self) -> None:
         """Nothing to do: the monitor's thread adds to the history."""
@@ -56,7 +58,9 @@ class LiveGpus:
         if not self._monitor.ready.is_set():
             return LOOKING if time.monotonic() - self._began < self._silent_after else SILENT
         latest = self.history.latest
-        if latest is not None and latest.gpus and time.time() - latest.time < self._silent_after:
+        if latest is not self._latest:
+            self._latest, self._came = latest, time.monotonic()
+        if latest is not None and latest.gpus and time.monotonic() - self._came < self._silent_after:
             return None  # what is wrong with a GPU is shown in its line
         return "; ".join(self._monitor.problems) or SILENT
 
@@ -85,7 +89,8 @@ class RecordedGpus:
         if latest is None:
             return "the run has not recorded a sample yet"
         times = [snapshot.time for snapshot in self.history.snapshots()[-2:]]
-        if time.time() - latest.time < max(STALE, 3 * (times[-1] - times[0])):
+        # as far ahead it is of before the clock was set back
+        if abs(time.time() - latest.time) < max(STALE, 3 * (times[-1] - times[0])):
             return None
         return f"recorded until {timestamp(latest.time)[:19]}Z, not since"
 

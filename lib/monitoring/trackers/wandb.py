@@ -173,7 +173,7 @@ class WandbFollower:
                 if texts or columns not in latest:
                     self._define(out, [*shown_names(fields), *texts])
                 numbers = [*_without_columns(fields, fields.values_in(record)), row_step, time]
-                numbers.append(time - self._log.start)
+                numbers.append(max(0.0, time - self._log.start))
                 if step is not None:
                     numbers.append(step)
                 if row_step != seq:

@@ -222,6 +222,26 @@ def test_training_that_records_nothing_stalls_until_it_goes_on(tmp_path: Path) -
     assert len(told(tmp_path)) == 2
 
 
+def test_training_stalls_by_the_time_that_passed_though_the_clock_is_set_back(tmp_path: Path) -> None:
+    write(tmp_path / "metrics.jsonl", [START, {"event": "step", "global_step": 1, "time": 5000.0}])
+    with closing(Alerts(tmp_path)) as alerts:
+        watch = RuleWatch(tmp_path, {}, alerts)
+        for now in (1400.0, 1700.0, 1701.0):  # an hour back
+            watch.look(now, running=True)
+            assert len(told(tmp_path)) == (now > 1700.0)
+    write(tmp_path / "metrics.jsonl", [{"event": "step", "global_step": 2, "time": 1650.0}])
+    look(tmp_path)
+    assert [alert[:2] for alert in told(tmp_path)] == [("stalled", "firing"), ("stalled", "resolved")]
+    assert min(alert[3] for alert in told(tmp_path)) >= 0
+
+
+def test_what_lasts_is_an_alert_though_the_clock_is_set_back(tmp_path: Path) -> None:
+    hot = [gpu(5000.0 + t, temperature_celsius=95) for t in range(5)]
+    write(tmp_path / "gpu_stats.jsonl", [*hot, *[gpu(1405.0 + t, temperature_celsius=95) for t in range(40)]])
+    look(tmp_path)
+    assert [alert[:3] for alert in told(tmp_path)] == [("gpu_temperature", "firing", "GPU-a")]
+
+
 def test_agent_that_is_started_again_anywhere_tells_the_same(tmp_path: Path) -> None:
     """Read in one go, and by a new agent after every few records."""
     noise = random.Random(3)

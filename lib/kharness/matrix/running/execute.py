@@ -36,7 +36,7 @@ class Outcome:
     @property
     def seconds(self) -> float:
         assert self.attempt.ended is not None
-        return self.attempt.ended - self.attempt.started
+        return max(0.0, self.attempt.ended - self.attempt.started)  # the clock may have been set back
 
 
 class NotStarted(MatrixError):
