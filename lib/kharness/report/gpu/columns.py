@@ -63,7 +63,7 @@ class GpuSpread:
     """Above it are 5 %."""
 
 
-class Columns:
+class LongColumns:
     """Some quantities of one thing, sampled together; NaN is not known."""
 
     def __init__(self, names: Iterable[str]) -> None:

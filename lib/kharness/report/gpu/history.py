@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kharness.report.gpu.columns import BLOCK, Columns, GpuCurve, GpuSpread
+from kharness.report.gpu.columns import BLOCK, LongColumns, GpuCurve, GpuSpread
 from monitoring.gpu.aggregates import balance, is_the_runs, runs_gpus
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.rotating_journal import read_rotated
@@ -149,7 +149,7 @@ class _Samples:
     def __init__(self, host: str) -> None:
         self.host = host
         self.last: dict[str, Any] = {}
-        self.columns = Columns(QUANTITIES)
+        self.columns = LongColumns(QUANTITIES)
         self.share = 0.0
         self.energy: float | None = None
         self.outages: list[tuple[float, float | None]] = []
@@ -194,7 +194,7 @@ class _Reader:
         self._others: dict[tuple[str, object], _Samples] = {}
         self._uuids: dict[tuple[str, int], str] = {}
         self._clock = _Clock()
-        self._together = Columns(TOGETHER)
+        self._together = LongColumns(TOGETHER)
         self._totals = {quantity: _Total() for quantity in SUMMED}
         self._peak_memory: float | None = None
         self._last: Mapping[str, Any] = {}

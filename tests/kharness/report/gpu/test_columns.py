@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kharness.report.gpu import columns
-from kharness.report.gpu.columns import MAX_POINTS, PRECISION, Columns
+from kharness.report.gpu.columns import MAX_POINTS, PRECISION, LongColumns
 
 NAMES = ("noisy", "percent", "never")
 
@@ -25,8 +25,8 @@ def rows(count: int) -> list[tuple[float, float, float, float]]:
     return found
 
 
-def filled(every: list[tuple[float, float, float, float]]) -> Columns:
-    held = Columns(NAMES)
+def filled(every: list[tuple[float, float, float, float]]) -> LongColumns:
+    held = LongColumns(NAMES)
     for time, *values in every:
         held.add([time], values)
     return held
