@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kharness.report.gpu.columns import BLOCK, LongColumns, GpuCurve, GpuSpread
+from kharness.report.gpu.columns import BLOCK, GpuCurve, GpuSpread, LongColumns
 from monitoring.gpu.aggregates import balance, is_the_runs, runs_gpus
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.rotating_journal import read_rotated
