@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from . import few_digits as few_digits_checkout
 from .simulated_nvml.simulated_nvml import SimulatedNvml, build, header_folder
 from .warm_python import WarmPython
 
@@ -84,6 +85,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def root() -> Path:
     """The checkout under test."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def few_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout of which trainings take a hundred digits; run in it with `few_digits.environment_of`."""
+    folder = tmp_path_factory.mktemp("few-digits") / "checkout"
+    few_digits_checkout.make(ROOT, folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from .warm_python import WarmPython
 
 PROGRAM = '''
 import json, os, signal, subprocess, sys, tempfile
+import monitoring.errors
 
 def seen():
     """What a process can see of how it was started."""
@@ -30,6 +33,7 @@ def seen():
         "unbuffered": sys.stdout.write_through,
         "parent": os.getppid() == int(os.environ.get("PARENT", os.getppid())),
         "file": __file__,
+        "ours": monitoring.errors.__file__,
     }
 
 if sys.argv[1:] == ["child"]:
@@ -65,11 +69,26 @@ print(json.dumps([forked, found]).replace(str(os.getpid()), "PID"))
 '''
 
 
-def test_whoever_is_forked_sees_what_a_fresh_one_does(warm_python: WarmPython, tmp_path: Path) -> None:
+@pytest.fixture
+def other_lib(tmp_path: Path) -> Path:
+    """Of another checkout."""
+    package = tmp_path / "checkout" / "lib" / "monitoring"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "errors.py").touch()
+    return package.parent
+
+
+@pytest.mark.parametrize("checkout", ["this one", "another"])
+def test_whoever_is_forked_sees_what_a_fresh_one_does(
+    warm_python: WarmPython, tmp_path: Path, other_lib: Path, checkout: str
+) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     told = []
     here = dict(os.environ)  # readline has added variables to the system's own
+    if checkout == "another":
+        here["PYTHONPATH"] = str(other_lib)
     command = [sys.executable, str(script)]
     fresh = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True, check=False)
     for done in (warm_python.run([script], cwd=tmp_path, env=here), fresh):

@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
+from .warm_server import GIVEN, READ_LATER, is_followed
+
 SERVER = Path(__file__).with_name("warm_server.py")
 
 # What an interpreter and these modules read when they start: where it differs, a fresh one is started.
@@ -49,13 +51,14 @@ class WarmPython:
         if self._channel is None:
             self._environment = self._read_of(os.environ)
             self._channel = self._serve()
-        if not options.keys() <= known or self._read_of(environment) != self._environment:
+        alike = self._read_of(environment) == self._environment
+        if not (options.keys() <= known and alike and is_followed(environment.get("PYTHONPATH", ""))):
             return subprocess.Popen([sys.executable, *map(str, arguments)], **{**options, "text": True})
         read = self._read if self._forks_children else None
         return ForkedPython(self._channel, list(map(str, arguments)), environment, read, options)
 
     def run(
-        self, arguments: Sequence[object], *, input: str | None = None, timeout: float = 120, **options: Any
+        self, arguments: Sequence[object], *, input: str | None = None, timeout: float = 600, **options: Any
     ) -> subprocess.CompletedProcess[str]:
         """What `subprocess.run` does, with all output captured unless it is said where it goes."""
         pipes = {"stdin": subprocess.PIPE} if input is not None else {}
@@ -70,7 +73,7 @@ class WarmPython:
             # One thread: OpenBLAS would start its own when numpy is imported.
             self._process = subprocess.Popen(
                 [sys.executable, SERVER, str(theirs.fileno()), *self._modules],
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": GIVEN},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
@@ -82,7 +85,8 @@ class WarmPython:
             self._process.wait()
 
     def _read_of(self, environment: Mapping[str, str]) -> dict[str, str]:
-        return {name: value for name, value in environment.items() if name.startswith(self._read)}
+        read = (name for name in environment if name.startswith(self._read) and name not in READ_LATER)
+        return {name: environment[name] for name in read}
 
 
 class ForkedPython:

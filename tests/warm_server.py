@@ -33,9 +33,14 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# As the interpreter begins, but for the script's folder; and whose modules a program leaves to its children.
-PATH = sys.path[1:]
-OF_ALL = (sys.prefix, sys.base_prefix, str(ROOT / "lib"))
+# What a fork reads again, though an interpreter reads it when it starts.
+READ_LATER = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFERED")
+
+# As the interpreter begins, but for the script's folder and PYTHONPATH; and whose modules every program has.
+GIVEN = os.environ.get("PYTHONPATH", "")
+PATH = sys.path[1 + len(GIVEN.split(":")) * bool(GIVEN) :]
+OF_ALL = (sys.prefix, sys.base_prefix)
+OURS = {"kharness", "monitoring"}
 
 
 def main(channel: int, modules: Sequence[str]) -> None:
@@ -96,6 +101,16 @@ def report(children: dict[int, socket.socket]) -> None:
             end.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
+def is_followed(python_path: str) -> bool:
+    """Whether a fork can take its modules from this PYTHONPATH: it names checkouts of ours, and no others."""
+    if python_path == GIVEN:
+        return True
+    folders = list(map(Path, python_path.split(":"))) if python_path else []
+    return all(
+        it.is_absolute() and it.is_dir() and {at.name for at in it.iterdir()} <= OURS for it in folders
+    )
+
+
 class Children:
     """What a program of ours starts: the interpreter by a fork that goes on, all else by exec."""
 
@@ -153,6 +168,8 @@ class Children:
         """Whether it is an interpreter like this one, and this process has no thread that holds a lock."""
         if os.fsdecode(program) != sys.executable or self._read_of(environment) != self._environment:
             return False
+        if not is_followed(environment.get("PYTHONPATH", "")):
+            return False
         given = [os.fsdecode(argument) for argument in arguments[1:]]
         runs = given[:1] in (["-m"], ["-c"]) or given[:2] == ["-P", "-m"]
         if not runs and not os.path.isfile(os.path.join(os.fsdecode(directory or ""), given[0])):
@@ -161,7 +178,8 @@ class Children:
 
     def _read_of(self, environment: Mapping[str, str]) -> dict[str, str]:
         given = {name: value for name, value in environment.items() if name.startswith(self._read)}
-        given.pop("PYTHONUNBUFFERED", None)  # `become` reads it
+        for name in READ_LATER:
+            given.pop(name, None)
         if given.get("OPENBLAS_NUM_THREADS") == "1":  # which is how this process was started
             del given["OPENBLAS_NUM_THREADS"]
         return given
@@ -231,6 +249,7 @@ def become(
     time.tzset()
     open_standard_files(unbuffered=bool(environment.get("PYTHONUNBUFFERED")))
     forget_modules()
+    set_threads(environment.get("OMP_NUM_THREADS", ""))
     leave(status_of([os.fsdecode(argument) for argument in arguments]))
 
 
@@ -267,11 +286,19 @@ left: list[Any] = []
 
 def forget_modules() -> None:
     """Those of a checkout, for this process may be of another one."""
+    given = os.environ.get("PYTHONPATH", "").split(":")[0]
+    lib = os.path.realpath(given) if given else str(ROOT / "lib")
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if name != "__main__" and file and not file.startswith(OF_ALL):
+        if name != "__main__" and file and not file.startswith((*OF_ALL, f"{lib}{os.sep}")):
             left.append(sys.modules.pop(name))
     importlib.invalidate_caches()
+
+
+def set_threads(number: str) -> None:
+    """As torch does when it is loaded."""
+    if number.isdigit() and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(int(number))
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -279,11 +306,13 @@ def run(arguments: Sequence[str]) -> None:
     sys.orig_argv = [sys.executable, *arguments]
     alone = arguments[0] == "-P"
     first, *rest = arguments[alone:]
+    given = os.environ.get("PYTHONPATH", "")
+    path = [*(given.split(":") if given else ()), *PATH]
     main = ModuleType("__main__")
     left.append(sys.modules["__main__"])
     sys.modules["__main__"] = main
     if first == "-m":
-        sys.path[:] = PATH if alone else [os.getcwd(), *PATH]
+        sys.path[:] = path if alone else [os.getcwd(), *path]
         spec = importlib.util.find_spec(rest[0])
         if spec is not None and spec.submodule_search_locations is not None:
             spec = importlib.util.find_spec(f"{rest[0]}.__main__")
@@ -293,14 +322,14 @@ def run(arguments: Sequence[str]) -> None:
         main.__dict__.update(__spec__=spec, __package__=spec.parent, __file__=spec.origin)
         sys.argv = [str(spec.origin), *rest[1:]]
     elif first == "-c":
-        sys.path[:] = ["", *PATH]
+        sys.path[:] = ["", *path]
         code = compile(rest[0], "<string>", "exec", dont_inherit=True)
         sys.argv = ["-c", *rest[1:]]
     else:
-        path = os.path.abspath(first)
-        sys.path[:] = [os.path.dirname(os.path.realpath(path)), *PATH]
-        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
-        main.__dict__.update(__file__=path)
+        file = os.path.abspath(first)
+        sys.path[:] = [os.path.dirname(os.path.realpath(file)), *path]
+        code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
+        main.__dict__.update(__file__=file)
         sys.argv = [first, *rest]
     main.__dict__.update(__builtins__=builtins)
     exec(code, main.__dict__)

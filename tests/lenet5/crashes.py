@@ -2,11 +2,12 @@
 
     python crashes.py TRAIN_PY DIRECTORY SEED PLAN FLAG…
 
-PLAN is words: `kill` (at a random moment), `save` (SIGKILL in or right behind a save), `damage` (a random
+PLAN is words: `kill` (at a random moment), `save` (SIGKILL in or right after a save), `damage` (a random
 SIGKILL, then a flipped bit in the newest checkpoint), and TERM and USR1, once the training has begun.
-DIRECTORY/whole is trained undisturbed; DIRECTORY/run-1 and, when that is complete before the plan is, run-2
-and so on are ended as planned and resumed. One JSON object a word says what happened. This process runs no
-tensor operation, which its forks would not survive.
+DIRECTORY/whole is trained undisturbed; DIRECTORY/run-1 is ended as planned and resumed. Where a run completes
+before a word's moment comes, the word is for the next one: run-2 and so on. More words `save` follow until
+one has ended a run in the middle of a save. One JSON object an ended or complete process says what happened.
+This process runs no tensor operation, which its forks would not survive.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-import torch._dynamo
+
+from kharness.training.forkserver.zygote import preload
 
 
 def main(program: Path, directory: Path, seed: int, plan: Sequence[str], flags: Sequence[str]) -> None:
@@ -30,8 +32,9 @@ def main(program: Path, directory: Path, seed: int, plan: Sequence[str], flags: 
     results = ["--results-dir", str(directory), *flags]
     whole = start(program, [*results, "--tracker-run-name", "whole"], directory / "whole.log")
     finish(whole)
-    number = 1
-    for word in plan:
+    number, left, lacks_inside = 1, list(plan), "save" in plan
+    while left or lacks_inside:
+        word = left[0] if left else "save"
         run = directory / f"run-{number}"
         went_on = ["--run-dir", str(run)] if run.exists() else [*results, "--tracker-run-name", run.name]
         child = start(program, went_on, directory / f"{run.name}.log")
@@ -39,6 +42,9 @@ def main(program: Path, directory: Path, seed: int, plan: Sequence[str], flags: 
         print(json.dumps({"word": word, "run": run.name, **said}), flush=True)
         if said.get("exit_code") == 0:  # it was complete before its moment came
             number += 1
+        else:
+            lacks_inside = lacks_inside and not said.get("inside")
+            left = left[1:]
     run = directory / f"run-{number}"
     if run.exists():
         finish(start(program, ["--run-dir", str(run)], directory / f"{run.name}.log"))
@@ -83,11 +89,12 @@ def end(word: str, child: int, run: Path, chance: random.Random) -> dict[str, ob
         moment = lambda: lines(run) >= wanted  # noqa: E731
     status = None
     while status is None and not moment():
+        time.sleep(0.001)
         ended, code = os.waitpid(child, os.WNOHANG)
         status = code if ended else None
     if status is None:
         if word == "save":  # some of it is written, or all of it, or it has its name and no record
-            time.sleep(chance.random() * 0.006)
+            time.sleep(max(0.0, chance.random() - 0.5) * 0.012)
         number = signal.SIGKILL if word in ("kill", "save", "damage") else signal.Signals[f"SIG{word}"]
         os.kill(child, number)
         status = os.waitpid(child, 0)[1]
@@ -125,4 +132,5 @@ def damage(run: Path) -> str | None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    preload()
     main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(), sys.argv[5:])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +16,11 @@ import pytest
 
 from monitoring import read_records
 
-FLAGS = ("--dataset", "mnist-subset", "--device", "cpu", "--num-threads", "1", "--tracker", "none")
-SHORT = ("--batch-size", "900", "--num-epochs", "2", "--optimizer", "adamw", "--seed", "11")
+from ....few_digits import environment_of
+from ....warm_python import WarmPython
+
+FLAGS = ("--dataset", "few-digits", "--device", "cpu", "--num-threads", "1", "--tracker", "none")
+SHORT = ("--batch-size", "18", "--num-epochs", "2", "--optimizer", "adamw", "--seed", "11")
 
 
 def git(checkout: Path, *arguments: str) -> str:
@@ -28,14 +30,9 @@ def git(checkout: Path, *arguments: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(few_digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkout under test as a repository of one commit."""
-    copy = tmp_path_factory.mktemp("reproduce") / "checkout"
-    models = [path.parent.name for path in root.glob("*/Kconfig")]
-    for name in ("lib", *models, "scripts", "defconfigs"):
-        shutil.copytree(root / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("Kconfig", ".gitignore"):
-        shutil.copy(root / name, copy / name)
+    copy = Path(shutil.copytree(few_digits, tmp_path_factory.mktemp("reproduce") / "checkout"))
     git(copy, "init", "--quiet")
     git(copy, "add", ".")
     git(copy, "commit", "--quiet", "-m", "first")
@@ -43,22 +40,18 @@ def checkout(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(root: Path, checkout: Path) -> Path:
+def run(root: Path, checkout: Path, warm_torch: WarmPython) -> Path:
     """A run that was killed once, and stopped once, before it was complete."""
-    results = checkout / "results"
-    results.mkdir()
-    crashes = [sys.executable, str(root / "tests/lenet5/crashes.py"), str(checkout / "lenet5/train.py")]
-    command = [*crashes, str(results), "3", "kill TERM", *FLAGS, *SHORT]
-    done = subprocess.run(
-        command, cwd=checkout, env=environment(checkout), capture_output=True, text=True, check=False
-    )
-    logs = "".join(log.read_text() for log in results.glob("*.log"))
-    assert done.returncode == 0, done.stderr + logs
+    for seed in itertools.count(3):
+        results = checkout / f"results-{seed}"
+        results.mkdir()
+        crashes = [root / "tests/lenet5/crashes.py", checkout / "lenet5/train.py", results, seed, "kill TERM"]
+        done = warm_torch.run([*crashes, *FLAGS, *SHORT], cwd=checkout, env=environment_of(checkout))
+        logs = "".join(log.read_text() for log in results.glob("*.log"))
+        assert done.returncode == 0, done.stderr + logs
+        if not (results / "run-2").exists():  # else it was complete before its moment came
+            break
     return results / "run-1"
-
-
-def environment(checkout: Path) -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(checkout / "lib")}
 
 
 def records(run: Path, event: str) -> list[dict[str, Any]]:
@@ -66,15 +59,13 @@ def records(run: Path, event: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def reproduce(checkout: Path) -> Callable[..., SimpleNamespace]:
+def reproduce(checkout: Path, warm_torch: WarmPython) -> Callable[..., SimpleNamespace]:
     """Run scripts/reproduce.py; `lines` is what it says beside the training's own output."""
 
     def call(run: Path, *variables: str) -> SimpleNamespace:
         before = set(run.parent.iterdir())
-        command = [sys.executable, str(checkout / "scripts/reproduce.py"), f"RUN={run}", *variables]
-        done = subprocess.run(
-            command, cwd=checkout, env=environment(checkout), capture_output=True, text=True, check=False
-        )
+        command = [checkout / "scripts/reproduce.py", f"RUN={run}", *variables]
+        done = warm_torch.run(command, cwd=checkout, env=environment_of(checkout))
         said = re.compile("code|differs|not compared|bit-equal|first difference")
         made = sorted(path.name for path in set(run.parent.iterdir()) - before)
         lines = [line for line in done.stdout.splitlines() if said.match(line)]
@@ -107,6 +98,8 @@ def test_run_that_was_killed_and_stopped_is_bit_equal(
     (start,) = records(again, "start")
     assert (start["seed"], start["run_name"]) == (11, "run-1_reproduced")
     assert start["data_sha256"] == records(run, "start")[0]["data_sha256"]
+    assert [one["status"] for one in records(run, "end")] == ["interrupted", "complete"]
+    assert len(records(run, "start")) == 3, "killed once, stopped once"
 
 
 def test_run_of_an_earlier_revision_is_run_in_a_worktree_of_it(
@@ -224,12 +217,11 @@ def test_configuration_that_is_gone_is_that_of_the_start_record(
     [([], "RUN is not given"), (["RUN={results}"], "{results} is not a run that has begun: ")],
     ids=["none", "no run"],
 )
-def test_what_is_no_run_is_refused(checkout: Path, run: Path, variables: list[str], error: str) -> None:
+def test_what_is_no_run_is_refused(
+    checkout: Path, run: Path, warm_torch: WarmPython, variables: list[str], error: str
+) -> None:
     results = str(run.parent)
-    command = [sys.executable, str(checkout / "scripts/reproduce.py")]
     given = [variable.format(results=results) for variable in variables]
-    done = subprocess.run(
-        [*command, *given], env=environment(checkout), capture_output=True, text=True, check=False
-    )
+    done = warm_torch.run([checkout / "scripts/reproduce.py", *given], env=environment_of(checkout))
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: {error.format(results=results)}")

@@ -1,0 +1,34 @@
+"""120 + 20 digits in lenet5/few-digits, for trainings of which the steps count and not what is learnt."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.training.datasets._digits import Mnist
+from kharness.training.datasets._files import IdxArray, Sources
+
+FOLDER = "lenet5/few-digits"
+ARRAYS = ("train-images", "train-labels", "test-images", "test-labels")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Nothing to choose."""
+
+
+def fetch(options: Options, root: Path, sources: Sources) -> Path:
+    """The folder: nothing is downloaded."""
+    return root / FOLDER
+
+
+def check(options: Options, root: Path) -> None:
+    """It is there, for tests/few_digits.py wrote it."""
+
+
+def load(options: Options, root: Path) -> Mnist:
+    """The four arrays."""
+    contents = [(root / FOLDER / name).read_bytes() for name in ARRAYS]
+    first, second, third, fourth = (IdxArray.parse(content, name=FOLDER) for content in contents)
+    return Mnist(first, second, third, fourth, sha256=hashlib.sha256(b"".join(contents)).hexdigest())
