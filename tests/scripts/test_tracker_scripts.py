@@ -114,7 +114,7 @@ def test_trackio_view_serves_the_project_on_its_port(script: Script, root: Path,
 
 
 def page_at(address: str, *, while_running: subprocess.Popen[str]) -> str:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while time.monotonic() < deadline and while_running.poll() is None:
         try:
             with urllib.request.urlopen(address, timeout=5) as answer:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -55,9 +53,7 @@ def test_several_agents_write_to_one_project_at_once(followed: MakeFollowed) -> 
     runs = [followed("trackio", f"cell {number}") for number in range(4)]
     for number, run in enumerate(runs):
         run.train(2000, project="matrix", name=f"cell {number}")
-    agents = [
-        subprocess.Popen([sys.executable, "-m", "monitoring.agent", str(run.directory)]) for run in runs
-    ]
+    agents = [run.python.start(["-m", "monitoring.agent", run.directory]) for run in runs]
 
     assert [agent.wait() for agent in agents] == [0, 0, 0, 0]
     for run in runs:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +17,13 @@ from monitoring.trackers import TrackerPoint, wandb
 from monitoring.trackers._wandb_log import BLOCK
 
 from ..conftest import wait_until
-from .conftest import MakeFollowed, WandbServer, new_run
+from .conftest import Followed, MakeFollowed, WandbServer, new_run
 
 
-def sync(directory: Path, environment: dict[str, str], *flags: str) -> str:
+def sync(run: Followed, environment: dict[str, str]) -> str:
     """Upload with W&B's command, as a user would; what it says."""
-    command = [sys.executable, "-m", "wandb", "sync", *flags, str(directory / "wandb")]
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, cwd=directory, capture_output=True, text=True, timeout=600
-    )
+    command = ["-m", "wandb", "sync", run.directory / "wandb"]
+    done = run.python.run(command, env={**os.environ, **environment}, cwd=run.directory, timeout=600)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -56,7 +52,7 @@ def test_wandb_sync_takes_the_run_whole(followed: MakeFollowed, wandb_server: Wa
     run = followed("wandb", entity="team")
     run.train(40, group="matrix 1")
     run.follow()
-    sync(run.directory, wandb_server.environment())
+    sync(run, wandb_server.environment())
 
     [(run_id, uploaded)] = wandb_server.runs.items()
     assert run_id == run.info.run_id
@@ -73,7 +69,7 @@ def test_wandb_draws_every_metric_over_global_step(followed: MakeFollowed, wandb
     run = followed("wandb")
     run.train(2)
     run.follow()
-    sync(run.directory, wandb_server.environment())
+    sync(run, wandb_server.environment())
 
     [uploaded] = wandb_server.runs.values()
     metrics = uploaded.config["_wandb"]["value"]["m"]
@@ -95,11 +91,11 @@ def test_end_of_the_run_is_its_exit_code(
             "run = Run(Path('run'), name='n', project='p', config={}, trackers={'wandb': {}}, agent=False)\n"
             "run.log_step(1, train_loss=1.0)\n"
         )
-        subprocess.run([sys.executable, "-c", train], cwd=run.directory.parent, check=True)
+        assert run.python.run(["-c", train], cwd=run.directory.parent).returncode == 0
     else:
         run.train(3, status=status)
     run.follow()
-    sync(run.directory, wandb_server.environment())
+    sync(run, wandb_server.environment())
 
     assert [uploaded.exit_code for uploaded in wandb_server.runs.values()] == [code]
 
@@ -110,10 +106,10 @@ def test_sync_again_after_a_restart_gives_each_row_once(
     run = followed("wandb")
     run.train(20, status="interrupted")
     run.follow()
-    sync(run.directory, wandb_server.environment())
+    sync(run, wandb_server.environment())
     run.train(20, first=15, config={"SEED": 1, "LIST": [9]})
     run.follow()
-    said = sync(run.directory, wandb_server.environment())
+    said = sync(run, wandb_server.environment())
 
     [uploaded] = wandb_server.runs.values()
     assert "Finished syncing" in said
@@ -217,7 +213,7 @@ def test_record_larger_than_a_block_of_the_log_is_taken(
     long = {f"KEY_{number}": "x" * (BLOCK // 3) for number in range(10)}
     run.train(3, config=long)
     run.follow()
-    sync(run.directory, wandb_server.environment())
+    sync(run, wandb_server.environment())
 
     [uploaded] = wandb_server.runs.values()
     assert {name: uploaded.config[name]["value"] for name in long} == long
@@ -230,7 +226,7 @@ def test_names_that_wandb_refuses_are_taken_in_a_form_that_it_takes(
     run = followed("wandb")
     run.train(2, project='a/b:"c" ü' + "x" * 200, name="n/'\"" + "y" * 200)
     run.follow()
-    sync(run.directory, wandb_server.environment())
+    sync(run, wandb_server.environment())
 
     [uploaded] = wandb_server.runs.values()
     assert uploaded.project == ('a-b-"c" ü' + "x" * 200)[:128]
@@ -259,7 +255,7 @@ follower.deliver([record for record, _ in read_records(run.directory / "metrics.
 os.kill(os.getpid(), signal.SIGKILL)
 """
     environment = {**os.environ, **wandb_server.environment()}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=False)
+    run.python.run(["-c", code], env=environment)
     lock = run.directory / "wandb" / ".upload.lock"
     wait_until(lambda: lock.read_text() != "", "the upload")
     upload = psutil.Process(int(lock.read_text()))
