@@ -190,7 +190,7 @@ def warm_torch() -> Iterator[WarmPython]:
 
 @pytest.fixture(scope="session")
 def warm_trackers() -> Iterator[WarmPython]:
-    """The same for agents, with the packages of trackers."""
-    warm = WarmPython(*OF_TRACKERS, read=("TRACKIO",), forks_children=False)
+    """The same for trainers and agents, with the packages of trackers."""
+    warm = WarmPython(*OF_TRACKERS, read=("TRACKIO",))
     yield warm
     warm.close()

@@ -32,12 +32,8 @@ READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MPL")
 class WarmPython:
     """One such interpreter, started when it is first needed."""
 
-    def __init__(self, *modules: str, read: tuple[str, ...] = (), forks_children: bool = True) -> None:
-        """`read` are beginnings of the names of variables that the modules read when they are imported.
-
-        Without `forks_children` the programs start theirs by exec.
-        """
-        self._forks_children = forks_children
+    def __init__(self, *modules: str, read: tuple[str, ...] = ()) -> None:
+        """`read` are beginnings of the names of variables that the modules read when they are imported."""
         self._modules = modules
         self._read = (*READ_AT_THE_START, *read)
         self._environment: dict[str, str] = {}
@@ -54,8 +50,7 @@ class WarmPython:
         alike = self._read_of(environment) == self._environment
         if not (options.keys() <= known and alike and is_followed(environment.get("PYTHONPATH", ""))):
             return subprocess.Popen([sys.executable, *map(str, arguments)], **{**options, "text": True})
-        read = self._read if self._forks_children else None
-        return ForkedPython(self._channel, list(map(str, arguments)), environment, read, options)
+        return ForkedPython(self._channel, list(map(str, arguments)), environment, self._read, options)
 
     def run(
         self, arguments: Sequence[object], *, input: str | None = None, timeout: float = 600, **options: Any
@@ -97,7 +92,7 @@ class ForkedPython:
         server: socket.socket,
         arguments: list[str],
         environment: dict[str, str],
-        read: tuple[str, ...] | None,
+        read: tuple[str, ...],
         options: Mapping[str, Any],
     ) -> None:
         self.args = [sys.executable, *arguments]

@@ -57,8 +57,7 @@ def main(channel: int, modules: Sequence[str]) -> None:
         for standard, file in enumerate(request["files"][1:]):
             os.dup2(file, standard)
         os.chdir(request["directory"])
-        if request["read"] is not None:
-            Children(request["read"], request["environment"])
+        Children(request["read"], request["environment"])
         become(request["arguments"], request["environment"])
 
 

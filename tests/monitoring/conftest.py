@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -13,6 +15,9 @@ import psutil
 import pytest
 
 from monitoring.agent.follow import is_followed, undelivered
+from monitoring.journal.files import AGENT_LOG
+
+from ..warm_python import SERVER, WarmPython
 
 T = TypeVar("T")
 
@@ -29,6 +34,16 @@ def results(tmp_path: Path) -> Iterator[Path]:
 def run_dir(results: Path) -> Path:
     """A run directory."""
     return results / "run"
+
+
+@pytest.fixture(scope="session")
+def warm_monitoring() -> Iterator[WarmPython]:
+    """Starts trainers and agents without trackers, from an interpreter that has imported what they need."""
+    warm = WarmPython(
+        "monitoring.run", "monitoring.agent.*", "monitoring.rules.*", "monitoring.exporters.csv"
+    )
+    yield warm
+    warm.close()
 
 
 @pytest.fixture
@@ -58,16 +73,22 @@ def bare_python(root: Path, tmp_path: Path) -> Callable[[str], str]:
 
 
 def agents_of(directory: Path) -> list[psutil.Process]:
-    """The living agents of a run, or of the runs below a directory."""
+    """The living agents of a run, or of the runs below a directory; also those that are forks."""
     found = []
-    for process in psutil.process_iter():
-        try:
-            command = process.cmdline()
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with contextlib.suppress(OSError, psutil.Error):  # gone meanwhile
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+            if command[1:2] == [str(SERVER)] and _is_agent(pid):
+                command = ["monitoring.agent", os.path.dirname(os.readlink(f"/proc/{pid}/fd/2"))]
             if command[-2:-1] == ["monitoring.agent"] and Path(command[-1]).is_relative_to(directory):
-                found.append(process)
-        except psutil.Error:  # gone meanwhile
-            continue
+                found.append(psutil.Process(pid))
     return found
+
+
+def _is_agent(pid: int) -> bool:
+    """Of a fork, which has the command line of what it was forked from."""
+    standard = [os.path.basename(os.readlink(f"/proc/{pid}/fd/{number}")) for number in (0, 1, 2)]
+    return standard == ["null", AGENT_LOG, AGENT_LOG] and os.getsid(pid) == pid
 
 
 def wait_until(condition: Callable[[], T], what: str, seconds: float = 120.0) -> T:

@@ -10,11 +10,13 @@ import fcntl
 import os
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Protocol
 
 import orjson
 import psutil
@@ -25,11 +27,13 @@ from monitoring.agent.follow import catch_up, is_followed, undelivered
 from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
 from monitoring.journal.records import Record, points, read_records
 
+from ...warm_python import StartedPython, WarmPython
 from ..conftest import agents_of, wait_for_delivery, wait_until
 
 MOMENTS = 20
 
-# Logs steps FIRST .. LAST and tells each on stdout after its call has returned; then finishes, or waits.
+# Logs steps FIRST .. LAST and tells each on stdout after its call has returned; then finishes, or waits. One
+# that `awaits` goes on from the half of its steps when RUN.go is there.
 TRAINER = """
 import os, sys, time
 from pathlib import Path
@@ -43,19 +47,39 @@ for step in range(int(first), int(last) + 1):
         run.log_eval(step, split="val", **{f"metric_{step // 500}": step})
     os.write(1, b"%d\\n" % step)
     time.sleep(float(pause))
-if end == "finish":
-    run.finish(steps_done=int(last))
-else:
+    while end == "awaits" and step == int(last) // 2 and not Path(f"{directory}.go").exists():
+        time.sleep(0.01)
+if end == "wait":
     time.sleep(600)
+run.finish(steps_done=int(last))
 """
 
 
-def trainer(
-    directory: Path, first: int, last: int, *, pause: float = 0.0, agent: bool = True, end: str = "finish"
-) -> subprocess.Popen[bytes]:
-    arguments = [directory, first, last, pause, "agent" if agent else "alone", end]
-    with _told(directory).open("wb") as stdout:
-        return subprocess.Popen([sys.executable, "-c", TRAINER, *map(str, arguments)], stdout=stdout)
+class Start(Protocol):
+    """Starts a trainer of a run."""
+
+    def __call__(
+        self,
+        directory: Path,
+        first: int,
+        last: int,
+        *,
+        pause: float = 0.0,
+        agent: bool = True,
+        end: str = "finish",
+    ) -> StartedPython: ...
+
+
+@pytest.fixture
+def trainer(warm_monitoring: WarmPython) -> Start:
+    def start(
+        directory: Path, first: int, last: int, *, pause: float = 0.0, agent: bool = True, end: str = "finish"
+    ) -> StartedPython:
+        arguments = [directory, first, last, pause, "agent" if agent else "alone", end]
+        with _told(directory).open("wb") as stdout:
+            return warm_monitoring.start(["-c", TRAINER, *arguments], stdout=stdout)
+
+    return start
 
 
 def told(directory: Path) -> int:
@@ -68,7 +92,7 @@ def _told(directory: Path) -> Path:
     return directory.with_suffix(".told")
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill(process: StartedPython) -> None:
     process.kill()
     process.wait()
 
@@ -102,7 +126,7 @@ def assert_csv_is_the_journal(directory: Path) -> None:
         assert row["global_step"] == str(record.get("global_step", ""))
 
 
-def test_trainer_killed_at_any_moment_loses_no_step_that_it_has_logged(run_dir: Path) -> None:
+def test_trainer_killed_at_any_moment_loses_no_step_that_it_has_logged(run_dir: Path, trainer: Start) -> None:
     """One run, killed and taken up again at 20 moments, its agents handing over to each other."""
     moments = random.Random(1)
     last = 0
@@ -117,7 +141,7 @@ def test_trainer_killed_at_any_moment_loses_no_step_that_it_has_logged(run_dir: 
         assert written == list(range(1, len(written) + 1))
         assert len(written) - last in (0, 1)  # at most the one whose call had not returned
         last = len(written)
-    assert trainer(run_dir, last + 1, last + 10).wait(60) == 0
+    assert trainer(run_dir, last + 1, last + 10).wait(600) == 0
     wait_for_delivery(run_dir)
     seqs = [int(str(record["seq"])) for record in journal(run_dir)]
     assert seqs == list(range(1, len(seqs) + 1))
@@ -126,17 +150,19 @@ def test_trainer_killed_at_any_moment_loses_no_step_that_it_has_logged(run_dir: 
     assert_csv_is_the_journal(run_dir)
 
 
-def test_agent_killed_at_any_moment_is_made_up_for_by_the_next(run_dir: Path) -> None:
+def test_agent_killed_at_any_moment_is_made_up_for_by_the_next(
+    run_dir: Path, trainer: Start, warm_monitoring: WarmPython
+) -> None:
     """One run, and agents of which 20 are killed, from their first moment on."""
     moments = random.Random(2)
     process = trainer(run_dir, 1, 10**9, pause=0.0005, agent=False)
     wait_until(lambda: (run_dir / "metrics.jsonl").exists() and journal(run_dir), "the first record")
     for _ in range(MOMENTS):
-        agent = subprocess.Popen([sys.executable, "-m", "monitoring.agent", run_dir])
+        agent = warm_monitoring.start(["-m", "monitoring.agent", run_dir])
         time.sleep(0.05 + moments.random() * 0.4)
         kill(agent)
     kill(process)
-    last = subprocess.run([sys.executable, "-m", "monitoring.agent", run_dir], timeout=600, check=False)
+    last = warm_monitoring.run(["-m", "monitoring.agent", run_dir], timeout=600)
     assert last.returncode == 0
     assert len(steps(run_dir)) - told(run_dir) in (0, 1)
     assert undelivered(run_dir) == {}
@@ -145,35 +171,36 @@ def test_agent_killed_at_any_moment_is_made_up_for_by_the_next(run_dir: Path) ->
 
 
 @pytest.mark.slow
-def test_agent_killed_at_any_moment_is_started_again_by_its_run(tmp_path: Path) -> None:
+def test_agent_killed_at_any_moment_is_started_again_by_its_run(tmp_path: Path, trainer: Start) -> None:
     """20 runs, four at a time; each loses its agent once, and trains on as if nothing had been."""
     moments = random.Random(3)
     for wave in range(MOMENTS // 4):
         directories = [tmp_path / f"run{wave}{i}" for i in range(4)]
-        runs = [trainer(directory, 1, 260, pause=0.01) for directory in directories]
+        runs = [trainer(directory, 1, 260, pause=0.005, end="awaits") for directory in directories]
         for directory in directories:
-            wait_until(lambda directory=directory: agents_of(directory), "the start of an agent")  # type: ignore[misc]
+            [agent] = wait_until(lambda directory=directory: agents_of(directory), "an agent")  # type: ignore[misc]
             time.sleep(moments.random() * 0.3)
-            [agent] = agents_of(directory)
             agent.kill()
+            directory.with_suffix(".go").touch()
         for directory, run in zip(directories, runs, strict=True):
-            assert run.wait(60) == 0
+            assert run.wait(600) == 0
             wait_for_delivery(directory)
             assert steps(directory) == list(range(1, 261))
             assert_csv_is_the_journal(directory)
             assert alerts(directory) == []
 
 
-def test_agent_that_dies_before_the_end_is_started_again_by_finish(run_dir: Path) -> None:
-    process = trainer(run_dir, 1, 30, pause=0.01)
-    wait_until(lambda: agents_of(run_dir), "the start of the agent")
-    agents_of(run_dir)[0].kill()
-    assert process.wait(60) == 0
+def test_agent_that_dies_before_the_end_is_started_again_by_finish(run_dir: Path, trainer: Start) -> None:
+    process = trainer(run_dir, 1, 30, end="awaits")
+    [agent] = wait_until(lambda: agents_of(run_dir), "the start of the agent")
+    agent.kill()
+    run_dir.with_suffix(".go").touch()
+    assert process.wait(600) == 0
     wait_for_delivery(run_dir)
     assert_csv_is_the_journal(run_dir)
 
 
-def test_agent_of_a_killed_trainer_delivers_the_rest_and_says_so(run_dir: Path) -> None:
+def test_agent_of_a_killed_trainer_delivers_the_rest_and_says_so(run_dir: Path, trainer: Start) -> None:
     process = trainer(run_dir, 1, 100, end="wait")
     wait_until((run_dir / "metrics.csv").exists, "the first row")
     kill(process)
@@ -182,7 +209,7 @@ def test_agent_of_a_killed_trainer_delivers_the_rest_and_says_so(run_dir: Path) 
     assert alerts(run_dir) == ["the training process is gone and wrote no end record"]
 
 
-def test_ctrl_c_in_the_terminal_does_not_end_the_agent(run_dir: Path) -> None:
+def test_ctrl_c_in_the_terminal_does_not_end_the_agent(run_dir: Path, trainer: Start) -> None:
     process = trainer(run_dir, 1, 100, end="wait")
     wait_until((run_dir / "followers.json").exists, "the agent's first look")
     [agent] = agents_of(run_dir)
@@ -194,27 +221,33 @@ def test_ctrl_c_in_the_terminal_does_not_end_the_agent(run_dir: Path) -> None:
     assert_csv_is_the_journal(run_dir)
 
 
-def test_sigterm_ends_the_agent_when_it_has_delivered_what_there_is(run_dir: Path) -> None:
+def test_sigterm_ends_the_agent_when_it_has_delivered_what_there_is(
+    run_dir: Path, trainer: Start, warm_monitoring: WarmPython
+) -> None:
     process = trainer(run_dir, 1, 100, agent=False, end="wait")
     wait_until(lambda: (run_dir / "run.json").exists() and len(steps(run_dir)) == 100, "100 steps")
-    agent = subprocess.Popen([sys.executable, "-m", "monitoring.agent", run_dir])
+    agent = warm_monitoring.start(["-m", "monitoring.agent", run_dir])
     wait_until((run_dir / "followers.json").exists, "the agent's first look")
     agent.terminate()
-    assert agent.wait(60) == 0
+    assert agent.wait(600) == 0
     assert_csv_is_the_journal(run_dir)
     kill(process)
 
 
-def test_two_agents_of_one_run_work_one_after_the_other(run_dir: Path) -> None:
+def test_two_agents_of_one_run_work_one_after_the_other(
+    run_dir: Path, trainer: Start, warm_monitoring: WarmPython
+) -> None:
     process = trainer(run_dir, 1, 200, pause=0.005, agent=False)
     wait_until((run_dir / "run.json").exists, "the run")
-    agents = [subprocess.Popen([sys.executable, "-m", "monitoring.agent", run_dir]) for _ in range(3)]
-    assert process.wait(60) == 0
-    assert [agent.wait(60) for agent in agents] == [0, 0, 0]
+    agents = [warm_monitoring.start(["-m", "monitoring.agent", run_dir]) for _ in range(3)]
+    assert process.wait(600) == 0
+    assert [agent.wait(600) for agent in agents] == [0, 0, 0]
     assert_csv_is_the_journal(run_dir)
 
 
-def test_catch_up_after_trainer_and_agent_were_killed_delivers_everything(run_dir: Path) -> None:
+def test_catch_up_after_trainer_and_agent_were_killed_delivers_everything(
+    run_dir: Path, trainer: Start
+) -> None:
     process = trainer(run_dir, 1, 3000, agent=False, end="wait")
     wait_until(lambda: (run_dir / "run.json").exists() and len(steps(run_dir)) == 3000, "3000 steps")
     kill(process)
@@ -226,18 +259,18 @@ def test_catch_up_after_trainer_and_agent_were_killed_delivers_everything(run_di
     assert [delivery.delivered for delivery in catch_up(run_dir)] == [0]
 
 
-def test_catch_up_rebuilds_a_csv_that_was_deleted(run_dir: Path) -> None:
-    assert trainer(run_dir, 1, 50, agent=False).wait(60) == 0
+def test_catch_up_rebuilds_a_csv_that_was_deleted(run_dir: Path, trainer: Start) -> None:
+    assert trainer(run_dir, 1, 50, agent=False).wait(600) == 0
     catch_up(run_dir)
     (run_dir / "metrics.csv").unlink()
     catch_up(run_dir)
     assert_csv_is_the_journal(run_dir)
 
 
-def test_catch_up_refuses_what_cannot_work(run_dir: Path, tmp_path: Path) -> None:
+def test_catch_up_refuses_what_cannot_work(run_dir: Path, tmp_path: Path, trainer: Start) -> None:
     with pytest.raises(RunDirectoryError, match="is not a run directory"):
         catch_up(tmp_path)
-    assert trainer(run_dir, 1, 5, agent=False).wait(60) == 0
+    assert trainer(run_dir, 1, 5, agent=False).wait(600) == 0
     with pytest.raises(UnknownFollower, match="unknown tracker 'wand'"):
         catch_up(run_dir, {"wand": {}})
     with (run_dir / ".agent.lock").open("w") as lock:
@@ -248,7 +281,7 @@ def test_catch_up_refuses_what_cannot_work(run_dir: Path, tmp_path: Path) -> Non
     assert not is_followed(run_dir)
 
 
-def test_follower_that_fails_holds_up_no_other_and_catches_up(run_dir: Path) -> None:
+def test_follower_that_fails_holds_up_no_other_and_catches_up(run_dir: Path, trainer: Start) -> None:
     """A directory in the place of metrics.csv stands for any sink that cannot be opened for a while."""
     (run_dir / "metrics.csv").mkdir(parents=True)
     process = trainer(run_dir, 1, 100, agent=True, end="wait")
@@ -266,22 +299,25 @@ def test_follower_that_fails_holds_up_no_other_and_catches_up(run_dir: Path) -> 
     assert_csv_is_the_journal(run_dir)
 
 
-def test_agent_on_a_full_disk_catches_up_when_there_is_room(run_dir: Path) -> None:
+def test_agent_on_a_full_disk_catches_up_when_there_is_room(run_dir: Path, trainer: Start) -> None:
     """RLIMIT_FSIZE, which a process can lift from another, stands for the disk."""
     process = trainer(run_dir, 1, 2000, agent=False, end="wait")
     wait_until(lambda: (run_dir / "run.json").exists() and len(steps(run_dir)) == 2000, "2000 steps")
-    agent = psutil.Popen([sys.executable, "-m", "monitoring.agent", run_dir], stderr=subprocess.DEVNULL)
-    agent.rlimit(psutil.RLIMIT_FSIZE, (1000, psutil.RLIM_INFINITY))
+    agent = psutil.Popen(
+        [sys.executable, "-m", "monitoring.agent", run_dir],
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY)),
+    )
     wait_until(lambda: (run_dir / "alerts.jsonl").exists() and alerts(run_dir), "the alert")
     agent.rlimit(psutil.RLIMIT_FSIZE, (psutil.RLIM_INFINITY, psutil.RLIM_INFINITY))
     kill(process)
-    assert agent.wait(60) == 0
+    assert agent.wait(600) == 0
     assert_csv_is_the_journal(run_dir)
     assert alerts(run_dir)[0] == "csv: OSError: [Errno 27] File too large; it is tried again"
 
 
-def test_followers_json_that_is_wrong_doubles_and_loses_nothing(run_dir: Path) -> None:
-    assert trainer(run_dir, 1, 50, agent=False).wait(60) == 0
+def test_followers_json_that_is_wrong_doubles_and_loses_nothing(run_dir: Path, trainer: Start) -> None:
+    assert trainer(run_dir, 1, 50, agent=False).wait(600) == 0
     catch_up(run_dir)
     whole = (run_dir / "metrics.csv").read_bytes()
     rows = whole.splitlines(keepends=True)
