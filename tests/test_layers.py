@@ -84,7 +84,7 @@ FLOORS: dict[str, list[str]] = {
     ],
     "kharness.training": [
         "console errors fingerprint forkserver progress seeds",
-        "checkpoint data datasets determinism due guard optimizers pruning run_directory schedules",
+        "averaging checkpoint data datasets determinism due guard optimizers pruning run_directory schedules",
         "needs",
         "device",
         "resume setup",

@@ -88,6 +88,10 @@ class Training(Generic[DataT]):
         self.step = step
         """Updates done, over all attempts."""
         self.num_steps = setup.schedule.num_steps
+        self.models = {"": setup.model}
+        """What to evaluate, by the prefix of its metrics: the model, and as `ema_` its moving average."""
+        if setup.average is not None:
+            self.models["ema_"] = setup.average.model
         self._setup, self._run, self._checkpoints, self._stop = setup, run, checkpoints, stop
         self._evaluations = Every(epochs=1, steps=self.options.EVAL_INTERVAL)
         self._saves = Every.checkpoints(self.options.values)
@@ -175,6 +179,8 @@ class Training(Generic[DataT]):
             self._out_of_time = setup.progress.clock.seconds >= self._max_seconds
         # After the update, which moves pruned weights too (momentum, weight decay), and inside its phase.
         setup.pruner.after_step(self.step)
+        if setup.average is not None:
+            setup.average.update()
         self._phases.end("optimizer_seconds")
         setup.progress.add(loss, self._num_samples)
         self._pace.step(self._num_samples)

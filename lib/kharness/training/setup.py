@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import nn
 
 from kharness.config.options import Options
+from kharness.training.averaging import MovingAverage, moving_average
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
 from kharness.training.determinism import Numerics, make_deterministic
@@ -39,6 +40,14 @@ def tokens_per_sample(data: Data) -> int | None:
     return getattr(data, "tokens_per_sample", None)
 
 
+@runtime_checkable
+class PreparedData(Protocol):
+    """Data that reads ahead, or that has a state of its own."""
+
+    def begin(self, batches: Batches) -> Mapping[str, Stateful]:
+        """Learn which batches will be requested, before the first is; the parts that a checkpoint keeps."""
+
+
 DataT = TypeVar("DataT", bound=Data)
 
 Prepare = Callable[[Options, torch.device], tuple[nn.Module, DataT]]
@@ -60,6 +69,9 @@ class Setup(Generic[DataT]):
     schedule: Schedule
     pruner: Pruning
     progress: StepProgress
+    average: MovingAverage | None
+    """Moving average of the weights, with EMA_DECAY."""
+    data_parts: Mapping[str, Stateful]
 
     @classmethod
     def of(cls, options: Options, prepare: Prepare[DataT]) -> Setup[DataT]:
@@ -111,6 +123,8 @@ class Setup(Generic[DataT]):
             schedule=schedule,
             pruner=pruner,
             progress=StepProgress(device.torch),
+            average=moving_average(model, options.values),
+            data_parts=data.begin(batches) if isinstance(data, PreparedData) else {},
         )
 
     def parts(self) -> dict[str, Stateful]:
@@ -123,6 +137,8 @@ class Setup(Generic[DataT]):
             "rng": Generators(),
             "compute": Compute(self.device.torch, self.numerics),
             "progress": self.progress,
+            **({"average": self.average} if self.average is not None else {}),
+            **self.data_parts,
         }
 
     def counted(self) -> dict[str, int]:
