@@ -1,6 +1,7 @@
-"""Fetch and verify the full datasets: data.py [DATA_DIR=folder] [MIRROR=url] [CONFIG_DATA_DIR=folder].
+"""Fetch and verify the model's datasets: data.py [DATA_DIR=folder] [MIRROR=url] [CONFIG_DATA_DIR=folder].
 
-DATA_DIR is a folder of yours that has the files; without it MIRROR, or the public mirrors.
+DATA_DIR is a folder of yours that has the files; without it MIRROR, or the public mirrors. A large dataset,
+or one of your own, is prepared where it is the configured DATASET, and then alone.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: Sequence[str]) -> int:
-    """Bring every dataset into CONFIG_DATA_DIR, but what is shipped; 0 when all are there and verified."""
+    """Bring the datasets into CONFIG_DATA_DIR, but what is shipped; 0 when all are there and verified."""
     variables = make_variables.given(argv, os.environ, "data", root=ROOT)
-    configured = configuration(variables)
+    names, configured = configuration(variables)
     given, mirror = variables.get("DATA_DIR"), variables.get("MIRROR")
     local = asked_path("DATA_DIR", given) if given else None
     if local is not None and not local.is_dir():
@@ -33,20 +34,29 @@ def main(argv: Sequence[str]) -> int:
             hint="name the folder that has the files; CONFIG_DATA_DIR=folder says where they are put",
         )
     sources = Sources(local, [mirror] if mirror else [], lambda line: print(line, flush=True))
-    for name in DATASETS.names:
+    for name in names:
         folder = DATASETS.load(name).fetch(DATASETS.options(name, configured), ROOT, sources)
         print(f"{folder}: verified")
     return 0
 
 
-def configuration(variables: dict[str, str]) -> Mapping[str, Value]:
-    """The symbols, DATA_DIR above all, as `.config` and the command line have them."""
+def configuration(variables: dict[str, str]) -> tuple[Sequence[str], Mapping[str, Value]]:
+    """The datasets to bring, and the symbols as `.config` and the command line have them."""
     tree = Tree.load(ROOT)
     output = make_variables.output_directory(variables, ROOT)
     layers = [make_variables.layer(tree, variables)]
     if (output / CONFIG).exists():
         layers.insert(0, tree.base(output))
-    return tree.resolve(*layers).values
+    values = tree.resolve(*layers).values
+    chosen = str(values["DATASET"])
+    if _is_on_request(chosen):
+        return [chosen], values
+    of_model = [name for name in DATASETS.names if tree.reachable(DATASETS.symbol(name, "").rstrip("_"))]
+    return [name for name in of_model if not _is_on_request(name)], values
+
+
+def _is_on_request(name: str) -> bool:
+    return getattr(DATASETS.load(name), "ON_REQUEST", False)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 and returns the folder; `check(options, root)` raises a DatasetError if they are not there, without reading
 them. `root` is the repository, where relative paths start. A dataset and the models that train on it agree on
 what `load` returns.
+
+`make data` fetches all datasets of the model, but a module with `ON_REQUEST = True` only as the DATASET.
 """
 
 from __future__ import annotations

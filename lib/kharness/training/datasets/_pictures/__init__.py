@@ -1,0 +1,32 @@
+"""Sets of pictures of one size, each with a label: what models of pictures agree on with their datasets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kharness.training.datasets._digits import Mnist
+from kharness.training.datasets._files import IdxArray
+
+
+@dataclass(frozen=True)
+class PictureSet:
+    """Training and test pictures, grey (n, height, width) or coloured (n, 3, height, width), bytes."""
+
+    train_images: IdxArray
+    train_labels: IdxArray
+    test_images: IdxArray
+    test_labels: IdxArray
+    classes: tuple[str, ...]
+    """What the labels 0, 1, … stand for."""
+    mean: tuple[float, ...]
+    """Of the training pixels, scaled to 0..1, by channel."""
+    std: tuple[float, ...]
+    """Standard deviation of the same."""
+    sha256: str
+    """Which data this is."""
+
+    @classmethod
+    def grey(cls, found: Mnist, *, classes: tuple[str, ...], mean: float, std: float) -> PictureSet:
+        """The arrays of a set in MNIST's format."""
+        arrays = found.train_images, found.train_labels, found.test_images, found.test_labels
+        return cls(*arrays, classes=classes, mean=(mean,), std=(std,), sha256=found.sha256)

@@ -1,0 +1,188 @@
+"""CIFAR-10 and CIFAR-100 in both of their official formats, the one for Python and the binary one.
+
+A. Krizhevsky 2009; https://www.cs.toronto.edu/~kriz/cifar.html describes the formats. The files for Python
+are pickles, which can run any code: plain values and arrays of bytes are taken out of them, by stand-ins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kharness.training.datasets._files import IdxArray
+from kharness.training.datasets._pictures import PictureSet
+from kharness.training.errors import DatasetError
+
+SHAPE = (3, 32, 32)
+_PICTURE_BYTES = 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """The files of one of the two sets, in their official folders."""
+
+    name: str
+    python_folder: str
+    python_files: tuple[tuple[str, ...], tuple[str, ...]]
+    """Those of the training pictures, and those of the test pictures."""
+    label_key: bytes
+    names_file: str
+    """Of the Python format, with the names of the classes."""
+    names_key: bytes
+    binary_folder: str
+    binary_files: tuple[tuple[str, ...], tuple[str, ...]]
+    binary_names: str
+    """A text, one name per line."""
+    label_bytes: int
+    """Before each picture of the binary format; the last of them is the label."""
+    num_classes: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    def find(self, places: Sequence[Path]) -> tuple[Path, bool]:
+        """The folder that has every file, and whether they are in the binary format; DatasetError if none."""
+        wanted = {self.python_folder: (self.python_files, self.names_file)}
+        wanted[self.binary_folder] = (self.binary_files, self.binary_names)
+        for folder, (files, names) in wanted.items():
+            for place in places:
+                needed = [*files[0], *files[1], names]
+                if all((place / folder / name).is_file() for name in needed):
+                    return place / folder, folder == self.binary_folder
+        shown = " or ".join(f"{places[0] / folder}" for folder in wanted)
+        raise DatasetError(
+            f"{shown} does not exist, or not with all its files",
+            hint=f"unpack {self.name} there, as www.cs.toronto.edu/~kriz/cifar.html has it, or set DATA_DIR",
+        )
+
+    def load(self, places: Sequence[Path]) -> PictureSet:
+        """The pictures; DatasetError where a file is missing or is not what its format says."""
+        folder, is_binary = self.find(places)
+        train, test = (
+            _joined([self._read(folder / name, is_binary) for name in names])
+            for names in (self.binary_files if is_binary else self.python_files)
+        )
+        classes = self._names(folder, is_binary)
+        content = hashlib.sha256()
+        for array in (*train, *test):
+            content.update(array.data)
+        return PictureSet(
+            *train, *test, classes=classes, mean=self.mean, std=self.std, sha256=content.hexdigest()
+        )
+
+    def _read(self, path: Path, is_binary: bool) -> tuple[bytes, bytes]:
+        """Pictures and labels of a file, both as bytes."""
+        content = path.read_bytes()
+        pictures, labels = self._from_binary(content) if is_binary else self._from_pickle(path, content)
+        if not labels or len(pictures) != len(labels) * _PICTURE_BYTES or max(labels) >= self.num_classes:
+            raise DatasetError(
+                f"{path}: {len(pictures):,} bytes and {len(labels):,} labels are no pictures of {self.name}",
+                hint="unpack the official archive again",
+            )
+        return pictures, labels
+
+    def _from_binary(self, content: bytes) -> tuple[bytes, bytes]:
+        step = self.label_bytes + _PICTURE_BYTES
+        whole = len(content) // step * step
+        labels = content[self.label_bytes - 1 : whole : step]
+        starts = range(self.label_bytes, whole, step)
+        pictures = b"".join(content[start : start + _PICTURE_BYTES] for start in starts)
+        return pictures + content[whole:], labels  # what is left over makes the sizes disagree
+
+    def _from_pickle(self, path: Path, content: bytes) -> tuple[bytes, bytes]:
+        found = unpickled(path, content)
+        data, labels = found.get(b"data"), found.get(self.label_key)
+        if not isinstance(data, PickledArray) or not isinstance(labels, list):
+            return b"", b""
+        try:
+            return data.content, bytes(labels)
+        except (TypeError, ValueError):  # labels that are no small numbers
+            return data.content, b""
+
+    def _names(self, folder: Path, is_binary: bool) -> tuple[str, ...]:
+        if is_binary:
+            names = (folder / self.binary_names).read_text().split()
+        else:
+            path = folder / self.names_file
+            found = unpickled(path, path.read_bytes()).get(self.names_key)
+            names = [_text(name) for name in found] if isinstance(found, list) else []
+        return tuple(names) if len(names) == self.num_classes else tuple(map(str, range(self.num_classes)))
+
+
+class PickledArray:
+    """Stands for a NumPy array of bytes while a pickle is read: it keeps the content and nothing else."""
+
+    content = b""
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        _version, _shape, kind, is_fortran, content = state
+        if isinstance(kind, _PickledType) and kind.is_bytes and not is_fortran and isinstance(content, bytes):
+            self.content = content
+
+
+class _PickledType:
+    """Stands for a NumPy dtype."""
+
+    def __init__(self, name: object, *_: object) -> None:
+        self.is_bytes = _text(name) in ("u1", "uint8")
+
+    def __setstate__(self, state: object) -> None:
+        """Byte order and the like, of which single bytes have none."""
+
+
+def _array(*_: object) -> PickledArray:
+    return PickledArray()
+
+
+# What the official pickles name, which an early NumPy wrote; and what NumPy 2 and Python 3 name for the same.
+_STAND_INS: Mapping[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _array,
+    ("numpy._core.multiarray", "_reconstruct"): _array,
+    ("numpy", "ndarray"): PickledArray,
+    ("numpy", "dtype"): _PickledType,
+    ("_codecs", "encode"): lambda text, encoding: text.encode("latin1"),
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _STAND_INS[module, name]
+        except KeyError:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}") from None
+
+
+def unpickled(path: Path, content: bytes) -> Mapping[Any, Any]:
+    """The mapping in a pickle of plain values and byte arrays; DatasetError for any other."""
+    try:
+        found = _PlainUnpickler(io.BytesIO(content), encoding="bytes").load()
+    except (
+        pickle.UnpicklingError,
+        EOFError,
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        AttributeError,
+    ) as e:
+        raise DatasetError(
+            f"{path} is no file of CIFAR: {e}", hint="unpack the official archive again"
+        ) from e
+    return {_bytes(key): value for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+def _joined(parts: Sequence[tuple[bytes, bytes]]) -> tuple[IdxArray, IdxArray]:
+    pictures, labels = (b"".join(part[i] for part in parts) for i in (0, 1))
+    return IdxArray((len(labels), *SHAPE), pictures), IdxArray((len(labels),), labels)
+
+
+def _text(value: object) -> str:
+    return value.decode("latin1") if isinstance(value, bytes) else str(value)
+
+
+def _bytes(value: object) -> object:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,77 @@
+"""Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28x28, in MNIST's format.
+
+H. Xiao, K. Rasul, R. Vollgraf 2017 (arXiv 1708.07747), MIT licence, Zalando SE.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kharness.config.places import asked_path
+from kharness.training.datasets._digits import (
+    TEST_IMAGES,
+    TEST_LABELS,
+    TRAIN_IMAGES,
+    TRAIN_LABELS,
+    read_digits,
+)
+from kharness.training.datasets._files import Dataset, DatasetFile, Sources
+from kharness.training.datasets._pictures import PictureSet
+
+HINT = "make data fetches it; DATASET=digits needs no download"
+
+# Of the publisher's files: their gzip MD5 sums stand in https://github.com/zalandoresearch/fashion-mnist
+FASHION_MNIST = Dataset(
+    name="fashion-mnist",
+    files=(
+        DatasetFile(
+            TRAIN_IMAGES, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888", 47_040_016
+        ),
+        DatasetFile(TRAIN_LABELS, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9", 60_008),
+        DatasetFile(
+            TEST_IMAGES, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b", 7_840_016
+        ),
+        DatasetFile(TEST_LABELS, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34", 10_008),
+    ),
+    mirrors=(
+        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    ),
+)
+
+CLASSES = (
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where the files are."""
+
+    data_dir: str = "data"
+    """Folder of all datasets; a relative path starts at the repository."""
+
+
+def fetch(options: Options, root: Path, sources: Sources) -> Path:
+    """The folder of the verified files, those that are missing or damaged fetched from `sources`."""
+    # not above: trainings and the checks before a matrix need no HTTP client, which takes long to import
+    from kharness.training.datasets._fetch import fetch_files
+
+    return fetch_files(FASHION_MNIST, _folder(options, root), sources)
+
+
+def check(options: Options, root: Path) -> None:
+    """DatasetError if a file is missing."""
+    FASHION_MNIST.check(_folder(options, root), hint=HINT)
+
+
+def load(options: Options, root: Path) -> PictureSet:
+    """The verified pictures; DatasetError if a file is missing or damaged."""
+    clothes = read_digits(FASHION_MNIST, _folder(options, root), hint=HINT)
+    return PictureSet.grey(clothes, classes=CLASSES, mean=0.2860, std=0.3530)
+
+
+def _folder(options: Options, root: Path) -> Path:
+    return root / asked_path("DATA_DIR", options.data_dir) / FASHION_MNIST.name

@@ -1,0 +1,136 @@
+"""CIFAR from both of its official formats, small; a pickle that could run code is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kharness.training.datasets._pictures.cifar import Cifar
+from kharness.training.datasets.cifar10 import CIFAR10
+from kharness.training.datasets.cifar100 import CIFAR100
+from kharness.training.errors import DatasetError
+
+PICTURES = [random.Random(i).randbytes(3072) for i in range(12)]
+LABELS = [3, 9, 0, 1, 2, 4, 5, 6, 7, 8, 3, 3]
+TEN = [f"class{i}" for i in range(10)]
+
+
+def dumped(entries: dict[str, Any]) -> bytes:
+    """As the official files are: protocol 2, written by Python 2, whose str are bytes to Python 3."""
+    content = pickle.dumps({key.encode(): value for key, value in entries.items()}, protocol=2)
+    return content.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+
+
+def write_python(folder: Path, files: Sequence[str], *, label_key: str = "labels") -> None:
+    folder.mkdir(exist_ok=True)
+    for i, name in enumerate(files):
+        array = np.frombuffer(b"".join(PICTURES[2 * i : 2 * i + 2]), dtype=np.uint8).reshape(2, 3072)
+        entries = {"data": array, label_key: LABELS[2 * i : 2 * i + 2], "filenames": [b"a.png", b"b.png"]}
+        (folder / name).write_bytes(dumped(entries))
+
+
+def write_binary(folder: Path, files: Sequence[str], *, before: bytes = b"") -> None:
+    folder.mkdir(exist_ok=True)
+    for i, name in enumerate(files):
+        pairs = zip(LABELS[2 * i :], PICTURES[2 * i : 2 * i + 2], strict=False)
+        (folder / name).write_bytes(b"".join(before + bytes([label]) + picture for label, picture in pairs))
+
+
+@pytest.fixture
+def ten(tmp_path: Path) -> Path:
+    """CIFAR-10 for Python, two pictures per file."""
+    folder = tmp_path / "cifar-10-batches-py"
+    write_python(folder, [*CIFAR10.python_files[0], *CIFAR10.python_files[1]])
+    (folder / "batches.meta").write_bytes(dumped({"label_names": [name.encode() for name in TEN]}))
+    return folder
+
+
+def test_both_formats_of_cifar10_hold_the_same(ten: Path, tmp_path: Path) -> None:
+    found = CIFAR10.load([tmp_path])
+    assert (found.train_images.shape, found.test_images.shape) == ((10, 3, 32, 32), (2, 3, 32, 32))
+    assert bytes(found.train_images.data) == b"".join(PICTURES[:10])
+    assert (list(found.train_labels.data), list(found.test_labels.data)) == (LABELS[:10], LABELS[10:])
+    assert found.classes == tuple(TEN)
+
+    other = tmp_path / "cifar10"  # a folder of its own in DATA_DIR will do
+    other.mkdir()
+    binary = other / "cifar-10-batches-bin"
+    write_binary(binary, [*CIFAR10.binary_files[0], *CIFAR10.binary_files[1]])
+    (binary / "batches.meta.txt").write_text("\n".join([*TEN, "", ""]))
+    assert CIFAR10.load([other]) == found
+
+
+def test_both_formats_of_cifar100_have_the_fine_labels(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-100-python"
+    write_python(folder, ("train", "test"), label_key="fine_labels")
+    (folder / "meta").write_bytes(dumped({"fine_label_names": [b"apple"] * 100}))
+    found = CIFAR100.load([tmp_path])
+    assert list(found.train_labels.data) == LABELS[:2]
+    assert found.classes == ("apple",) * 100
+    other = tmp_path / "binary"
+    other.mkdir()
+    write_binary(other / "cifar-100-binary", ("train.bin", "test.bin"), before=b"\x07")
+    (other / "cifar-100-binary" / "fine_label_names.txt").write_text("apple\n" * 100)
+    assert CIFAR100.load([other]) == found
+
+
+class Harmful:
+    """Runs a command where a pickle is loaded blindly."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch harmed",)
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        ({"data": Harmful(), "labels": [1]}, "is no file of CIFAR: it asks for posix.system"),
+        ({"data": np.ones((1, 3072), np.float32), "labels": [1]}, "0 bytes and 1 labels are no pictures"),
+        ({"data": np.ones((1, 3072), np.uint8), "labels": [10]}, "3,072 bytes and 1 labels are no pictures"),
+        ({"data": np.ones((1, 3072), np.uint8), "labels": ["a"]}, "3,072 bytes and 0 labels are no pictures"),
+        ({"labels": [1]}, "0 bytes and 0 labels are no pictures"),
+    ],
+    ids=["code", "type", "label", "text", "missing"],
+)
+def test_a_file_with_anything_else_is_refused(
+    ten: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: dict[str, Any], reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (ten / "data_batch_3").write_bytes(dumped(entries))
+    with pytest.raises(DatasetError) as caught:
+        CIFAR10.load([tmp_path])
+    assert str(caught.value).startswith(f"{ten / 'data_batch_3'}")
+    assert reason in str(caught.value)
+    assert caught.value.hint == "unpack the official archive again"
+    assert not (tmp_path / "harmed").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x02", b"no pickle at all", b"\x80\x02]q\x00."])
+def test_a_file_that_is_no_pickle_is_refused(ten: Path, tmp_path: Path, content: bytes) -> None:
+    (ten / "test_batch").write_bytes(content)
+    with pytest.raises(DatasetError, match="test_batch"):
+        CIFAR10.load([tmp_path])
+
+
+def test_a_binary_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    small: Cifar = dataclasses.replace(CIFAR10, binary_files=(("one.bin",), ("two.bin",)))
+    folder = tmp_path / "cifar-10-batches-bin"
+    write_binary(folder, ("one.bin", "two.bin"))
+    (folder / "batches.meta.txt").write_text("\n".join(TEN))
+    content = (folder / "two.bin").read_bytes()
+    (folder / "two.bin").write_bytes(content[:-1])
+    with pytest.raises(DatasetError, match=r"two\.bin: 6,144 bytes and 1 labels are no pictures of CIFAR-10"):
+        small.load([tmp_path])
+
+
+def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=f"^{tmp_path}/cifar-10-batches-py or .*-bin does not exist"):
+        CIFAR10.find([tmp_path])
