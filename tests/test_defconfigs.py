@@ -72,6 +72,7 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
         "lenet5-everything": 90,
         "lenet5-optimizers": 9,
         "lenet5-pruning": 30,
+        "resnet50-recipe": 40,
     }
 
 
@@ -86,6 +87,6 @@ def test_experiment_tracking_stands_in_the_top_menu(tree: Tree) -> None:
         titles += [node.prompt[0]] if node.prompt else []
         node = node.next
     assert titles == [
-        *("Model", "GPT-2", "LeNet-5", "Training", "Experiment Tracking", "Monitoring"),
+        *("Model", "GPT-2", "LeNet-5", "ResNet-50", "Training", "Experiment Tracking", "Monitoring"),
         *("Test matrix and results", "Report"),
     ]

@@ -460,6 +460,7 @@ FIELDS: tuple[FieldRow, ...] = (
            own="timers, memory and temperature of one rank, as `rank000_steps_mean`"),
     *_rows("*loss", UNKNOWN_UNIT, "down", own="a loss"),
     *_rows("*perplexity", "", "down", own="`exp` of a loss"),
+    *_rows("*_accuracy", "fraction", "up", own="share of samples that are classified right"),
     *_rows("*_seconds sec_per_* *sec_per_step", "s", "down", "machine", own="a time"),
     *_rows("*_per_sec *_per_second", "1/s", "up", "machine", own="a rate"),
     *_rows("*_mb", "MB", "down", "machine", own="memory"),

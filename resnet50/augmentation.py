@@ -1,0 +1,80 @@
+"""Random crops, flips and cutouts of a batch of pictures, on their device and from one generator per run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Bytes to numbers of mean 0 and deviation 1, and grey pictures to three channels."""
+
+    mean: Tensor
+    """(channels, 1, 1), of pixels from 0 to 1."""
+    std: Tensor
+
+    @classmethod
+    def of(cls, mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> Normalisation:
+        """By the figures of a dataset."""
+        return cls(*(torch.tensor(values, device=device).view(-1, 1, 1) for values in (mean, std)))
+
+    def __call__(self, pictures: Tensor) -> Tensor:
+        """(n, 1 or 3, height, width) bytes to (n, 3, height, width) floats."""
+        return pictures.float().div_(255).sub_(self.mean).div_(self.std).expand(-1, 3, -1, -1)
+
+
+class Augmentation:
+    """What training pictures undergo each time they are seen, each in its own way."""
+
+    def __init__(
+        self, *, size: int, padding: int, flip: bool, cutout: int, seed: int, device: torch.device
+    ) -> None:
+        """`size` is the side of the crops, `cutout` that of a square that is blanked; 0 for none."""
+        self.size, self.padding, self.flip, self.cutout = size, padding, flip, cutout
+        self._generator = torch.Generator(device).manual_seed(seed)
+
+    def crop(self, pictures: Tensor) -> Tensor:
+        """A random window of the bytes with a black border, mirrored in half of the cases."""
+        padded = F.pad(pictures, (self.padding,) * 4)
+        count, height, width = len(padded), padded.shape[2], padded.shape[3]
+        side = torch.arange(self.size, device=pictures.device)
+        rows = self._random(height - self.size + 1, count)[:, None] + side
+        columns = self._random(width - self.size + 1, count)[:, None] + side
+        if self.flip:
+            mirrored = self._random(2, count)[:, None] == 1
+            columns = torch.where(mirrored, columns.flip(1), columns)
+        each = torch.arange(count, device=pictures.device)
+        found = padded[each[:, None, None], :, rows[:, :, None], columns[:, None, :]]
+        return found.permute(0, 3, 1, 2)
+
+    def blank(self, pictures: Tensor) -> Tensor:
+        """A square of zeros around a random pixel of normalised pictures (DeVries and Taylor 2017)."""
+        if self.cutout == 0:
+            return pictures
+        side = torch.arange(self.size, device=pictures.device)
+        top, left = (self._random(self.size, len(pictures))[:, None] - self.cutout // 2 for _ in range(2))
+        rows = (side >= top) & (side < top + self.cutout)
+        columns = (side >= left) & (side < left + self.cutout)
+        return pictures.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0.0)
+
+    def _random(self, below: int, count: int) -> Tensor:
+        return torch.randint(below, (count,), generator=self._generator, device=self._generator.device)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Where the generator is."""
+        return {"generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue with the random numbers after those that were drawn then."""
+        self._generator.set_state(state["generator"])
+
+
+def centre(pictures: Tensor, size: int) -> Tensor:
+    """The middle of pictures, which an evaluation sees."""
+    top, left = ((side - size) // 2 for side in pictures.shape[2:])
+    return pictures[:, :, top : top + size, left : left + size]

@@ -1,0 +1,131 @@
+"""Pictures in training, validation and test splits, held as bytes on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from kharness.config.options import Options
+from kharness.training.checkpoint import Stateful
+from kharness.training.data import Batches, LabelledImages, evenly_spaced
+from kharness.training.datasets import load_dataset
+from kharness.training.datasets._files import IdxArray
+from kharness.training.datasets._pictures import PictureSet
+from kharness.training.errors import DatasetError
+from kharness.training.seeds import derived_seed
+from resnet50.augmentation import Augmentation, Normalisation, centre
+
+
+class PictureSplit(Protocol):
+    """A part of the pictures, wherever they are kept."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Pictures (n, 3, size, size), normalised, and their labels."""
+
+    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All of them in order, as an evaluation sees them: the middle of each picture."""
+
+
+@dataclass(frozen=True)
+class PictureSplits:
+    """Validation pictures are held out of the training set; the test set is for one look, after training."""
+
+    train: PictureSplit
+    validation: PictureSplit
+    test: PictureSplit
+    classes: tuple[str, ...]
+    """What the labels stand for."""
+    sha256: str
+    augmentation: Augmentation
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Pictures in each split."""
+        return {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)}
+
+    def begin(self, batches: Batches) -> Mapping[str, Stateful]:
+        """A resumed training draws the random numbers that follow."""
+        return {"augmentation": self.augmentation}
+
+
+@dataclass(frozen=True)
+class HeldPictures(LabelledImages):
+    """Pictures whose bytes are on the device, all of them."""
+
+    normalise: Normalisation
+    size: int
+    augmentation: Augmentation | None = None
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Augmented, where this is a training split."""
+        pictures, labels = super().batch(indices)
+        if self.augmentation is None:
+            return self.normalise(centre(pictures, self.size)), labels
+        return self.augmentation.blank(self.normalise(self.augmentation.crop(pictures))), labels
+
+    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Without copying the bytes."""
+        for pictures, labels in super().chunks(size):
+            yield self.normalise(centre(pictures, self.size)), labels
+
+
+def load_splits(options: Options, *, root: Path, device: torch.device) -> PictureSplits:
+    """The splits of the chosen DATASET; DatasetError if a file is missing or damaged."""
+    augmentation = Augmentation(
+        size=options.RESNET50_IMAGE_SIZE,
+        padding=options.RESNET50_CROP_PADDING,
+        flip=options.RESNET50_FLIP,
+        cutout=options.RESNET50_CUTOUT,
+        seed=derived_seed(options.SEED, "augmentation"),
+        device=device,
+    )
+    found: PictureSet = load_dataset(options.DATASET, options.values, root)
+    return _held(found, options, augmentation, device)
+
+
+def _held(
+    found: PictureSet, options: Options, augmentation: Augmentation, device: torch.device
+) -> PictureSplits:
+    size = options.RESNET50_IMAGE_SIZE
+    normalise = Normalisation.of(found.mean, found.std, device)
+    images, labels = _pictures(found.train_images, size, device), _labels(found.train_labels, device)
+    test = _pictures(found.test_images, size, device)
+    held_out = evenly_spaced(len(labels), options.RESNET50_VALIDATION_FRACTION).to(device)
+    kept = torch.ones(len(labels), dtype=torch.bool, device=device)
+    kept[held_out] = False
+    return PictureSplits(
+        train=HeldPictures(images[kept], labels[kept], normalise, size, augmentation),
+        validation=HeldPictures(images[held_out], labels[held_out], normalise, size),
+        test=HeldPictures(test, _labels(found.test_labels, device), normalise, size),
+        classes=found.classes,
+        sha256=found.sha256,
+        augmentation=augmentation,
+    )
+
+
+def _pictures(idx: IdxArray, size: int, device: torch.device) -> Tensor:
+    """(n, 1 or 3, height, width), with a black border where they are smaller than `size`."""
+    pictures = torch.from_numpy(np.frombuffer(idx.data, dtype=np.uint8).copy()).to(device)
+    pictures = pictures.reshape(idx.shape)
+    pictures = pictures.unsqueeze(1) if pictures.ndim == 3 else pictures
+    missing = [max(0, size - side) for side in pictures.shape[2:]]
+    if max(missing) * 2 > size:
+        raise DatasetError(
+            f"RESNET50_IMAGE_SIZE={size} is more than twice the {pictures.shape[3]} pixels of the pictures",
+            hint="choose 32 for pictures of 28 or 32 pixels",
+        )
+    above, left = (lack // 2 for lack in missing)
+    return F.pad(pictures, (left, missing[1] - left, above, missing[0] - above))
+
+
+def _labels(idx: IdxArray, device: torch.device) -> Tensor:
+    return torch.from_numpy(np.frombuffer(idx.data, dtype=np.uint8).astype(np.int64)).to(device)

@@ -1,0 +1,21 @@
+"""What a training of ResNet-50 needs before it can begin: the requested device and data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kharness.training.datasets import check_dataset
+from kharness.training.needs import answer, check_device
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def check_data(values: Mapping[str, Any]) -> None:
+    """DatasetError where DATASET has not been fetched."""
+    check_dataset(values["DATASET"], values, ROOT)
+
+
+if __name__ == "__main__":
+    answer([check_device, check_data])

@@ -1,0 +1,80 @@
+"""Train ResNet-50 on pictures.
+
+    python resnet50/train.py                              # .config, or this model's defaults
+    python resnet50/train.py --dataset cifar10 --optimizer sgd --tracker trackio
+    python resnet50/train.py --run-dir DIR                # resume a run, or begin it in DIR
+    python resnet50/train.py --run-dir DIR --from-scratch # begin it from scratch; what is there stays
+
+Exit codes: 0 complete, 75 stopped on request with a checkpoint, 65 the loss is not finite, 71 out of memory,
+74 a checkpoint cannot be written, 2 a mistake that you can fix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kharness.config.errors import run_command
+from kharness.config.options import Options, begin_script
+
+ROOT = begin_script(__file__, __name__, about=__doc__)  # checks flags before torch is imported
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kharness.training.loop import open_training
+from resnet50.data import PictureSplits, load_splits
+from resnet50.model import ResNet
+
+
+def main(argv: Sequence[str]) -> int:
+    """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
+    with open_training(argv, root=ROOT, model="resnet50", about=__doc__, prepare=prepare) as training:
+        data, smoothing = training.data, training.options.RESNET50_LABEL_SMOOTHING
+        for indices in training.steps():
+            pictures, labels = training.batch(data.train, indices)
+            loss = F.cross_entropy(training.model(pictures), labels, label_smoothing=smoothing)
+            training.update(loss)
+            if training.evaluation_is_due:
+                training.evaluated("val", **evaluate(training.models, data.validation.chunks(500)))
+        return training.finish(**evaluate(training.models, data.test.chunks(500)))
+
+
+def prepare(options: Options, device: torch.device) -> tuple[nn.Module, PictureSplits]:
+    """The model with its first weights, and its pictures."""
+    splits = load_splits(options, root=ROOT, device=device)
+    model: nn.Module = ResNet(
+        len(splits.classes),
+        blocks=options.RESNET50_BLOCKS,
+        width=options.RESNET50_WIDTH,
+        small=options.RESNET50_STEM == "small",
+        zero_init=options.RESNET50_ZERO_INIT,
+    ).to(device)
+    if options.CHANNELS_LAST:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's stubs
+    return model, splits
+
+
+@torch.inference_mode()
+def evaluate(models: Mapping[str, nn.Module], chunks: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Mean cross-entropy (nats), top-1 and top-5 accuracy (0 to 1), of the weights and of their average."""
+    sums: dict[str, Tensor] = {}
+    count = 0
+    for pictures, labels in chunks:
+        count += len(labels)
+        for prefix, model in models.items():
+            logits = model.eval()(pictures)
+            loss = F.cross_entropy(logits, labels, reduction="sum")
+            right = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
+            sums[prefix] = sums.get(prefix, 0) + torch.stack([loss, right[:, 0].sum(), right.sum()])
+    models[""].train()
+    names = ("loss", "accuracy", "top5_accuracy")
+    return {
+        f"{prefix}{name}": value / count
+        for prefix, found in sums.items()
+        for name, value in zip(names, found.tolist(), strict=True)
+    }
+
+
+if __name__ == "__main__":
+    run_command(main)

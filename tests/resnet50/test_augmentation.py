@@ -1,0 +1,84 @@
+"""Crops, flips and cutouts move and blank pixels as they say, and draw from one generator."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from resnet50.augmentation import Augmentation, Normalisation, centre
+
+CPU = torch.device("cpu")
+
+
+def augmentation(*, padding: int = 2, flip: bool = False, cutout: int = 0, seed: int = 1) -> Augmentation:
+    return Augmentation(size=6, padding=padding, flip=flip, cutout=cutout, seed=seed, device=CPU)
+
+
+def numbered(count: int) -> Tensor:
+    """Pictures whose pixels are all different, also from channel to channel, and none is black."""
+    return torch.arange(1, 109, dtype=torch.uint8).reshape(1, 3, 6, 6).expand(count, -1, -1, -1)
+
+
+def windows(picture: Tensor, padding: int) -> list[Tensor]:
+    padded = F.pad(picture, (padding,) * 4)
+    return [padded[:, y : y + 6, x : x + 6] for y in range(2 * padding + 1) for x in range(2 * padding + 1)]
+
+
+def test_each_picture_has_a_window_of_its_own() -> None:
+    pictures = numbered(500)
+    possible = windows(pictures[0], 2)
+    seen = set()
+    for crop in augmentation().crop(pictures):
+        (found,) = (i for i, window in enumerate(possible) if torch.equal(crop, window))
+        seen.add(found)
+    assert seen == set(range(25))
+
+
+def test_half_of_the_pictures_are_mirrored() -> None:
+    pictures = numbered(1000)
+    crops = augmentation(padding=0, flip=True).crop(pictures)
+    plain = sum(torch.equal(crop, pictures[0]) for crop in crops)
+    mirrored = sum(torch.equal(crop, pictures[0].flip(2)) for crop in crops)
+    assert (plain + mirrored, 400 < mirrored < 600) == (1000, True)
+
+
+def test_a_square_around_any_pixel_is_blanked() -> None:
+    """Side 3, cut off at the border, so 4 to 9 pixels; all channels alike."""
+    blanked = augmentation(cutout=3).blank(torch.ones(2000, 3, 6, 6)) == 0
+    assert torch.equal(blanked[:, 0], blanked[:, 2])
+    centres = set()
+    for square in blanked[:, 0]:
+        rows, columns = (square.any(axis).nonzero().flatten().tolist() for axis in (1, 0))
+        assert square.sum() == len(rows) * len(columns)
+        assert {len(rows), len(columns)} <= {2, 3}
+        centres.add((rows[0] + 1 if rows[0] or len(rows) == 3 else 0, columns[-1]))
+    assert {centre[0] for centre in centres} == set(range(6))
+    assert torch.equal(augmentation().blank(torch.ones(1, 3, 6, 6)), torch.ones(1, 3, 6, 6))
+
+
+def test_the_state_continues_and_the_seed_decides() -> None:
+    pictures = numbered(20)
+    first = augmentation(flip=True, cutout=3)
+    first.crop(pictures)
+    other = augmentation(flip=True, cutout=3, seed=2)
+    assert not torch.equal(other.crop(pictures), augmentation(flip=True, cutout=3).crop(pictures))
+    other.load_state_dict(first.state_dict())
+    torch.rand(7)  # the global generator plays no part
+    for _ in range(2):
+        assert torch.equal(first.crop(pictures), other.crop(pictures))
+        assert torch.equal(first.blank(pictures.float()), other.blank(pictures.float()))
+
+
+def test_bytes_become_normal_numbers_in_three_channels() -> None:
+    grey = torch.tensor([[[[0, 51], [102, 255]]]], dtype=torch.uint8)
+    found = Normalisation.of((0.5,), (0.25,), CPU)(grey)
+    torch.testing.assert_close(found, torch.tensor([[[[-2.0, -1.2], [-0.4, 2.0]]]]).expand(1, 3, 2, 2))
+    colour = torch.full((1, 3, 1, 1), 255, dtype=torch.uint8)
+    found = Normalisation.of((0.0, 0.5, 1.0), (1.0, 0.5, 0.25), CPU)(colour)
+    torch.testing.assert_close(found.flatten(), torch.tensor([1.0, 1.0, 0.0]))
+
+
+def test_an_evaluation_sees_the_middle() -> None:
+    picture = torch.arange(48).reshape(1, 1, 6, 8)
+    assert torch.equal(centre(picture, 4), picture[:, :, 1:5, 2:6])
