@@ -2,47 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from kharness.config.options import Options
 from kharness.training.datasets import load_dataset
 from kharness.training.errors import DatasetError
+from kharness.training.tokens.streams import TokenSplits, TokenStream
+from kharness.training.tokens.tokenizers import Tokenizer
 
-# The last part of the text, of which nothing is trained on.
-VALIDATION_FRACTION = 0.1
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Non-overlapping blocks of a stream of tokens (uint16)."""
+    """Non-overlapping blocks of a stream of tokens; processes that share their numbers share the text."""
 
-    tokens: Tensor
-    """All of them, int32: torch computes nothing in uint16."""
+    tokens: TokenStream
     block_size: int
     device: torch.device
 
     def __len__(self) -> int:
-        return (len(self.tokens) - 1) // self.block_size
+        return max(0, len(self.tokens) - 1) // self.block_size
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and the tokens after them, both int64 (n, block size), on the device."""
-        within = torch.arange(self.block_size + 1)
-        found = self.tokens[indices.cpu().unsqueeze(1) * self.block_size + within].long().to(self.device)
+        windows = torch.from_numpy(self.tokens.windows(self._starts(indices), self.block_size + 1))
+        if self.device.type == "cuda":  # copied while the CPU goes on, as 2 bytes a token
+            windows = windows.pin_memory()
+        found = windows.to(self.device, non_blocking=True).long()
         return found[:, :-1], found[:, 1:]
+
+    def read_ahead(self, indices: Tensor) -> None:
+        """Have the blocks of a later batch read from disk in the background."""
+        self.tokens.read_ahead(self._starts(indices), self.block_size + 1)
+
+    def _starts(self, indices: Tensor) -> npt.NDArray[np.int64]:
+        return indices.cpu().numpy() * self.block_size
 
 
 @dataclass(frozen=True)
 class TextSplits:
-    """The validation text is the end of the whole."""
+    """No token of the validation text is trained on."""
 
     train: Blocks
     validation: Blocks
     sha256: str
+    tokenizer_sha256: str
+    open_tokenizer: Callable[[], Tokenizer]
+    """What makes text of tokens again; DatasetError where its vocabulary is missing."""
     vocabulary: int
     """Every token is below it."""
 
@@ -59,16 +74,17 @@ class TextSplits:
 
 def load_splits(options: Options, *, root: Path, device: torch.device) -> TextSplits:
     """The splits of the chosen DATASET; DatasetError where one is shorter than a block."""
-    text = load_dataset(options.DATASET, options.values, root)
-    tokens = torch.from_numpy(np.frombuffer(text.content, dtype=np.uint8).astype(np.int32))
-    first = round(len(tokens) * (1 - VALIDATION_FRACTION))
+    text: TokenSplits = load_dataset(options.DATASET, options.values, root)
     train, validation = (
-        Blocks(part, options.GPT2_BLOCK_SIZE, device) for part in (tokens[:first], tokens[first:])
+        Blocks(tokens, options.GPT2_BLOCK_SIZE, device) for tokens in (text.train, text.validation)
     )
-    if not len(validation):
-        raise DatasetError(
-            f"GPT2_BLOCK_SIZE={options.GPT2_BLOCK_SIZE} is longer than the validation text of "
-            f"{len(validation.tokens)} tokens",
-            hint="choose shorter blocks",
-        )
-    return TextSplits(train, validation, text.sha256, vocabulary=256)
+    for name, blocks in (("training", train), ("validation", validation)):
+        if not len(blocks):
+            raise DatasetError(
+                f"GPT2_BLOCK_SIZE={options.GPT2_BLOCK_SIZE} is longer than the {name} text of "
+                f"{len(blocks.tokens)} tokens",
+                hint="choose shorter blocks",
+            )
+    return TextSplits(
+        train, validation, text.sha256, text.tokenizer_sha256, text.open_tokenizer, text.vocabulary
+    )

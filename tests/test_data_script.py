@@ -96,6 +96,19 @@ def test_full_set_in_a_local_folder_is_taken(data: Data, root: Path, tmp_path: P
     assert len(list((tmp_path / "data" / "mnist").glob("*.gz"))) == 4
 
 
+def test_datasets_of_the_model_are_taken(data: Data, tmp_path: Path) -> None:
+    """A text of the user's only where it is the DATASET, and then alone."""
+    (tmp_path / "mine.txt").write_text("some words of mine " * 10)
+    text = {"CONFIG_DATASET_TEXT": "y", "CONFIG_DATASET_TEXT_PATH": str(tmp_path / "mine.txt")}
+    done = data(CONFIG_MODEL_GPT2="y", CONFIG_TOKENIZER_BYTES="y", **text)
+    assert (done.returncode, done.stderr) == (0, "")
+    (folder,) = (tmp_path / "data" / "tokens").glob("text-*")
+    assert done.stdout.splitlines() == [
+        f"{folder}: 171 train, 19 validation tokens (bytes)",
+        f"{folder}: verified",
+    ]
+
+
 def test_misspelt_variable_is_refused(data: Data) -> None:
     done = data(NUM_EPOCHS="3")
     assert done.returncode == 2

@@ -34,6 +34,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.config.tree": frozenset({"kconfiglib"}),
     "kharness.runs": frozenset({"kharness.config", "monitoring"}),
     "kharness.training": frozenset({"torch", "numpy", "kharness.config", "kharness.runs", "monitoring"}),
+    "kharness.training.tokens.documents": frozenset({"huggingface_hub", "pyarrow"}),
+    "kharness.training.tokens.tokenizers": frozenset({"tiktoken"}),
     "kharness.matrix": frozenset({"kharness.config", "kharness.runs", "monitoring"}),
     "kharness.matrix.sweep.halving": frozenset({"optuna"}),
     "kharness.matrix.sweep.rank_errors": frozenset({"scipy"}),
@@ -84,7 +86,8 @@ FLOORS: dict[str, list[str]] = {
     ],
     "kharness.training": [
         "console errors fingerprint forkserver progress seeds",
-        "averaging checkpoint data datasets determinism due guard optimizers pruning run_directory schedules",
+        "averaging checkpoint data determinism due guard optimizers pruning run_directory schedules tokens",
+        "datasets",
         "needs",
         "device",
         "resume setup",
@@ -216,7 +219,7 @@ def test_a_folder_is_seen_at_a_glance(folder: Path) -> None:
     "package",
     [
         *("torch", "trackio", "wandb", "tensorboard", "prometheus_client", "pynvml"),
-        *("matplotlib", "PIL", "jinja2", "optuna", "scipy"),
+        *("matplotlib", "PIL", "jinja2", "optuna", "scipy", "huggingface_hub", "pyarrow", "tiktoken"),
     ],
 )
 def test_outside_packages_are_imported_inside_functions(nodes: Nodes, package: str) -> None:

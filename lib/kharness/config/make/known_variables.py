@@ -92,7 +92,7 @@ TARGETS: dict[str, Reads] = {
     "gpu-report": Reads(("RUN",), _NEWEST),
     "reproduce": Reads(("ANYWAY", "RUN", "TRACKER")),
     "compare": Reads(("A", "B", *_JUDGED), ("REPORT_",)),
-    "data": Reads(("DATA_DIR", "MIRROR"), ("DATA_DIR",)),
+    "data": Reads(("DATA_DIR", "MIRROR"), ("DATASET", "DATA_DIR", "MODEL", "TOKENIZER")),
     "menuconfig": _ALL,
     "oldconfig": _ALL,
     "olddefconfig": _ALL,

@@ -20,7 +20,7 @@ from monitoring.dropins import DropIns
 DATASETS = DropIns(
     "dataset",
     "kharness.training.datasets",
-    symbols={"data_dir": "DATA_DIR"},
+    symbols={"data_dir": "DATA_DIR", "tokenizer": "TOKENIZER", "vocabulary": "TOKENIZER_VOCABULARY"},
     unknown=DatasetError,
     refused=DatasetError,
 )

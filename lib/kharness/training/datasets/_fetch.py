@@ -46,7 +46,7 @@ def fetch_files(dataset: Dataset, folder: Path, sources: Sources) -> Path:
     say = sources.say
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with alone(folder / ".lock"):
             missing = [file for file in dataset.files if not _is_intact(folder, file, say)]
             if sources.local is not None:
                 _from_local(dataset, missing, sources.local, folder, say)
@@ -109,7 +109,7 @@ def _from_mirrors(
     for mirror in mirrors:
         still = list(missing)
         for file in missing:
-            url = f"{mirror.rstrip('/')}/{file.name}.gz"
+            url = f"{mirror.rstrip('/')}/{file.name}{file.suffix}"
             try:
                 say(f"{_from_mirror(file, url, folder)}: fetched from {url}")
                 still.remove(file)
@@ -121,7 +121,7 @@ def _from_mirrors(
     if missing:
         raise DatasetError(
             f"{dataset.name}: no mirror has {', '.join(file.name for file in missing)}",
-            hint=f"fetch {', '.join(f.name + '.gz' for f in missing)} by other means, then "
+            hint=f"fetch {', '.join(f.name + f.suffix for f in missing)} by other means, then "
             "make data DATA_DIR=the-folder-they-are-in",
         )
 
@@ -141,7 +141,7 @@ def _from_mirror(file: DatasetFile, url: str, folder: Path) -> Path:
     if not file.matches(content):
         part.unlink()
         raise _SourceError("its content is not that file (SHA-256 differs)")
-    path = folder / f"{file.name}.gz"
+    path = folder / f"{file.name}{file.suffix}"
     os.replace(part, path)
     sync_folder(folder)
     return path
@@ -149,7 +149,7 @@ def _from_mirror(file: DatasetFile, url: str, folder: Path) -> Path:
 
 def _uncompressed(part: Path, file: DatasetFile) -> bytes:
     try:
-        with gzip.open(part) as stream:
+        with gzip.open(part) if file.suffix else part.open("rb") as stream:
             return stream.read(file.size + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return b""
@@ -212,16 +212,16 @@ def _gone(path: Path) -> Path:
 
 
 def _install(folder: Path, file: DatasetFile, content: bytes) -> Path:
-    """Write verified content as NAME.gz in one step."""
-    path = folder / f"{file.name}.gz"
-    write_atomically(path, gzip.compress(content, 6, mtime=0))
+    """Write verified content under the file's name in one step."""
+    path = folder / f"{file.name}{file.suffix}"
+    write_atomically(path, gzip.compress(content, 6, mtime=0) if file.suffix else content)
     sync_folder(folder)
     return path
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(lock: Path) -> Iterator[None]:
     """Two at once take turns; the second finds the files there."""
-    with (folder / ".lock").open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -28,6 +28,8 @@ class DatasetFile:
     sha256: str
     size: int
     """Bytes, uncompressed."""
+    suffix: str = ".gz"
+    """Of its name at the mirrors and where it is put; empty for one that is not compressed there."""
 
     def matches(self, content: bytes) -> bool:
         """Whether `content`, uncompressed, is this file."""
@@ -47,7 +49,7 @@ class Dataset:
     name: str
     files: tuple[DatasetFile, ...]
     mirrors: tuple[str, ...] = ()
-    """Addresses under which every file is NAME.gz."""
+    """Addresses under which every file is NAME and its suffix."""
 
     @property
     def sha256(self) -> str:
@@ -58,7 +60,7 @@ class Dataset:
         """DatasetError if a file is missing; what is in them is verified when they are read."""
         for file in self.files:
             if file.find(folder) is None:
-                raise DatasetError(f"{folder / file.name}.gz does not exist", hint=hint)
+                raise DatasetError(f"{folder / file.name}{file.suffix} does not exist", hint=hint)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The help topics of the Python interpreter that runs: a text that is there without a download."""
+"""The help topics of the Python interpreter that runs, as bytes: a text that is there without a download."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from kharness.training.datasets._files import Sources
+from kharness.training.tokens.streams import TokenSplits, TokenStream
+from kharness.training.tokens.text_files import TRAIN_TENTHS
+from kharness.training.tokens.tokenizers import ByteTokenizer
 
 
 @dataclass(frozen=True)
 class Options:
     """Nothing to choose."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """A text as bytes."""
-
-    content: bytes
-    sha256: str
 
 
 def fetch(options: Options, root: Path, sources: Sources) -> Path:
@@ -33,9 +30,18 @@ def check(options: Options, root: Path) -> None:
     """Nothing can be missing: the topics are a part of Python."""
 
 
-def load(options: Options, root: Path) -> Text:
-    """All topics in the order of their names, as UTF-8."""
+def load(options: Options, root: Path) -> TokenSplits:
+    """All topics in the order of their names, as UTF-8; the end of them is for validation."""
     from pydoc_data.topics import topics
 
     content = "\n".join(f"{name}\n\n{topics[name]}" for name in sorted(topics)).encode()
-    return Text(content, hashlib.sha256(content).hexdigest())
+    tokens = np.frombuffer(content, dtype=np.uint8).astype(np.uint16)
+    first = len(tokens) * TRAIN_TENTHS // 10
+    return TokenSplits(
+        TokenStream([tokens[:first]]),
+        TokenStream([tokens[first:]]),
+        ByteTokenizer,
+        vocabulary=ByteTokenizer.vocabulary,
+        tokenizer_sha256=ByteTokenizer().sha256,
+        sha256=hashlib.sha256(content).hexdigest(),
+    )

@@ -7,7 +7,7 @@ import hashlib
 import http.server
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -109,6 +109,20 @@ def test_mirror_gives_every_file(mirror: Mirror, tmp_path: Path) -> None:
     assert contents(tmp_path / "letters") == WHOLE
     assert folder == tmp_path / "letters"
     assert said == [f"{folder / name}: fetched from {mirror.url}{name}" for name in WHOLE]
+
+
+def test_file_that_is_not_compressed_at_its_mirror(mirror: Mirror, tmp_path: Path) -> None:
+    plain = Dataset("text", (replace(file("input.txt", IMAGES), suffix=""),))
+    mirror.content["/input.txt"], mirror.break_off_after = IMAGES, 70_000
+    fetch_files(plain, tmp_path / "a", Sources(mirrors=[mirror.url], say=quiet))
+    fetch_files(plain, tmp_path / "b", Sources(local=tmp_path / "a", say=quiet))
+    assert [(tmp_path / name / "input.txt").read_bytes() for name in "ab"] == [IMAGES, IMAGES]
+    mirror.content["/input.txt"] = b"false"
+    with pytest.raises(DatasetError) as caught:
+        fetch_files(plain, tmp_path / "c", Sources(mirrors=[mirror.url], say=quiet))
+    assert (
+        caught.value.hint == "fetch input.txt by other means, then make data DATA_DIR=the-folder-they-are-in"
+    )
 
 
 def test_whole_files_are_not_fetched_again(mirror: Mirror, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Text as tokens: how it becomes them, the shards that hold them, and how a training reads those."""

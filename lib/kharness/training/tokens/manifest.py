@@ -1,0 +1,141 @@
+"""A folder of prepared tokens: shards (uint16, little-endian, no header) and their manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kharness.training.errors import DatasetError
+from kharness.training.tokens.pieces import SPLITS
+from monitoring.journal.atomic_file import write_atomically
+
+MANIFEST = "manifest.json"
+# Which shards have been read and found intact: their size, time of change and inode then.
+_VERIFIED = ".verified.json"
+FORMAT = 1
+TOKEN_BYTES = 2
+_BLOCK = 1 << 20
+_HINT = "make data prepares it again"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of tokens."""
+
+    file: str
+    tokens: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything about prepared tokens but the tokens."""
+
+    requested: Mapping[str, Any]
+    """What the preparation was to make: it is done again for anything else."""
+    source: Mapping[str, Any]
+    """Where the text came from."""
+    tokenizer: Mapping[str, Any]
+    splits: Mapping[str, tuple[Shard, ...]]
+
+    @property
+    def sha256(self) -> str:
+        """Which data this is: over the tokenizer and the tokens, and nothing of where they came from."""
+        known = [
+            self.tokenizer["sha256"],
+            [[asdict(shard) for shard in self.splits[name]] for name in SPLITS],
+        ]
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+    def tokens(self, split: str) -> int:
+        """Tokens of a split."""
+        return sum(shard.tokens for shard in self.splits[split])
+
+    @property
+    def shards(self) -> Iterator[Shard]:
+        """Those of all splits."""
+        return (shard for name in SPLITS for shard in self.splits[name])
+
+    def write(self, folder: Path) -> None:
+        """As the folder's manifest, in one step."""
+        content = {"format": FORMAT, "sha256": self.sha256, **asdict(self)}
+        write_atomically(folder / MANIFEST, json.dumps(content, indent=1).encode() + b"\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Manifest:
+        """DatasetError if it is missing or damaged, or if a shard is not as long as it says."""
+        path = folder / MANIFEST
+        try:
+            content = json.loads(path.read_bytes())
+            if content.pop("format") != FORMAT:
+                raise DatasetError(f"{path}: written by another version of kharness", hint=_HINT)
+            sha256, splits = content.pop("sha256"), content.pop("splits")
+            shards = {name: tuple(Shard(**shard) for shard in splits[name]) for name in SPLITS}
+            found = cls(**content, splits=shards)
+            intact = found.sha256 == sha256
+        except FileNotFoundError:
+            raise DatasetError(f"{path} does not exist", hint="make data prepares it") from None
+        except OSError as error:
+            raise DatasetError(f"{path} cannot be read: {(error.strerror or '').lower()}") from error
+        except (ValueError, TypeError, KeyError, AttributeError):
+            intact = False
+        if not intact:
+            raise DatasetError(f"{path} is damaged", hint=_HINT)
+        for shard in found.shards:
+            _check_size(folder / shard.file, shard)
+        return found
+
+
+def check_intact(
+    folder: Path, manifest: Manifest, *, say: Callable[[str], None], again: bool = False
+) -> None:
+    """DatasetError if a shard is not what the manifest says.
+
+    All of it is read where that has not been done since it was written or moved, or `again`.
+    """
+    states = {shard.file: _state(folder / shard.file) for shard in manifest.shards}
+    if not again and _read_stamp(folder) == states:
+        return
+    size = sum(shard.tokens for shard in manifest.shards) * TOKEN_BYTES
+    say(f"{folder}: verifying {size / 1e6:,.1f} MB")
+    for shard in manifest.shards:
+        if _sha256(folder / shard.file) != shard.sha256:
+            raise DatasetError(f"{folder / shard.file} is damaged: its SHA-256 differs", hint=_HINT)
+    with suppress(OSError):  # a folder that cannot be written is verified each time
+        write_atomically(folder / _VERIFIED, json.dumps(states).encode(), durable=False)
+
+
+def _read_stamp(folder: Path) -> object:
+    try:
+        return json.loads((folder / _VERIFIED).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _state(path: Path) -> Sequence[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _check_size(path: Path, shard: Shard) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise DatasetError(f"{path}: {(error.strerror or '').lower()}", hint=_HINT) from error
+    if size != shard.tokens * TOKEN_BYTES:
+        raise DatasetError(
+            f"{path} is damaged: {size:,} bytes instead of {shard.tokens * TOKEN_BYTES:,}", hint=_HINT
+        )
+
+
+def _sha256(path: Path) -> str:
+    sha256 = hashlib.sha256()
+    with path.open("rb") as content:
+        while block := content.read(_BLOCK):
+            sha256.update(block)
+    return sha256.hexdigest()

@@ -1,0 +1,284 @@
+"""Prepare tokens: text through a tokenizer into shards, in bounded memory, resumable at any moment.
+
+Everything is made in a hidden folder beside the final one, which appears when it is complete. A process that
+was killed leaves that folder, with `progress.json`: what was on disk for certain, and the position in the
+source that belongs to it. The next one continues there, and makes the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kharness.training.errors import DatasetError
+from kharness.training.tokens.manifest import FORMAT, MANIFEST, TOKEN_BYTES, Manifest, Shard, check_intact
+from kharness.training.tokens.pieces import LARGEST_PIECE, SPLITS, TRAIN, Piece, Position, TextSource
+from kharness.training.tokens.tokenizers import Tokenizer
+from monitoring.journal.atomic_file import sync_folder, write_atomically
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+PROGRESS = "progress.json"
+_BLOCK = 1 << 20
+# Characters that wait for their tokens, at most: 32 pieces keep as many cores busy.
+_MOST_WAITING = 32 * LARGEST_PIECE
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How tokens are laid out on disk."""
+
+    shard: int = 100_000_000
+    """Tokens after which a shard ends, with the piece that reaches them."""
+    save: int = 16_000_000
+    """Tokens that a killed preparation has to make again, at most."""
+    train: int = 0
+    """Training tokens after which no more text is read, with the piece that reaches them; 0: all text."""
+
+
+def prepare(
+    folder: Path,
+    source: TextSource,
+    tokenizer: Tokenizer,
+    *,
+    requested: Mapping[str, Any],
+    say: Callable[[str], None],
+    sizes: Sizes | None = None,
+) -> Manifest:
+    """Make the folder of tokens, continuing what a killed process began; one process at a time.
+
+    DatasetError, leaving what was there before, if the text cannot be read or the disk is full.
+    """
+    building = folder.with_name(f".{folder.name}.part")
+    try:
+        manifest = _complete(building, requested, tokenizer)
+        if manifest is None:
+            work = _Preparation.begin(building, source, tokenizer, requested, sizes or Sizes())
+            if work.position:
+                say(f"{folder}: continuing after {work.count:,} tokens")
+            manifest = work.run(source, tokenizer, say=lambda line: say(f"{folder}: {line}"))
+            manifest.write(building)
+        _publish(building, manifest, folder)
+    except OSError as error:
+        raise DatasetError(
+            f"{folder} cannot be written: {(error.strerror or str(error)).lower()}",
+            hint="free some space, or choose another folder (CONFIG_DATA_DIR); make data then continues",
+        ) from error
+    return manifest
+
+
+def _complete(building: Path, requested: Mapping[str, Any], tokenizer: Tokenizer) -> Manifest | None:
+    """What a process made that was killed before it gave it its name."""
+    if not (building / MANIFEST).exists():
+        return None
+    manifest = Manifest.read(building)
+    same = manifest.requested == requested and manifest.tokenizer == tokenizer.described()
+    return manifest if same else None
+
+
+def _publish(building: Path, manifest: Manifest, folder: Path) -> None:
+    """Give the complete folder its name; a training that reads the one before keeps its open files."""
+    known = {MANIFEST, *(shard.file for shard in manifest.shards)}
+    for path in building.iterdir():  # progress, and what killed processes left
+        if path.name not in known:
+            path.unlink()
+    check_intact(building, manifest, say=lambda _: None)
+    if folder.exists():
+        (folder / MANIFEST).unlink(missing_ok=True)  # the rest of it is nothing without
+        shutil.rmtree(folder)
+    os.replace(building, folder)
+    sync_folder(folder.parent)
+
+
+class _Preparation:
+    """One under way: what is on disk for certain, and what has been written since."""
+
+    def __init__(self, building: Path, identity: Mapping[str, Any], sizes: Sizes) -> None:
+        self.position: Position = ()
+        self._building, self._identity, self._sizes = building, identity, sizes
+        self._splits = {name: _SplitWriter(building, name, sizes.shard) for name in SPLITS}
+        self._saved = 0
+
+    @classmethod
+    def begin(
+        cls,
+        building: Path,
+        source: TextSource,
+        tokenizer: Tokenizer,
+        requested: Mapping[str, Any],
+        sizes: Sizes,
+    ) -> _Preparation:
+        """From the progress of a killed one, if that was to make the same; else from the beginning."""
+        identity = {
+            "format": FORMAT,
+            "requested": dict(requested),
+            "source": dict(source.described()),
+            "tokenizer": tokenizer.described(),
+            "sizes": asdict(sizes),
+        }
+        work = cls(building, identity, sizes)
+        progress = _read_json(building / PROGRESS)
+        if progress is None or progress["identity"] != json.loads(json.dumps(identity)):
+            shutil.rmtree(building, ignore_errors=True)
+            building.mkdir(parents=True)
+        else:
+            work.position = tuple(progress["position"])
+            for name, writer in work._splits.items():
+                writer.restore([Shard(**shard) for shard in progress["splits"][name]])
+            work._saved = work.count
+        return work
+
+    @property
+    def count(self) -> int:
+        """Tokens of all splits."""
+        return sum(writer.count for writer in self._splits.values())
+
+    def run(self, source: TextSource, tokenizer: Tokenizer, *, say: Callable[[str], None]) -> Manifest:
+        try:
+            for piece, tokens in _encoded(self._wanted(source), tokenizer):
+                self._splits[piece.split].add(tokens)
+                if piece.ends_document and tokenizer.end_of_document is not None:
+                    self._splits[piece.split].add(tokens[:0], tokenizer.end_of_document)
+                self._splits[piece.split].end_piece()
+                self.position = piece.after
+                if self.count - self._saved >= self._sizes.save:
+                    self._save()
+                    say(f"{self.count:,} tokens")
+                if self._is_enough:
+                    break
+            self._save()
+        except DatasetError:  # of the source, between two pieces
+            self._save()
+            raise
+        finally:
+            for writer in self._splits.values():
+                writer.close()
+        identity, splits = self._identity, {n: tuple(w.shards) for n, w in self._splits.items()}
+        return Manifest(identity["requested"], identity["source"], identity["tokenizer"], splits)
+
+    @property
+    def _is_enough(self) -> bool:
+        return 0 < self._sizes.train <= self._splits[TRAIN].count
+
+    def _wanted(self, source: TextSource) -> Iterator[Piece]:
+        return iter(()) if self._is_enough else source.pieces(self.position)
+
+    def _save(self) -> None:
+        """Everything so far is on disk on return, and a later process continues after it."""
+        for writer in self._splits.values():
+            writer.sync()
+        splits = {name: [asdict(shard) for shard in w.shards] for name, w in self._splits.items()}
+        progress = {"identity": self._identity, "position": self.position, "splits": splits}
+        write_atomically(self._building / PROGRESS, json.dumps(progress).encode())
+        self._saved = self.count
+
+
+class _SplitWriter:
+    """The shards of a split, of which the last one is open."""
+
+    def __init__(self, folder: Path, split: str, shard_tokens: int) -> None:
+        self.count = 0
+        self._folder, self._split, self._most = folder, split, shard_tokens
+        self._ended: list[Shard] = []
+        self._file: Any = None
+        self._tokens, self._sha256 = 0, hashlib.sha256()
+
+    @property
+    def shards(self) -> list[Shard]:
+        """Those that are complete, and the open one as it is."""
+        if not self._tokens:
+            return self._ended
+        return [*self._ended, Shard(self._name, self._tokens, self._sha256.hexdigest())]
+
+    @property
+    def _name(self) -> str:
+        return f"{self._split}-{len(self._ended):05}.bin"
+
+    def restore(self, shards: list[Shard]) -> None:
+        """Continue after these; whatever was written after them is cut off."""
+        self._ended = [shard for shard in shards if shard.tokens >= self._most]
+        self.count = sum(shard.tokens for shard in shards)
+        if self._ended == shards:
+            return
+        self._tokens = shards[-1].tokens
+        self._file = (self._folder / self._name).open("r+b")
+        left = self._tokens * TOKEN_BYTES
+        while left and (block := self._file.read(min(left, _BLOCK))):
+            self._sha256.update(block)
+            left -= len(block)
+        if self._sha256.hexdigest() != shards[-1].sha256:
+            raise DatasetError(
+                f"{self._folder / self._name} is damaged", hint=f"remove {self._folder}: rm -r {self._folder}"
+            )
+        self._file.truncate()
+
+    def add(self, tokens: npt.NDArray[np.uint16], *more: int) -> None:
+        data = tokens.astype("<u2").tobytes() + b"".join(token.to_bytes(2, "little") for token in more)
+        if self._file is None:
+            # Whatever has this name is of a process that was killed after its last save.
+            self._file = (self._folder / self._name).open("wb")
+        self._file.write(data)
+        self._sha256.update(data)
+        self._tokens += len(data) // TOKEN_BYTES
+        self.count += len(data) // TOKEN_BYTES
+
+    def end_piece(self) -> None:
+        """End the shard if it is long enough: only here, so that a piece is never in two."""
+        if self._tokens >= self._most:
+            self.sync()
+            self.close()
+            self._ended = self.shards
+            self._tokens, self._sha256 = 0, hashlib.sha256()
+
+    def sync(self) -> None:
+        if self._file is not None:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _encoded(pieces: Iterator[Piece], tokenizer: Tokenizer) -> Iterator[tuple[Piece, npt.NDArray[np.uint16]]]:
+    """Pieces with their tokens, in order; several are encoded at once, in threads."""
+    threads = len(os.sched_getaffinity(0))
+    most = min(2 * threads * LARGEST_PIECE, _MOST_WAITING)
+    waiting: deque[tuple[Piece, Future[npt.NDArray[np.uint16]]]] = deque()
+    characters, failure = 0, None
+    pool = ThreadPoolExecutor(threads)
+    try:
+        try:
+            for piece in pieces:
+                waiting.append((piece, pool.submit(tokenizer.encode, piece.text)))
+                characters += len(piece.text)
+                while characters >= most:
+                    done, tokens = waiting.popleft()
+                    characters -= len(done.text)
+                    yield done, tokens.result()
+        except DatasetError as error:  # what was read before it is kept
+            failure = error
+        for done, tokens in waiting:
+            yield done, tokens.result()
+        if failure:
+            raise failure
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
