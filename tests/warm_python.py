@@ -8,6 +8,7 @@ What it starts itself are its own children, and forks as well (see warm_server).
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -15,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -40,8 +42,11 @@ class WarmPython:
         self._channel: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, arguments: Sequence[object], **options: Any) -> StartedPython:
-        """What `subprocess.Popen([sys.executable, *arguments], **options)` does; output is text."""
+    def start(self, arguments: Sequence[object], *, leads: bool = False, **options: Any) -> StartedPython:
+        """What `subprocess.Popen([sys.executable, *arguments], **options)` does; output is text.
+
+        One that `leads` has a session of its own, controlled by the terminal that its input is.
+        """
         known = {"cwd", "env", "stdin", "stdout", "stderr", "text"}
         environment = dict(options.get("env") or os.environ)
         if self._channel is None:
@@ -49,7 +54,10 @@ class WarmPython:
             self._channel = self._serve()
         alike = self._read_of(environment) == self._environment
         if not (options.keys() <= known and alike and is_followed(environment.get("PYTHONPATH", ""))):
-            return subprocess.Popen([sys.executable, *map(str, arguments)], **{**options, "text": True})
+            session = {"start_new_session": True, "preexec_fn": lead_terminal} if leads else {}
+            options = {**options, **session, "text": True}
+            return subprocess.Popen([sys.executable, *map(str, arguments)], **options)
+        options = {**options, "leads": leads}
         return ForkedPython(self._channel, list(map(str, arguments)), environment, self._read, options)
 
     def run(
@@ -107,6 +115,7 @@ class ForkedPython:
                 "environment": environment,
                 "read": read,
                 "directory": os.path.abspath(options.get("cwd") or os.getcwd()),
+                "leads": options["leads"],
             }
             files = [theirs.fileno(), stdin, stdout, stdout if stderr == subprocess.STDOUT else stderr]
             socket.send_fds(server, [json.dumps(request).encode()], files)
@@ -170,6 +179,11 @@ class ForkedPython:
 
 
 StartedPython: TypeAlias = subprocess.Popen[str] | ForkedPython
+
+
+def lead_terminal() -> None:
+    """Make the terminal that standard input is that of this process's new session."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _opened(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import contextlib
+import fcntl
 import gc
 import importlib
 import importlib.util
@@ -23,6 +24,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 import time
 import weakref
@@ -56,6 +58,9 @@ def main(channel: int, modules: Sequence[str]) -> None:
     if request is not None:
         for standard, file in enumerate(request["files"][1:]):
             os.dup2(file, standard)
+        if request["leads"]:
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         os.chdir(request["directory"])
         Children(request["read"], request["environment"])
         become(request["arguments"], request["environment"])

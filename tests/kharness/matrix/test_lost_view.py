@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import signal
-import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -91,19 +90,19 @@ def test_the_report_outlives_the_terminal(checkout: Checkout, wait_until: Wait) 
     assert (checkout.latest / "report.html").exists()
 
 
-def with_reader_gone(command: Sequence[str], cwd: Path) -> int:
+def with_reader_gone(checkout: Checkout, script: str, *arguments: str) -> int:
     """The exit code where the first line that is printed finds nobody."""
     read, write = os.pipe()
     os.close(read)
     try:
-        return subprocess.run(command, stdout=write, stderr=write, cwd=cwd, check=False).returncode
+        return checkout.start(script, *arguments, stdout=write, stderr=write).wait()
     finally:
         os.close(write)
 
 
 def test_a_matrix_outlives_its_reader(checkout: Checkout) -> None:
-    command = checkout.command("test_matrix", "CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=crash@2")
-    assert with_reader_gone(command, checkout.root) == 3
+    given = ("CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_BEHAVIOUR=crash@2")
+    assert with_reader_gone(checkout, "test_matrix", *given) == 3
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "failed"}
     assert (checkout.latest / "report.html").exists()
 
@@ -138,14 +137,14 @@ def test_a_reader_that_is_gone_changes_no_exit_code(
     checkout = trained.copy(tmp_path / "checkout")
     checkout.latest.rename(checkout.root / "matrix")
     (checkout.root / "my.ranges").write_text("CONFIG_LEARNING_RATE=0.1|0.01\n")
-    assert with_reader_gone(checkout.command(*command), checkout.root) == code
+    assert with_reader_gone(checkout, *command) == code
 
 
 def test_who_follows_a_log_ends_with_its_reader(checkout: Checkout, wait_until: Wait) -> None:
     runner = checkout.start("train", "CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=100000")
     wait_until(lambda: any(checkout.root.glob("results/*/output.log")))
     try:
-        assert with_reader_gone(checkout.command("logs", "FOLLOW=y"), checkout.root) == 0
+        assert with_reader_gone(checkout, "logs", "FOLLOW=y") == 0
         assert runner.poll() is None
     finally:
         runner.kill()

@@ -52,8 +52,10 @@ def jump_to(screen: pexpect.spawn[str], symbol: str, prompt: str) -> None:
 
 def finish(screen: pexpect.spawn[str]) -> int:
     screen.expect(pexpect.EOF)
+    # Not close() alone, which gives a process that is about to end a tenth of a second before it kills it.
+    code: int = screen.wait()
     screen.close()
-    return int(screen.exitstatus or 0)
+    return code
 
 
 def save_and_quit(screen: pexpect.spawn[str]) -> None:

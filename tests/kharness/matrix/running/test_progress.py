@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import os
 import re
-import signal
-import sys
+import select
+import termios
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-import pexpect
 import pyte
 import pytest
 
 from kharness.matrix.running.table import duration
 
+from ....warm_python import StartedPython
 from ..conftest import Checkout
 
 HANGING = ("CONFIG_BEHAVIOUR=hang", "CONFIG_NUM_STEPS=120")
@@ -27,10 +29,13 @@ CHARACTERS = 7
 class Terminal:
     """A process on a pty, and what its window shows."""
 
-    def __init__(self, child: pexpect.spawn[str], columns: int, rows: int) -> None:
-        self.child = child
+    def __init__(self, master: int, process: StartedPython, columns: int, rows: int) -> None:
+        self.process = process
+        self._master = master
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
         self._screen = pyte.HistoryScreen(columns, rows, history=1000)
         self._stream = pyte.Stream(self._screen)
+        self._rows: list[str] = []
         self.raw = ""
 
     def read_until(self, condition: Callable[[list[str]], bool]) -> list[str]:
@@ -47,20 +52,31 @@ class Terminal:
         return self.read_until(condition)
 
     def resize(self, columns: int, rows: int) -> None:
-        self.child.setwinsize(rows, columns)
+        termios.tcsetwinsize(self._master, (rows, columns))
         self._screen.resize(rows, columns)
 
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        os.write(self._master, b"\x03")
+
     def read_to_end(self) -> list[str]:
-        while True:
-            try:
+        with contextlib.suppress(EOFError):
+            while True:
                 self._read()
-            except pexpect.EOF:
-                self.child.wait()
-                return self.lines
+        self.process.wait()
+        return self.lines
 
     @property
     def lines(self) -> list[str]:
-        return [line.rstrip() for line in self._screen.display if line.strip()]
+        """Those with something in them; asked at every few characters, so only what has changed is read."""
+        screen = self._screen
+        self._rows = (self._rows + [""] * screen.lines)[: screen.lines]
+        for row in screen.dirty:
+            if row < screen.lines:
+                cells = screen.buffer[row]
+                self._rows[row] = "".join(cells[column].data for column in range(screen.columns)).rstrip()
+        screen.dirty.clear()
+        return list(filter(None, self._rows))
 
     @property
     def scrolled(self) -> list[str]:
@@ -70,7 +86,12 @@ class Terminal:
         ]
 
     def _read(self) -> None:
-        text = self.child.read_nonblocking(CHARACTERS, timeout=600)
+        """EOFError where nobody has the terminal open any more."""
+        assert select.select([self._master], [], [], 600)[0], "nothing is drawn"
+        try:
+            text = self._decoder.decode(os.read(self._master, CHARACTERS))
+        except OSError as error:
+            raise EOFError from error
         self.raw += text
         self._stream.feed(text)
 
@@ -82,23 +103,18 @@ OnTerminal = Callable[..., AbstractContextManager[Terminal]]
 def on_terminal(checkout: Checkout) -> OnTerminal:
     @contextmanager
     def start(*arguments: str, columns: int = 100, rows: int = 24, **env: str) -> Iterator[Terminal]:
-        command = [str(checkout.root / "scripts/test_matrix.py"), *arguments]
         environment = {**os.environ, "TERM": "xterm-256color", **env}
-        child = pexpect.spawn(
-            *(sys.executable, command),
-            cwd=str(checkout.root),
-            encoding="utf-8",
-            timeout=600,
-            dimensions=(rows, columns),
-            env=environment,
-        )
+        master, slave = os.openpty()
+        termios.tcsetwinsize(master, (rows, columns))
+        ends = {"stdin": slave, "stdout": slave, "stderr": slave}
+        process = checkout.start("test_matrix", *arguments, env=environment, leads=True, **ends)
+        os.close(slave)
         try:
-            yield Terminal(child, columns, rows)
+            yield Terminal(master, process, columns, rows)
         finally:
-            # Not close(force=True) alone, which gives a killed process a tenth of a second to be gone.
-            child.kill(signal.SIGKILL)
-            child.wait()
-            child.close()
+            process.kill()
+            process.wait()
+            os.close(master)
 
     return start
 
@@ -121,7 +137,7 @@ def test_a_table_shows_the_running_ones_over_the_totals(on_terminal: OnTerminal)
             "seed-3 1/120 1.0300 PLACE",
             "0/12 done 3 running 9 waiting",
         ]
-        terminal.child.sendintr()
+        terminal.interrupt()
         lines = terminal.read_to_end()
     # Lines that stay are above; the table is gone; what the trainings print is nowhere.
     everything = "\n".join([*terminal.scrolled, *lines])
