@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,7 @@ LIFE = {"tensorboard": (0.015, 20), "trackio": (0.03, 40), "wandb": (0.015, 20)}
 DELIVER = """
 import heapq, random, sys
 from pathlib import Path
+from typing import Any
 from monitoring.journal.files import GPU_STATS, JOURNAL
 from monitoring.follower import RunInfo, follower_module
 from monitoring.journal.records import read_records
@@ -114,7 +116,7 @@ def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(
     longest, most = LIFE[tracker]
     chance = random.Random(11)
     command = ["-c", DELIVER, run.directory, tracker, most]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     warm = deque(warm_trackers.start([*command, life], **pipes) for life in range(2))
     killed = 0
     for life in range(2, 28):
@@ -186,6 +188,7 @@ def test_all_trackers_hold_the_same_when_the_agent_is_killed_while_the_run_goes_
 TRAIN = """
 import os, sys, time
 from pathlib import Path
+from typing import Any
 from monitoring import Run
 
 trackers = {"trackio": {}, "wandb": {}}
@@ -253,6 +256,7 @@ def test_missing_package_is_an_error_that_names_the_command(
     code = f"""
 from monitoring import Run, MonitoringError
 from pathlib import Path
+from typing import Any
 try:
     Run(Path("run"), name="n", project="p", config={{}}, trackers={{"{tracker}": {{}}}})
 except MonitoringError as error:
@@ -269,6 +273,7 @@ def test_following_imports_no_framework_and_says_nothing(followed: MakeFollowed,
     code = """
 import sys
 from pathlib import Path
+from typing import Any
 from monitoring.agent.follow import catch_up
 catch_up(Path("run"))
 print([name for name in ("torch", "tensorflow") if name in sys.modules])
