@@ -15,6 +15,7 @@ from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
+from monitoring.errors import PortTakenError
 from monitoring.exporters.prometheus import show
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +29,11 @@ def main(argv: Sequence[str]) -> int:
     options = Options(tree.resolve(base, make_variables.layer(tree, variables)), tree=tree)
     run = variables.get("RUN")
     directory = asked_path("RUN", run) if run else ROOT / asked_path("RESULTS_DIR", options.RESULTS_DIR)
-    show(directory, host=options.PROMETHEUS_HOST, port=options.PROMETHEUS_PORT)
+    try:
+        show(directory, host=options.PROMETHEUS_HOST, port=options.PROMETHEUS_PORT)
+    except PortTakenError as error:
+        make = "make prometheus CONFIG_PROMETHEUS_"
+        raise error.options_are(port=f"{make}PORT=", host=f"{make}HOST=") from error
     return 0
 
 

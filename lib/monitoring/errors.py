@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import sys
 from pathlib import Path
+from typing import Self
 
 # sysexits.h EX_IOERR: a disk, or somebody's share of it, is full.
 EXIT_DISK_FULL = 74
@@ -70,6 +71,16 @@ class SamplerError(MonitoringError):
 
 class PortTakenError(MonitoringError):
     """An exporter cannot listen at the address it was given."""
+
+    is_of_host = False
+    """Whether the host is what is wrong, not the port."""
+
+    def options_are(self, *, port: str, host: str) -> Self:
+        """This error with a hint that names what a user of this entry point sets."""
+        self.hint = f"choose a free port with {port}; 0 is any"
+        if self.is_of_host:
+            self.hint = f"set {host} to an address of this machine, such as 127.0.0.1"
+        return self
 
 
 class NoTerminal(MonitoringError):

@@ -35,7 +35,8 @@ def test_prometheus_refuses_a_taken_port(root: Path, tmp_path: Path) -> None:
         port = other.getsockname()[1]
         asked = command(root, f"RUN={tmp_path}", f"CONFIG_PROMETHEUS_PORT={port}")
         done = subprocess.run(asked, capture_output=True, text=True, timeout=600, check=False)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (
+    assert (done.returncode, done.stderr) == (
         2,
-        f"error: 127.0.0.1:{port}: address already in use",
+        f"error: 127.0.0.1:{port}: address already in use\n"
+        "hint: choose a free port with make prometheus CONFIG_PROMETHEUS_PORT=; 0 is any\n",
     )

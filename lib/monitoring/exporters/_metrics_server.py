@@ -24,9 +24,11 @@ from monitoring.exporters._shared_port import SharedPort
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-# Where a server says which runs it shows, and where others notify it that one of them has ended.
+# Where a server says which runs it shows, where others notify it that one of them has ended, and where one
+# that can show all requests the port of one that cannot.
 ABOUT_PATH = "/about"
 ENDED_PATH = "/ended"
+YIELD_PATH = "/yield"
 
 # Seconds that a client may take to send its request or to take the answer.
 CLIENT_SECONDS = 10.0
@@ -46,30 +48,44 @@ class About:
     """What a server says of itself."""
 
     directory: str | None
-    state: Literal["shows", "lingers", "leaves"]
-    """`lingers`: what it shows has ended, and it waits until that was scraped; `leaves`: not any more."""
+    state: Literal["shows", "lingers", "leaves", "yields"]
+    """`lingers`: what it shows has ended, and it waits until that was scraped; `leaves`: not any more;
+    `yields`: it shows monitors only, and lets the port go to whoever shows runs, too."""
     shared_port: str = field(default="", compare=False)
     """Identity of the folder whose runs it shows, too (_shared_port); empty if there is none."""
 
     def shows(self, run: Path, shared: SharedPort | None = None) -> bool:
         """Whether it shows a run: alone, with its matrix, with what else there is, or as a registered one."""
+        if self.state in ("leaves", "yields"):
+            return False
         run = run.resolve()
-        if shared is not None and self.shared_port and self.shared_port == shared.identity():
-            return self.state != "leaves"
-        return self.state != "leaves" and self.directory in [str(it) for it in (run, *run.parents[:2])]
+        return self.shares(shared) or self.directory in [str(it) for it in (run, *run.parents[:2])]
+
+    def shares(self, shared: SharedPort | None) -> bool:
+        """Whether it shows what is registered there."""
+        return shared is not None and self.shared_port != "" and self.shared_port == shared.identity()
 
 
 class MetricsServer:
     """Serves a registry under /metrics, and a page at the root, from `start` to `close`."""
 
     def __init__(
-        self, host: str, port: int, *, directory: Path | None, shared: SharedPort | None = None
+        self,
+        host: str,
+        port: int,
+        *,
+        directory: Path | None,
+        shared: SharedPort | None = None,
+        let_go: Callable[[], None] | None = None,
     ) -> None:
-        """Take the port (0: a free one); PortTakenError if that cannot be. `directory`: that of the runs."""
+        """Take the port (0: a free one); PortTakenError if that cannot be. `directory`: that of the runs.
+
+        `let_go` is called by a thread of the server when another wants the port; without it none may.
+        """
         self._thread: threading.Thread | None = None
         try:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-            self._server = _Server(family, (host, port), _Audience(directory, shared))
+            self._server = _Server(family, (host, port), _Audience(directory, shared, let_go))
         except (OSError, OverflowError) as error:
             raise _cannot_listen(f"{host}:{port}", error) from error
         self.address = f"[{host}]:{self._server.port}" if ":" in host else f"{host}:{self._server.port}"
@@ -107,7 +123,10 @@ class MetricsServer:
 class _Audience:
     """Who has connected, and what they are answered; each connection is a thread of its own."""
 
-    def __init__(self, directory: Path | None, shared: SharedPort | None) -> None:
+    def __init__(
+        self, directory: Path | None, shared: SharedPort | None, let_go: Callable[[], None] | None
+    ) -> None:
+        self.let_go = let_go
         self._directory = None if directory is None else str(directory)
         self._shared_port = shared
         self._lock = threading.Lock()
@@ -144,6 +163,8 @@ class _Audience:
     def about(self, *, ended: bool) -> About:
         """What the server says; `ended`: one of its runs has, so that it lingers for that one, too."""
         identity = "" if self._shared_port is None else self._shared_port.identity()
+        if self.let_go is not None:
+            return About(self._directory, "yields", identity)
         with self._lock:
             if ended and self._awaited_since is not None and not self._leaves:
                 self._awaited_since = time.monotonic()
@@ -152,11 +173,11 @@ class _Audience:
             return About(self._directory, "shows" if self._awaited_since is None else "lingers", identity)
 
 
-def about_server(host: str, port: int, *, ended: bool = False) -> About | None:
-    """What a server at this address says of itself, None without one; `ended`: notify it that a run has."""
+def about_server(host: str, port: int, *, path: str = ABOUT_PATH) -> About | None:
+    """What a server at this address says of itself, None without one; other paths notify it of something."""
     connection = http.client.HTTPConnection(host, port, timeout=1.0)
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
-        connection.request("GET", ENDED_PATH if ended else ABOUT_PATH)
+        connection.request("GET", path)
         answer = connection.getresponse()
         if answer.status == 200:
             with contextlib.suppress(orjson.JSONDecodeError, TypeError):
@@ -184,17 +205,14 @@ def takes_gzip(accept_encoding: str) -> bool:
 
 def port_taken(address: str, reason: str) -> PortTakenError:
     """The error for an address at which an exporter cannot listen."""
-    return PortTakenError(
-        f"{address}: {reason}",
-        hint="set PROMETHEUS_PORT to a free port, or show several runs with one `make prometheus`",
-    )
+    return PortTakenError(f"{address}: {reason}").options_are(port="PROMETHEUS_PORT", host="PROMETHEUS_HOST")
 
 
 def _cannot_listen(address: str, error: Exception) -> PortTakenError:
     refused = port_taken(address, str(getattr(error, "strerror", None) or error).lower())
     if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.EADDRNOTAVAIL:
-        refused.hint = "set PROMETHEUS_HOST to an address of this machine, such as 127.0.0.1"
-    return refused
+        refused.is_of_host = True
+    return refused.options_are(port="PROMETHEUS_PORT", host="PROMETHEUS_HOST")
 
 
 class _Server(ThreadingHTTPServer):
@@ -238,9 +256,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.audience.note_scrape(begun, self.headers.get(SCRAPE_TIMEOUT, ""))
         elif path == "/":
             self._answer(200, "text/html; charset=utf-8", self.server.page().encode())
-        elif path in (ABOUT_PATH, ENDED_PATH):
-            about = self.server.audience.about(ended=path == ENDED_PATH)
-            self._answer(200, "application/json", orjson.dumps(asdict(about)))
+        elif path in (ABOUT_PATH, ENDED_PATH, YIELD_PATH):
+            audience = self.server.audience
+            self._answer(
+                200, "application/json", orjson.dumps(asdict(audience.about(ended=path == ENDED_PATH)))
+            )
+            if path == YIELD_PATH and audience.let_go is not None:
+                audience.let_go()
         else:
             self._answer(404, "text/plain; charset=utf-8", b"the metrics are at /metrics\n")
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import platform
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from monitoring.errors import MonitoringError
+from monitoring.exporters._families import ShownRun
+from monitoring.exporters._monitor_files import STALE_SAMPLE, SUFFIX, MonitorFile, monitors
 from monitoring.exporters._shared_port import SharedPort
 from monitoring.host.process import is_alive
 from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, RUN_JSON
@@ -22,9 +24,6 @@ from monitoring.journal.run_state import RunState, read_end
 
 # Seconds for which a run is still shown after its end, so that no scrape misses it.
 KEEP_ENDED = 300.0
-
-# A GPU sample is not shown any more at this age in seconds: whoever sampled has stopped.
-STALE_SAMPLE = 60.0
 
 
 class RunFiles:
@@ -140,8 +139,8 @@ class Runs:
         self._held: dict[Path, RunFiles] = {}
         self._passed_over: dict[Path, int] = {}  # run directory -> size of its journal then
 
-    def read(self) -> list[RunFiles]:
-        """All runs that are running or have ended lately, brought up to date, by name."""
+    def read(self) -> list[ShownRun]:
+        """All runs that are running or have ended lately, brought up to date, and monitors, by name."""
         with self._lock:
             now, before = time.time(), set(self._held)
             for directory in self._directories():
@@ -153,7 +152,13 @@ class Runs:
                 elif directory != self.directory and run.ended_long_ago(now):
                     self._pass_over(directory)
             self._tell_apart([run for directory, run in self._held.items() if directory not in before])
-            return sorted(self._held.values(), key=lambda run: run.name)
+            shown: list[ShownRun] = [*self._held.values(), *self._monitors()]
+            return sorted(shown, key=lambda run: run.name)
+
+    def directories(self) -> list[Path]:
+        """Those of the runs that `read` has found."""
+        with self._lock:
+            return list(self._held)
 
     def last_seq(self, directory: Path) -> int:
         """The last record of a run's journal that is shown."""
@@ -171,7 +176,11 @@ class Runs:
     def _directories(self) -> Iterator[Path]:
         yield from self._own_directories()
         if self._shared_port is not None:
-            yield from self._shared_port.runs()
+            yield from (path for path in self._shared_port.runs() if path.suffix != SUFFIX)
+
+    def _monitors(self) -> Sequence[MonitorFile]:
+        taken = [(run.name, run.host) for run in self._held.values()]
+        return monitors(self._shared_port, taken) if self._shared_port is not None else ()
 
     def _own_directories(self) -> Iterator[Path]:
         if (self.directory / RUN_JSON).exists():

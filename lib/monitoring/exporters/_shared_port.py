@@ -41,20 +41,36 @@ class SharedPort:
                 return f"{status.st_dev}:{status.st_ino}"
         return ""
 
-    def add(self, run: Path) -> None:
-        """Have a run shown, if it is not there already."""
-        file = self._file(run)
+    def open(self) -> None:
+        """Have a folder, so that others find who shares the port before there is a run."""
         with contextlib.suppress(OSError):
             for folder in (self._user, self._folder):
                 with contextlib.suppress(FileExistsError):
                     folder.mkdir(mode=0o700)
+
+    def add(self, run: Path) -> bool:
+        """Have a run shown; False if it was there already, or cannot be."""
+        file = self._file(run)
+        self.open()
+        with contextlib.suppress(OSError):
             if self.identity() and not file.exists():
                 write_atomically(file, os.fsencode(run), durable=False)
+                return True
+        return False
+
+    def place_for(self, name: str) -> Path:
+        """Where whoever has no directory writes what is to be shown."""
+        return self._user / name
 
     def remove(self, run: Path) -> None:
         """Have it shown no more; the last one takes the folder along."""
         with contextlib.suppress(OSError):
             self._file(run).unlink()
+            self._folder.rmdir()
+
+    def leave(self) -> None:
+        """Remove the folder if nothing is shown by it."""
+        with contextlib.suppress(OSError):
             self._folder.rmdir()
 
     def runs(self) -> Iterator[Path]:

@@ -29,6 +29,8 @@ from monitoring.errors import MonitoringError, PortTakenError, RunDirectoryError
 from monitoring.exporters._families import registry
 from monitoring.exporters._landing_page import landing_page
 from monitoring.exporters._metrics_server import (
+    ENDED_PATH,
+    YIELD_PATH,
     About,
     MetricsServer,
     about_server,
@@ -191,6 +193,8 @@ class PrometheusFollower:
         if isinstance(found, Exporter):
             self._exporter = found
             write_atomically(self._run.directory / PROMETHEUS_JSON, _targets(found), durable=False)
+        elif found is not None and found.state == "yields":
+            about_server(host, port, path=YIELD_PATH)
         elif found is not None and found.state == "shows":
             if not found.shows(self._run.directory, self._shared_port):
                 self._forget()
@@ -215,7 +219,7 @@ class PrometheusFollower:
 
     def _is_shown_to_its_end(self) -> bool:
         """Whether what has the port shows this run, and keeps doing so until its end was scraped."""
-        other = about_server(self._options.host, self._options.port, ended=True)
+        other = about_server(self._options.host, self._options.port, path=ENDED_PATH)
         return other is not None and other.shows(self._run.directory, self._shared_port)
 
     def _forget(self) -> None:
@@ -277,7 +281,7 @@ def show(directory: Path, *, host: str, port: int) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: stop.set())
-    exporter = _exporter_behind_lingering(directory, host, port, stop)
+    exporter = _exporter_in_turn(directory, host, port, stop)
     if exporter is None:
         return
     with contextlib.closing(exporter):
@@ -288,23 +292,59 @@ def show(directory: Path, *, host: str, port: int) -> None:
             exporter.runs.read()
 
 
-def _exporter_behind_lingering(
-    directory: Path, host: str, port: int, stop: threading.Event
-) -> Exporter | None:
-    """An exporter, once those that linger on the port have let it go; None if `stop` comes first."""
+def _exporter_in_turn(directory: Path, host: str, port: int, stop: threading.Event) -> Exporter | None:
+    """An exporter, once others let the port go; None if `stop` comes first.
+
+    One that shares the port shows the runs of this directory meanwhile; one that lingers is waited for.
+    """
     shared = SharedPort(host, port) if port else None
-    until, said = time.monotonic() + PATIENCE, False
-    while not stop.is_set():
-        found = open_exporter(directory, host=host, port=port, shared=shared)
-        if found is None or isinstance(found, Exporter):
-            return found
-        if found.state == "shows" or time.monotonic() > until:
-            raise port_taken(f"{host}:{port}", f"another exporter shows {found.directory} there")
-        if not said:
-            print(f"waiting until the end of {found.directory} was scraped", file=sys.stderr, flush=True)
-            said = True
-        stop.wait(STAND_BY)
+    if shared is not None:
+        shared.open()
+    until, said = time.monotonic() + PATIENCE, ""
+    with contextlib.closing(_Registered(directory, shared)) as registered:
+        while not stop.is_set():
+            found = open_exporter(directory, host=host, port=port, shared=shared)
+            if found is None or isinstance(found, Exporter):
+                return found
+            waiting = ""
+            if found.state == "yields":
+                about_server(host, port, path=YIELD_PATH)
+            elif found.state == "shows" and found.shares(shared):
+                registered.read()
+                waiting = f"http://{host}:{port}/metrics, of another exporter, shows them too; Ctrl-C ends it"
+            elif found.state == "shows" or time.monotonic() > until:
+                raise port_taken(f"{host}:{port}", f"another exporter shows {found.directory} there")
+            else:
+                waiting = f"waiting until the end of {found.directory} was scraped"
+            if waiting and waiting != said:
+                print(waiting, file=sys.stderr, flush=True)
+                said = waiting
+            stop.wait(STAND_BY)
     return None
+
+
+class _Registered:
+    """The runs of a directory that somebody else shows for us."""
+
+    def __init__(self, directory: Path, shared: SharedPort | None) -> None:
+        self._runs = Runs(directory)
+        self._shared = shared
+        self._added: set[Path] = set()
+        self._next_read = 0.0
+
+    def read(self) -> None:
+        """Have those shown that are new; an agent that wants the same for its run does it again."""
+        if self._shared is None or time.monotonic() < self._next_read:
+            return
+        self._next_read = time.monotonic() + READ_EVERY
+        self._runs.read()
+        self._added |= {run for run in self._runs.directories() if self._shared.add(run)}
+
+    def close(self) -> None:
+        if self._shared is not None:
+            for run in self._added:
+                self._shared.remove(run)
+            self._shared.leave()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -320,6 +360,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     try:
         show(given.directory, host=given.host, port=given.port)
+    except PortTakenError as error:
+        return report_error(error.options_are(port="--port", host="--host"))
     except MonitoringError as error:
         return report_error(error)
     return 0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from monitoring.errors import MonitoringError, report_error
+from monitoring.errors import MonitoringError, PortTakenError, report_error
 from monitoring.gpu_monitor.monitor import GPUMonitor, sample_line
 from monitoring.journal.structured_log import timestamp
 
@@ -38,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             show(monitor, given.samples)
         for line in [*statistics_lines(monitor), *monitor.gpu_files]:
             print(line, flush=True)
+    except PortTakenError as error:
+        return report_error(error.options_are(port="--prometheus-port", host="--prometheus-host"))
     except MonitoringError as error:
         return report_error(error)
     except BrokenPipeError:  # its reader has seen enough, as `head` does

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from monitoring.errors import MonitoringError
+from monitoring.errors import MonitoringError, PortTakenError
 from monitoring.gpu.energy import EnergyMeter
 from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
 from monitoring.gpu_monitor.history import GpuHistory, Snapshot, Statistics, metrics_line
@@ -128,6 +128,9 @@ class GPUMonitor:
         if self._prometheus is not None:
             try:
                 self.metrics.serve(*self._prometheus)
+            except PortTakenError as error:
+                error.options_are(port="prometheus_port", host="prometheus_host")
+                self._tell(f"no metrics for Prometheus: {error}; {error.hint}")
             except MonitoringError as error:
                 self._tell(f"no metrics for Prometheus: {error}")
         self._log.info("monitoring begins", extra={"sample_interval": self.sample_interval})

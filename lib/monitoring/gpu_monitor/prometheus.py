@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
 from monitoring.gpu.aggregates import aggregate
@@ -18,7 +17,7 @@ from monitoring.journal.run_metrics import RankMetrics, RunMetrics
 from monitoring.trackers import require_package
 
 if TYPE_CHECKING:
-    from monitoring.exporters._metrics_server import MetricsServer
+    from monitoring.exporters._monitor_port import MonitorPort
 
 # Fields of a line of training_metrics_*.jsonl -> fields of a step record.
 STEP_FIELDS = {row.line: row.name for row in rows_at(STEP) if row.line}
@@ -36,7 +35,7 @@ class MonitorMetrics:
         self._trains = False
         self._seq = 0
         self._lock = threading.RLock()
-        self._server: MetricsServer | None = None
+        self._shown: MonitorPort | None = None
 
     @property
     def state(self) -> RunMetrics:
@@ -46,7 +45,7 @@ class MonitorMetrics:
 
     @property
     def address(self) -> str | None:
-        return None if self._server is None else self._server.address
+        return None if self._shown is None else self._shown.address
 
     def is_running(self) -> bool:
         """Whether a training is under way."""
@@ -63,8 +62,9 @@ class MonitorMetrics:
 
     def rank_of(self, gpu: dict[str, Any]) -> str:
         """0 for a GPU that this process computes on."""
-        pids = {process.get("pid") for process in gpu.get("processes") or []}
-        return "0" if os.getpid() in pids else ""
+        from monitoring.exporters._monitor_files import rank_on
+
+        return rank_on(gpu, os.getpid())
 
     def begin_training(self, now: float) -> None:
         self._trains, self._rank = True, RankMetrics()
@@ -89,25 +89,18 @@ class MonitorMetrics:
         self._update({"event": "end", "time": now})
 
     def serve(self, host: str, port: int) -> None:
-        """Answer scrapes; PortTakenError if it cannot listen there, MissingPackage without the client."""
+        """Have scrapes answered; PortTakenError if nobody does there, MissingPackage without the client."""
         require_package("prometheus_client")
-        from monitoring.exporters._families import registry
-        from monitoring.exporters._landing_page import landing_page
-        from monitoring.exporters._metrics_server import MetricsServer
+        # here, because few monitors are shown to anybody
+        from monitoring.exporters._monitor_port import MonitorPort
 
-        server = MetricsServer(host, port, directory=None)
-        try:
-            server.start(registry(lambda: [self], time.time), lambda: landing_page([self]))
-        except BaseException:
-            server.close()
-            raise
-        self._server = server
+        self._shown = MonitorPort(self, host, port)
 
     def close(self) -> None:
-        """Let the port go."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        """Be shown no more."""
+        if self._shown is not None:
+            self._shown.close()
+            self._shown = None
 
     def _update(self, record: Record) -> None:
         with self._lock:

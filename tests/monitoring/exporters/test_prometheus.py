@@ -543,12 +543,12 @@ def test_command_says_what_is_wrong(tmp_path: Path) -> None:
     assert fails(tmp_path, "--host", "192.0.2.1", "--port", 0) == (
         2,
         "error: 192.0.2.1:0: cannot assign requested address\n"
-        "hint: set PROMETHEUS_HOST to an address of this machine, such as 127.0.0.1\n",
+        "hint: set --host to an address of this machine, such as 127.0.0.1\n",
     )
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         assert fails(tmp_path, "--port", port) == (
             2,
             f"error: 127.0.0.1:{port}: address already in use\n"
-            "hint: set PROMETHEUS_PORT to a free port, or show several runs with one `make prometheus`\n",
+            "hint: choose a free port with --port; 0 is any\n",
         )

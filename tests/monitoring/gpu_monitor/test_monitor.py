@@ -212,8 +212,10 @@ def test_command_with_a_taken_port_says_so(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         done = python("-m", "monitoring.gpu_monitor", f"--prometheus-port={port}", environment={})
-    assert (done.returncode, done.stderr.splitlines()[0]) == (
-        *(2, f"error: 127.0.0.1:{port}: address already in use"),
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"error: 127.0.0.1:{port}: address already in use\n"
+        "hint: choose a free port with --prometheus-port; 0 is any\n",
     )
 
 
@@ -225,7 +227,8 @@ def test_training_goes_on_when_the_port_is_taken(tmp_path: Path) -> None:
         with GPUMonitor(log_dir=None, root=tmp_path, prometheus_port=port) as monitor:
             assert monitor.ready.wait(120)
     assert monitor.problems == [
-        f"no metrics for Prometheus: 127.0.0.1:{port}: address already in use",
+        f"no metrics for Prometheus: 127.0.0.1:{port}: address already in use;"
+        " choose a free port with prometheus_port; 0 is any",
         "there is no GPU to sample",
     ]
 

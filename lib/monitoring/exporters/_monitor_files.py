@@ -1,0 +1,118 @@
+"""Monitors beside trainings (gpu_monitor) that share an exporter's port: each keeps a file of what it shows.
+
+The file lies in the private folder of the shared port, and names the process that writes it: what a killed
+one has left is removed by whoever reads it next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from monitoring.exporters._families import ShownRun
+from monitoring.exporters._shared_port import SharedPort
+from monitoring.host.process import is_alive, process_started
+from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.run_metrics import Histogram, RankMetrics, RunMetrics
+
+SUFFIX = ".monitor"
+
+# A GPU sample is not shown any more at this age in seconds: whoever sampled has stopped.
+STALE_SAMPLE = 60.0
+
+# What of a rank's state is shown; the rest is how it comes about.
+SHOWN = tuple(field.name for field in fields(RankMetrics) if not field.name.startswith("_"))
+
+
+class MonitorFile:
+    """A monitor of another process, as it last wrote it down."""
+
+    def __init__(self, path: Path) -> None:
+        """OSError if it is not there, ValueError or LookupError if that is no such file."""
+        found = orjson.loads(path.read_bytes())
+        self.run: dict[str, Any] = found["run"]
+        self.name: str = found["name"]
+        self.host: str = found["host"]
+        self.state = RunMetrics(ranks={0: _rank(found["rank"])}, gpus=found["gpus"])
+        self.is_there = is_alive(found["process"])
+        """Whether its process still is."""
+        self._pid = found["process"]["pid"]
+        self._trains: bool = found["trains"]
+        self._samples: list[dict[str, Any]] = found["samples"]
+        self._sampled_at: float = found["sampled_at"]
+
+    def is_running(self) -> bool:
+        return self._trains
+
+    def samples(self, now: float) -> list[dict[str, Any]]:
+        return self._samples if abs(now - self._sampled_at) <= STALE_SAMPLE else []
+
+    def sampled_at(self) -> float:
+        return self._sampled_at
+
+    def rank_of(self, gpu: dict[str, Any]) -> str:
+        return rank_on(gpu, self._pid)
+
+
+def rank_on(gpu: Mapping[str, Any], pid: int) -> str:
+    """The rank 0 of a process that a sample of a GPU shows, else an empty text."""
+    return "0" if pid in {process.get("pid") for process in gpu.get("processes") or []} else ""
+
+
+def write_monitor(path: Path, shown: ShownRun, now: float) -> None:
+    """Write down what a monitor of this process shows; OSError as of any file."""
+    about = {
+        "name": shown.name,
+        "host": shown.host,
+        "run": shown.run,
+        "process": {"pid": os.getpid(), "pid_started": process_started(os.getpid())},
+        "trains": shown.is_running(),
+        "samples": shown.samples(now),
+        "sampled_at": shown.sampled_at(),
+        "gpus": shown.state.gpus,
+        "rank": _plain(shown.state.ranks[0]),
+    }
+    write_atomically(path, orjson.dumps(about), durable=False)
+
+
+def monitors(
+    shared: SharedPort, taken: Collection[tuple[str, str]], *, but: Path | None = None
+) -> list[MonitorFile]:
+    """Those that share a port; of one name and host, also of `taken` ones, the first has just the name."""
+    found: list[MonitorFile] = []
+    for path in shared.runs():
+        if path.suffix != SUFFIX or path == but:
+            continue
+        try:
+            monitor = MonitorFile(path)
+        except (OSError, ValueError, LookupError, TypeError):
+            shared.remove(path)
+            continue
+        if not monitor.is_there:
+            shared.remove(path)
+            with contextlib.suppress(OSError):
+                path.unlink()
+            continue
+        if (monitor.name, monitor.host) in {*taken, *((one.name, one.host) for one in found)}:
+            monitor.name += f" ({monitor.run['run_id'][:8]}, {path.stem})"
+        found.append(monitor)
+    return found
+
+
+def _plain(rank: RankMetrics) -> dict[str, Any]:
+    held = {name: getattr(rank, name) for name in SHOWN}
+    return {**held, "durations": asdict(rank.durations), "gauges": dict(rank.gauges)}
+
+
+def _rank(held: Mapping[str, Any]) -> RankMetrics:
+    gauges = {
+        name: (math.nan if value is None else value, seq) for name, (value, seq) in held["gauges"].items()
+    }
+    return RankMetrics(**{**held, "durations": Histogram(**held["durations"]), "gauges": gauges})
