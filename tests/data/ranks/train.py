@@ -2,7 +2,7 @@
 
     RANK=0 WORLD_SIZE=2 python tests/data/ranks/train.py RUN_DIR [SLOW_RANK [WAY]]
 
-One process a rank, as torchrun starts them; the slow rank needs 100 ms more for forward and backward. The
+One process a rank, as torchrun starts them; the slow rank needs 200 ms more for forward and backward. The
 gradients are averaged after backward, or by DistributedDataParallel within it: WAY `ddp` leaves its waiting
 out, `ddp_unwatched` does not.
 """
@@ -27,7 +27,7 @@ NUM_STEPS = 12
 
 
 class SlowBackward(torch.autograd.Function):
-    """Does nothing, and takes 100 ms in backward."""
+    """Does nothing, and takes 200 ms in backward."""
 
     @staticmethod
     def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
@@ -35,7 +35,7 @@ class SlowBackward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.1)
+        time.sleep(0.2)
         return gradient
 
 
@@ -64,7 +64,7 @@ def main(directory: Path, slow_rank: int, way: str) -> None:
         init_method=f"file://{meeting}",
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
-        timeout=timedelta(seconds=60),
+        timeout=timedelta(minutes=10),
     )
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(rank)
