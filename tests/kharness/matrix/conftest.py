@@ -293,13 +293,13 @@ def checkout(tmp_path: Path, root: Path, warm_python: WarmPython) -> Checkout:
 
 @pytest.fixture
 def wait_until() -> Callable[[Callable[[], bool]], None]:
-    """Poll until a condition holds, a minute at most."""
+    """Poll until a condition holds, ten minutes at most."""
     import time
 
     def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while not condition():
-            assert time.monotonic() < deadline, "it did not come to pass within a minute"
+            assert time.monotonic() < deadline, "it did not come to pass within ten minutes"
             time.sleep(0.01)
 
     return wait

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,17 +19,22 @@ from monitoring.host.process import process_started
 from monitoring.journal.lineage import counting
 from monitoring.journal.records import Record, read_records
 
+from ...few_digits import environment_of
 from ...warm_python import StartedPython, WarmPython
+
+WaitUntil = Callable[[Callable[[], bool]], None]
 
 CELLS = [f"optimizer-{optimizer}_seed-{seed}" for optimizer in ("sgd", "adamw") for seed in (1, 2)]
 # 22 steps an epoch and a checkpoint after each.
 OPTIONS = [
     "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adamw SEED=1|2",
-    "CONFIG_BATCH_SIZE=250",
+    "CONFIG_DATASET_FEW_DIGITS=y",
+    "CONFIG_BATCH_SIZE=5",
     "CONFIG_NUM_EPOCHS=3",
     "CONFIG_NUM_THREADS=1",
     "CONFIG_CHECKPOINT_EVERY=1",
     "CONFIG_LOG_EVERY=1",
+    "CONFIG_REPORT_GRAPHS=n",
     "TRACKER=none",
 ]
 RUNNING = ["JOBS=2", "RETRIES=9"]
@@ -41,26 +47,37 @@ OF_THE_CLOCK = {"training_seconds", "training_cpu_seconds", "sec_per_step", "pea
 class Matrix:
     """A LeNet-5 matrix in a folder of its own, and who runs it."""
 
-    def __init__(self, root: Path, output: Path, python: WarmPython) -> None:
-        self._root = root
+    def __init__(self, checkout: Path, output: Path, python: WarmPython) -> None:
+        self._checkout = checkout
         self._python = python
         self.output = output
         self.runner: StartedPython | None = None
+        self._printed: str | None = None
+        """What the runner printed, once it has ended."""
         self._known: dict[Path, tuple[int, int]] = {}
         """Size of the journal and the steps in it."""
 
     def start(self, script: str, *arguments: str) -> None:
         command = [f"scripts/{script}.py", f"O={self.output}", *arguments]
+        self._printed = None
         self.runner = self._python.start(
-            command, cwd=self._root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command,
+            cwd=self._checkout,
+            env=environment_of(self._checkout),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
 
     def finish(self) -> str:
         """Wait for the runner and return what it printed."""
         assert self.runner is not None
-        output, _ = self.runner.communicate(timeout=240)
-        assert self.runner.returncode == 0, output
-        return str(output)
+        self._read_to_the_end()
+        assert self.runner.returncode == 0, self._printed
+        return str(self._printed)
+
+    def _read_to_the_end(self) -> None:
+        if self.runner is not None and self._printed is None:
+            self._printed, _ = self.runner.communicate(timeout=900)
 
     @property
     def runs(self) -> list[Path]:
@@ -95,22 +112,28 @@ class Matrix:
         agents = [p for p in psutil.process_iter(["cmdline"]) if str(self.output) in str(p.info["cmdline"])]
         return list({*own.children(recursive=True), *agents, own})
 
-    def kill(self, victim: str, pick: random.Random) -> bool:
-        """SIGKILL; returns whether the runner was among the victims."""
+    def has_ended(self) -> bool:
+        """Whether the runner has."""
         assert self.runner is not None
+        return self.runner.poll() is not None
+
+    def kill(self, victim: str, pick: random.Random) -> bool:
+        """SIGKILL; False where the runner had ended by itself before that."""
+        assert self.runner is not None
+        victims: list[psutil.Process] = []
         if victim == "everything":
-            victims = self.everything()
-        else:
-            cells = self.cells()
-            victims = [pick.choice(cells)] if cells and victim != "runner" else []
-            victims += [psutil.Process(self.runner.pid)] if victim != "cell" else []
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victims = self.everything()
+        elif victim != "runner" and (cells := self.cells()):
+            victims = [pick.choice(cells)]
         for process in victims:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         if victim == "cell":
-            return False
-        self.runner.communicate()
-        return True
+            return not self.has_ended()
+        self.runner.kill()
+        self._read_to_the_end()
+        return self.runner.returncode == -signal.SIGKILL
 
 
 def journal(run: Path) -> list[Record]:
@@ -165,8 +188,8 @@ def check_resumed(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(root: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: WarmPython) -> Matrix:
-    matrix = Matrix(root, tmp_path_factory.mktemp("undisturbed"), warm_torch)
+def undisturbed(few_digits: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: WarmPython) -> Matrix:
+    matrix = Matrix(few_digits, tmp_path_factory.mktemp("undisturbed"), warm_torch)
     matrix.start("test_matrix", *OPTIONS, *RUNNING)
     matrix.finish()
     return matrix
@@ -174,49 +197,67 @@ def undisturbed(root: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch
 
 @pytest.mark.slow
 def test_twenty_kills_leave_no_trace_in_the_results(
-    root: Path,
+    few_digits: Path,
     tmp_path: Path,
     undisturbed: Matrix,
     warm_torch: WarmPython,
-    wait_until: Callable[[Callable[[], bool]], None],
+    wait_until: WaitUntil,
 ) -> None:
     pick = random.Random(20)
-    matrix = Matrix(root, tmp_path, warm_torch)
-    matrix.start("test_matrix", *OPTIONS, *RUNNING)
-    assert matrix.runner is not None
-    wait_until(lambda: (tmp_path / "results/latest").exists())
     victims = ["cell", "runner", "both", "everything"] * (KILLS // 4)
     pick.shuffle(victims)
-    total = undisturbed.steps()
-    moments = sorted(pick.randrange(total - 12) for _ in victims)
-    seen: dict[Path, tuple[bytes, bytes]] = {}
-    for victim, moment in zip(victims, moments, strict=True):
-        wait_until(lambda moment=moment: matrix.steps() >= moment)  # type: ignore[misc]
-        time.sleep(pick.random() / 20)  # the moment itself: also within a start, a save or an evaluation
-        journals = {
-            run: whole_lines(run / "metrics.jsonl") for run in matrix.runs if (run / "run.json").exists()
-        }
-        files = {
-            path
-            for path in tmp_path.rglob("*")
-            if "checkpoints" not in path.parts and "tmp" not in path.suffix
-        }
-        seen |= complete(matrix)
-        if matrix.kill(victim, pick):
-            matrix.start("continue", *RUNNING)
-        for run, lines in journals.items():
-            assert (run / "metrics.jsonl").read_bytes().startswith(lines), f"{run.name} lost records"
-        assert [path for path in files if not path.exists()] == []
-    output = matrix.finish()
+    moments = sorted(pick.randrange(undisturbed.steps() - 12) for _ in victims)
+    left = list(zip(victims, moments, strict=True))
+    attempts, num_matrices = [], 0
+    while left:  # a matrix may be complete before its last moment comes
+        num_matrices += 1
+        matrix = Matrix(few_digits, tmp_path / str(num_matrices), warm_torch)
+        matrix.start("test_matrix", *OPTIONS, *RUNNING)
+        wait_until(lambda matrix=matrix: (matrix.output / "results/latest").exists())  # type: ignore[misc]
+        seen: dict[Path, tuple[bytes, bytes]] = {}
+        while left and kill_at(matrix, *left[0], pick, seen, wait_until):
+            del left[0]
+        assert_same_end(matrix, undisturbed, seen)
+        statuses = [json.loads((run / "status.json").read_text()) for run in matrix.runs]
+        attempts += [attempt["cause"] for status in statuses for attempt in status["attempts"]]
+    assert set(attempts) == {"signal", "runner_died", None}
+    assert attempts.count(None) == len(CELLS) * num_matrices
+    assert len(attempts) - attempts.count(None) >= KILLS // 2, "most kills were to hit a training"
 
+
+def kill_at(
+    matrix: Matrix,
+    victim: str,
+    moment: int,
+    pick: random.Random,
+    seen: dict[Path, tuple[bytes, bytes]],
+    wait_until: WaitUntil,
+) -> bool:
+    """Kill at a step of all, and a bit later, and go on; False where the matrix was complete before that."""
+    wait_until(lambda: matrix.steps() >= moment or matrix.has_ended())
+    time.sleep(pick.random() / 20)  # the moment itself: also within a start, a save or an evaluation
+    journals = {run: whole_lines(run / "metrics.jsonl") for run in matrix.runs if (run / "run.json").exists()}
+    files = {
+        path
+        for path in matrix.output.rglob("*")
+        if "checkpoints" not in path.parts and "tmp" not in path.suffix
+    }
+    seen |= complete(matrix)
+    killed = matrix.kill(victim, pick)
+    if killed and victim != "cell":
+        matrix.start("continue", *RUNNING)
+    for run, lines in journals.items():
+        assert (run / "metrics.jsonl").read_bytes().startswith(lines), f"{run.name} lost records"
+    assert [path for path in files if not path.exists()] == []
+    return killed
+
+
+def assert_same_end(matrix: Matrix, undisturbed: Matrix, seen: dict[Path, tuple[bytes, bytes]]) -> None:
+    """Its results are those of the undisturbed one; what was complete has not changed any more."""
+    output = matrix.finish()
     assert metrics(matrix) == metrics(undisturbed), output
     for run, same in zip(matrix.runs, undisturbed.runs, strict=True):
         assert step_losses(run) == step_losses(same)
         assert hashes(run) == hashes(same)
         check_resumed(run)
     assert {run: before for run, before in complete(matrix).items() if run in seen} == seen
-    attempts = [json.loads((run / "status.json").read_text())["attempts"] for run in matrix.runs]
-    ends = [attempt["cause"] for one in attempts for attempt in one]
-    assert set(ends) == {"signal", "runner_died", None}
-    assert ends.count(None) == len(CELLS)
-    assert len(ends) >= len(CELLS) + KILLS // 2, "most kills were to hit a training"
