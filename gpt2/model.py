@@ -1,4 +1,4 @@
-"""GPT-2 (Radford, Wu, Child, Luan, Amodei, Sutskever 2019), the language model of OpenAI's release.
+"""GPT-2 (Radford, Wu, Child, Luan, Amodei, Sutskever 2019), and what was found to be better since.
 
 Token and position embeddings, layers of causal self-attention and a feed-forward network of four times the
 width, each behind a LayerNorm (pre-norm), a last LayerNorm, and a head that is the token embedding itself.
@@ -8,6 +8,9 @@ width, each behind a LayerNorm (pre-norm), a last LayerNorm, and a head that is 
     medium       24     16  1,024      354,823,168
     large        36     20  1,280      774,030,080
     XL           48     25  1,600    1,557,611,200
+
+Weights, their gradients and the state of the optimiser are float32. With `bf16` the forward and backward
+pass of linear layers and attention compute in bfloat16 (torch.autocast); logits come out as float32.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ VOCABULARY_MULTIPLE = 64
 
 @dataclass(frozen=True)
 class Shape:
-    """How large a GPT-2 is."""
+    """How large a GPT-2 is, and in what it differs from the published one."""
 
     vocabulary: int
     """Tokens that there are; the embedding has a few rows more, of tokens that never occur."""
@@ -37,6 +40,27 @@ class Shape:
     heads: int
     width: int
     dropout: float = 0.0
+    bias: bool = True
+    """In linear layers and norms."""
+    rotary: bool = False
+    """Queries and keys turned by their position, in place of position embeddings (Su et al. 2021)."""
+    qk_norm: bool = False
+    """Queries and keys of length 1 but for a common factor (Henry et al. 2020)."""
+    squared_relu: bool = False
+    """In place of GELU (So et al. 2021)."""
+    rms_norm: bool = False
+    """Norms that divide by the root of the mean square and have no weights (Zhang and Sennrich 2019)."""
+    zero_init: bool = False
+    """Output projections, and an untied head, begin as zeros (Zhang et al. 2019)."""
+    tied: bool = True
+    """The head is the token embedding (Press and Wolf 2017)."""
+    value_embeddings: bool = False
+    """Every second layer adds an embedding of the token to its values (Zhou et al. 2024)."""
+    shortcuts: bool = False
+    """Each layer begins with a learned mixture of the stream and the embeddings (Jordan et al. 2024)."""
+    softcap: float = 0.0
+    """Logits are kept below it by tanh (Gemma 2, Riviere et al. 2024); 0 leaves them as they are."""
+    bf16: bool = False
 
     @property
     def padded_vocabulary(self) -> int:
@@ -44,61 +68,111 @@ class Shape:
         return math.ceil(self.vocabulary / VOCABULARY_MULTIPLE) * VOCABULARY_MULTIPLE
 
 
-def build_model(options: Options, *, vocabulary: int) -> GPT2:
-    """As GPT2_SIZE or its parts say, with first weights by torch's generator."""
-    if options.GPT2_WIDTH % options.GPT2_HEADS:
+def build_model(options: Options, *, vocabulary: int, device: torch.device) -> GPT2:
+    """As the GPT2_… options say, with first weights by torch's generator."""
+    multiple = options.GPT2_HEADS * (2 if options.GPT2_ROTARY else 1)
+    if options.GPT2_WIDTH % multiple:
         raise TrainingError(
-            f"GPT2_WIDTH={options.GPT2_WIDTH} is no multiple of GPT2_HEADS={options.GPT2_HEADS}",
-            hint="choose a width that the heads divide",
+            f"GPT2_WIDTH={options.GPT2_WIDTH} is no multiple of {multiple} (GPT2_HEADS={options.GPT2_HEADS})",
+            hint="choose a width that the heads divide, with GPT2_ROTARY=y into even parts",
         )
-    return GPT2(
-        Shape(
-            vocabulary=vocabulary,
-            block_size=options.GPT2_BLOCK_SIZE,
-            layers=options.GPT2_LAYERS,
-            heads=options.GPT2_HEADS,
-            width=options.GPT2_WIDTH,
-            dropout=options.GPT2_DROPOUT,
-        )
+    shape = Shape(
+        vocabulary=vocabulary,
+        block_size=options.GPT2_BLOCK_SIZE,
+        layers=options.GPT2_LAYERS,
+        heads=options.GPT2_HEADS,
+        width=options.GPT2_WIDTH,
+        dropout=options.GPT2_DROPOUT,
+        bias=options.GPT2_BIAS,
+        rotary=options.GPT2_ROTARY,
+        qk_norm=options.GPT2_QK_NORM,
+        squared_relu=options.GPT2_SQUARED_RELU,
+        rms_norm=options.GPT2_RMS_NORM,
+        zero_init=options.GPT2_ZERO_INIT,
+        tied=options.GPT2_TIED,
+        value_embeddings=options.GPT2_VALUE_EMBEDDINGS,
+        shortcuts=options.GPT2_SHORTCUTS,
+        softcap=options.GPT2_SOFTCAP,
+        bf16=options.AMP == "bf16" or (options.AMP == "auto" and _has_bf16(device)),
     )
+    model = GPT2(shape).to(device)
+    if options.COMPILE:
+        model.compile()
+    return model
+
+
+def _has_bf16(device: torch.device) -> bool:
+    """Whether bfloat16 is faster there: on GPUs from Ampere on. The CPU's float32 is what results promise."""
+    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 class GPT2(nn.Module):
-    """Logits (n, t, padded vocabulary) of the token after each of the tokens (n, t)."""
+    """Logits (n, t, padded vocabulary), float32, of the token after each of the tokens (n, t)."""
+
+    turns: Tensor
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
         self.wte = nn.Embedding(shape.padded_vocabulary, shape.width)
-        self.wpe = nn.Embedding(shape.block_size, shape.width)
+        if not shape.rotary:
+            self.wpe = nn.Embedding(shape.block_size, shape.width)
         self.drop = nn.Dropout(shape.dropout)
-        self.h = nn.ModuleList(Block(shape) for _ in range(shape.layers))
-        self.ln_f = nn.LayerNorm(shape.width)
-        self.apply(_initialise)
-        for block in self.h:  # the sum over all residual branches keeps its variance
-            for branch in (block.attn.c_proj, block.mlp.c_proj):  # type: ignore[union-attr]
-                nn.init.normal_(branch.weight, std=0.02 / math.sqrt(2 * shape.layers))  # type: ignore[union-attr, arg-type]
+        self.h = nn.ModuleList(Block(shape, number) for number in range(shape.layers))
+        self.ln_f = norm(shape)
+        # A layer of its own also where it is tied, and the last one: optimisers know it by that.
+        self.lm_head = nn.Linear(shape.width, shape.padded_vocabulary, bias=False)
+        if shape.tied:
+            self.lm_head.weight = self.wte.weight
+        if shape.rotary:
+            self.register_buffer("turns", rotations(shape), persistent=False)
+        self._initialise()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.drop(self.wte(tokens) + self.wpe(positions))
-        for block in self.h:
-            x = block(x)
-        return F.linear(self.ln_f(x), self.wte.weight)
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.shape.bf16):
+            x = self.wte(tokens)
+            if self.shape.rotary:
+                turns = self.turns[:, : tokens.shape[1]]
+            else:
+                x, turns = x + self.wpe(torch.arange(tokens.shape[1], device=tokens.device)), None
+            x = first = self.drop(F.rms_norm(x, (x.shape[-1],)) if self.shape.rms_norm else x)
+            for block in self.h:
+                x = block(x, first, tokens, turns)
+            logits: Tensor = self.lm_head(self.ln_f(x)).float()
+        return self.shape.softcap * torch.tanh(logits / self.shape.softcap) if self.shape.softcap else logits
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        """Weights N(0, 0.02), biases 0, output projections less, the deeper it is (Radford et al. 2019)."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        for name, weight in self.named_parameters():
+            if name.endswith("c_proj.weight"):  # the sum over all residual branches keeps its variance
+                weight.normal_(std=0.02 / math.sqrt(2 * self.shape.layers))
+                if self.shape.zero_init:
+                    weight.zero_()
+        if self.shape.zero_init and not self.shape.tied:
+            self.lm_head.weight.zero_()
 
 
 class Block(nn.Module):
-    """A layer: attention, then the feed-forward network, each added to the residual stream."""
+    """A layer: attention, then the feed-forward network, each added to the residual stream (n, t, width)."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, number: int) -> None:
         super().__init__()
-        self.ln_1 = nn.LayerNorm(shape.width)
-        self.attn = Attention(shape)
-        self.ln_2 = nn.LayerNorm(shape.width)
+        self.ln_1 = norm(shape)
+        self.attn = Attention(shape, number)
+        self.ln_2 = norm(shape)
         self.mlp = FeedForward(shape)
+        self.mixture = nn.Parameter(torch.tensor([1.0, 0.0])) if shape.shortcuts else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attn(self.ln_1(x))
+    def forward(self, x: Tensor, first: Tensor, tokens: Tensor, turns: Tensor | None) -> Tensor:
+        if self.mixture is not None:
+            x = self.mixture[0] * x + self.mixture[1] * first
+        x = x + self.attn(self.ln_1(x), tokens, turns)
         out: Tensor = x + self.mlp(self.ln_2(x))
         return out
 
@@ -106,16 +180,26 @@ class Block(nn.Module):
 class Attention(nn.Module):
     """Causal multi-head self-attention."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, number: int) -> None:
         super().__init__()
-        self.heads, self.dropout = shape.heads, shape.dropout
-        self.c_attn = nn.Linear(shape.width, 3 * shape.width)
-        self.c_proj = nn.Linear(shape.width, shape.width)
+        self.heads, self.dropout, self.qk_norm = shape.heads, shape.dropout, shape.qk_norm
+        self.c_attn = nn.Linear(shape.width, 3 * shape.width, bias=shape.bias)
+        self.c_proj = nn.Linear(shape.width, shape.width, bias=shape.bias)
         self.drop = nn.Dropout(shape.dropout)
+        self.values = None
+        if shape.value_embeddings and number % 2 == 0:
+            self.values = nn.Embedding(shape.padded_vocabulary, shape.width)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, tokens: Tensor, turns: Tensor | None) -> Tensor:
         n, t, width = x.shape
-        q, k, v = (part.view(n, t, self.heads, -1).transpose(1, 2) for part in self.c_attn(x).chunk(3, -1))
+        q, k, v = self.c_attn(x).chunk(3, -1)
+        if self.values is not None:
+            v = v + self.values(tokens).to(v.dtype)
+        q, k, v = (part.view(n, t, self.heads, -1).transpose(1, 2) for part in (q, k, v))
+        if self.qk_norm:
+            q, k = F.rms_norm(q, (q.shape[-1],)), F.rms_norm(k, (k.shape[-1],))
+        if turns is not None:
+            q, k = turned(q, turns), turned(k, turns)
         dropout = self.dropout if self.training else 0.0
         heads = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
         out: Tensor = self.drop(self.c_proj(heads.transpose(1, 2).reshape(n, t, width)))
@@ -127,18 +211,35 @@ class FeedForward(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.c_fc = nn.Linear(shape.width, 4 * shape.width)
-        self.c_proj = nn.Linear(4 * shape.width, shape.width)
+        self.squared_relu = shape.squared_relu
+        self.c_fc = nn.Linear(shape.width, 4 * shape.width, bias=shape.bias)
+        self.c_proj = nn.Linear(4 * shape.width, shape.width, bias=shape.bias)
         self.drop = nn.Dropout(shape.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.drop(self.c_proj(F.gelu(self.c_fc(x), approximate="tanh")))
+        x = self.c_fc(x)
+        x = F.relu(x).square() if self.squared_relu else F.gelu(x, approximate="tanh")
+        out: Tensor = self.drop(self.c_proj(x))
         return out
 
 
-def _initialise(module: nn.Module) -> None:
-    """As the released code: weights N(0, 0.02), biases 0 (Radford et al. 2018, section 4.1)."""
-    if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=0.02)
-    if isinstance(module, nn.Linear):
-        nn.init.zeros_(module.bias)
+def norm(shape: Shape) -> nn.Module:
+    """Over the width."""
+    if shape.rms_norm:
+        return nn.RMSNorm(shape.width, elementwise_affine=False)
+    return nn.LayerNorm(shape.width, bias=shape.bias)
+
+
+def rotations(shape: Shape) -> Tensor:
+    """Cosines and sines (2, block size, half of a head) of positions times falling frequencies."""
+    half = shape.width // shape.heads // 2
+    frequencies = 10_000.0 ** -(torch.arange(half) / half)
+    angles = torch.arange(shape.block_size).unsqueeze(1) * frequencies
+    return torch.stack([angles.cos(), angles.sin()])
+
+
+def turned(x: Tensor, turns: Tensor) -> Tensor:
+    """The heads (n, heads, t, features), the first half of the features turned against the second."""
+    cos, sin = turns.to(x.dtype)
+    first, second = x.chunk(2, -1)
+    return torch.cat([first * cos + second * sin, second * cos - first * sin], -1)

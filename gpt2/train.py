@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt2.data import Blocks, TextSplits, load_splits
+from gpt2.data import TextSplits, load_splits
 from gpt2.model import build_model
 from kharness.training.loop import open_training
 
@@ -31,21 +31,23 @@ from kharness.training.loop import open_training
 def main(argv: Sequence[str]) -> int:
     """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
     with open_training(argv, root=ROOT, model="gpt2", about=__doc__, prepare=prepare) as training:
-        if training.evaluation_is_due:
-            training.evaluated("val", **evaluate(training.model, training.data.validation))
-        clip_norm = training.options.GRADIENT_CLIP or None
+        model, splits, options = training.model, training.data, training.options
+        if training.evaluation_is_due:  # before the first step
+            training.evaluated("val", **evaluate(model, splits, options))
         for indices in training.steps():
-            tokens, targets = training.batch(training.data.train, indices)
-            training.update(cross_entropy(training.model(tokens), targets), clip_norm=clip_norm)
+            for part, share in training.micro_batches(indices):
+                tokens, targets = training.batch(splits.train, part)
+                training.accumulate(cross_entropy(model(tokens), targets), share=share)
+            training.update(clip_norm=options.GRADIENT_CLIP or None)
             if training.evaluation_is_due:
-                training.evaluated("val", **evaluate(training.model, training.data.validation))
+                training.evaluated("val", **evaluate(model, splits, options))
         return training.finish()
 
 
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, TextSplits]:
     """The model with its first weights, and its text."""
     splits = load_splits(options, root=ROOT, device=device)
-    return build_model(options, vocabulary=splits.vocabulary).to(device), splits
+    return build_model(options, vocabulary=splits.vocabulary, device=device), splits
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -54,15 +56,18 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, blocks: Blocks) -> dict[str, float]:
-    """Mean cross-entropy (nats) and its perplexity."""
+def evaluate(model: nn.Module, splits: TextSplits, options: Options) -> dict[str, float]:
+    """Mean cross-entropy (nats) over EVAL_SAMPLES batches, the same each time, and its perplexity."""
     model.eval()
+    blocks = len(splits.validation)
+    wanted = min(blocks, options.EVAL_SAMPLES * options.EVAL_BATCH_SIZE or blocks)
+    indices = torch.arange(wanted) * blocks // wanted
     total = 0.0
-    for indices in torch.arange(len(blocks)).split(64):
-        tokens, targets = blocks.batch(indices)
-        total += cross_entropy(model(tokens), targets).item() * len(indices)
+    for part in indices.split(options.MICRO_BATCH_SIZE or options.EVAL_BATCH_SIZE):
+        tokens, targets = splits.validation.batch(part)
+        total += cross_entropy(model(tokens), targets).item() * len(part)
     model.train()
-    loss = total / len(blocks)
+    loss = total / wanted
     return {"loss": loss, "perplexity": math.exp(min(loss, 20))}
 
 

@@ -144,12 +144,17 @@ class Training(Generic[DataT]):
         self._phases.end("data_seconds")
         return found
 
+    def micro_batches(self, indices: Tensor) -> Iterator[tuple[Tensor, float]]:
+        """The parts of a step by MICRO_BATCH_SIZE, each with its share of the step's samples."""
+        for part in indices.split(self.options.MICRO_BATCH_SIZE or len(indices)):
+            yield part, len(part) / len(indices)
+
     def accumulate(self, loss: Tensor, *, share: float) -> None:
         """Add the gradients of a micro-batch, by its mean loss and its share of the step's samples.
 
-        for part in indices.split(16):
+        for part, share in training.micro_batches(indices):
             loss = …
-            training.accumulate(loss, share=len(part) / len(indices))
+            training.accumulate(loss, share=share)
         training.update()
         """
         loss = loss if share == 1 else loss * share
