@@ -184,7 +184,7 @@ prometheus: $(setup)		## show all runs to Prometheus on one port: RUN=dir (defau
 	@$(python) scripts/prometheus.py
 
 .PHONY: gputop
-gputop: $(if $(SIMULATE),$(setup_tests),$(setup))	## GPUs and a run, live in this terminal: RUN=dir (default: the newest) SIMULATE=n
+gputop: $(if $(SIMULATE),$(setup_tests),$(setup))	## GPUs and a run, live in this terminal: RUN=dir (default: the newest) THEME=… SORT=… SIMULATE=n
 	@$(python) scripts/gputop.py
 
 ##@ Working on kharness

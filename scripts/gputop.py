@@ -1,44 +1,57 @@
-"""GPUs and a run, live in this terminal: gputop.py [RUN=dir] [SIMULATE=n] (`make gputop`).
+"""GPUs and a run, live in this terminal: gputop.py [RUN=dir] [THEME=name] [SORT=column] [SIMULATE=n].
 
 RUN is a run or a matrix, shown with the GPUs as it records them, if it does. Without RUN the GPUs are all of
 this machine, with the newest run next to them. SIMULATE=4 shows four GPUs that do not exist, and
-says so: a simulated driver from tests/ replaces the real one, for this one process and nowhere else.
+says so: a simulated driver from tests/ replaces the real one, for this one process and nowhere else. THEME
+and SORT are what the keys `t` and `<` `>` choose. `make gputop` calls it.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
 from kharness.runs.latest import asked_directory, latest_link
+from monitoring import gpu_dashboard
+from monitoring.terminal.display.themes import THEMES
+from monitoring.terminal.panels.process_table import COLUMNS
 
 ROOT = Path(__file__).resolve().parent.parent
 SIMULATION = ROOT / "tests/simulated_nvml/simulated_nvml.py"
 MOST_SIMULATED = 64
 
-DASHBOARD = [sys.executable, "-m", "monitoring.gpu_dashboard"]
-
 
 def main(argv: Sequence[str]) -> int:
     """What the dashboard returns; 2 for what cannot be shown."""
     variables = make_variables.given(argv, os.environ, "gputop", root=ROOT)
-    command = [*DASHBOARD, *shown(variables, make_variables.output_directory(variables, ROOT))]
+    options = shown(variables, make_variables.output_directory(variables, ROOT))
+    options += chosen(variables, "THEME", "--theme", THEMES) + chosen(variables, "SORT", "--sort", COLUMNS)
     if "SIMULATE" not in variables:
-        return subprocess.run(command, check=False).returncode
+        return gpu_dashboard.main(options)
+    import tempfile
+
     for ending in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(ending, lambda number, frame: sys.exit(128 + number))  # the folder goes, too
     with tempfile.TemporaryDirectory(prefix="gputop-") as folder:
-        environment = {**os.environ, **simulated(number(variables["SIMULATE"]), Path(folder))}
-        environment.pop("CUDA_VISIBLE_DEVICES", None)  # it is about the GPUs that exist
-        command += ["--gpu", "all", "--label", "SIMULATED GPUs"]
-        return subprocess.run(command, env=environment, check=False).returncode
+        # for the processes that this one starts: those that ask the driver
+        os.environ.update(simulated(number(variables["SIMULATE"]), Path(folder)))
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)  # it is about the GPUs that exist
+        return gpu_dashboard.main([*options, "--gpu", "all", "--label", "SIMULATED GPUs"])
+
+
+def chosen(variables: Mapping[str, str], name: str, option: str, known: Collection[str]) -> list[str]:
+    """The dashboard's option for a variable, if it is given."""
+    if name not in variables:
+        return []
+    if variables[name] not in known:
+        names = ", ".join(known)
+        raise ConfigError(f"{name}={variables[name]} is unknown", hint=f"one of {names}")
+    return [option, variables[name]]
 
 
 def shown(variables: Mapping[str, str], output: Path) -> list[str]:
@@ -58,6 +71,8 @@ def number(text: str) -> int:
 
 def simulated(num_gpus: int, folder: Path) -> dict[str, str]:
     """Build the simulated driver into a folder; the variables with which a process sees it."""
+    import subprocess
+
     try:
         build = [sys.executable, str(SIMULATION), str(folder)]
         subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
@@ -79,10 +94,10 @@ def script_lines(num_gpus: int) -> list[str]:
         rhythm = 7 + 3 * gpu % 11
         lines += [
             f"gpu {gpu} utilization {55 + gpu % 3 * 10}~{90 + gpu % 8}/{rhythm}",
-            f"gpu {gpu} memory_used {30000 + 1500 * gpu}~{61000 + 500 * gpu}/{60 + gpu}",
+            f"gpu {gpu} memory_used {30000 + 1500 * (gpu % 16)}~{61000 + 500 * (gpu % 16)}/{60 + gpu}",
             f"gpu {gpu} temperature {52 + gpu % 5}~{66 + gpu % 7}/40",
-            f"gpu {gpu} power {180 + 10 * gpu}~{560 + 8 * gpu}/{rhythm}",
-            f"gpu {gpu} process {70000 + gpu} {28000 + 1500 * gpu}",
+            f"gpu {gpu} power {180 + 10 * (gpu % 16)}~{560 + 8 * (gpu % 16)}/{rhythm}",
+            f"gpu {gpu} process {4194304 + gpu} {28000 + 1500 * (gpu % 16)} {50 + gpu % 40}",  # no real pid
         ]
     if num_gpus > 1:
         lines += ["gpu 1 temperature 76~86/30", "gpu 1 throttle 32"]

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 from monitoring.gpu_monitor import command as gpu_monitor_command
+from monitoring.gpu_monitor.arguments import gpu_indices
 
 
 def monitor(gpu: str, samples: int, log_dir: Path) -> int:
@@ -36,7 +37,7 @@ def dashboard(gpu: str) -> int:
 def train(gpu: str, num_steps: int, step_seconds: float, log_dir: Path) -> int:
     """A loop with the shape of a training, through the callback."""
     print(f"a SIMULATED training of {num_steps} steps: its losses are made up, only the GPUs are real")
-    gpu_monitor = GPUMonitor(gpu_monitor_command.gpu_indices(gpu), sample_interval=0.5, log_dir=log_dir)
+    gpu_monitor = GPUMonitor(gpu_indices(gpu), sample_interval=0.5, log_dir=log_dir)
     callback = TrainingMonitorCallback(gpu_monitor)
     callback.on_train_begin()
     for step in range(num_steps):

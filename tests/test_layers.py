@@ -21,8 +21,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring": frozenset({"orjson", "psutil"}),
     "monitoring.exporters._families": frozenset({"prometheus_client"}),
     "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),
-    "monitoring.terminal.app": frozenset({"rich", "textual"}),
-    "monitoring.terminal.screen": frozenset({"rich"}),
     "monitoring.samplers.nvidia": frozenset({"pynvml"}),
     "monitoring.trackers._event_file": frozenset({"google_crc32c", "tensorboard"}),
     "monitoring.trackers.tensorboard": frozenset({"tensorboard"}),

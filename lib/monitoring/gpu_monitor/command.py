@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
 import os
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 from monitoring.errors import MonitoringError, PortTakenError, report_error
+from monitoring.gpu_monitor.arguments import gpu_indices, seconds
 from monitoring.gpu_monitor.monitor import GPUMonitor, sample_line
 from monitoring.journal.structured_log import timestamp
 
@@ -75,27 +74,3 @@ def statistics_lines(monitor: GPUMonitor) -> list[str]:
             for name, found in metrics.items()
         ]
     return lines
-
-
-def gpu_indices(text: str) -> list[int] | Literal["all"]:
-    """`all`, or indices with commas between them."""
-    if text == "all":
-        return "all"
-    try:
-        found = [int(word) for word in text.split(",")]
-    except ValueError:
-        found = [-1]
-    if min(found) < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is neither a GPU's number nor all")
-    return found
-
-
-def seconds(text: str) -> float:
-    """A time above 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value

@@ -1,312 +1,476 @@
-"""The terminal dashboard as Textual shows it: keys, the clockwork, and one widget that paints lines."""
+"""The terminal dashboard: its clockwork, and what keys and the mouse do."""
 
 from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
-import psutil
-from rich.segment import Segment
-from rich.style import Style
-from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
-from textual.events import Key
-from textual.geometry import Region
-from textual.screen import ModalScreen
-from textual.strip import Strip
-from textual.widget import Widget
-from textual.widgets import Static
-
-from monitoring.errors import MonitoringError
-from monitoring.gpu_monitor import GpuIndex
-from monitoring.gpu_monitor.history import metrics_line
-from monitoring.gpu_monitor.metrics_log import MetricsLog, file_stamp
-from monitoring.journal.structured_log import timestamp
-from monitoring.terminal.run_view import RunView
-from monitoring.terminal.run_watch import RunWatch
-from monitoring.terminal.screen import LOOKING, Line, Traces, View, screen
+from monitoring.terminal.display.cells import Line, line_target, target_at
+from monitoring.terminal.display.keys import Event, MouseEvent
+from monitoring.terminal.display.numbers import span
+from monitoring.terminal.display.painted import PaintedTerminal, TerminalGone
+from monitoring.terminal.display.themes import THEMES, default_theme, has_many_colours, painted
+from monitoring.terminal.history import WINDOWS, GraphHistory
+from monitoring.terminal.panels.process_table import (
+    COLUMNS,
+    DEFAULT_SORT,
+    GpuProcess,
+    ProcessChoice,
+    ProcessTable,
+    process_table,
+)
+from monitoring.terminal.screen import View, screen
 from monitoring.terminal.source import GpuSource, LiveGpus, RecordedGpus
 
-# Seconds between two pictures until the first sample is there.
-SOON = 0.05
+if TYPE_CHECKING:
+    from monitoring.host.process_facts import ProcessLooks
+    from monitoring.terminal.panels.host_line import HostLine
+    from monitoring.terminal.run_view import RunView
+    from monitoring.terminal.run_watch import RunWatch
+    from monitoring.terminal.signalling import SignalQuestion
 
 # Seconds for which it is shown what a key did.
 MESSAGE_SECONDS = 10.0
 
-HELP = """\
- q      quit
- s      save what the graphs show: gpu_metrics_*.jsonl and,
-        with a run, training_metrics_*.jsonl
- r      reset the graphs
- ↑ ↓    graphs of one GPU, or of all of them
- ← →    another run of those that wrote lately
- ?      this help; any key closes it
-
- Yellow and red with a !: memory from 75 and above 90 %,
- temperature from 70 and above 80 °C, power from 95 and above
- 105 % of its limit. – is what the device does not report.
- busy: share of the time in which any kernel ran; a rank that
- waits for the others is 100 % busy, too."""
+# Processes that Page Up and Page Down go past, and the wheel.
+PAGE, WHEEL = 10, 3
 
 
-class Dashboard(App[None]):
+class Dashboard:
     """The dashboard, from the opening of its terminal to `q`."""
-
-    CSS = """
-    Picture { width: 100%; height: 100%; }
-    Help { align: center middle; }
-    Help Static { width: 70; height: auto; border: round; padding: 1 2; }
-    """
-    ENABLE_COMMAND_PALETTE = False
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+c", "quit", "quit", priority=True),
-        Binding("s", "save", "save"),
-        Binding("r", "reset", "reset"),
-        Binding("question_mark", "help", "help"),
-        Binding("up", "select(-1)", "GPU before"),
-        Binding("down", "select(1)", "next GPU"),
-        Binding("left", "turn(-1)", "run before"),
-        Binding("right", "turn(1)", "next run"),
-    ]
 
     def __init__(
         self,
-        gpu: GpuIndex | None = None,
+        gpu: Sequence[int] | str | None = None,
         interval: float = 0.5,
         *,
         run: Path | None = None,
-        history_size: int = 300,
         save_dir: Path = Path("gpu_logs"),
         label: str = "",
+        theme: str | None = None,
+        sort: str = DEFAULT_SORT,
+        source: LiveGpus | None = None,
     ) -> None:
-        """`gpu` None: the samples that the run records, if any, else all GPUs of this machine."""
-        super().__init__(ansi_color=True)
-        self._gpu = gpu
-        self._interval = interval
-        self._picture = Frame()
-        self._runs = RunWatch(run) if run is not None else None
-        self._watched = run
-        self._history_size = history_size
-        self._save_dir = save_dir
-        self._label = label
-        self._traces = Traces(history_size)
-        self._source: GpuSource | None = None
-        self._recorded_in: Path | None = None
-        self._selected: int | None = None
-        self._message, self._told = "", 0.0
-        self._machine = ""
-        self._terminal = _stdin_is_a_terminal()
+        """`gpu` None: the samples that the run records, if any, else all GPUs of this machine.
 
-    def compose(self) -> ComposeResult:
-        yield self._picture
+        `source` is those of this machine, where they are sampled already.
+        """
+        self.ended = False
+        self.theme = theme or default_theme(os.environ)
+        self.choice = ProcessChoice(sort=sort)
+        self._gpu, self._interval = gpu, interval
+        self._run_directory = run
+        self._runs: RunWatch | None = None
+        self._save_dir, self._label = save_dir, label
+        self._source: GpuSource | None = source
+        self._recorded_in: Path | None = None
+        self._history = GraphHistory()
+        self._selected: int | None = None
+        self._log_loss: bool | None = None
+        self._message, self._told = "", 0.0
+        self._host_line: HostLine | None = None
+        self._looks: ProcessLooks | None = None
+        self._processes = ProcessTable()
+        self._question: SignalQuestion | None = None
+        self._typed: str | None = None
+        self._helps = False
+        self._lines: list[Line] = []
+        self._terminal: PaintedTerminal | None = None
+
+    def run(self, *, mouse: bool = True) -> int:
+        """Take the terminal until `q` (0), until it is closed (0), or a signal (128 and its number)."""
+        terminal = PaintedTerminal(mouse=mouse)
+        self._terminal = terminal
+        try:
+            with terminal:
+                self._follow(terminal)
+        except TerminalGone:
+            pass
+        finally:
+            self.close()
+        return terminal.ending_status
+
+    def close(self) -> None:
+        """Let go of drivers and files."""
+        self._history.close()
+        if self._source is not None:
+            self._source.close()
+
+    # ------------------------------------------------------------- the clockwork
+
+    def _follow(self, terminal: PaintedTerminal) -> None:
+        many_colours = has_many_colours(os.environ)
+        due = time.monotonic()
+        is_first = True
+        while not self._is_ending():
+            width, height = terminal.size()
+            lines = self.picture(width, height)
+            terminal.show([painted(line, width, self.theme, many_colours=many_colours) for line in lines])
+            if is_first:  # what takes longer to read than to say that it is read
+                is_first = False
+                self.tick()
+                continue
+            if isinstance(self._source, LiveGpus):
+                self._source.arrived = terminal.wake
+            for event in terminal.wait(due - time.monotonic()):
+                self.handle(event)
+            if time.monotonic() >= due:
+                due = max(due + self._interval, time.monotonic())
+                self.tick()
+            elif self._source is not None:
+                self._look_at_gpus()
+
+    def tick(self) -> None:
+        """Take in what is new."""
+        if self._run_directory is not None:
+            from monitoring.terminal.run_watch import RunWatch
+
+            self._runs = self._runs or RunWatch(self._run_directory)
+            self._runs.look()
+        self._choose_source()
+        self._look_at_gpus()
+        self._look_at_host()
+
+    def picture(self, width: int, height: int) -> list[Line]:
+        """What is known now, as lines of the screen."""
+        if self._helps:
+            from monitoring.terminal.panels.help_text import help_screen
+
+            return help_screen(width, height)
+        self._lines = screen(self._view(width, height))
+        return self._lines
+
+    def _view(self, width: int, height: int) -> View:
+        source, run, now = self._source, self._run, time.time()
+        panel = None
+        if run is not None:
+            from monitoring.terminal.panels.run_panel import RunPanel
+
+            place = self._runs.place() if self._runs is not None else None
+            panel = RunPanel(run, now, width, place, self._log_loss)
+        recorded = isinstance(source, RecordedGpus)
+        return View(
+            width=width,
+            height=height,
+            now=now,
+            samples=source.latest.gpus if source is not None and source.latest is not None else (),
+            history=self._history,
+            problem=source.problem() if source is not None else "looking for GPUs …",
+            run=panel,
+            watched=str(self._run_directory or ""),
+            processes=self._processes,
+            selected=self._selected,
+            title="GPUs of the run" if recorded else f"GPUs of {platform.node()}",
+            label=self._label,
+            host=self._host_line.line(width) if self._host_line is not None else [],
+            message=self._message if now - self._told < MESSAGE_SECONDS else "",
+            question=self._asking(width),
+        )
+
+    def _is_ending(self) -> bool:
+        return self.ended or (self._terminal is not None and self._terminal.ending is not None)
 
     @property
     def _run(self) -> RunView | None:
         return self._runs.view if self._runs is not None else None
-
-    def on_mount(self) -> None:
-        psutil.cpu_percent()  # the first one says nothing: there is no picture before it
-        self._tick()
-        self._soon = self.set_interval(SOON, self._until_first_sample)
-        self.set_interval(self._interval, self._tick)
-
-    def on_resize(self) -> None:
-        self.call_after_refresh(self.draw)
-
-    def on_unmount(self) -> None:
-        if self._source is not None:
-            self._source.close()
-
-    def draw(self) -> None:
-        """Show what is known now."""
-        picture = self._picture
-        if not picture.is_attached or not picture.size.width or self._source is None:
-            return  # it is not yet there, or no more: timers run until the end
-        recorded = isinstance(self._source, RecordedGpus)
-        self._traces.take(self._source.history.snapshots())
-        latest = self._source.history.latest
-        now = time.time()
-        view = View(
-            width=picture.size.width,
-            height=picture.size.height,
-            now=now,
-            samples=latest.gpus if latest is not None else (),
-            traces=self._traces,
-            problem=self._source.problem(),
-            run=self._run,
-            place=self._runs.place() if self._runs is not None else None,
-            watched=str(self._watched or ""),
-            selected=self._selected,
-            title="GPUs of the run" if recorded else f"GPUs of {platform.node()}",
-            label=self._label,
-            system="" if recorded else self._machine,
-            message=self._message if now - self._told < MESSAGE_SECONDS else "",
-        )
-        picture.show(screen(view))
-
-    def action_save(self) -> None:
-        """Write the history into files of the documented formats."""
-        assert self._source is not None
-        stamp, written = file_stamp(time.time()), []
-        correlation_id = self._run.run_id if self._run is not None else ""
-        gpus = [
-            metrics_line(sample, snapshot.time, correlation_id)
-            for snapshot in self._source.history.snapshots()
-            for sample in snapshot.gpus
-        ]
-        steps = self._run.training_lines() if self._run is not None else []
-        try:
-            for prefix, lines in (("gpu_metrics", gpus), ("training_metrics", steps)):
-                if not lines:
-                    continue
-                log = MetricsLog(self._save_dir, prefix, stamp)
-                for line in lines:
-                    log.append(line)
-                log.close()
-                if log.failure is not None:
-                    raise log.failure
-                written.append(log.path)
-        except (MonitoringError, OSError) as error:
-            self._tell(f"not saved: {error}")
-        else:
-            self._tell(f"saved {_names(written)}" if written else "nothing to save yet")
-
-    def action_reset(self) -> None:
-        """Clear the graphs."""
-        assert self._source is not None
-        self._source.history.clear()
-        self._traces.clear()
-        if self._run is not None:
-            self._run.reset()
-        self._tell(f"reset at {timestamp(time.time())[11:19]}")
-
-    def action_select(self, by: int) -> None:
-        """Select the next GPU, after the last one all of them."""
-        assert self._source is not None
-        latest = self._source.history.latest
-        places: list[int | None] = [None]
-        places += [sample.index for sample in latest.gpus] if latest is not None else []
-        place = places.index(self._selected) if self._selected in places else 0
-        self._selected = places[(place + by) % len(places)]
-        self.draw()
-
-    def action_turn(self, by: int) -> None:
-        """The next run of those that train."""
-        if self._runs is not None:
-            self._runs.turn(by)
-            self._choose_source()
-            self.draw()
-
-    def action_help(self) -> None:
-        """Explain keys and colours."""
-        self.push_screen(Help())
-
-    def _tick(self) -> None:
-        if self._terminal and not _stdin_is_a_terminal():
-            self.exit()  # it was closed and nobody sent us a signal
-            return
-        self._machine = _machine(first=not self._machine)
-        if self._runs is not None:
-            self._runs.look()
-        self._choose_source()
-        assert self._source is not None
-        self._source.look()
-        self.draw()
-
-    def _until_first_sample(self) -> None:
-        assert self._source is not None
-        if self._source.history.latest is not None or self._source.problem() != LOOKING:
-            self._soon.stop()
-        self.draw()
-
-    def _tell(self, message: str) -> None:
-        self._message, self._told = message, time.time()
-        self.draw()
 
     def _choose_source(self) -> None:
         """What the run records, if it does and no GPUs were requested; else this machine's GPUs."""
         run = self._run
         if run is not None and self._gpu is None and RecordedGpus.are_in(run.directory):
             if run.directory != self._recorded_in:
-                self._change_source(RecordedGpus(run.directory, self._history_size))
+                self._change_source(RecordedGpus(run.directory))
                 self._recorded_in = run.directory
         elif not isinstance(self._source, LiveGpus):
-            gpu = "all" if self._gpu is None else self._gpu
-            self._change_source(LiveGpus(gpu, self._interval, self._history_size))
+            indices = None if self._gpu is None or isinstance(self._gpu, str) else self._gpu
+            self._change_source(LiveGpus(indices, self._interval))
             self._recorded_in = None
 
     def _change_source(self, source: GpuSource) -> None:
         if self._source is not None:
             self._source.close()
         self._source = source
-        source.look()
-        self._traces = Traces(self._history_size)
+        zoom = self._history.zoom
+        self._history.close()
+        self._history = GraphHistory()
+        self._history.zoom = zoom
 
+    def _look_at_gpus(self) -> None:
+        assert self._source is not None
+        found = self._source.look()
+        for samples in found:
+            self._history.add(samples.time, samples.gpus)
+        latest, run = self._source.latest, self._run
+        if latest is not None and run is not None and RecordedGpus.are_in(run.directory):
+            is_live = isinstance(self._source, LiveGpus)
+            self._history.read_past(run.directory, latest.gpus if is_live else None)
+        if found:
+            self._look_at_processes()
 
-class Frame(Widget):
-    """Lines of styled text; only those that changed are painted again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._lines: list[Line] = []
-
-    def show(self, lines: list[Line]) -> None:
-        """Paint what differs from the last picture."""
-        before, self._lines = self._lines, lines
-        if len(before) != len(lines):
-            self.refresh()
+    def _look_at_host(self) -> None:
+        if self._source is None or self._source.host is not None:
+            self._host_line = None
             return
-        width = self.size.width
-        changed = [Region(0, y, width, 1) for y, line in enumerate(lines) if line != before[y]]
-        if changed:
-            self.refresh(*changed)
+        from monitoring.terminal.panels.host_line import HostLine
 
-    def render_line(self, y: int) -> Strip:
-        line = self._lines[y] if y < len(self._lines) else []
-        strip = Strip([Segment(span.text, _style(span.style)) for span in line])
-        return strip.adjust_cell_length(self.size.width)
+        self._host_line = self._host_line or HostLine()
+        self._host_line.look()
 
+    def _look_at_processes(self) -> None:
+        """Facts are those of this machine's processes, where their numbers are those of the driver."""
+        assert self._source is not None
+        latest = self._source.latest
+        samples = latest.gpus if latest is not None else ()
+        pids = {process.get("pid") for sample in samples for process in sample.processes or ()}
+        if pids and self._looks is None:
+            from monitoring.host.process_facts import ProcessLooks
 
-class Help(ModalScreen[None]):
-    """What the keys do; any key closes it."""
+            self._looks = ProcessLooks()
+        if self._looks is not None:
+            from monitoring.host.process import sees_all_pids
 
-    def compose(self) -> ComposeResult:
-        yield Static(HELP, markup=False)
+            here = self._source.host is None and sees_all_pids()
+            self._looks.look(pid for pid in pids if here and isinstance(pid, int) and pid > 0)
+        self._arrange_processes()
 
-    def on_key(self, event: Key) -> None:
-        event.stop()
-        if self.is_current:  # a second key may come before the first has closed it
-            self.dismiss()
+    def _arrange_processes(self) -> None:
+        latest = self._source.latest if self._source is not None else None
+        chosen = [
+            sample
+            for sample in (latest.gpus if latest is not None else ())
+            if self._selected in (None, sample.index)
+        ]
+        facts = self._looks.facts if self._looks is not None else {}
+        run = self._run
+        self._processes = process_table(chosen, self.choice, facts, run.pid if run is not None else None)
 
+    # ------------------------------------------------------------- keys and the mouse
 
-@lru_cache(maxsize=64)
-def _style(text: str) -> Style:
-    return Style.parse(text)
+    def handle(self, event: Event) -> None:
+        """What a person did."""
+        if self._helps:
+            self._helps = False
+        elif isinstance(event, MouseEvent):
+            self._click(event)
+        elif self._question is not None:
+            self._answer(event.name)
+        elif self._typed is not None:
+            self._type(event.name)
+        else:
+            self.press(event.name)
 
+    def press(self, key: str) -> None:
+        """A key outside of questions and filters."""
+        actions: dict[str, Callable[[], None]] = {
+            "q": self._quit,
+            "ctrl+c": self._quit,
+            "ctrl+z": self._stop,
+            "s": self._save,
+            "r": self._reset,
+            "?": self._help,
+            "up": lambda: self._select_gpu(-1),
+            "down": lambda: self._select_gpu(1),
+            "left": lambda: self._turn(-1),
+            "right": lambda: self._turn(1),
+            "j": lambda: self._select_process(1),
+            "k": lambda: self._select_process(-1),
+            "page_down": lambda: self._select_process(PAGE),
+            "page_up": lambda: self._select_process(-PAGE),
+            "escape": self._escape,
+            "<": lambda: self._sort_beside(-1),
+            ">": lambda: self._sort_beside(1),
+            "i": lambda: self._choose(inverted=not self.choice.inverted),
+            "/": self._begin_filter,
+            "+": lambda: self._zoom(-1),
+            "=": lambda: self._zoom(-1),
+            "-": lambda: self._zoom(1),
+            "l": self._toggle_log,
+            "t": self._next_theme,
+            "m": self._toggle_mouse,
+            **dict.fromkeys("TKI", lambda: self._ask(key)),
+        }
+        if key in actions:
+            actions[key]()
 
-def _machine(*, first: bool) -> str:
-    """This machine's processor time since the last picture, unknown at the first, and its memory in GiB."""
-    memory = psutil.virtual_memory()
-    processor = "" if first else f"CPU {psutil.cpu_percent():.0f}% "
-    return f"{processor}RAM {memory.used / 2**30:.1f}/{memory.total / 2**30:.1f} GiB"
+    def _click(self, event: MouseEvent) -> None:
+        line = self._lines[event.y] if 0 <= event.y < len(self._lines) else []
+        if event.what != "left":
+            self._scroll(line_target(line), 1 if event.what == "wheel_down" else -1)
+            return
+        kind, _, which = target_at(line, event.x).partition(":")
+        if kind == "gpu":
+            self._selected = None if self._selected == int(which) else int(which)
+            self._arrange_processes()
+        elif kind == "process":
+            gpu, pid = map(int, which.split(":"))
+            self._choose(selected=None if self.choice.selected == (gpu, pid) else (gpu, pid))
+        elif kind == "sort":
+            again = which == self.choice.sort
+            self._choose(sort=which, inverted=again and not self.choice.inverted)
+        elif kind == "graph":
+            self._zoom(1, around=True)
+        elif kind == "loss":
+            self._toggle_log()
+        elif kind == "run":
+            self._turn(1)
 
+    def _scroll(self, target: str, by: int) -> None:
+        kind = target.partition(":")[0]
+        if kind == "gpu":
+            self._select_gpu(by)
+        elif kind in ("process", "processes", "sort"):
+            self._select_process(by * WHEEL)
+        elif kind == "graph":
+            self._zoom(by)
+        elif kind in ("run", "loss", "speed"):
+            self._turn(by)
 
-def _stdin_is_a_terminal() -> bool:
-    try:
-        return os.isatty(sys.__stdin__.fileno()) if sys.__stdin__ is not None else False
-    except ValueError:  # it was closed
-        return False
+    def _quit(self) -> None:
+        self.ended = True
 
+    def _stop(self) -> None:
+        if self._terminal is not None:
+            self._terminal.stop()
 
-def _names(paths: Sequence[Path]) -> str:
-    """Short for a line, and as a shell takes it: DIR/{gpu,training}_metrics_STAMP.jsonl."""
-    kinds, stamps = zip(*(path.name.split("_", 1) for path in paths), strict=True)
-    if len(paths) > 1 and len(set(stamps)) == 1:
-        return f"{paths[0].parent}/{{{','.join(kinds)}}}_{stamps[0]}"
-    return ", ".join(map(str, paths))
+    def _help(self) -> None:
+        self._helps = True
+
+    def _tell(self, message: str) -> None:
+        self._message, self._told = message, time.time()
+
+    def _reset(self) -> None:
+        """Clear the graphs."""
+        self._history.clear()
+        if self._run is not None:
+            self._run.reset()
+        self._tell(f"reset at {time.strftime('%H:%M:%S', time.gmtime())}")
+
+    def _select_gpu(self, by: int) -> None:
+        """The next GPU, after the last one all of them."""
+        latest = self._source.latest if self._source is not None else None
+        places: list[int | None] = [None]
+        places += [sample.index for sample in latest.gpus] if latest is not None else []
+        place = places.index(self._selected) if self._selected in places else 0
+        self._selected = places[(place + by) % len(places)]
+        self._arrange_processes()
+
+    def _turn(self, by: int) -> None:
+        """The next run of those that train."""
+        if self._runs is not None:
+            self._runs.turn(by)
+            self._choose_source()
+            self._look_at_gpus()
+
+    def _zoom(self, by: int, *, around: bool = False) -> None:
+        place = self._history.zoom + by
+        count = len(WINDOWS)
+        self._history.zoom = place % count if around else min(max(place, 0), count - 1)
+        seconds = WINDOWS[self._history.zoom]
+        shown = "all that is known" if seconds == WINDOWS[-1] else f"the last {span(seconds)}"
+        reading = "; still reading what the run recorded" if self._history.is_reading else ""
+        self._tell(f"graphs of {shown}{reading}")
+
+    def _toggle_log(self) -> None:
+        self._log_loss = {None: True, True: False, False: None}[self._log_loss]
+        axis = {None: "where it shows more", True: "log", False: "linear"}[self._log_loss]
+        self._tell(f"axis of the losses: {axis}")
+
+    def _next_theme(self) -> None:
+        names = list(THEMES)
+        self.theme = names[(names.index(self.theme) + 1) % len(names)]
+        self._tell(f"theme {self.theme}")
+
+    def _toggle_mouse(self) -> None:
+        if self._terminal is not None:
+            self._terminal.set_mouse(not self._terminal.mouse)
+            self._tell(f"mouse {'on' if self._terminal.mouse else 'off: the terminal selects text'}")
+
+    # ------------------------------------------------------------- processes
+
+    def _choose(self, **changes: object) -> None:
+        self.choice = replace(self.choice, **changes)  # type: ignore[arg-type]  # by callers of this class
+        self._arrange_processes()
+
+    def _chosen(self) -> GpuProcess | None:
+        chosen = [it for it in self._processes.processes if (it.gpu, it.pid) == self.choice.selected]
+        return chosen[0] if chosen else None
+
+    def _select_process(self, by: int) -> None:
+        places = [(it.gpu, it.pid) for it in self._processes.processes]
+        if not places:
+            return
+        if self.choice.selected in places:
+            place = min(max(places.index(self.choice.selected) + by, 0), len(places) - 1)
+        else:
+            place = 0
+        self._choose(selected=places[place])
+
+    def _escape(self) -> None:
+        """Select nothing, then drop the filter."""
+        if self.choice.selected is not None:
+            self._choose(selected=None)
+        else:
+            self._choose(filter="")
+
+    def _sort_beside(self, by: int) -> None:
+        names = list(COLUMNS)
+        name = names[(names.index(self.choice.sort) + by) % len(names)]
+        self._choose(sort=name, inverted=False)
+        self._tell(f"sorted by {COLUMNS[name].heading}")
+
+    def _begin_filter(self) -> None:
+        self._typed = self.choice.filter
+
+    def _type(self, key: str) -> None:
+        assert self._typed is not None
+        if key == "enter":
+            self._typed = None
+            return
+        if key in ("escape", "ctrl+c"):
+            self._typed = None
+            self._choose(filter="")
+            return
+        if key == "backspace":
+            self._typed = self._typed[:-1]
+        elif key == "ctrl+u":
+            self._typed = ""
+        elif len(key) == 1:
+            self._typed += key
+        self._choose(filter=self._typed)
+
+    def _ask(self, key: str) -> None:
+        from monitoring.terminal.signalling import SIGNALS, question
+
+        process = self._chosen()
+        if process is None or self._source is None:
+            self._tell("select a process first, with j and k or a click")
+            return
+        asked = question(process, SIGNALS[key], self._source.host)
+        if isinstance(asked, str):
+            self._tell(asked)
+        else:
+            self._question = asked
+
+    def _answer(self, key: str) -> None:
+        assert self._question is not None
+        asked, self._question = self._question, None
+        self._tell(asked.send() if key in ("y", "Y") else f"not sent: {asked.number.name} to pid {asked.pid}")
+
+    def _asking(self, width: int) -> str:
+        if self._question is not None:
+            return self._question.text(width - 2)
+        return f"filter: {self._typed}▏  Enter keeps it, Esc drops it" if self._typed is not None else ""
+
+    # ------------------------------------------------------------- saving
+
+    def _save(self) -> None:
+        """Write the newest samples into files of the documented formats."""
+        from monitoring.terminal.saving import save
+
+        samples = list(self._source.newest) if self._source is not None else []
+        self._tell(save(self._save_dir, samples, self._run))

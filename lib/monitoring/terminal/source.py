@@ -2,36 +2,56 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from monitoring.gpu.sample import GpuSample
-from monitoring.gpu_monitor import GpuIndex, GPUMonitor
-from monitoring.gpu_monitor.history import GpuHistory, Snapshot
-from monitoring.journal.files import GPU_STATS
-from monitoring.journal.record_tail import RecordTail
-from monitoring.journal.records import Record
-from monitoring.journal.structured_log import timestamp
-from monitoring.terminal.screen import LOOKING
+from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
+from monitoring.host.steady_clock import SteadyClock
+from monitoring.sampling.loop import SamplingLoop
+from monitoring.sampling.process import Restart
 
-# How much of a long gpu_stats.jsonl is read: 8 GPUs take about 10 KB a sample.
+if TYPE_CHECKING:
+    from monitoring.gpu.energy import EnergyMeter
+
+LOOKING = "looking for GPUs …"
+SILENT = "the driver does not answer"
+
+# How much of a long gpu_stats.jsonl is read at first: 8 GPUs take about 10 KB a sample.
 LAST_BYTES = 4 * 2**20
 
 # Seconds after which a recorded sample is no longer about now.
 STALE = 60.0
 
+# Samples that `s` saves.
+SAVED = 300
 
-SILENT = "the driver does not answer"
+# Seconds that are waited for a driver when sampling ends.
+STOP_SECONDS = 2.0
+
+
+class TimedSamples(NamedTuple):
+    """One look at the GPUs."""
+
+    time: float
+    """UTC epoch seconds."""
+    gpus: Sequence[GpuSample]
 
 
 class GpuSource(Protocol):
     """Samples, and what to show where there are none."""
 
-    history: GpuHistory
+    latest: TimedSamples | None
+    newest: deque[TimedSamples]
+    """The last ones, oldest first, for who saves them."""
+    host: str | None
+    """The machine of the GPUs, None if that is this one."""
 
-    def look(self) -> None:
-        """Take in what is new."""
+    def look(self) -> list[TimedSamples]:
+        """What is new."""
 
     def problem(self) -> str | None:
         """Why there is no sample of now, in a sentence."""
@@ -40,66 +60,135 @@ class GpuSource(Protocol):
 
 
 class LiveGpus:
-    """This machine's GPUs, sampled on a thread of their own: a driver that hangs stops no screen."""
+    """This machine's GPUs, sampled by a process and a thread of their own: no driver holds up the screen."""
 
-    def __init__(self, gpu: GpuIndex, interval: float, history_size: int) -> None:
-        self._monitor = GPUMonitor(gpu, interval, history_size=history_size, log_dir=None, quiet=True)
-        self._monitor.start()
-        self.history = self._monitor.history
-        self._began = time.monotonic()
+    def __init__(self, indices: Sequence[int] | None, interval: float) -> None:
+        """`indices` None: all of them."""
+        self.arrived: Callable[[], object] = bool
+        """Called by another thread when there is something to show."""
+        self.latest: TimedSamples | None = None
+        self.newest: deque[TimedSamples] = deque(maxlen=SAVED)
+        self.host: str | None = None
+        self._wanted = None if indices is None else frozenset(indices)
+        self._new: deque[TimedSamples] = deque(maxlen=SAVED)
+        self._problems: list[str] = []
+        self._is_ready = False
+        self._began = self._came = time.monotonic()
+        self._clock = SteadyClock()
         self._silent_after = 5.0 + 3 * interval
-        self._latest: Snapshot | None = None
-        self._came = 0.0
+        self._interval = interval
+        self._ending = threading.Event()
+        self._loop = SamplingLoop(self, interval, self._ending)
+        self._meter: EnergyMeter | None = None
+        self._thread = threading.Thread(target=self._loop.run, name="gpus", daemon=True)
+        self._thread.start()
 
-    def look(self) -> None:
-        """Nothing to do: the monitor's thread adds to the history."""
+    def look(self) -> list[TimedSamples]:
+        """Energy is measured here, so that its module is not waited for by the first sample."""
+        from monitoring.gpu.energy import EnergyMeter
+
+        found = []
+        while self._new:
+            at, samples = self._new.popleft()
+            if self._meter is None:
+                self._meter = EnergyMeter(interval=self._interval, started=at)
+            found.append(TimedSamples(at, self._meter.measure(samples, at)[0]))
+        self.newest += found
+        if found:
+            self.latest, self._came = found[-1], time.monotonic()
+        return found
 
     def problem(self) -> str | None:
-        if not self._monitor.ready.is_set():
+        if not self._is_ready:
             return LOOKING if time.monotonic() - self._began < self._silent_after else SILENT
-        latest = self.history.latest
-        if latest is not self._latest:
-            self._latest, self._came = latest, time.monotonic()
+        latest = self.latest
         if latest is not None and latest.gpus and time.monotonic() - self._came < self._silent_after:
             return None  # what is wrong with a GPU is shown in its line
-        return "; ".join(self._monitor.problems) or SILENT
+        return "; ".join(self._problems) or (LOOKING if self._new else SILENT)
 
     def close(self) -> None:
-        self._monitor.stop()
+        """Waits a little for a driver, then ends the process that it holds up."""
+        self._ending.set()
+        self._thread.join(STOP_SECONDS)
+        if self._thread.is_alive():
+            self._loop.give_up()
+            self._thread.join(STOP_SECONDS)
+
+    # ------------------------------------------------------------- the sampling thread
+
+    def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
+        for problem in problems:
+            self._tell(problem)
+        if devices is None:
+            self._tell("there is no GPU to sample")
+            self._ready()
+            return
+        there = [device.index for device in devices]
+        for index in sorted((self._wanted or frozenset()).difference(there)):
+            self._tell(f"there is no GPU {index}; there is {', '.join(map(str, there))}")
+
+    def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
+        chosen = [sample for sample in samples if self._wanted is None or sample.index in self._wanted]
+        self._new.append(TimedSamples(self._clock.now(), chosen))
+        self._ready()
+
+    def failed(self, restart: Restart) -> None:
+        if not self._ending.is_set():
+            self._tell(restart.message)
+            self._ready()
+
+    def _ready(self) -> None:
+        self._is_ready = True
+        self.arrived()
+
+    def _tell(self, problem: str) -> None:
+        if problem not in self._problems:
+            self._problems.append(problem)
 
 
 class RecordedGpus:
     """The samples that a run's agent writes, on whatever machine."""
 
-    def __init__(self, directory: Path, history_size: int) -> None:
-        self.history = GpuHistory(history_size)
+    def __init__(self, directory: Path) -> None:
+        from monitoring.journal.files import GPU_STATS
+        from monitoring.journal.record_tail import RecordTail
+
+        self.latest: TimedSamples | None = None
+        self.newest: deque[TimedSamples] = deque(maxlen=SAVED)
+        self.host: str | None = ""
         self._tail = RecordTail(directory / GPU_STATS, last_bytes=LAST_BYTES)
 
     @staticmethod
     def are_in(directory: Path) -> bool:
+        from monitoring.journal.files import GPU_STATS
+
         return (directory / GPU_STATS).exists()
 
-    def look(self) -> None:
+    def look(self) -> list[TimedSamples]:
+        import platform
+
+        from monitoring.terminal.past import samples_of
+
+        found = []
         for record in self._tail.new():
             if record.get("event") == "gpu":
-                self.history.add(snapshot(record))
+                host = str(record.get("host", ""))
+                self.host = None if host == platform.node() else host
+                found.append(TimedSamples(float(str(record["time"])), samples_of(record)))
+        self.newest += found
+        self.latest = found[-1] if found else self.latest
+        return found
 
     def problem(self) -> str | None:
-        latest = self.history.latest
-        if latest is None:
+        if self.latest is None:
             return "the run has not recorded a sample yet"
-        times = [snapshot.time for snapshot in self.history.snapshots()[-2:]]
+        times = [samples.time for samples in list(self.newest)[-2:]]
         # as far ahead it is of before the clock was set back
-        if abs(time.time() - latest.time) < max(STALE, 3 * (times[-1] - times[0])):
+        if abs(time.time() - self.latest.time) < max(STALE, 3 * (times[-1] - times[0])):
             return None
-        return f"recorded until {timestamp(latest.time)[:19]}Z, not since"
+        from monitoring.journal.structured_log import timestamp
+
+        return f"recorded until {timestamp(self.latest.time)[:19]}Z, not since"
 
     def close(self) -> None:
         """Nothing is held open."""
-
-
-def snapshot(record: Record) -> Snapshot:
-    """A gpu record as the sampler saw it; fields that this version does not know are left out."""
-    gpus: list[dict[str, object]] = record["multi_gpu_data"]  # type: ignore[assignment]
-    samples = [GpuSample(**{key: gpu.get(key) for key in GpuSample._fields}) for gpu in gpus]  # type: ignore[arg-type]
-    return Snapshot(float(str(record["time"])), samples)

@@ -1,4 +1,4 @@
-"""The terminal dashboard by Textual's pilot, its whole screens and keys; terminals are in another file.
+"""The terminal dashboard without a terminal: its whole screens and keys; terminals are in another file.
 
 The GPUs of the screens are made up: they stand in the files of a run, as its agent writes them. Whole screens
 are in tests/data/gpu_dashboard/.
@@ -6,31 +6,36 @@ are in tests/data/gpu_dashboard/.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from textual.pilot import Pilot
 
 from monitoring import Run
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import GpuSample
-from monitoring.terminal.app import Dashboard, Frame, Help
+from monitoring.terminal.app import Dashboard
+from monitoring.terminal.display.cells import Line
+from monitoring.terminal.display.graphs import graph_rows
+from monitoring.terminal.display.keys import KeyPress
+from monitoring.terminal.display.numbers import duration
+from monitoring.terminal.panels.process_table import ProcessChoice, process_table
+from monitoring.terminal.panels.run_panel import RunPanel
 from monitoring.terminal.run_view import RunView
 from monitoring.terminal.run_watch import RunWatch
-from monitoring.terminal.screen import View, duration, graph_rows, screen
+from monitoring.terminal.screen import KEYS as KEYS_LINE
+from monitoring.terminal.screen import View, screen
 
 SMALL, LARGE = (80, 24), (200, 60)
 
-KEYS = " q quit  s save  r reset  ↑↓ GPU  ←→ run  ? help"
+KEYS = f" {KEYS_LINE}"
 
-Then = Callable[[Pilot[None]], Awaitable[None]]
+Then = Callable[[], object]
 
 
 def write(path: Path, *records: dict[str, Any]) -> None:
@@ -99,43 +104,38 @@ def sampled(directory: Path, num_gpus: int = 3, num_samples: int = 8, *, age: fl
     return directory
 
 
-def lines(app: Dashboard) -> list[str]:
-    """The screen, without what the clock says and below the help."""
-    picture = app.query_one(Frame)
-    text = [picture.render_line(y).text.rstrip() for y in range(picture.size.height)]
+def lines(app: Dashboard, size: tuple[int, int]) -> list[str]:
+    """The screen, without what the clock says."""
+    text = ["".join(span.text for span in line)[: size[0]].rstrip() for line in app.picture(*size)]
     return [re.sub(r"\d\d:\d\d:\d\d", "12:34:56", line) for line in text]
 
 
 def look(app: Dashboard, size: tuple[int, int], *keys: str, then: Then | None = None) -> list[str]:
     """The screen after some keys."""
-
-    async def show() -> list[str]:
-        async with app.run_test(size=size) as pilot:
-            while not (app.query(Frame) and app.query_one(Frame)._lines):
-                await pilot.pause(0.01)  # on a busy machine the first picture takes a while
-            for key in keys:
-                await pilot.press(key)
-                await pilot.pause()
-            if then is not None:
-                await then(pilot)
-            return lines(app)
-
-    return asyncio.run(show())
+    try:
+        app.tick()
+        app.picture(*size)
+        for key in keys:
+            app.handle(KeyPress(key))
+            app.picture(*size)
+        if then is not None:
+            then()
+        return lines(app, size)
+    finally:
+        app.close()
 
 
 def styles(app: Dashboard, size: tuple[int, int]) -> dict[str, str]:
-    """What is red or yellow -> its style."""
-    found: dict[str, str] = {}
-
-    async def collect(pilot: Pilot[None]) -> None:
-        picture = app.query_one(Frame)
-        for line in picture._lines:
-            found.update(
-                {span.text.strip(): span.style for span in line if set(span.text) - set(" █▁▂▃▄▅▆▇")}
-            )
-
-    look(app, size, then=collect)
-    return {text: style for text, style in found.items() if "red" in style or "yellow" in style}
+    """What is a warning or bad -> its style."""
+    look(app, size)
+    picture: list[Line] = app.picture(*size)
+    found = {
+        span.text.strip(): span.style
+        for line in picture
+        for span in line
+        if set(span.text) - set(" █▁▂▃▄▅▆▇")
+    }
+    return {text: style for text, style in found.items() if style in ("bad", "warn")}
 
 
 @pytest.fixture
@@ -165,19 +165,19 @@ def test_colours_follow_the_thresholds(run: Path) -> None:
     (run / "gpu_stats.jsonl").unlink()
     write(run / "gpu_stats.jsonl", gpu_record([hot, full, cool], 1, time.time()))
     assert styles(Dashboard(run=run), SMALL) == {
-        "76%": "yellow",
-        "81°!": "bold red",
-        "700/700": "yellow",
-        "91%!": "bold red",
-        "70°": "yellow",
-        "750/700!": "bold red",
+        "76%": "warn",
+        "81°!": "bad",
+        "700/700": "warn",
+        "91%!": "bad",
+        "70°": "warn",
+        "750/700!": "bad",
     }
 
 
 def test_gpu_that_was_lost_is_red_and_keeps_its_line(run: Path) -> None:
     found = styles(Dashboard(run=run), SMALL)
-    assert found["LOST: GPU is lost"] == "bold red"
-    assert found["2"] == "bold red"
+    assert found["LOST: GPU is lost"] == "bad"
+    assert found["2"] == "bad"
 
 
 def test_machine_without_a_gpu_says_so_and_shows_the_run(
@@ -186,19 +186,22 @@ def test_machine_without_a_gpu_says_so_and_shows_the_run(
     for selection in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"):
         monkeypatch.setenv(selection, "")  # also on a machine that has some
 
-    async def first_look(pilot: Pilot[None]) -> None:
-        assert isinstance(pilot.app, Dashboard)
-        while "looking" in "".join(lines(pilot.app)):
-            await pilot.pause(0.02)
+    app = Dashboard(run=training(tmp_path / "run"))
 
-    shown = look(Dashboard(run=training(tmp_path / "run")), SMALL, then=first_look)
-    assert re.fullmatch(r" GPUs of \S+  (CPU \d+% )?RAM [\d.]+/[\d.]+ GiB +12:34:56 UTC", shown[0])
-    assert shown[1:4] == [
+    def first_look() -> None:
+        while "looking" in "".join(lines(app, SMALL)):
+            time.sleep(0.01)
+            app.tick()
+
+    shown = look(app, SMALL, then=first_look)
+    assert re.fullmatch(r" GPUs of \S+ +12:34:56 UTC", shown[0])
+    assert re.fullmatch(r" host CPU +\S+ [▁▂▃▄▅▆▇█ ]+  RAM [\d.]+/[\d.]+ GiB \d+%  load [\d. ]+", shown[1])
+    assert shown[2:5] == [
         " there is no GPU to sample",
         " run digits                     running  step 10 of 20  epoch 2.50  1:40 h left",
         " loss 0.2 (0.2–2)                        samples/s 110 (101–110)",
     ]
-    assert shown[-4:] == [" lr 0.001  grad norm 0.5", "", "", KEYS]
+    assert shown[-2:] == [" lr 0.001  grad norm 0.5", KEYS]
 
 
 def test_samples_of_a_run_that_ended_are_told_to_be_old(tmp_path: Path) -> None:
@@ -250,7 +253,7 @@ def test_text_of_others_does_not_control_the_terminal(tmp_path: Path) -> None:
     shown = look(Dashboard(run=run), SMALL)
     assert [line for line in shown if not line.isprintable()] == []
     assert shown[2].startswith("    0 G?  ")
-    assert "   0        7           1  py?]0;x??" in shown
+    assert [line for line in shown if line.startswith("   0        7 ") and line.endswith(" – py?]0;x??")]
 
 
 def test_what_a_gpu_does_not_report_is_a_dash(run: Path) -> None:
@@ -262,11 +265,11 @@ def test_what_a_gpu_does_not_report_is_a_dash(run: Path) -> None:
 
 
 def test_more_gpus_than_lines_are_a_key_away(tmp_path: Path) -> None:
-    run = sampled(training(tmp_path / "run"), num_gpus=16, num_samples=2)
-    shown = look(Dashboard(run=run), SMALL, *["down"] * 15)
-    table = [line[:5] for line in shown if " H100 " in line]
-    assert shown[1].startswith(f"  gpu name (+{16 - len(table)} ↑↓) ")
-    assert table[-1] == ">  14"
+    run = training(tmp_path / "run")
+    write(run / "gpu_stats.jsonl", gpu_record([gpu(index) for index in range(72)], 1, time.time()))
+    shown = look(Dashboard(run=run), SMALL, *["down"] * 70)
+    assert shown[1].split()[:6] == ["+8", "↑↓", "util", "mem", "°C", "util"]
+    assert [line[60:64] for line in shown[2:18]] == [f"  {index}" for index in range(54, 69)] + ["> 69"]
     assert any(line.startswith(" run digits ") for line in shown)
     assert shown[-1] == KEYS
 
@@ -274,7 +277,10 @@ def test_more_gpus_than_lines_are_a_key_away(tmp_path: Path) -> None:
 @pytest.mark.parametrize("width", [1, 2, 3, 8, 40, 79, 139, 140, 300])
 @pytest.mark.parametrize("height", [1, 2, 5, 23, 100])
 def test_every_size_is_filled_and_no_line_is_longer(run: Path, width: int, height: int) -> None:
-    view = View(width, height, time.time(), samples=[busy(index, 4) for index in range(3)], run=RunView(run))
+    samples = [busy(index, 4) for index in range(3)]
+    panel = RunPanel(RunView(run), time.time(), width)
+    processes = process_table(samples, ProcessChoice(), {})
+    view = View(width, height, time.time(), samples=samples, processes=processes, run=panel)
     assert len(screen(view)) == height
     if width >= 80:
         assert {len("".join(span.text for span in line)) > width for line in screen(view)} == {False}
@@ -286,11 +292,8 @@ def test_every_size_is_filled_and_no_line_is_longer(run: Path, width: int, heigh
 def test_q_quits(run: Path) -> None:
     app = Dashboard(run=run)
 
-    async def quit_it(pilot: Pilot[None]) -> None:
-        await pilot.press("q")
-
-    look(app, SMALL, then=quit_it)
-    assert (app.return_code, app.is_running) == (0, False)
+    look(app, SMALL, "q")
+    assert app.ended
 
 
 def test_s_saves_the_documented_files(run: Path, tmp_path: Path) -> None:
@@ -300,7 +303,7 @@ def test_s_saves_the_documented_files(run: Path, tmp_path: Path) -> None:
     stamp = gpus.name.removeprefix("gpu_metrics_")
     assert re.fullmatch(r"\d{8}_\d{6}\.jsonl", stamp)
     assert steps.name == f"training_metrics_{stamp}"
-    assert shown[-1] == f"{KEYS}   saved {folder}/{{gpu,training}}_metrics_{stamp}"[:200]
+    assert shown[-1] == f" saved {folder}/{{gpu,training}}_metrics_{stamp}"[:200]
     saved = [orjson.loads(line) for line in gpus.read_bytes().splitlines()]
     assert [line["gpu_index"] for line in saved] == [0, 1, 2] * 8
     run_id = orjson.loads((run / "run.json").read_bytes())["run_id"]
@@ -343,36 +346,27 @@ def test_message_that_does_not_fit_beside_the_keys_takes_their_place(run: Path, 
 def test_s_tells_what_it_cannot_write(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     shown = look(Dashboard(run=run, save_dir=tmp_path / "file"), LARGE, "s")
-    assert shown[-1].startswith(f"{KEYS}   not saved: {tmp_path / 'file'}"[:200])
+    assert shown[-1].removeprefix(f"{KEYS}  ").startswith(f" not saved: {tmp_path / 'file'}")
 
 
 def test_r_resets_the_graphs_and_what_comes_later_is_shown(run: Path) -> None:
-    async def one_more(pilot: Pilot[None]) -> None:
-        write(run / "gpu_stats.jsonl", gpu_record([busy(0, 4)], 9, time.time()))
-        app = pilot.app
-        assert isinstance(app, Dashboard)
-        assert "▅" not in "".join(lines(app))
-        app._tick()
-
     app = Dashboard(run=run, interval=60)
-    shown = look(app, SMALL, "r", then=one_more)
+
+    def one_more() -> None:
+        write(run / "gpu_stats.jsonl", gpu_record([busy(0, 4)], 9, time.time()))
+        assert "▅" not in "".join(lines(app, SMALL))
+        app.tick()
+
+    shown = look(app, (120, 24), "r", then=one_more)
     [row] = [line for line in shown if " H100 " in line]
     assert (row.split()[5:7], sum(sign in "▁▂▃▄▅▆▇█" for sign in row)) == (["▄", "40.0/80.0"], 1)
-    assert re.fullmatch(rf"{re.escape(KEYS)}   reset at 12:34:56", shown[-1])
+    assert shown[-1] == f"{KEYS}   reset at 12:34:56"
 
 
 def test_question_mark_helps_and_any_key_closes_it(run: Path) -> None:
-    seen: list[object] = []
-
-    async def close(pilot: Pilot[None]) -> None:
-        seen.append(isinstance(pilot.app.screen, Help))
-        await pilot.press("s")
-        await pilot.pause()
-        seen.append(isinstance(pilot.app.screen, Help))
-
-    shown = look(Dashboard(run=run), SMALL, "question_mark", then=close)
-    assert seen == [True, False]
-    assert shown[-1] == KEYS  # so the key that closed it saved nothing
+    [helped] = [line for line in look(Dashboard(run=run), SMALL, "?") if line.startswith(" q ")]
+    assert helped == " q quit     ? this help, and any key closes it     Ctrl-Z suspend"
+    assert look(Dashboard(run=run), SMALL, "?", "s")[-1] == KEYS  # the key that closed it saved nothing
 
 
 def test_arrows_choose_a_gpu_and_come_back_to_all(run: Path) -> None:
@@ -391,8 +385,9 @@ def test_arrows_choose_a_gpu_and_come_back_to_all(run: Path) -> None:
 def test_chosen_gpu_is_marked_and_its_processes_are_shown(run: Path) -> None:
     shown = look(Dashboard(run=run), SMALL, "down", "down")
     assert [line[:5] for line in shown if " H100 " in line] == ["    0", ">   1", "    2"]
-    assert shown[shown.index(" gpu      pid  memory MiB  process") + 1] == "   1     1001        4096  python"
-    assert [line for line in shown if "1000  " in line] == []
+    [heading] = [place for place, line in enumerate(shown) if line.startswith(" gpu      pid user ")]
+    assert shown[heading + 1].split() == ["1", "1001", "–", "4096", *"––––", "python"]
+    assert [line for line in shown if " 1000 " in line] == []
 
 
 # ----------------------------------------------------------------- runs
@@ -448,11 +443,11 @@ def test_dashboard_waits_for_the_first_run(tmp_path: Path, monkeypatch: pytest.M
     app = Dashboard(run=tmp_path, interval=60)
     before: list[str] = []
 
-    async def begin(pilot: Pilot[None]) -> None:
-        before.extend(lines(app))
+    def begin() -> None:
+        before.extend(lines(app, LARGE))
         sampled(training(tmp_path / "run"))
         time.sleep(0.01)
-        app._tick()
+        app.tick()
 
     after = look(app, LARGE, then=begin)
     assert f" no run in {tmp_path} yet" in before

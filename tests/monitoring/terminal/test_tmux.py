@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyte
 import pytest
 
 from monitoring import Run
@@ -111,9 +113,12 @@ def test_dashboard_in_tmux(
     )
     options = ["--run", str(run), "--gpu", "all", "--save-dir", str(tmp_path / "saved"), "--interval", "0.1"]
     terminal.start([*DASHBOARD, *options], size, simulated_nvml.environment())
-    terminal.wait_for(lambda: "82°!" in "".join(terminal.screen()) and terminal.screen() == terminal.screen())
-    machine = r"( GPUs of )\S+(  80 GiB used, 140 W, 0 J)(  CPU \d+% RAM [\d./]+ GiB|  RAM [\d./]+ GiB)? *"
+    terminal.wait_for(
+        lambda: "82°!" in "".join(terminal.screen()) and " complete " in "".join(terminal.screen())
+    )
+    machine = r"( GPUs of )\S+(  80 GiB used, 140 W, 0 J) *"
     shown = [re.sub(machine, r"\1HERE\2 ", line) for line in terminal.screen()]
+    assert re.fullmatch(r" host CPU +(\d+%|–) +RAM [\d./]+ GiB \d+%  load [\d. ]+", shown.pop(1))
     assert shown == (root / f"tests/data/gpu_dashboard/tmux-{name}.txt").read_text().splitlines()
     terminal.press("s")
     terminal.wait_for(lambda: len(list((tmp_path / "saved").glob("*.jsonl"))) == 2)
@@ -128,7 +133,7 @@ def test_gputop_simulates_and_says_so(root: Path, tmp_path: Path, run: Path, ter
     terminal.wait_for(lambda: "LOST: GPU is lost" in "".join(terminal.screen()))
     shown = terminal.screen()
     assert "  SIMULATED GPUs   " in shown[0]
-    assert [line[:22] for line in shown[2:6]] == [
+    assert [line[:22] for line in shown[3:7]] == [
         "    0 Simulated GPU   ",
         "    1 Simulated GPU   ",
         "    2 Simulated GPU   ",
@@ -145,8 +150,8 @@ def test_driver_that_hangs_is_told_and_holds_up_no_key(
 ) -> None:
     simulated_nvml.write("gpus 1", "all utilization hang")
     terminal.start([*DASHBOARD, "--interval", "0.1"], (80, 24), simulated_nvml.environment())
-    terminal.wait_for(lambda: "looking for GPUs …" in terminal.screen()[1])
-    terminal.wait_for(lambda: terminal.screen()[1] == " the driver does not answer")
+    terminal.wait_for(lambda: "looking for GPUs …" in "".join(terminal.screen()))
+    terminal.wait_for(lambda: " the driver does not answer" in terminal.screen())
     terminal.press("q")
     assert terminal.exit_status() == "0"
 
@@ -180,6 +185,9 @@ class Pty:
                 break
         return shown
 
+    def read(self) -> bytes:
+        return os.read(self._reader, 65536)
+
     def press(self, key: bytes) -> None:
         os.write(self._reader, key)
 
@@ -209,7 +217,7 @@ def open_pty() -> Iterator[Callable[..., Pty]]:
 @pytest.mark.parametrize("kind", ["xterm", "screen", "linux"])
 def test_dashboard_in_terminals_of_other_kinds(open_pty: Callable[..., Pty], run: Path, kind: str) -> None:
     terminal = open_pty([*DASHBOARD, "--run", str(run)], kind)
-    assert b" run digits" in terminal.until(b"q quit")
+    assert b"q quit" in terminal.until(b" run digits")
     terminal.press(b"q")
     terminal.until(b"nothing more")
     assert terminal.process.wait(120) == 0
@@ -268,10 +276,117 @@ def test_example_shows_the_dashboard(
     assert terminal.process.wait(120) == 0
 
 
-@pytest.mark.parametrize("number", ["0", "65", "many"])
-def test_gputop_refuses_what_it_cannot_simulate(root: Path, tmp_path: Path, number: str) -> None:
-    asked = [sys.executable, str(root / "scripts/gputop.py"), f"SIMULATE={number}", f"RUN={tmp_path}"]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=600, check=False)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (
-        *(2, f"error: SIMULATE={number} is not a number from 1 to 64"),
-    )
+# ----------------------------------------------------------------- the mouse
+
+MOUSE_ON, MOUSE_OFF = b"\x1b[?1000h\x1b[?1006h", b"\x1b[?1006l\x1b[?1000l"
+GIVEN_BACK = MOUSE_OFF + b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+
+
+def modes(terminal: Pty) -> list[Any]:
+    """How the terminal treats what is typed: whether it echoes, waits for whole lines, and so on."""
+    return termios.tcgetattr(terminal._reader)[:4]
+
+
+def test_mouse_selects_scrolls_and_sorts(open_pty: Callable[..., Pty], simulated_nvml: SimulatedNvml) -> None:
+    simulated_nvml.write("gpus 2", "gpu 1 process 4194304 2048 50")
+    screen = pyte.Screen(80, 24)
+    stream = pyte.ByteStream(screen)
+    terminal = open_pty([*DASHBOARD, "--interval", "0.1"], "xterm", simulated_nvml.environment())
+
+    def seen(text: str) -> tuple[int, int]:
+        """Where a text is on the screen, as the mouse counts; waits for it."""
+        while True:
+            for y, line in enumerate(screen.display, 1):
+                if text in line:
+                    return line.index(text) + 1, y
+            stream.feed(terminal.read())
+
+    def mouse(button: int, at: tuple[int, int]) -> None:
+        terminal.press(f"\x1b[<{button};{at[0]};{at[1]}M\x1b[<{button};{at[0]};{at[1]}m".encode())
+
+    seen(" simulated")
+    mouse(0, seen("  1 Simulated"))
+    seen("GPU 1: util")
+    mouse(65, seen("  1 Simulated"))
+    seen("all GPUs: util")
+    mouse(0, seen("SM%"))
+    mouse(0, seen("SM%▾"))
+    seen("SM%▴")
+    mouse(65, seen("-1 min"))
+    seen("-5 min")
+    mouse(0, seen("4194304"))
+    terminal.press(b"K")
+    seen("pid 4194304 cannot be seen here: no signal is sent")
+    terminal.press(b"m")
+    assert MOUSE_OFF in terminal.until(b"mouse off")
+    terminal.press(b"m")
+    assert MOUSE_ON in terminal.until(b"mouse on")
+    terminal.press(b"q")
+    terminal.until(b"nothing more")
+    assert terminal.process.wait(120) == 0
+
+
+@pytest.mark.parametrize(
+    "ending", [b"q", b"\x03", signal.SIGTERM, signal.SIGHUP, signal.SIGKILL, signal.SIGSEGV]
+)
+def test_terminal_is_given_back_however_the_dashboard_ends(
+    open_pty: Callable[..., Pty], run: Path, ending: bytes | signal.Signals
+) -> None:
+    terminal = open_pty([*DASHBOARD, "--run", str(run)], "xterm")
+    before = modes(terminal)
+    shown = terminal.until(b" run digits")
+    assert MOUSE_ON in shown
+    assert modes(terminal) != before
+    if isinstance(ending, bytes):
+        terminal.press(ending)
+    else:
+        terminal.process.send_signal(ending)
+    assert GIVEN_BACK in terminal.until(GIVEN_BACK)
+    status = terminal.process.wait(120)
+    if isinstance(ending, bytes):
+        expected = 0
+    else:
+        expected = 128 + ending if ending in (signal.SIGTERM, signal.SIGHUP) else -ending
+    assert status == expected
+    deadline = time.monotonic() + 120
+    while modes(terminal)[3] & (termios.ECHO | termios.ICANON) != termios.ECHO | termios.ICANON:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_mouse_stays_with_the_terminal_where_that_is_requested(
+    open_pty: Callable[..., Pty], run: Path
+) -> None:
+    options = ["--run", str(run), "--no-mouse", "--theme", "mono"]
+    shown = open_pty([*DASHBOARD, *options], "xterm").until(b" run digits")
+    assert MOUSE_ON not in shown
+    assert re.findall(rb"\x1b\[[\d;]*[34]\dm", shown) == []
+
+
+@pytest.mark.parametrize(
+    ("option", "known"), [("--theme", "dark, light, mono, safe"), ("--sort", "gpu, pid,")]
+)
+def test_unknown_theme_or_column_is_refused(
+    open_pty: Callable[..., Pty], run: Path, option: str, known: str
+) -> None:
+    variable = {"--theme": "GPUTOP_THEME", "--sort": "GPUTOP_SORT"}[option]
+    terminal = open_pty([*DASHBOARD, "--run", str(run)], "xterm", {variable: "pink"})
+    said = " ".join(terminal.until(b"nothing more").decode().split())
+    assert f"error: argument {option}: 'pink' is none of {known}" in said
+    assert terminal.process.wait(120) == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ("SIMULATE=0", "SIMULATE=0 is not a number from 1 to 64"),
+        ("SIMULATE=65", "SIMULATE=65 is not a number from 1 to 64"),
+        ("SIMULATE=many", "SIMULATE=many is not a number from 1 to 64"),
+        ("THEME=pink", "THEME=pink is unknown"),
+        ("SORT=age", "SORT=age is unknown"),
+    ],
+)
+def test_gputop_refuses_what_it_does_not_know(root: Path, tmp_path: Path, asked: str, error: str) -> None:
+    command = [sys.executable, str(root / "scripts/gputop.py"), asked, f"RUN={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"error: {error}")

@@ -114,7 +114,7 @@ TARGETS: dict[str, Reads] = {
     "wandb-test": _ALL,
     "sync": Reads(("RUN", "TRACKER")),
     "prometheus": Reads(("RUN",), (*_NEWEST, "PROMETHEUS_")),
-    "gputop": Reads(("RUN", "SIMULATE"), _NEWEST),
+    "gputop": Reads(("RUN", "SIMULATE", "SORT", "THEME"), _NEWEST),
     "check": _NONE,
     "check-newest": _NONE,
     "bench": Reads(("ONLY",)),

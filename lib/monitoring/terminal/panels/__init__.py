@@ -1,0 +1,1 @@
+"""The parts of the dashboard's picture, one file each."""

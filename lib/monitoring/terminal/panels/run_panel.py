@@ -1,0 +1,119 @@
+"""The run: how far it is, its loss and throughput as graphs, and the numbers of its last step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from monitoring.journal.end_status import COMPLETE
+from monitoring.terminal.display.cells import Line, Span, apart, cell_len, middle, outside
+from monitoring.terminal.display.graphs import axis, beside, graph, is_log_better, logarithms
+from monitoring.terminal.display.numbers import duration, figure
+from monitoring.terminal.run_view import Point, RunView
+
+NUMBERS = {
+    "lr": "learning_rate",
+    "grad norm": "gradient_norm",
+    "val loss": "validation_loss",
+    "val accuracy": "validation_accuracy",
+}
+
+
+@dataclass(frozen=True)
+class RunPanel:
+    """A run to be shown."""
+
+    run: RunView
+    now: float
+    """UTC epoch seconds."""
+    width: int
+    place: tuple[int, int] | None = None
+    """Which of how many runs that train it is."""
+    log_loss: bool | None = None
+    """Whether the losses have a log axis; None: where that shows more."""
+
+    def state(self) -> Line:
+        """Its name, and how far it is."""
+        run, rank = self.run, self.run.rank
+        epoch, left = rank.epoch(), run.seconds_left(self.now)
+        parts = [
+            run.status,
+            f"step {rank.step or 0}" + (f" of {rank.num_steps}" if rank.num_steps else ""),
+            f"epoch {epoch:.2f}" if epoch is not None else "",
+            f"{duration(left)} left" if left is not None else "",
+        ]
+        which = f" ({self.place[0]} of {self.place[1]})" if self.place is not None else ""
+        room = self.width - len(f" run {which}  ") - 1
+        if len(run.name) > room - len(_words(parts)):
+            parts[2] = ""
+        state = _words(parts)
+        colour = {"running": "good", COMPLETE: "strong"}.get(run.status, "warn")
+        name = f" run {middle(run.name, max(8, room - len(state)))}{which}"
+        return apart(
+            [outside(name, cell_len(name), "heading", "run")], [Span(state + " ", colour, "run")], self.width
+        )
+
+    def graphs(self, rows: int) -> list[Line]:
+        """Loss and throughput side by side, the newest step on the right."""
+        points = list(self.run.points)
+        gauges = self.run.rank.gauges
+        speeds = [point.samples_per_sec for point in points]
+        return beside(
+            [
+                self._losses([point.loss for point in points], gauges.get("training_loss"), rows),
+                self._graph("samples/s", gauges.get("training_samples_per_second"), speeds, rows, "speed"),
+            ]
+        )
+
+    def axis(self) -> Line:
+        """The steps at the ends of the graphs."""
+        points: Sequence[Point] = self.run.points
+        if not points:
+            return []
+        half = points[len(points) // 2]
+        one = axis(f"step {points[0].step}", str(half.step), f"{points[-1].step}", self._half, "loss")
+        return [*one, *one]
+
+    def numbers(self) -> Line:
+        """Those of the last step."""
+        gauges = self.run.rank.gauges
+        known = [f"{label} {gauges[metric][0]:.4g}" for label, metric in NUMBERS.items() if metric in gauges]
+        return [Span(f" {'  '.join(known) or 'no step is recorded yet'}", "", "run")]
+
+    def alert(self) -> Line:
+        """The newest alert that fires."""
+        return [outside(f" ! {self.run.alert}", self.width, "bad")]
+
+    @property
+    def _half(self) -> int:
+        return max(1, self.width // 2 - 2)
+
+    def _losses(
+        self, values: Sequence[float | None], gauge: tuple[float, int] | None, rows: int
+    ) -> list[Line]:
+        is_log = is_log_better(values) if self.log_loss is None else self.log_loss
+        return self._graph("loss", gauge, values, rows, "loss", is_log=is_log)
+
+    def _graph(
+        self,
+        name: str,
+        gauge: tuple[float, int] | None,
+        values: Sequence[float | None],
+        rows: int,
+        style: str,
+        *,
+        is_log: bool = False,
+    ) -> list[Line]:
+        known = [value for value in values if value is not None and (value > 0 or not is_log)]
+        low, high = (min(known), max(known)) if known else (0.0, 1.0)
+        heading = name if gauge is None else f"{name} {figure(gauge[0], 4)}"
+        heading += f" ({figure(low, 3)}–{figure(high, 3)}{', log' if is_log else ''})" if known else ""
+        if is_log and known:
+            values, low, high = logarithms(values), math.log10(low), math.log10(high)
+        top = high if high > low else low + 1.0
+        return graph(heading, values, self._half, rows, low, top, style, style)
+
+
+def _words(parts: Sequence[str]) -> str:
+    return "  ".join(part for part in parts if part)
