@@ -111,7 +111,7 @@ def test_samples_from_before_are_not_shown_as_those_of_now(
         stats.append([sample()], time=time.time(), global_step=0)
         set_clock(-HOUR)
         [shown] = Runs(tmp_path).read()
-        source = RecordedGpus(tmp_path, 10)
+        source = RecordedGpus(tmp_path)
         source.look()
         assert shown.samples(time.time()) == []
         assert "not since" in str(source.problem())
