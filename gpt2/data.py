@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from kharness.config.options import Options
+from kharness.training.checkpoint import Stateful
+from kharness.training.data import Batches
 from kharness.training.datasets import load_dataset
 from kharness.training.errors import DatasetError
 from kharness.training.tokens.streams import TokenSplits, TokenStream
@@ -45,7 +47,7 @@ class Blocks:
         self.tokens.read_ahead(self._starts(indices), self.block_size + 1)
 
     def _starts(self, indices: Tensor) -> npt.NDArray[np.int64]:
-        return indices.cpu().numpy() * self.block_size
+        return indices.numpy() * self.block_size
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,12 @@ class TextSplits:
     def tokens_per_sample(self) -> int:
         """What a training counts its tokens by."""
         return self.train.block_size
+
+    def begin(self, batches: Batches) -> Mapping[str, Stateful]:
+        """Have each batch read from disk during the step before it."""
+        batches.device = torch.device("cpu")  # which reads the blocks: a GPU is not waited for
+        batches.upcoming = self.train.read_ahead
+        return {}
 
     @property
     def sizes(self) -> dict[str, int]:

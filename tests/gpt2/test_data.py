@@ -55,6 +55,14 @@ def options(**values: Any) -> Any:
     return SimpleNamespace(values=values, **values)
 
 
+def test_batches_are_read_ahead_by_the_cpu(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    splits = load_splits(options(), root=root, device=CPU)
+    batches = Batches(len(splits.train), 100, seed=1, device=torch.device("meta"))
+    assert splits.begin(batches) == {}
+    assert next(iter(batches)).device == CPU
+    assert batches.upcoming == splits.train.read_ahead
+
+
 def test_no_text_is_in_both_splits(root: Path) -> None:
     splits = load_splits(options(), root=root, device=CPU)
     train, validation = len(splits.train.tokens), len(splits.validation.tokens)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -51,8 +51,11 @@ class Batches:
         """Epochs completed."""
         self.position = 0
         """Batches taken from the current epoch."""
+        self.device = device
+        """Where the indices are."""
+        self.upcoming: Callable[[Tensor], None] | None = None
+        """Called with each batch while the one before it is taken; not with the first of an epoch."""
         self._seed = seed
-        self._device = device
 
     def __iter__(self) -> Iterator[Tensor]:
         """Batches without end, from the next one on."""
@@ -61,8 +64,11 @@ class Batches:
 
     def rest_of_epoch(self) -> Iterator[Tensor]:
         """The batches of the current epoch that were not taken yet; all of them in a new one."""
-        order = torch.split(self.order(self.epoch), self.batch_size)
-        for indices in order[self.position :]:
+        order, size = self.order(self.epoch), self.batch_size
+        for first in range(self.position * size, self.num_samples, size):
+            indices, following = order[first : first + size], order[first + size : first + 2 * size]
+            if self.upcoming and len(following):
+                self.upcoming(following)
             self.position += 1
             if self.position == self.steps_per_epoch:
                 self.epoch, self.position = self.epoch + 1, 0
@@ -71,7 +77,7 @@ class Batches:
     def order(self, epoch: int) -> Tensor:
         """The permutation of an epoch (from 0): the same on every device, for it is made on the CPU."""
         generator = torch.Generator().manual_seed(derived_seed(self._seed, "order", epoch))
-        return torch.randperm(self.num_samples, generator=generator).to(self._device)
+        return torch.randperm(self.num_samples, generator=generator).to(self.device)
 
     def state_dict(self) -> dict[str, int]:
         """What `load_state_dict` needs to continue with the next batch."""

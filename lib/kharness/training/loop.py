@@ -59,9 +59,7 @@ def open_training(
         with named_causes():
             setup = Setup.of(options, prepare)
         directory: Path | None = arguments.run_dir
-        origin = find_origin(
-            directory, options, data_sha256=setup.data.sha256, from_scratch=arguments.from_scratch
-        )
+        origin = find_origin(directory, options, from_scratch=arguments.from_scratch, **setup.data_identity())
         if origin.complete:
             print(f"{directory} is complete; --from-scratch trains it again and keeps what is there")
             sys.exit(0)

@@ -97,19 +97,25 @@ class ResumePoint:
 
 
 def find_origin(
-    directory: Path | None, options: Options, *, data_sha256: str, from_scratch: bool = False
+    directory: Path | None,
+    options: Options,
+    *,
+    data_sha256: str,
+    tokenizer_sha256: str | None = None,
+    from_scratch: bool = False,
 ) -> ResumePoint:
     """Where the next attempt in a run directory begins; None is a directory that is still to be made.
 
-    ResumeError if there is something to resume, and the options or the data are not those that it was
-    made with.
+    ResumeError if there is something to resume, and the options, the data or the tokenizer are not those that
+    it was made with.
     """
     lineage = Lineage.read(directory / JOURNAL) if directory else Lineage()
     if from_scratch or directory is None or not lineage.starts:
         return ResumePoint(lineage)
     candidates = _candidates(directory / CHECKPOINTS, lineage)
     if candidates or lineage.complete:
-        _refuse_changes(directory, lineage.starts[-1], options, data_sha256)
+        now = {"tokenizer_sha256": tokenizer_sha256, "data_sha256": data_sha256}
+        _refuse_changes(directory, lineage.starts[-1], options, now)
     if lineage.complete:
         return ResumePoint(lineage, complete=True)
     passed_over: list[tuple[str, str]] = []
@@ -152,11 +158,15 @@ def _candidates(directory: Path, lineage: Lineage) -> list[Path]:
     return sorted(found, key=position, reverse=True)
 
 
-def _refuse_changes(directory: Path, start: Record, options: Options, data_sha256: str) -> None:
+def _refuse_changes(
+    directory: Path, start: Record, options: Options, hashes: Mapping[str, str | None]
+) -> None:
     """ResumeError if the training would not be the one that the start record describes."""
     changed = _changed(start.get("config"), options)
-    if start.get("data_sha256", data_sha256) != data_sha256:
-        changed.append(f"the data, SHA-256 {str(start['data_sha256'])[:16]}… (now {data_sha256[:16]}…)")
+    for name, now in hashes.items():
+        if now and (before := start.get(name, now)) != now:
+            what = name.removesuffix("_sha256")
+            changed.append(f"the {what}, SHA-256 {str(before)[:16]}… (now {now[:16]}…)")
     if changed:
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         raise ResumeError(

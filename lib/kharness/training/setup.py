@@ -40,6 +40,11 @@ def tokens_per_sample(data: Data) -> int | None:
     return getattr(data, "tokens_per_sample", None)
 
 
+def tokenizer_sha256(data: Data) -> str | None:
+    """Of data that say so by an attribute of this name: which tokenizer made them."""
+    return getattr(data, "tokenizer_sha256", None)
+
+
 @runtime_checkable
 class PreparedData(Protocol):
     """Data that reads ahead, or that has a state of its own."""
@@ -149,7 +154,12 @@ class Setup(Generic[DataT]):
 
     def identity(self) -> dict[str, Any]:
         """What run.json has about an attempt, besides what it has about every run."""
-        return {"seed": self.options.SEED, "data_sha256": self.data.sha256, "device": str(self.device)}
+        return {"seed": self.options.SEED, **self.data_identity(), "device": str(self.device)}
+
+    def data_identity(self) -> dict[str, str]:
+        """Hashes of what is trained on, with which alone a run is resumed."""
+        tokenizer = tokenizer_sha256(self.data)
+        return {**({"tokenizer_sha256": tokenizer} if tokenizer else {}), "data_sha256": self.data.sha256}
 
     def plan(self) -> dict[str, Any]:
         """The start record's account of the training."""

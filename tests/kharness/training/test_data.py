@@ -29,6 +29,15 @@ def test_an_epoch_has_every_sample_once_and_a_smaller_last_batch() -> None:
     assert (batches.steps_per_epoch, batches.epoch, batches.position) == (3, 1, 0)
 
 
+def test_batches_are_announced_while_the_one_before_is_taken() -> None:
+    batches = Batches(10, 4, seed=1, device=CPU)
+    announced: list[list[int]] = []
+    batches.upcoming = lambda indices: announced.append(indices.tolist())
+    for number, indices in enumerate(list(batches.rest_of_epoch())):
+        assert number == 0 or announced[number - 1] == indices.tolist()
+    assert len(announced) == 2
+
+
 def test_order_follows_seed_and_epoch() -> None:
     first, same, other = (Batches(100, 10, seed=seed, device=CPU) for seed in (1, 1, 2))
     assert first.order(0).tolist() == same.order(0).tolist()

@@ -17,6 +17,7 @@ from monitoring import Record, Run, read_records
 from monitoring.journal.lineage import counting
 
 DATA = "d" * 64
+HASHES = {"tokenizer_sha256": "b" * 64, "data_sha256": DATA}
 
 
 class Trainer:
@@ -30,17 +31,15 @@ class Trainer:
         options, _ = parse(list(flags), root=self.root, model="lenet5", prog="train.py", description="")
         return options
 
-    def find(self, *flags: str, data_sha256: str = DATA, from_scratch: bool = False) -> ResumePoint:
-        return find_origin(
-            self.directory, self.options(*flags), data_sha256=data_sha256, from_scratch=from_scratch
-        )
+    def find(self, *flags: str, data_sha256: str = DATA, **others: Any) -> ResumePoint:
+        return find_origin(self.directory, self.options(*flags), data_sha256=data_sha256, **others)
 
     def attempt(self, origin: ResumePoint, until: int, *, saves: tuple[int, ...] = (), **ending: Any) -> None:
         """Log the steps up to `until`, save after some; `recorded=False` leaves the last save unrecorded."""
         recorded = ending.pop("recorded", True)
         options = self.options()
         run = Run(self.directory, name="r", project="p", config=options.values, agent=False)
-        checkpoints = origin.begin(run, options, model={"name": "m"}, training={"data_sha256": DATA})
+        checkpoints = origin.begin(run, options, model={"name": "m"}, training=HASHES)
         first = origin.state["global_step"] + 1 if origin.state else 1
         for step in range(first, until + 1):
             run.log_step(step, train_loss=1 / step)
@@ -250,7 +249,20 @@ def test_options_around_the_training_may_change(trainer: Trainer) -> None:
 def test_other_data_are_refused(trainer: Trainer) -> None:
     trainer.attempt(trainer.find(), 5, saves=(3,))
     with pytest.raises(ResumeError, match=r"was trained with the data, SHA-256 d{16}… \(now e{16}…\)$"):
-        trainer.find(data_sha256="e" * 64)
+        trainer.find(data_sha256="e" * 64, tokenizer_sha256=HASHES["tokenizer_sha256"])
+
+
+def test_another_tokenizer_is_refused(trainer: Trainer) -> None:
+    """Its tokens are other data as well; text is asked for its tokenizer, images are not."""
+    trainer.attempt(trainer.find(), 5, saves=(3,))
+    assert trainer.find(tokenizer_sha256=HASHES["tokenizer_sha256"]).state is not None
+    with pytest.raises(ResumeError) as caught:
+        trainer.find(tokenizer_sha256="a" * 64, data_sha256="e" * 64)
+    tokenizer = f"the tokenizer, SHA-256 {'b' * 16}… (now {'a' * 16}…)"
+    assert str(caught.value).endswith(
+        f" was trained with {tokenizer}, the data, SHA-256 {'d' * 16}… (now {'e' * 16}…)"
+    )
+    assert caught.value.hint == "--from-scratch begins with what is requested now; what is there stays"
 
 
 def test_run_that_was_trained_in_the_meantime_is_refused(trainer: Trainer) -> None:
