@@ -18,9 +18,14 @@ from kharness.training.data import Batches, LabelledImages, evenly_spaced
 from kharness.training.datasets import load_dataset
 from kharness.training.datasets._files import IdxArray
 from kharness.training.datasets._pictures import PictureSet
+from kharness.training.datasets.imagefolder import FolderPart, PictureFolder
 from kharness.training.errors import DatasetError
 from kharness.training.seeds import derived_seed
 from resnet50.augmentation import Augmentation, Normalisation, centre
+from resnet50.folder import FolderPictures, PictureFiles
+
+# Of a picture in a file the middle is kept, so many times as large as what the model sees: 256 for 224.
+WHOLE = 8 / 7
 
 
 class PictureSplit(Protocol):
@@ -54,6 +59,8 @@ class PictureSplits:
 
     def begin(self, batches: Batches) -> Mapping[str, Stateful]:
         """A resumed training draws the random numbers that follow."""
+        if isinstance(self.train, FolderPictures):
+            self.train.follow(batches)
         return {"augmentation": self.augmentation}
 
 
@@ -88,7 +95,9 @@ def load_splits(options: Options, *, root: Path, device: torch.device) -> Pictur
         seed=derived_seed(options.SEED, "augmentation"),
         device=device,
     )
-    found: PictureSet = load_dataset(options.DATASET, options.values, root)
+    found: PictureSet | PictureFolder = load_dataset(options.DATASET, options.values, root)
+    if isinstance(found, PictureFolder):
+        return _in_files(found, options, augmentation, device)
     return _held(found, options, augmentation, device)
 
 
@@ -99,9 +108,7 @@ def _held(
     normalise = Normalisation.of(found.mean, found.std, device)
     images, labels = _pictures(found.train_images, size, device), _labels(found.train_labels, device)
     test = _pictures(found.test_images, size, device)
-    held_out = evenly_spaced(len(labels), options.RESNET50_VALIDATION_FRACTION).to(device)
-    kept = torch.ones(len(labels), dtype=torch.bool, device=device)
-    kept[held_out] = False
+    kept, held_out = _split(len(labels), options, device)
     return PictureSplits(
         train=HeldPictures(images[kept], labels[kept], normalise, size, augmentation),
         validation=HeldPictures(images[held_out], labels[held_out], normalise, size),
@@ -110,6 +117,43 @@ def _held(
         sha256=found.sha256,
         augmentation=augmentation,
     )
+
+
+def _in_files(
+    found: PictureFolder, options: Options, augmentation: Augmentation, device: torch.device
+) -> PictureSplits:
+    size = options.RESNET50_IMAGE_SIZE
+    normalise = Normalisation.of(found.mean, found.std, device)
+    kept, held_out = _split(len(found.train.names), options, torch.device("cpu"))
+    side = round(size * WHOLE)
+
+    def pictures(part: FolderPart, numbers: Tensor, augmented: Augmentation | None) -> FolderPictures:
+        return FolderPictures(
+            PictureFiles(part, numbers, side=side),
+            normalise,
+            size=size,
+            device=device,
+            readers=options.RESNET50_READERS,
+            ahead=options.RESNET50_READ_AHEAD,
+            augmentation=augmented,
+        )
+
+    return PictureSplits(
+        train=pictures(found.train, kept, augmentation),
+        validation=pictures(found.train, held_out, None),
+        test=pictures(found.test, torch.arange(len(found.test.names)), None),
+        classes=found.classes,
+        sha256=found.sha256,
+        augmentation=augmentation,
+    )
+
+
+def _split(count: int, options: Options, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The numbers of the training pictures, and of those that are held out for validation."""
+    held_out = evenly_spaced(count, options.RESNET50_VALIDATION_FRACTION).to(device)
+    kept = torch.ones(count, dtype=torch.bool, device=device)
+    kept[held_out] = False
+    return kept.nonzero().flatten(), held_out
 
 
 def _pictures(idx: IdxArray, size: int, device: torch.device) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -73,6 +74,14 @@ class Batches:
             if self.position == self.steps_per_epoch:
                 self.epoch, self.position = self.epoch + 1, 0
             yield indices
+
+    def ahead(self) -> Iterator[Tensor]:
+        """The batch that was taken last and all that follow, without taking them."""
+        others = copy(self)
+        others.upcoming = None
+        taken = self.epoch * self.steps_per_epoch + self.position - 1
+        others.epoch, others.position = divmod(taken, self.steps_per_epoch)
+        return iter(others)
 
     def order(self, epoch: int) -> Tensor:
         """The permutation of an epoch (from 0): the same on every device, for it is made on the CPU."""

@@ -1,0 +1,201 @@
+"""Pictures in folders: decoded by worker processes, some batches ahead of the training."""
+
+from __future__ import annotations
+
+import gc
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from kharness.training.data import Batches
+from kharness.training.datasets.imagefolder import FolderPart
+from kharness.training.errors import DatasetError
+from monitoring.host.libc import ending_with
+from resnet50.augmentation import Augmentation, Normalisation, centre
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """A batch from a worker."""
+
+    indices: Tensor
+    pictures: Tensor
+    """(n, 3, side, side) bytes."""
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """What a worker found instead. An exception would arrive with the worker's traceback as its text."""
+
+    file: Path
+    reason: str
+
+
+class PictureFiles(Dataset[Decoded | Undecodable]):
+    """Decodes files by their number; in arrays, which forked workers share, unlike lists of text."""
+
+    def __init__(self, part: FolderPart, kept: Tensor, *, side: int) -> None:
+        """`kept` are the numbers of the files in `part` that belong to this split."""
+        self._folder = os.fsencode(part.folder)
+        names = [os.fsencode(part.names[number]) for number in kept.tolist()]
+        self._names = np.array(names)
+        self._labels = torch.tensor(part.labels)[kept]
+        self._side = side
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitems__(self, numbers: Sequence[int]) -> Decoded | Undecodable:
+        """A batch, as torch's DataLoader asks for one."""
+        pictures = torch.empty(len(numbers), 3, self._side, self._side, dtype=torch.uint8)
+        for picture, number in zip(pictures, numbers, strict=True):
+            path = os.path.join(self._folder, bytes(self._names[number]))
+            try:
+                picture.copy_(torch.from_numpy(square(path, self._side)).permute(2, 0, 1))
+            except (OSError, SyntaxError, ValueError, _too_large()) as error:
+                return Undecodable(Path(os.fsdecode(path)), str(error) or type(error).__name__)
+        indices = torch.tensor(numbers)
+        return Decoded(indices, pictures, self._labels[indices])
+
+
+class FolderPictures:
+    """A split whose pictures are in files. `follow` makes it read ahead."""
+
+    def __init__(
+        self,
+        files: PictureFiles,
+        normalise: Normalisation,
+        *,
+        size: int,
+        device: torch.device,
+        readers: int,
+        ahead: int,
+        augmentation: Augmentation | None = None,
+    ) -> None:
+        """`readers` processes decode up to `ahead` batches each; with 0 the training does it itself."""
+        self._files, self._normalise, self._size, self._device = files, normalise, size, device
+        self._augmentation = augmentation
+        # A generator that knew this object would keep its workers alive until cycles are collected.
+        self._read = partial(decoded, files, readers=readers, ahead=ahead)
+        self._batches: Batches | None = None
+        self._reading: Iterator[Decoded] = iter(())
+        self._rest: Decoded | None = None
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def follow(self, batches: Batches) -> None:
+        """Read what will be requested; from the first request on, for a run may be resumed before."""
+        self._batches = batches
+        batches.device = torch.device("cpu")  # where files are chosen: no GPU is waited for
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Augmented, where this is a training split; DatasetError for a file that cannot be decoded."""
+        found = self._next(indices)
+        pictures, labels = self._on_device(found)
+        if self._augmentation is None:
+            return self._normalise(centre(pictures, self._size)), labels
+        return self._augmentation.blank(self._normalise(self._augmentation.crop(pictures))), labels
+
+    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """All of them in order, read ahead by workers of their own; at most 64 at once, being large."""
+        for found in self._read(torch.arange(len(self)).split(min(size, 64))):
+            pictures, labels = self._on_device(found)
+            yield self._normalise(centre(pictures, self._size)), labels
+
+    def _next(self, indices: Tensor) -> Decoded:
+        """The pictures of the indices: the next of the batches to come, or a part of it."""
+        if self._rest is None:
+            if self._batches is not None:
+                self._reading, self._batches = self._read(self._batches.ahead()), None
+            self._rest = next(self._reading)
+        found, count = self._rest, len(indices)
+        if not torch.equal(found.indices[:count], indices):
+            raise RuntimeError("other pictures are requested than those that follow")
+        rest = Decoded(found.indices[count:], found.pictures[count:], found.labels[count:])
+        self._rest = rest if len(rest.indices) else None
+        return Decoded(indices, found.pictures[:count], found.labels[:count])
+
+    def _on_device(self, found: Decoded) -> tuple[Tensor, Tensor]:
+        pictures = found.pictures.to(self._device, non_blocking=True)
+        return pictures, found.labels.to(self._device, non_blocking=True)
+
+
+class _Lists:
+    """Numbers as a DataLoader takes them."""
+
+    def __init__(self, batches: Iterable[Tensor]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in self._batches:
+            yield batch.tolist()
+
+
+def decoded(files: PictureFiles, batches: Iterable[Tensor], *, readers: int, ahead: int) -> Iterator[Decoded]:
+    """The batches in their order, each decoded by one of the workers; DatasetError for a broken file."""
+    loader: DataLoader[Decoded | Undecodable] = DataLoader(
+        files,
+        batch_sampler=_Lists(batches),
+        num_workers=readers,
+        prefetch_factor=ahead if readers else None,
+        collate_fn=_as_it_is,
+        worker_init_fn=partial(_begin_worker, ending_with(os.getpid())),
+        multiprocessing_context="fork" if readers else None,
+        generator=torch.Generator(),  # its own: a seed for workers is drawn, which must change no weights
+    )
+    with warnings.catch_warnings():
+        # Python 3.12 warns that a fork copies the locks of other threads: these children only decode.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        reading = iter(loader)
+    for found in reading:
+        if isinstance(found, Undecodable):
+            raise DatasetError(
+                f"{found.file} cannot be decoded: {found.reason}",
+                hint="replace it by an intact copy; a resumed training needs the same files",
+            )
+        yield found
+
+
+def square(path: bytes, side: int) -> np.ndarray:
+    """The middle of a picture with its shorter side scaled to `side`: (side, side, 3) bytes."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        picture.draft(
+            "RGB", (side, side)
+        )  # a JPEG is decoded at half or a quarter of its size where that does
+        coloured = picture.convert("RGB")
+    width, height = coloured.size
+    short = min(width, height)
+    left, top = (width - short) / 2, (height - short) / 2
+    box = (left, top, left + short, top + short)
+    return np.array(coloured.resize((side, side), Image.Resampling.BILINEAR, box))
+
+
+def _too_large() -> type[Exception]:
+    """What Pillow raises for a picture that would fill the memory."""
+    from PIL import Image
+
+    return Image.DecompressionBombError
+
+
+def _begin_worker(end_with_trainer: Callable[[], None], number: int) -> None:
+    """A worker ends with the trainer, and signals to the trainer's group, such as Ctrl-C, do not reach it."""
+    end_with_trainer()
+    os.setpgid(0, 0)
+    gc.freeze()  # what the trainer had is its own to finalise
+
+
+def _as_it_is(found: Any) -> Any:
+    return found
