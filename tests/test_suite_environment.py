@@ -39,6 +39,6 @@ def test_nothing_reaches_the_suite_from_the_make_that_runs_it(root: Path) -> Non
     test = f"{Path(__file__).relative_to(root)}::test_a_fixture_of_a_module_sees_nothing"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", test]
     done = subprocess.run(
-        command, cwd=root, env=environment, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=root, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.returncode, done.stdout.split()[0]) == (0, "."), done.stdout

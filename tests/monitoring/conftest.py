@@ -91,7 +91,7 @@ def _is_agent(pid: int) -> bool:
     return standard == ["null", AGENT_LOG, AGENT_LOG] and os.getsid(pid) == pid
 
 
-def wait_until(condition: Callable[[], T], what: str, seconds: float = 120.0) -> T:
+def wait_until(condition: Callable[[], T], what: str, seconds: float = 600.0, *, every: float = 0.01) -> T:
     """The first true value of the condition; an OSError meanwhile counts as false."""
     deadline = time.monotonic() + seconds
     while True:
@@ -101,7 +101,7 @@ def wait_until(condition: Callable[[], T], what: str, seconds: float = 120.0) ->
         except OSError:
             pass
         assert time.monotonic() < deadline, f"{what} took over {seconds} s"
-        time.sleep(0.01)
+        time.sleep(every)
 
 
 def wait_for_delivery(directory: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from monitoring.journal.fields import EVERY, rows_at
 from monitoring.journal.records import ENVELOPE, read_records
+
+from ..warm_python import WarmPython
 
 
 def documented(page: str) -> dict[str, set[str]]:
@@ -24,18 +24,9 @@ def documented(page: str) -> dict[str, set[str]]:
     }
 
 
-def test_every_field_of_a_training_is_documented(root: Path, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "lenet5/train.py",
-        "--max-steps",
-        "2",
-        "--results-dir",
-        str(tmp_path),
-        "--tracker",
-        "none",
-    ]
-    subprocess.run(command, cwd=root, check=True, timeout=600, stdout=subprocess.DEVNULL)
+def test_every_field_of_a_training_is_documented(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
+    flags = ["--max-steps", "2", "--results-dir", tmp_path, "--tracker", "none"]
+    warm_torch.run(["lenet5/train.py", *flags], cwd=root, timeout=600).check_returncode()
     [journal] = tmp_path.glob("*/metrics.jsonl")
     fields = documented((root / "docs/metrics.md").read_text())
     records = [record for record, _ in read_records(journal)]

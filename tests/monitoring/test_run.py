@@ -18,6 +18,8 @@ import torch
 from monitoring import MonitoringError, Record, Run, read_records
 from monitoring.errors import FollowerOptionsError, RunBusyError, RunDirectoryError, UnknownFollower
 
+from ..warm_python import WarmPython
+
 
 def open_run(directory: Path, **arguments: Any) -> Run:
     given: dict[str, Any] = {
@@ -279,8 +281,8 @@ if __name__ == "__main__":
 """
 
 
-def test_run_is_left_alone_by_data_loader_workers(tmp_path: Path) -> None:
+def test_run_is_left_alone_by_data_loader_workers(tmp_path: Path, warm_torch: WarmPython) -> None:
     (tmp_path / "train.py").write_text(WORKERS)
-    subprocess.run([sys.executable, tmp_path / "train.py", tmp_path / "run"], check=True, timeout=600)
+    warm_torch.run([tmp_path / "train.py", tmp_path / "run"], timeout=600).check_returncode()
     steps = [(record.get("global_step"), record.get("item")) for record in journal(tmp_path / "run")]
     assert steps == [*((i + 1, i) for i in range(8)), (None, None)]

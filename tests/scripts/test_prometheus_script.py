@@ -27,7 +27,7 @@ def test_prometheus_shows_the_runs_of_a_directory_until_it_is_ended(root: Path, 
             lines = answer.read().decode().splitlines()
         assert [line.split()[-1] for line in lines if line.startswith("training_loss{")] == ["0.5"]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
+        assert process.wait(600) == 0
 
 
 def test_prometheus_refuses_a_taken_port(root: Path, tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_writers_at_once_leave_one_consistent_configuration(
 ) -> None:
     scripts = {script for _, _, script in whole_texts(tree, "abcd")}
     writers = [start_writer(warm_python, tree, tmp_path, words) for words in ("ab", "cd")]
-    unseen, deadline = set(scripts), time.monotonic() + 120
+    unseen, deadline = set(scripts), time.monotonic() + 600
     while unseen and time.monotonic() < deadline:
         if (tmp_path / "config.py").exists():
             script = (tmp_path / "config.py").read_text()

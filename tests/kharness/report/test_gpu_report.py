@@ -71,7 +71,7 @@ class Recorder:
 
         def until(enough: Callable[[bytes], bool]) -> None:
             nonlocal step
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 600
             while not (stats.exists() and enough(stats.read_bytes())):
                 assert time.monotonic() < deadline, "no samples"
                 step += 1
@@ -83,7 +83,7 @@ class Recorder:
             self.simulated.add(*then)
             until(lambda text: text.count(b'"state":"lost"') >= count)
         run.finish()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while agent_runs(directory):
             assert time.monotonic() < deadline, "the agent does not end"
             time.sleep(0.01)

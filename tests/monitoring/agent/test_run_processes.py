@@ -106,7 +106,8 @@ def test_run_on_one_of_eight_gpus_has_its_sums(
     )
     assert together["load_balance"]["power"] == {"cv": None, "quality": None}
     run = read_run_json(run_dir)
-    assert together["cost"] == pytest.approx(last["time"] - run["attempts"][0]["started"])
+    # measured by another clock, which is not set with that of the records: by half a thousandth at most
+    assert together["cost"] == pytest.approx(last["time"] - run["attempts"][0]["started"], rel=1e-3)
     assert {name for name in points(last) if name[4:5].isdigit()} == {
         *("gpu_5_memory_used", "gpu_5_utilization", "gpu_5_temperature", "gpu_5_power"),
     }

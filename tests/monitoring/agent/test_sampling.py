@@ -155,7 +155,7 @@ def test_trackers_get_each_sample_once_though_the_agent_is_killed(gpus: Simulate
             seen = len(stats(run_dir))
     run.finish()
     wait_for_delivery(run_dir)
-    catch_up(run_dir, {"tensorboard": {}}, wait=60)
+    catch_up(run_dir, {"tensorboard": {}}, wait=600)
 
     records = stats(run_dir)
     assert [record["seq"] for record in records] == list(range(1, len(records) + 1))

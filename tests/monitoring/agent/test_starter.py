@@ -36,7 +36,7 @@ def starter(monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentStarter]:
     opened.close()
 
 
-def until(what: Callable[[], object], seconds: float = 60.0) -> None:
+def until(what: Callable[[], object], seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline

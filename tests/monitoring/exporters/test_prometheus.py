@@ -502,7 +502,7 @@ def test_killed_agent_goes_on_without_a_reset(run_dir: Path) -> None:
         before = wait_until(twenty_steps, "20")
         [agent] = agents_of(run_dir)
         agent.kill()
-        agent.wait(120)
+        agent.wait(600)
 
         def next_agent() -> list[psutil.Process]:
             run._look_around(time.time())
@@ -527,7 +527,7 @@ def test_command_shows_runs_that_begin_later_until_it_is_ended(tmp_path: Path) -
             log_steps(run, 1, 4)
             assert of(values(scrape(address)), "training_steps_total") == [4]
         process.send_signal(signal.SIGINT)
-        assert process.wait(120) == 0
+        assert process.wait(600) == 0
 
 
 def test_command_says_what_is_wrong(tmp_path: Path) -> None:

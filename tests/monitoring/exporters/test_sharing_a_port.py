@@ -63,7 +63,7 @@ def test_next_attempt_is_shown_by_the_agent_of_the_last_and_then_by_its_own(run_
         log_steps(run, 4, 5)
         [first, second] = sorted(agents_of(run_dir), key=lambda agent: agent.create_time())
         assert of(values(scrape(address, patience=10)), "training_steps_total") == [5]
-        first.wait(120)
+        first.wait(600)
         wait_until((run_dir / "prometheus.json").exists, "the second exporter")
         assert of(values(scrape(address)), "training_steps_total") == [5]
         assert agents_of(run_dir) == [second]
@@ -261,5 +261,5 @@ def test_agent_stands_by_while_one_exporter_shows_all_runs(results: Path) -> Non
         scrape(address, patience=10)
         assert command.stdout.readline().startswith(f"http://{address}/metrics shows the runs in {results}")
         command.terminate()
-        assert command.wait(120) == 0
+        assert command.wait(600) == 0
     assert alerts(results / "a") == []

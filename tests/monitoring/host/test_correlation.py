@@ -60,9 +60,9 @@ def run(simulated_nvml: SimulatedNvml, tmp_path: Path) -> tuple[Path, list[str]]
         for rank in (0, 1)
     ]
     ids = [rank.communicate(timeout=600)[0].strip() for rank in ranks]
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while is_followed(directory):
-        assert time.monotonic() < deadline, "the agent took over 120 s"
+        assert time.monotonic() < deadline, "the agent does not end"
         time.sleep(0.05)
     return directory, ids
 

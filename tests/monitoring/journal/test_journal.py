@@ -226,7 +226,7 @@ if os.fork() == 0:
     print("ready", flush=True)  # by the child: its hook after the fork has run
     os.read(0, 1)
     os._exit(0)
-time.sleep(60)
+time.sleep(600)
 """
 
 

@@ -194,7 +194,7 @@ def test_driver_that_crashes_leaves_a_training_with_a_monitor_alone(
 ) -> None:
     monkeypatch.setattr("monitoring.host.backoff.FIRST_DELAY", 0.05)
     with GPUMonitor("all", 0.05, log_dir=None, quiet=True) as monitor:
-        assert monitor.ready.wait(60)
+        assert monitor.ready.wait(600)
         gpus.add("gpu 0 encoder crash")
         wait_until(lambda: len(monitor.problems) == 2, "two deaths")
         before = monitor.latest

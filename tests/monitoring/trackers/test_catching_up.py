@@ -132,7 +132,7 @@ def test_killed_agents_and_killed_processes_lose_and_double_nothing(
         if life == 0:
             psutil.wait_procs(at_work, timeout=600)
             assert not is_followed(run.directory)
-    last = warm_trackers.run(["-c", AGENT, run.directory], timeout=300)
+    last = warm_trackers.run(["-c", AGENT, run.directory], timeout=600)
     assert last.returncode == 0
     for tracker in TRACKERS:
         assert received(run, tracker) == sent(run.directory, tracker)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import os
 import random
 import signal
@@ -33,10 +34,12 @@ from .conftest import MakeFollowed, new_run
 
 TRACKERS = ["tensorboard", "trackio", "wandb"]
 
+LIVES, STEPS, SAMPLES = 26, 2000, 700
+
 # Seconds within which a delivering process is killed, and the most records it delivers at once.
 LIFE = {"tensorboard": (0.015, 20), "trackio": (0.03, 40), "wandb": (0.015, 20)}
 
-# Delivers a run and its GPU samples when it is told to, in portions of random size.
+# Delivers a run and its GPU samples when it is told to, in portions of random size: so many records, or all.
 DELIVER = """
 import heapq, random, sys
 from pathlib import Path
@@ -46,7 +49,7 @@ from monitoring.follower import RunInfo, follower_module
 from monitoring.journal.records import read_records
 
 run, module = RunInfo.read(Path(sys.argv[1])), follower_module(sys.argv[2])
-most, chance = int(sys.argv[3]), random.Random(sys.argv[4])
+most, chance, count = int(sys.argv[3]), random.Random(sys.argv[4]), int(sys.argv[5])
 records = {journal: [it for it, _ in read_records(run.directory / journal)] for journal in module.JOURNALS}
 module.open_follower(run, module.Options()).close(None)  # so that the packages are imported
 print("warm", flush=True)
@@ -56,11 +59,14 @@ held = {journal: follower.last_seq(journal) for journal in records}
 lacking = [[it for it in found if it["seq"] > held[journal]] for journal, found in records.items()]
 left = list(heapq.merge(*lacking, key=lambda record: record["time"]))
 print("delivering", flush=True)
-while left:
-    count = chance.randint(1, most)
-    follower.deliver(left[:count])
+until = len(left) - count if count else 0
+while len(left) > until:
+    portion = chance.randint(1, most)
+    follower.deliver(left[:portion])
     follower.flush()
-    del left[:count]
+    del left[:portion]
+if count:
+    sys.stdin.readline()
 follower.close("complete")
 """
 
@@ -111,28 +117,30 @@ def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(
 ) -> None:
     run = followed(tracker)
     began = time.time()
-    run.train(2000)
-    samples = add_gpu_samples(run.directory, began, time.time(), 700)
+    run.train(STEPS)
+    samples = add_gpu_samples(run.directory, began, time.time(), SAMPLES)
     longest, most = LIFE[tracker]
     chance = random.Random(11)
     command = ["-c", DELIVER, run.directory, tracker, most]
+    # However late one is killed, there is something left to deliver for the next.
+    share = (STEPS + SAMPLES) // (LIVES + 1) - most
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    warm = deque(warm_trackers.start([*command, life], **pipes) for life in range(2))
-    killed = 0
-    for life in range(2, 28):
-        warm.append(warm_trackers.start([*command, life], **pipes))
+    lives = [*(share for _ in range(LIVES)), 0, 0]
+    to_come = iter([*command, life, count] for life, count in enumerate(lives))
+    warm = deque(warm_trackers.start(one, **pipes) for one in itertools.islice(to_come, 2))
+    for one in to_come:
+        warm.append(warm_trackers.start(one, **pipes))
         with warm.popleft() as process:
             begin(process)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(chance.uniform(0, longest))
             process.kill()
-        killed += process.returncode == -signal.SIGKILL
+        assert process.returncode == -signal.SIGKILL
     for process in warm:
         with process:
             begin(process)
         assert process.returncode == 0
 
-    assert killed >= 20
     received = run.received()
     assert ordered([point for point in received if point.event != "gpu"]) == shown(tracker, run.sent())
     assert ordered([point for point in received if point.event == "gpu"]) == shown(tracker, samples)

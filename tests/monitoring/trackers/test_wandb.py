@@ -121,7 +121,7 @@ def test_sync_again_after_a_restart_gives_each_row_once(
 def test_agent_uploads_while_it_follows_when_there_is_a_login(
     followed: MakeFollowed, wandb_server: WandbServer, root: Path
 ) -> None:
-    run = followed("wandb")
+    run = followed("wandb", upload_seconds=600.0)
     run.train(300)
     agent = run.follow(**wandb_server.environment())
 
@@ -154,7 +154,7 @@ def test_without_a_network_nothing_is_lost_and_it_is_delivered_later(
     assert ordered(run.received()) == ordered(run.sent())
 
     run_json = run.directory / "run.json"
-    run_json.write_text(run_json.read_text().replace('"upload_seconds": 1.0', '"upload_seconds": 60.0'))
+    run_json.write_text(run_json.read_text().replace('"upload_seconds": 1.0', '"upload_seconds": 600.0'))
     assert run.catch_up(root, **wandb_server.environment()).returncode == 0
     [uploaded] = wandb_server.runs.values()
     assert (uploaded.overwritten, uploaded.exit_code) == ([], 0)
@@ -237,7 +237,7 @@ def test_upload_that_outlived_its_agent_gives_way_to_the_next(
     followed: MakeFollowed, wandb_server: WandbServer, tmp_path: Path
 ) -> None:
     """The agent is killed while its upload waits for more."""
-    run = followed("wandb")
+    run = followed("wandb", upload_seconds=600.0)
     run.train(20)
     journal = run.directory / "metrics.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
@@ -273,7 +273,7 @@ def test_run_that_goes_on_right_after_its_end_is_uploaded_whole(
     followed: MakeFollowed, wandb_server: WandbServer
 ) -> None:
     """Three attempts with an agent each, live: an upload must not take the first end for the last."""
-    run = followed("wandb")
+    run = followed("wandb", upload_seconds=600.0)
     for attempt in range(3):
         run.train(200, first=100 * attempt + 1, status="complete" if attempt == 2 else "interrupted")
         assert run.follow(**wandb_server.environment()).returncode == 0
@@ -287,7 +287,7 @@ def test_sync_of_an_uploaded_run_sends_nothing(
     followed: MakeFollowed, wandb_server: WandbServer, root: Path
 ) -> None:
     """Its end record has no points, so W&B's log does not show that it came."""
-    run = followed("wandb")
+    run = followed("wandb", upload_seconds=600.0)
     run.train(5, status=None)
     with new_run(run.directory, "p", "wandb"):
         pass
@@ -304,7 +304,7 @@ def test_sync_of_an_uploaded_run_sends_nothing(
 def test_attempt_without_a_point_changes_how_the_run_ended(
     followed: MakeFollowed, wandb_server: WandbServer
 ) -> None:
-    run = followed("wandb")
+    run = followed("wandb", upload_seconds=600.0)
     run.train(5, status="interrupted")
     run.follow(**wandb_server.environment())
     with new_run(run.directory, "p", "wandb"):
