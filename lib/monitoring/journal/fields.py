@@ -382,7 +382,7 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("dram_activity_percent", "%", kind="machine", prometheus="gpu_dram_activity_percent",
            dcgm="DCGM_FI_PROF_DRAM_ACTIVE", dcgm_factor=0.01,
            of_gpu="share of cycles in which the memory was read or written"),
-    *_rows("processes", "pid, name, MB", kind="machine", of_gpu="that compute on it"),
+    *_rows("processes", "pid, name, MB, %", kind="machine", of_gpu="that compute on it"),
     *_rows("mig", kind="machine", of_gpu="its MIG instances; `null` if it is not partitioned"),
     *_rows("numa_node", kind="machine", of_gpu="of its PCI device"),
     *_rows("run_share", "0 to 1", kind="machine",
