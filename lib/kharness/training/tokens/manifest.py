@@ -21,6 +21,7 @@ FORMAT = 1
 TOKEN_BYTES = 2
 _BLOCK = 1 << 20
 _HINT = "make data prepares it again"
+_HINT_MISSING = "make data prepares the DATASET of .config, gpt2/prepare_data.py that of its flags"
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Manifest:
             found = cls(**content, splits=shards)
             intact = found.sha256 == sha256
         except FileNotFoundError:
-            raise DatasetError(f"{path} does not exist", hint="make data prepares it") from None
+            raise DatasetError(f"{path} does not exist", hint=_HINT_MISSING) from None
         except OSError as error:
             raise DatasetError(f"{path} cannot be read: {(error.strerror or '').lower()}") from error
         except (ValueError, TypeError, KeyError, AttributeError):

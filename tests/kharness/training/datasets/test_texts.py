@@ -128,7 +128,9 @@ def test_what_is_not_prepared_is_refused(config: dict[str, Any], root: Path, nam
     for look in (check_dataset, load_dataset):
         with pytest.raises(DatasetError, match=r"manifest\.json does not exist") as caught:
             look(name, config, root)
-        assert caught.value.hint == "make data prepares it"
+        assert caught.value.hint == (
+            "make data prepares the DATASET of .config, gpt2/prepare_data.py that of its flags"
+        )
 
 
 def test_text_needs_a_path(config: dict[str, Any], root: Path) -> None:

@@ -127,7 +127,7 @@ def test_folder_that_is_not_intact_is_refused(
     damage(tmp_path / "tokens")
     with pytest.raises(DatasetError, match=message) as caught:
         Manifest.read(tmp_path / "tokens")
-    assert caught.value.hint.startswith("make data prepares it")
+    assert caught.value.hint.startswith("make data prepares ")
 
 
 def _changed(path: Path, old: bytes, new: bytes) -> None:
