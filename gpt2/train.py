@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from gpt2.data import TextSplits, load_splits
 from gpt2.model import build_model
+from gpt2.sample import sample_text
 from kharness.training.loop import open_training
 
 
@@ -41,12 +42,15 @@ def main(argv: Sequence[str]) -> int:
             training.update(clip_norm=options.GRADIENT_CLIP or None)
             if training.evaluation_is_due:
                 training.evaluated("val", **evaluate(model, splits, options))
+        training.note_samples(sample_text(model, splits, options))
         return training.finish()
 
 
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, TextSplits]:
     """The model with its first weights, and its text."""
     splits = load_splits(options, root=ROOT, device=device)
+    if options.GPT2_SAMPLE_TOKENS:
+        splits.open_tokenizer().encode(options.GPT2_SAMPLE_PROMPT)  # what fails does so before the training
     return build_model(options, vocabulary=splits.vocabulary, device=device), splits
 
 

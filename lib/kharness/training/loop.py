@@ -102,6 +102,7 @@ class Training(Generic[DataT]):
         self._loss: Tensor | None = None
         self._validation: dict[str, float] = {}
         self._outcome: dict[str, Any] = {}
+        self._samples: dict[str, Any] = {}
         setup.progress.start_clocks()
 
     def steps(self) -> Iterator[Tensor]:
@@ -219,6 +220,12 @@ class Training(Generic[DataT]):
         elif split == "val":
             self._validation = named
 
+    def note_samples(self, texts: Sequence[str]) -> None:
+        """Have the end record hold what the trained model wrote, and print it."""
+        if texts:
+            self._samples = {"samples": list(texts)}
+            print("\n".join(texts))
+
     def finish(self, **metrics: float) -> int:
         """Record the end, with the metrics on the test set, at which nothing has looked before; returns 0."""
         if not self._outcome:  # the steps were left before their end
@@ -226,8 +233,9 @@ class Training(Generic[DataT]):
         named: dict[str, Any] = {f"test_{name}": value for name, value in metrics.items()}
         if named:
             self._run.log_eval(self.step, split="test", **named)
-        self._run.finish(**named, **self._outcome)
-        print(_shown(named))
+        self._run.finish(**named, **self._outcome, **self._samples)
+        if named:
+            print(_shown(named))
         return 0
 
     @property

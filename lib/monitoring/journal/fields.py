@@ -253,6 +253,7 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("error", end="of a failed one: the exception", of_gpu="why the state is not `ok`"),
     *_rows("steps_done", "steps", end="over all attempts"),
     *_rows("tokens_seen", "tokens", end="only of text: trained on, over all attempts"),
+    *_rows("samples", end="only of text: what the trained model wrote, `GPT2_SAMPLE_TOKENS` long"),
     *_rows("training_seconds", "s", "down", "wall time",
            end="wall clock of training and validation over all attempts; what was lost in a crash and done "
                "again counts once",

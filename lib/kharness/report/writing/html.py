@@ -41,6 +41,8 @@ from monitoring.journal.files import RUN_JSON
 
 # A thousand failed runs have mostly one cause; the page stays small enough to mail.
 MAX_TAILS = 100
+# Runs whose text is on the page; all of it is in the journals.
+MAX_SAMPLES = 24
 # Of the private use area of Unicode: no text has it.
 _STAR = "\ue000"
 
@@ -110,6 +112,7 @@ def as_html(summary: Summary) -> str:
         gpu_explanation=GPU_EXPLANATION,
         said_of_gpus=said_of_gpus(summary),
         pictures=_pictures(summary.directory / GRAPHS),
+        samples=_samples(summary),
         incomplete=_incomplete(summary),
         num_runs=len(summary.cells),
         refused=refused(summary.plan),
@@ -177,6 +180,15 @@ def _picture(path: Path) -> PagePicture:
         width=round(width * 96 / DPI),
         height=round(height * 96 / DPI),
     )
+
+
+def _samples(summary: Summary) -> list[tuple[str, str]]:
+    """Run and text of what trained models wrote."""
+    complete = [cell for cell in summary.cells if cell.run.complete]
+    found = [
+        (cell.name, texts) for cell in complete if isinstance(texts := cell.run.end.get("samples"), list)
+    ]
+    return [(name, str(text)) for name, texts in found[:MAX_SAMPLES] for text in texts]
 
 
 def _incomplete(summary: Summary) -> list[Incomplete]:
