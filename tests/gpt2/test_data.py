@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +62,18 @@ def test_batches_are_read_ahead_by_the_cpu(root: Path, monkeypatch: pytest.Monke
     assert splits.begin(batches) == {}
     assert next(iter(batches)).device == CPU
     assert batches.upcoming == splits.train.read_ahead
+
+
+@pytest.mark.gpu
+def test_a_batch_reaches_a_gpu_without_waiting_for_it(blocks: Blocks) -> None:
+    indices = torch.arange(5)
+    expected, on_gpu = blocks.batch(indices), replace(blocks, device=torch.device("cuda"))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = on_gpu.batch(indices)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(torch.equal(a.cpu(), b) for a, b in zip(found, expected, strict=True))
 
 
 def test_no_text_is_in_both_splits(root: Path) -> None:

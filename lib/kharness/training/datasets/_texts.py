@@ -48,14 +48,14 @@ def data_folder(options: TextOptions, root: Path) -> Path:
 
 def fetch_text(name: str, place: Path, options: TextOptions, root: Path, say: Say) -> Path:
     """The folder of the tokens of a text file or folder; what is prepared and intact stays."""
+    origin = {"place": str(place.absolute()), "stat_sha256": stat_sha256(place)}
     files = TextFiles.scan(place, say=say, collect_characters=options.tokenizer == "chars")
     tokenizer = _tokenizer(options, root, say, files)
-    source = {"place": str(place.absolute()), "stat_sha256": stat_sha256(place)}
     requested = {"dataset": name.partition("-")[0], **files.described()}
-    folder = _prepared(name, options, root, tokenizer, requested, lambda: files, say=say)
+    folder = _prepared(name, options, root, tokenizer, requested, lambda: files, say=say, origin=origin)
     manifest = Manifest.read(folder)
-    if manifest.source != {**manifest.source, **source}:  # the same text, but elsewhere or with other times
-        replace(manifest, source={**manifest.source, **source}).write(folder)
+    if manifest.source != {**manifest.source, **origin}:  # the same text, but elsewhere or with other times
+        replace(manifest, source={**manifest.source, **origin}).write(folder)
     return folder
 
 
@@ -146,7 +146,7 @@ def _prepared(
     open_source: Callable[[], TextSource],
     *,
     say: Say,
-    sizes: Sizes | None = None,
+    **details: Any,
 ) -> Path:
     # not above: a training needs no HTTP client, which takes long to import
     from kharness.training.datasets._fetch import alone
@@ -155,7 +155,7 @@ def _prepared(
     folder.parent.mkdir(parents=True, exist_ok=True)
     with alone(folder.with_name(f".{folder.name}.lock")):
         if not _is_intact(folder, requested, tokenizer, say):
-            made = prepare(folder, open_source(), tokenizer, requested=requested, say=say, sizes=sizes)
+            made = prepare(folder, open_source(), tokenizer, requested=requested, say=say, **details)
             counts = ", ".join(f"{made.tokens(split):,} {split}" for split in SPLITS)
             say(f"{folder}: {counts} tokens ({tokenizer.name})")
     return folder

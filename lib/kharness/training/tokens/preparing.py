@@ -14,7 +14,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +54,11 @@ def prepare(
     requested: Mapping[str, Any],
     say: Callable[[str], None],
     sizes: Sizes | None = None,
+    origin: Mapping[str, Any] | None = None,
 ) -> Manifest:
     """Make the folder of tokens, continuing what a killed process began; one process at a time.
+
+    `origin` is what its manifest says of the source besides what the source is.
 
     DatasetError, leaving what was there before, if the text cannot be read or the disk is full.
     """
@@ -67,6 +70,7 @@ def prepare(
             if work.position:
                 say(f"{folder}: continuing after {work.count:,} tokens")
             manifest = work.run(source, tokenizer, say=lambda line: say(f"{folder}: {line}"))
+            manifest = replace(manifest, source={**manifest.source, **(origin or {})})
             manifest.write(building)
         _publish(building, manifest, folder)
     except OSError as error:

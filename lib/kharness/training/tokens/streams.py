@@ -47,7 +47,7 @@ class TokenStream:
 
     def windows(self, starts: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.uint16]:
         """`length` tokens from each start on, (n, length), also across the end of a shard."""
-        if len(self._shards) != 1:
+        if len(self._shards) != 1 or not length:
             found = [self._window(start, length) for start in starts.tolist()]
             return np.stack(found) if found else np.empty((0, length), dtype=np.uint16)
         if length not in self._views:  # making it takes longer than reading a small batch
@@ -69,7 +69,7 @@ class TokenStream:
 
     def _window(self, start: int, length: int) -> npt.NDArray[np.uint16]:
         parts = [self._shards[number][first:last] for number, first, last in self._parts(start, length)]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.uint16), *parts])
 
     def _parts(self, start: int, length: int) -> list[tuple[int, int, int]]:
         """Shard, first and last + 1 of each part of a window."""

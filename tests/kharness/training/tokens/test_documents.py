@@ -16,6 +16,7 @@ import pytest
 
 from kharness.training.errors import DatasetError
 from kharness.training.tokens.documents import Documents, split_of
+from kharness.training.tokens.manifest import Manifest
 from kharness.training.tokens.preparing import prepare as prepare_tokens
 from kharness.training.tokens.tokenizers import ByteTokenizer
 
@@ -151,7 +152,8 @@ def test_the_hub_is_streamed_and_continued_after_it_failed(prepare: Prepare, tmp
         assert [path for path in hub.asked if "train-0" in path] == []
     folder = tmp_path / "local/tokens/tinystories-bytes"
     source = Documents.in_folder(tmp_path / "data")
-    prepare_tokens(folder, source, ByteTokenizer(), requested={}, say=lambda _: None)
+    prepare_tokens(folder, source, ByteTokenizer(), requested={}, say=lambda _: None, origin={"by": "hand"})
+    assert Manifest.read(folder).source == {**source.described(), "by": "hand"}
     assert tokens(tmp_path / "streamed") == tokens(tmp_path / "local")
     (manifest,) = (json.loads(p.read_text()) for p in (tmp_path / "streamed").rglob("manifest.json"))
     assert manifest["source"] == {"hub": REPOSITORY, "commit": COMMIT, "files": 4}

@@ -32,6 +32,7 @@ def test_windows_are_those_of_the_entire_stream(stream: TokenStream) -> None:
     assert stream.windows(starts, 7).dtype == np.uint16
     stream.read_ahead(starts, 7)
     assert stream.windows(np.array([], dtype=np.int64), 7).shape == (0, 7)
+    assert stream.windows(np.array([3, 100]), 0).shape == (2, 0)
 
 
 @pytest.mark.parametrize("start", [-1, 94])
