@@ -19,6 +19,7 @@ from typing import Any, Self
 from monitoring.agent.process import AgentProcess
 from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_options
+from monitoring.gpu.masks import mask_of
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.host.correlation import CORRELATION_ID
 from monitoring.host.environment import git_state, gpu_names, hardware, versions
@@ -423,4 +424,5 @@ def _this_process() -> Record:
         "cwd": os.getcwd(),
         "pid": os.getpid(),
         "pid_started": process_started(os.getpid()),
+        **({"visible_devices": mask} if (mask := mask_of(os.environ)) else {}),
     }

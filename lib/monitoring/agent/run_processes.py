@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monitoring.gpu.masks import Mask, mask_of
+from monitoring.gpu.run_devices import NO_GPU
 from monitoring.host.process import ProcessTree, sees_all_pids
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.ranks import rank_journals
@@ -30,6 +33,7 @@ class RunProcesses:
         self._attempt: int = attempt["attempt"]
         self._tree = ProcessTree()
         self._said: dict[int, str] = {}  # rank -> its device
+        self._masks: list[Mask] = []
         self._found: set[int] = set()
         self._read: dict[int, int] = {}  # rank -> bytes of its journal without this attempt's start record
         self._has_begun = False
@@ -43,6 +47,11 @@ class RunProcesses:
     def said_devices(self) -> Sequence[str]:
         self._look()
         return list(self._said.values())
+
+    def masks(self) -> Sequence[Mask]:
+        """Of ranks on this machine whose masks differ from this process's, which is rank 0's, once each."""
+        self._look()
+        return self._masks
 
     def has_begun(self) -> bool:
         if not self._has_begun:
@@ -70,8 +79,14 @@ class RunProcesses:
             return
         if about.get("pid_started") is not None:
             self._tree.add(about["pid"], about["pid_started"])
+        mask = about.get("visible_devices", {})
+        is_ours = not rank or mask == mask_of(os.environ)
+        if not is_ours and mask not in self._masks:
+            self._masks = [*self._masks, mask]
         if isinstance(about.get("device"), str):
-            self._said[rank] = about["device"]
+            is_certain = is_ours or about["device"].startswith(NO_GPU)
+            # else its `cuda:0` is another than ours
+            self._said[rank] = about["device"] if is_certain else f"by its mask {about['device']}"
 
 
 def _start(path: Path, attempt: int, offset: int) -> tuple[Record | None, int]:

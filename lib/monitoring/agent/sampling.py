@@ -52,7 +52,11 @@ class GpuSampling:
         self._options = options
         self._alerts = alerts
         self._ending = threading.Event()
-        self._loop = SamplingLoop(self, options.interval, self._ending, last_sample=True)
+        # of all ranks, which say in their start records which GPUs they may use
+        self._ranks = RunProcesses(directory, run["attempts"][-1])
+        self._loop = SamplingLoop(
+            self, options.interval, self._ending, last_sample=True, masks=self._ranks.masks
+        )
         self.done = self._loop.done
         self._told_hanging = False
         self._failure = ""
@@ -98,6 +102,7 @@ class GpuSampling:
             return
         for problem in problems:
             self._tell_once("warning", f"some GPUs are not sampled: {problem}")
+        self._close()  # of a process that has sampled fewer GPUs
         attempt = self._run["attempts"][-1]
         self._clock = SteadyClock()  # from here on, as that continues after the times of records
         self._stats = GpuStats(
@@ -107,7 +112,7 @@ class GpuSampling:
             attempt=attempt["attempt"],
             started=attempt["started"],
             host=platform.node(),
-            devices=RunDevices(devices, RunProcesses(self._directory, attempt)),
+            devices=RunDevices(devices, self._ranks),
         )
         self._states = DeviceStates(self._stats.before)
         self._step = _LastStep(self._directory / JOURNAL)
@@ -116,7 +121,8 @@ class GpuSampling:
         """Write a record, and alerts of what happened."""
         assert self._stats is not None
         assert self._step is not None
-        self._stats.append(samples, time=time.time(), global_step=self._step.read(), steady=self._clock.now())
+        now = time.time()
+        self._stats.append(samples, time=now, global_step=self._step.read(), steady=self._clock.at(now))
         if self._stats.removed:
             self._tell_once("warning", f"{GPU_STATS}: the oldest samples were removed: {GpuStatsFiles.where}")
         for event in [*self._states.changes(samples, time.time()), *merged(events)]:

@@ -135,7 +135,7 @@ class GPUMonitor:
                 self._tell(f"no metrics for Prometheus: {error}")
         self._log.info("monitoring begins", extra={"sample_interval": self.sample_interval})
         self._clock = SteadyClock()
-        self._meter = EnergyMeter(interval=self.sample_interval, started=self._clock.now())
+        self._meter = EnergyMeter(interval=self.sample_interval, started=self._clock.at(time.time()))
         self._loop = SamplingLoop(self, self.sample_interval, self._stopping, root=self._root)
         self._thread = threading.Thread(target=self._loop.run, name="gpu monitor", daemon=True)
         self._thread.start()
@@ -203,7 +203,7 @@ class GPUMonitor:
         """Add to the history and to the files."""
         now = time.time()
         chosen = [sample for sample in samples if self._wanted is None or sample.index in self._wanted]
-        measured, _ = self._meter.measure(chosen, self._clock.now())
+        measured, _ = self._meter.measure(chosen, self._clock.at(now))
         self.history.add(Snapshot(now, measured))
         if measured and self._gpu_log is None:
             self._gpu_log = self._open_log("gpu_metrics")

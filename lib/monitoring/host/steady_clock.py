@@ -1,27 +1,36 @@
-"""A clock that nobody sets, for how much time has passed between two moments of this process."""
+"""How much time has passed between two moments of this process, although somebody sets the clock."""
 
 from __future__ import annotations
 
 import time
 
+# Seconds by which a clock leaps that was set; what it is slewed by, and the time between two calls, is less.
+LEAP = 1.0
+
 
 class SteadyClock:
-    """UTC epoch seconds as they were when this began, counted on whatever becomes of the system's clock."""
+    """UTC epoch seconds, but for the leaps of a clock that is set; one thread calls `at`."""
 
     def __init__(self) -> None:
-        self._began = time.time()
-        self._monotonic = time.monotonic()
+        self._began = self._wall = time.time()
+        self._began_monotonic = self._monotonic = time.monotonic()
+        self._set_by = 0.0
 
-    def now(self) -> float:
-        return self._began + self.seconds()
+    def at(self, wall: float) -> float:
+        """What the system's clock, which says `wall` now, would say had it not been set since the beginning.
 
-    def seconds(self) -> float:
-        """Since it began."""
-        return time.monotonic() - self._monotonic
+        A leap is noticed by the next call.
+        """
+        monotonic = time.monotonic()
+        leap = wall - self._wall - (monotonic - self._monotonic)
+        self._wall, self._monotonic = wall, monotonic
+        if abs(leap) >= LEAP:
+            self._set_by += leap
+        return wall - self._set_by
 
     def earliest(self) -> float:
         """What the system's clock may have said at the beginning, had it been set by then as it is now.
 
         Records since then are not older, unless the clock is set once more.
         """
-        return min(self._began, time.time() - self.seconds())
+        return min(self._began, time.time() - (time.monotonic() - self._began_monotonic))

@@ -220,6 +220,9 @@ FIELDS: tuple[FieldRow, ...] = (
                          f"of rank 0 in `{RUN_JSON}`"),
     *_rows("host", start="of a rank above 0: the machine it runs on", gpu="the machine of the GPUs"),
     *_rows("pid pid_started started command cwd", start="of a rank above 0: its process"),
+    *_rows("visible_devices",
+           start="of a rank above 0: the variables that select its GPUs (`CUDA_VISIBLE_DEVICES` …); absent "
+                 "if none is set"),
     *_rows("num_steps num_epochs steps_per_epoch", start="the plan; the last step is `num_steps`"),
     *_rows("tokens_per_sample", "tokens", start="only of text: the length of a sequence"),
     *_rows("batch_size", "samples", start="of one optimiser step"),

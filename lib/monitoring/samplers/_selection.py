@@ -7,8 +7,11 @@ its own (RvdFilter in ROCR-Runtime; rocm.docs.amd.com/en/latest/conceptual/gpu-i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
+
+from monitoring.gpu.masks import environments
 
 
 class Identity:
@@ -33,12 +36,23 @@ class Visible(NamedTuple):
 
     place: int
     """Among all of the vendor's."""
-    number: int
-    """N of `cuda:N` in that process."""
+    number: int | None
+    """N of `cuda:N` in that process; None of one that only another process may use."""
     word: str
     """The UUID, or its beginning, that selected it; empty for an index, or where nothing was needed."""
     is_selected: bool
     """Whether a variable is set."""
+
+
+def visible_to_any(
+    environment: Mapping[str, str], select: Callable[[Mapping[str, str]], Sequence[Visible]]
+) -> list[Visible]:
+    """What `select` finds in an environment, and in those that further masks make of it, once each."""
+    own, *others = (select(one) for one in environments(environment))
+    found = {one.place: one for one in own}
+    for one in chain.from_iterable(others):
+        found.setdefault(one.place, one._replace(number=None))
+    return [found[place] for place in sorted(found)]
 
 
 def visible(
@@ -54,7 +68,8 @@ def visible(
         if variable in environment:
             chosen = _select(gpus, chosen, environment[variable], is_mixed=variable in MIXED)
     is_selected = any(variable in environment for variable in variables)
-    return sorted(Visible(place, number, word, is_selected) for number, (place, word) in enumerate(chosen))
+    found = (Visible(place, number, word, is_selected) for number, (place, word) in enumerate(chosen))
+    return sorted(found, key=lambda one: one.place)
 
 
 def _select(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.gpu.sample import MIB, SLOT, DeviceInfo
-from monitoring.samplers._selection import Identity, Visible, visible
+from monitoring.samplers._selection import Identity, Visible, visible, visible_to_any
 from monitoring.samplers._sysfs import (
     Card,
     KeptFile,
@@ -40,7 +40,8 @@ def probe(root: Path = Path("/")) -> SysfsSampler | None:
     found = cards(root, VENDOR_ID)
     if not found:
         return None
-    selected = visible([Identity(_uuid(card)) for card in found], _variables(os.environ), os.environ)
+    identities = [Identity(_uuid(card)) for card in found]
+    selected = visible_to_any(os.environ, lambda one: visible(identities, _variables(one), one))
     gpus = discrete([_gpu(one, found[one.place]) for one in selected])
     return SysfsSampler("amd", gpus, num_devices=len(found))
 

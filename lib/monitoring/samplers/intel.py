@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monitoring.gpu.sample import MIB, SLOT, DeviceInfo, GpuSample
 from monitoring.samplers._fdinfo import Clients
-from monitoring.samplers._selection import Identity, Visible, visible
+from monitoring.samplers._selection import Identity, Visible, visible, visible_to_any
 from monitoring.samplers._sysfs import (
     Card,
     KeptFile,
@@ -51,13 +51,18 @@ def probe(root: Path = Path("/")) -> IntelSampler | None:
     found = [card for card in cards(root, VENDOR_ID) if _has_driver(card)]
     if not found:
         return None
-    # oneAPI's mask may name parts of a card (`0.1`); the card counts
-    environment = dict(os.environ)
-    if "ZE_AFFINITY_MASK" in environment:
-        words = environment["ZE_AFFINITY_MASK"].split(",")
-        environment["ZE_AFFINITY_MASK"] = ",".join(dict.fromkeys(word.partition(".")[0] for word in words))
-    selected = visible([Identity(None) for _ in found], VARIABLES, environment)
+    identities = [Identity(None) for _ in found]
+    selected = visible_to_any(os.environ, lambda one: visible(identities, VARIABLES, _of_cards(one)))
     return IntelSampler(root, [(one, found[one.place]) for one in selected], num_devices=len(found))
+
+
+def _of_cards(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """oneAPI's mask may name parts of a card (`0.1`); the card counts."""
+    if "ZE_AFFINITY_MASK" not in environment:
+        return environment
+    words = environment["ZE_AFFINITY_MASK"].split(",")
+    cards = ",".join(dict.fromkeys(word.partition(".")[0] for word in words))
+    return {**environment, "ZE_AFFINITY_MASK": cards}
 
 
 def _has_driver(card: Card) -> bool:

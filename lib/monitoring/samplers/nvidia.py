@@ -12,6 +12,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from monitoring.samplers import _nvml
 from monitoring.samplers._nvml import Nvml
 from monitoring.samplers._nvml_processes import ComputeProcesses
 from monitoring.samplers._nvml_reading import GONE, SUCCESS, Reading
-from monitoring.samplers._selection import Identity, Visible, visible
+from monitoring.samplers._selection import Identity, Visible, visible, visible_to_any
 from monitoring.samplers._sysfs import node
 from monitoring.samplers._xid import XidEvents
 
@@ -127,7 +128,7 @@ class NvidiaSampler:
         are_numbered = is_by_pci or len(set(map(self._kind, handles))) < 2  # else CUDA puts the fastest first
         self._gpus = [
             self._gpu(one, handles[one.place], one.number if are_numbered or one.word else None)
-            for one in visible(identities, VARIABLES, environment)
+            for one in visible_to_any(environment, partial(visible, identities, VARIABLES))
         ]
         self._slow_at = float("-inf")
         self._there = there = [gpu for gpu in self._gpus if gpu.handle is not None]

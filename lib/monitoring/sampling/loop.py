@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from monitoring.errors import SamplerError
+from monitoring.gpu.masks import Mask
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
 from monitoring.sampling.process import Restart, Restarts, SamplerProcess
 
@@ -42,8 +43,12 @@ class SamplingLoop:
         *,
         last_sample: bool = False,
         root: Path = Path("/"),
+        masks: Callable[[], Sequence[Mask]] = tuple,
     ) -> None:
-        """`ending` ends it, after one more sample with `last_sample`."""
+        """`ending` ends it, after one more sample with `last_sample`.
+
+        `masks` are those of further processes; when they change, another process samples.
+        """
         self.done = threading.Event()
         """Set when no sample follows."""
         self.asked_at = 0.0
@@ -53,6 +58,7 @@ class SamplingLoop:
         self._ending = ending
         self._last_sample = last_sample
         self._root = root
+        self._masks = masks
         self._process: SamplerProcess | None = None
         self._had_gpus = False
 
@@ -63,7 +69,8 @@ class SamplingLoop:
             while not self.done.is_set():
                 restarts.begin()
                 try:
-                    self._follow(restarts.left_out)
+                    while self._follow(restarts.left_out):
+                        pass
                     return
                 except Exception as error:  # noqa: BLE001 - a sampler is called here; the sink gets it
                     self.asked_at = 0.0
@@ -82,9 +89,14 @@ class SamplingLoop:
         if self._process is not None:
             self._process.kill()
 
-    def _follow(self, left_out: Sequence[str]) -> None:
-        """Start the process that samples, and repeat until the end; raises what it raises."""
-        with contextlib.closing(SamplerProcess(self._root, left_out=left_out)) as process:
+    def _follow(self, left_out: Sequence[str]) -> bool:
+        """Start the process that samples, and repeat until the end; raises what it raises.
+
+        True if another is to continue, for the masks have changed.
+        """
+        masks = self._masks()
+        process = SamplerProcess(self._root, left_out=left_out, masks=masks)
+        with contextlib.closing(process):
             self._process = process
             self.asked_at = time.monotonic()
             sampler, problems = process.open()
@@ -94,23 +106,30 @@ class SamplingLoop:
             self._sink.found(None if sampler is None else process.devices(), problems)
             if sampler is not None:
                 self._had_gpus = True
-                self._repeat(process)
+                return self._repeat(process, masks)
+        return False
 
-    def _repeat(self, process: SamplerProcess) -> None:
-        """Samples that a slow driver missed are not made up for."""
+    def _repeat(self, process: SamplerProcess, masks: Sequence[Mask]) -> bool:
+        """Sample until the end, or, which is True, until the masks are others.
+
+        Samples that a slow driver missed are not made up for.
+        """
         due, silent = time.monotonic(), 0
         while not (is_last := self._ending.is_set()) or self._last_sample:
             self.asked_at = time.monotonic()
             samples, events = process.sample(), process.events()
             self.asked_at = 0.0
             if self.done.is_set():  # given up by now: what follows has continued without this sample
-                return
+                return False
             self._sink.take(samples, events)
             if is_last:
                 self.done.set()  # before the process is closed, which may wait for a driver
-                return
+                return False
             silent = 0 if any(sample.state == "ok" for sample in samples) else silent + 1
             if silent == SILENT_LOOKS:
                 raise SamplerError(f"no GPU answers: {samples[0].error}")
             due = max(due + self._interval, time.monotonic())
             process.wait(self._ending, due - time.monotonic())
+            if not self._ending.is_set() and self._masks() != masks:
+                return True
+        return False

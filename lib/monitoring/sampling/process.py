@@ -19,6 +19,7 @@ import orjson
 
 from monitoring.errors import SamplerError
 from monitoring.gpu.driver_calls import NOTE_BYTES, last_call
+from monitoring.gpu.masks import Mask, with_others
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Sampler
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.journal.alerts import Severity
@@ -59,8 +60,13 @@ class SamplerProcess:
     The child ends with that thread. Every method but `kill` raises SamplerDied when the child has ended.
     """
 
-    def __init__(self, root: Path = Path("/"), *, left_out: Sequence[str] = ()) -> None:
-        """Start it, without the calls of drivers in `left_out`; OSError if the system does not let it."""
+    def __init__(
+        self, root: Path = Path("/"), *, left_out: Sequence[str] = (), masks: Sequence[Mask] = ()
+    ) -> None:
+        """Start it, without the calls of drivers in `left_out`; OSError if the system does not let it.
+
+        GPUs of `masks` are sampled beside those that this process may use.
+        """
         self.vendor, self.num_devices = "", 0
         self._devices: list[DeviceInfo] = []
         self._events: list[GpuEvent] = []
@@ -74,7 +80,7 @@ class SamplerProcess:
             self._pid = os.posix_spawn(
                 sys.executable,
                 [*COMMAND, str(root), str(os.getpid()), *left_out],
-                os.environ,
+                {**os.environ, **with_others(masks)},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
                     (os.POSIX_SPAWN_DUP2, 2, 1),

@@ -17,7 +17,8 @@ from monitoring.agent import run_processes
 from monitoring.agent.follow import undelivered
 from monitoring.agent.run_processes import RunProcesses
 from monitoring.agent.sampling import GpuSampling
-from monitoring.gpu import energy
+from monitoring.gpu import energy, masks
+from monitoring.gpu.run_devices import RunDevices
 from monitoring.gpu.sample import DeviceInfo, GpuSample
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.rotating_journal import read_rotated
@@ -215,6 +216,30 @@ def test_ranks_are_found_by_their_start_records(run_dir: Path) -> None:
         assert found.is_own(os.getpid())  # as rank 1
         run.start(model={}, training={"device": "cuda:0"})
         assert found.has_begun()
+
+
+def test_rank_with_a_mask_of_its_own_says_which_gpus_it_may_use(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in masks.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    ours = {"CUDA_VISIBLE_DEVICES": "0"}
+    monkeypatch.setenv(*next(iter(ours.items())))
+    with Run(run_dir, name="n", project="p", config={}, agent=False):
+        attempt = read_run_json(run_dir)["attempts"][-1]
+        assert attempt["visible_devices"] == ours
+        for rank, (mask, device) in enumerate([("0", "cuda:0"), ("1", "cuda:0"), ("1", "cpu")], start=1):
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+            with Run(run_dir, name="n", project="p", config={}, rank=rank) as further:
+                further.start(model={}, training={"device": device})
+        monkeypatch.setenv(*next(iter(ours.items())))
+        found = RunProcesses(run_dir, attempt)
+        assert found.masks() == [{"CUDA_VISIBLE_DEVICES": "1"}]
+        assert found.said_devices() == ["cuda:0", "by its mask cuda:0", "cpu"]
+        gpus = [DeviceInfo(i, f"GPU-{i}", "x", "nvidia", visible_index=i or None) for i in range(2)]
+        samples = [gpu._replace(is_selected=True).sample() for gpu in gpus]
+        devices = RunDevices([gpu._replace(is_selected=True) for gpu in gpus], found)
+        assert devices.look(samples).of == {0: 1.0, 1: 1.0}
 
 
 def test_start_record_is_found_once_it_is_complete(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

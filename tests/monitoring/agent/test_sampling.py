@@ -129,6 +129,29 @@ def test_agent_compresses_what_an_earlier_one_moved_aside(gpus: SimulatedNvml, r
     assert [record["seq"] for record in after] == list(range(1, len(after) + 1))
 
 
+def test_gpus_of_ranks_with_a_mask_each_are_sampled_once_each(
+    gpus: SimulatedNvml, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Slurm and torchrun's launchers set them; rank 2 shares that of rank 1."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with opened(run_dir) as run:
+        run.log_step(1, train_loss=1.0)
+        wait_until(lambda: stats(run_dir), "a sample of rank 0's GPU")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+        for rank in (1, 2):
+            with Run(run_dir, name="n", project="p", config={}, rank=rank) as further:
+                further.start(model={}, training={"device": "cuda:0"})
+        wait_until(lambda: len(stats(run_dir)[-1]["multi_gpu_data"]) == 2, "both GPUs")
+    wait_for_delivery(run_dir)
+    records = stats(run_dir)
+    assert [gpu["index"] for gpu in records[0]["multi_gpu_data"]] == [0]
+    assert [gpu["index"] for gpu in records[-1]["multi_gpu_data"]] == [0, 1]
+    assert records[-1]["aggregate_stats"]["devices"] == [0, 1]
+    energies = [record["aggregate_stats"]["energy_joules"] for record in records]
+    assert energies == sorted(energies)
+    assert alerts(run_dir) == []
+
+
 def test_run_that_is_shorter_than_the_interval_has_a_sample_of_its_end(
     gpus: SimulatedNvml, run_dir: Path
 ) -> None:
