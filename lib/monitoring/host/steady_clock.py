@@ -16,6 +16,9 @@ class SteadyClock:
         self._began_monotonic = self._monotonic = time.monotonic()
         self._set_by = 0.0
 
+    def now(self) -> float:
+        return self.at(time.time())
+
     def at(self, wall: float) -> float:
         """What the system's clock, which says `wall` now, would say had it not been set since the beginning.
 
