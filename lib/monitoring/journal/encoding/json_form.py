@@ -7,6 +7,7 @@ number, a tensor of several elements, a part that holds itself) is null.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import math
@@ -52,6 +53,11 @@ def plain(record: Mapping[str, object]) -> Record:
 def strict_line(record: Record) -> bytes:
     """One line of strict JSON, whatever the record holds; what it has lost is named in it."""
     try:
+        # A copy part by part takes ten times as long, and GPU samples, in which much is null, are many.
+        with contextlib.suppress(TypeError):
+            line = orjson.dumps(record, option=JSON_LINE)
+            if _is_strict(record):
+                return line
         form = plain(record)
         mark_nonfinite(form)
         return orjson.dumps(form, option=JSON_LINE)
@@ -212,6 +218,18 @@ def _is_encodable(name: str) -> bool:
         return True
     except UnicodeEncodeError:
         return False
+
+
+def _is_strict(value: object) -> bool:
+    """Whether it is of JSON's own types alone and every number is finite, so that its nulls are its own."""
+    kind = type(value)
+    if kind is float:
+        return math.isfinite(value)  # type: ignore[arg-type]
+    if kind is dict:
+        return {*map(type, value)} <= {str} and all(map(_is_strict, value.values()))  # type: ignore[call-overload, attr-defined]
+    if kind is list:
+        return all(map(_is_strict, value))  # type: ignore[call-overload]
+    return value is None or kind is str or kind is int or kind is bool
 
 
 def _has_nonfinite(value: object) -> bool:
