@@ -144,6 +144,23 @@ def nvml_library(root: Path, nvml_header: Path, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="session")
+def warm_nvml(nvml_library: Path) -> Iterator[WarmPython]:
+    """Starts what samples GPUs of the simulated NVML, which the system looks for where a process began."""
+    folder = str(nvml_library.parent)
+    warm = WarmPython("monitoring.agent.*", "monitoring.samplers.*", "pynvml", LD_LIBRARY_PATH=folder)
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="session")
+def warm_scripts_nvml(nvml_library: Path) -> Iterator[WarmPython]:
+    """Starts our scripts where they see GPUs of the simulated NVML."""
+    warm = WarmPython(*OF_SCRIPTS, LD_LIBRARY_PATH=str(nvml_library.parent))
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="session")
 def simulate_nvml(root: Path, nvml_library: Path) -> Callable[[Path], SimulatedNvml]:
     """A SimulatedNvml (tests/simulated_nvml/) whose script stands in the file that is named."""
     return lambda script: SimulatedNvml(nvml_library, script)

@@ -34,8 +34,12 @@ READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MPL")
 class WarmPython:
     """One such interpreter, started when it is first needed."""
 
-    def __init__(self, *modules: str, read: tuple[str, ...] = ()) -> None:
-        """`read` are beginnings of the names of variables that the modules read when they are imported."""
+    def __init__(self, *modules: str, read: tuple[str, ...] = (), **environment: str) -> None:
+        """`read` are beginnings of the names of variables that the modules read when they are imported.
+
+        `environment` is what it is started with besides this process's own.
+        """
+        self._given = environment
         self._modules = modules
         self._read = (*READ_AT_THE_START, *read)
         self._environment: dict[str, str] = {}
@@ -50,7 +54,7 @@ class WarmPython:
         known = {"cwd", "env", "stdin", "stdout", "stderr", "text"}
         environment = dict(options.get("env") or os.environ)
         if self._channel is None:
-            self._environment = self._read_of(os.environ)
+            self._environment = self._read_of({**os.environ, **self._given})
             self._channel = self._serve()
         alike = self._read_of(environment) == self._environment
         if not (options.keys() <= known and alike and is_followed(environment.get("PYTHONPATH", ""))):
@@ -76,7 +80,7 @@ class WarmPython:
             # One thread: OpenBLAS would start its own when numpy is imported.
             self._process = subprocess.Popen(
                 [sys.executable, SERVER, str(theirs.fileno()), *self._modules],
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": GIVEN},
+                env={**os.environ, **self._given, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": GIVEN},
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )

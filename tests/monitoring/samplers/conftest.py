@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from ...warm_python import WarmPython
 
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
 
@@ -36,15 +36,10 @@ for line in sys.stdin:
 class Sampling:
     """A process with a sampler of its own: NVML is loaded once a process."""
 
-    def __init__(self, root: Path, environment: dict[str, str]) -> None:
+    def __init__(self, python: WarmPython, root: Path, environment: dict[str, str]) -> None:
         clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", SAMPLE, str(root)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**clean, **environment},
-            text=True,
-        )
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = python.start(["-c", SAMPLE, root], env={**clean, **environment}, **pipes)
         found = self._answer()
         self.devices: list[dict[str, Any]] | None = found["devices"]
         self.problems: list[str] = found["problems"]
@@ -71,7 +66,7 @@ class Sampling:
         if self.devices is not None:
             self._ask("close")
         self._process.communicate(timeout=600)
-        return self._process.returncode
+        return self._process.wait()
 
     def kill(self) -> None:
         if self._process.returncode is None:
@@ -89,7 +84,7 @@ class Sampling:
 
 
 @pytest.fixture
-def sampling(simulated_nvml: SimulatedNvml) -> Iterator[Callable[..., Sampling]]:
+def sampling(simulated_nvml: SimulatedNvml, warm_nvml: WarmPython) -> Iterator[Callable[..., Sampling]]:
     """Starts processes that sample: sampling("gpus 2", root=Path("/"), CUDA_VISIBLE_DEVICES="1")."""
     started: list[Sampling] = []
 
@@ -97,7 +92,7 @@ def sampling(simulated_nvml: SimulatedNvml) -> Iterator[Callable[..., Sampling]]
         if script:
             simulated_nvml.write(*script)
         strict = {**simulated_nvml.environment(), "SIMULATED_NVML_STRICT": "1"}
-        started.append(Sampling(root, {**strict, **environment}))
+        started.append(Sampling(warm_nvml, root, {**strict, **environment}))
         return started[-1]
 
     yield start
@@ -106,9 +101,9 @@ def sampling(simulated_nvml: SimulatedNvml) -> Iterator[Callable[..., Sampling]]
 
 
 @pytest.fixture
-def real_gpus() -> Iterator[Sampling]:
+def real_gpus(warm_nvml: WarmPython) -> Iterator[Sampling]:
     """A process that samples the GPUs of this machine."""
-    process = Sampling(Path("/"), {})
+    process = Sampling(warm_nvml, Path("/"), {})
     yield process
     process.kill()
 

@@ -21,6 +21,7 @@ from monitoring.samplers._nvml_reading import FIELD, layout_of
 from monitoring.samplers.nvidia import GPM_METRIC
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from ...warm_python import WarmPython
 from ..conftest import wait_until
 from .conftest import Sampling
 
@@ -157,20 +158,14 @@ for index in range(pynvml.nvmlDeviceGetCount()):
 
 
 def test_value_of_every_type_is_decoded_as_pynvml_does(
-    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml
+    sampling: Callable[..., Sampling], simulated_nvml: SimulatedNvml, warm_nvml: WarmPython
 ) -> None:
     """One GPU a type; the bytes of the union that a type does not have are not 0."""
     script = [f"gpu {kind} type 197 {kind}" for kind in TYPES]
     script += [f"gpu {kind} pcie_tx {value}" for kind, value in TYPES.items()]
     found = [sample["pcie_tx_bytes"] for sample in sampling("gpus 7", *script).sample()]
     assert found == list(TYPES.values())
-    decoded = subprocess.run(
-        [sys.executable, "-c", DECODED],
-        env={**os.environ, **simulated_nvml.environment()},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    decoded = warm_nvml.run(["-c", DECODED], env={**os.environ, **simulated_nvml.environment()})
     assert decoded.stdout.splitlines() == [f"{kind} {value}" for kind, value in TYPES.items()]
 
 

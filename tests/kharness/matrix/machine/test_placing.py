@@ -6,11 +6,13 @@ import json
 import os
 import re
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ....simulated_nvml.simulated_nvml import SimulatedNvml
+from ....warm_python import WarmPython
 from ..conftest import Checkout, printed
 
 # GPUs of 80,000 MiB of which somebody else holds 1,000. A cell that reserves 20 GB of 1e9 bytes needs
@@ -66,8 +68,10 @@ class Machine:
 
 
 @pytest.fixture
-def machine(checkout: Checkout, simulated_nvml: SimulatedNvml) -> Machine:
-    return Machine(checkout, simulated_nvml)
+def machine(
+    tmp_path: Path, root: Path, simulated_nvml: SimulatedNvml, warm_scripts_nvml: WarmPython
+) -> Machine:
+    return Machine(Checkout(tmp_path / "checkout", root, warm_scripts_nvml), simulated_nvml)
 
 
 @pytest.mark.parametrize(("percent", "a_gpu"), [(90, 3), (60, 2)])
