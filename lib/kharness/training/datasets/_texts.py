@@ -71,6 +71,11 @@ class HubDataset:
 
     def fetch(self, options: TextOptions, root: Path, sources: Sources, *, most_tokens: int) -> Path:
         """The folder of its tokens, made from files of the user's or streamed; what is intact stays."""
+        if sources.mirrors:
+            raise DatasetError(
+                f"{self.name} is on the Hugging Face hub, not on mirrors",
+                hint="HF_ENDPOINT=url names another hub",
+            )
         hint = (
             f"fetch files of {self.repository} by other means, then make data DATA_DIR=the-folder-they-are-in"
         )

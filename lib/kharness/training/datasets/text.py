@@ -27,20 +27,22 @@ class Options(TextOptions):
 
 def fetch(options: Options, root: Path, sources: Sources) -> Path:
     """The folder of the tokens; nothing is downloaded."""
-    place = _place(options, root)
-    return fetch_text(_name(place), place, options, root, sources.say)
+    if sources.local or sources.mirrors:
+        raise DatasetError(
+            "a text of yours comes from no other folder and no mirror", hint="DATASET_TEXT_PATH names it"
+        )
+    return fetch_text(_name(options), _place(options, root), options, root, sources.say)
 
 
 def check(options: Options, root: Path) -> None:
     """DatasetError if the tokens are not prepared, or the text has changed since."""
-    place = _place(options, root)
-    find_text(_name(place), options, root, place=place)
+    find_text(_name(options), options, root, place=_place(options, root))
 
 
 def load(options: Options, root: Path) -> TokenSplits:
     """The tokens; DatasetError if they are missing or damaged, or the text has changed since."""
-    place = _place(options, root)
-    return load_tokens(*find_text(_name(place), options, root, place=place), options, root)
+    found = find_text(_name(options), options, root, place=_place(options, root))
+    return load_tokens(*found, options, root)
 
 
 def _place(options: Options, root: Path) -> Path:
@@ -49,6 +51,6 @@ def _place(options: Options, root: Path) -> Path:
     return root / asked_path("DATASET_TEXT_PATH", options.path)
 
 
-def _name(place: Path) -> str:
-    """Each place has tokens of its own."""
-    return f"text-{hashlib.sha256(os.fsencode(place.absolute())).hexdigest()[:12]}"
+def _name(options: Options) -> str:
+    """Each path as it is configured has tokens of its own, so that a moved checkout has them as well."""
+    return f"text-{hashlib.sha256(os.fsencode(options.path)).hexdigest()[:12]}"

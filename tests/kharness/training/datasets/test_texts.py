@@ -133,6 +133,33 @@ def test_what_is_not_prepared_is_refused(config: dict[str, Any], root: Path, nam
         )
 
 
+NOT_OF_TEXT = "a text of yours comes from no other folder and no mirror"
+
+
+@pytest.mark.parametrize(
+    ("name", "sources", "message"),
+    [
+        ("text", Sources(local=Path("/mnt")), NOT_OF_TEXT),
+        ("text", Sources(mirrors=["http://mirror"]), NOT_OF_TEXT),
+        ("tinystories", Sources(mirrors=["http://mirror"]), "tinystories is on the Hugging Face hub"),
+    ],
+)
+def test_source_that_a_dataset_cannot_use_is_refused(
+    config: dict[str, Any], root: Path, name: str, sources: Sources, message: str
+) -> None:
+    with pytest.raises(DatasetError, match=message):
+        DATASETS.load(name).fetch(DATASETS.options(name, config), root, sources)
+
+
+def test_tokens_move_with_their_checkout(config: dict[str, Any], root: Path, tmp_path: Path) -> None:
+    """Relative paths start at the repository; a text that is not there is not looked at."""
+    config |= {"DATA_DIR": "data", "DATASET_TEXT_PATH": "text"}
+    fetch("text", config, tmp_path)
+    (tmp_path / "moved").mkdir()
+    (tmp_path / "data").rename(tmp_path / "moved" / "data")
+    assert len(load_dataset("text", config, tmp_path / "moved").train) > 0
+
+
 def test_text_needs_a_path(config: dict[str, Any], root: Path) -> None:
     config["DATASET_TEXT_PATH"] = ""
     with pytest.raises(DatasetError, match="DATASET_TEXT_PATH is empty"):

@@ -154,9 +154,11 @@ def test_tokenizers_differ_in_their_hash(gpt2: BpeTokenizer, vocabulary: Path) -
 def test_ranks_are_those_that_tiktoken_reads(
     gpt2: BpeTokenizer, vocabulary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """tiktoken's own reader wants OpenAI's second file as well, which is written here from the ranks."""
+    """And so are the pieces. Its reader wants OpenAI's second file too, written here from the ranks."""
     from tiktoken.load import data_gym_to_mergeable_bpe_ranks
+    from tiktoken_ext.openai_public import r50k_pat_str
 
+    assert r50k_pat_str == BpeTokenizer.PATTERN
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
     printable = [byte for byte in range(256) if chr(byte).isprintable() and byte != 32]
     letters = {byte: chr(byte) for byte in printable}
