@@ -27,6 +27,10 @@ class Normalisation:
         """(n, 1 or 3, height, width) bytes to (n, 3, height, width) floats."""
         return pictures.float().div_(255).sub_(self.mean).div_(self.std).expand(-1, 3, -1, -1)
 
+    def undone(self, pictures: Tensor) -> Tensor:
+        """The bytes, in three channels."""
+        return pictures.mul(self.std).add_(self.mean).mul_(255).round_().clamp_(0, 255).byte()
+
 
 class Augmentation:
     """What training pictures undergo each time they are seen, each in its own way."""

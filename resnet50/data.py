@@ -51,6 +51,7 @@ class PictureSplits:
     """What the labels stand for."""
     sha256: str
     augmentation: Augmentation
+    normalise: Normalisation
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -116,6 +117,7 @@ def _held(
         classes=found.classes,
         sha256=found.sha256,
         augmentation=augmentation,
+        normalise=normalise,
     )
 
 
@@ -145,12 +147,24 @@ def _in_files(
         classes=found.classes,
         sha256=found.sha256,
         augmentation=augmentation,
+        normalise=normalise,
     )
 
 
 def _split(count: int, options: Options, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The numbers of the training pictures, and of those that are held out for validation."""
+    """The numbers of the training pictures, and of those that are held out for validation.
+
+    DatasetError where the last step of an epoch would have one value for each mean of a batch norm.
+    """
     held_out = evenly_spaced(count, options.RESNET50_VALIDATION_FRACTION).to(device)
+    size, last = options.BATCH_SIZE, (count - len(held_out)) % options.BATCH_SIZE
+    field = options.RESNET50_IMAGE_SIZE // (8 if options.RESNET50_STEM == "small" else 32)
+    if field <= 1 and (last == 1 or size == 1):
+        raise DatasetError(
+            f"BATCH_SIZE={size} leaves one picture for a step, and RESNET50_STEM={options.RESNET50_STEM} one "
+            "pixel of it: batch norm needs more",
+            hint=f"choose BATCH_SIZE={size + 1}, or RESNET50_STEM=small",
+        )
     kept = torch.ones(count, dtype=torch.bool, device=device)
     kept[held_out] = False
     return kept.nonzero().flatten(), held_out

@@ -108,8 +108,8 @@ class FolderPictures:
         return self._augmentation.blank(self._normalise(self._augmentation.crop(pictures))), labels
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All of them in order, read ahead by workers of their own; at most 64 at once, being large."""
-        for found in self._read(torch.arange(len(self)).split(min(size, 64))):
+        """All of them in order, read ahead by workers of their own."""
+        for found in self._read(torch.arange(len(self)).split(size)):
             pictures, labels = self._on_device(found)
             yield self._normalise(centre(pictures, self._size)), labels
 
@@ -118,7 +118,9 @@ class FolderPictures:
         if self._rest is None:
             if self._batches is not None:
                 self._reading, self._batches = self._read(self._batches.ahead()), None
-            self._rest = next(self._reading)
+            self._rest = next(self._reading, None) or next(
+                self._read([indices])
+            )  # the latter: follows nothing
         found, count = self._rest, len(indices)
         if not torch.equal(found.indices[:count], indices):
             raise RuntimeError("other pictures are requested than those that follow")
@@ -144,19 +146,20 @@ class _Lists:
 
 def decoded(files: PictureFiles, batches: Iterable[Tensor], *, readers: int, ahead: int) -> Iterator[Decoded]:
     """The batches in their order, each decoded by one of the workers; DatasetError for a broken file."""
-    loader: DataLoader[Decoded | Undecodable] = DataLoader(
-        files,
-        batch_sampler=_Lists(batches),
-        num_workers=readers,
-        prefetch_factor=ahead if readers else None,
-        collate_fn=_as_it_is,
-        worker_init_fn=partial(_begin_worker, ending_with(os.getpid())),
-        multiprocessing_context="fork" if readers else None,
-        generator=torch.Generator(),  # its own: a seed for workers is drawn, which must change no weights
-    )
     with warnings.catch_warnings():
-        # Python 3.12 warns that a fork copies the locks of other threads: these children only decode.
-        warnings.simplefilter("ignore", DeprecationWarning)
+        # Python 3.12 warns that a fork copies the locks of other threads: these children only decode. And
+        # torch warns of more workers than cores, with each evaluation again.
+        warnings.simplefilter("ignore")
+        loader: DataLoader[Decoded | Undecodable] = DataLoader(
+            files,
+            batch_sampler=_Lists(batches),
+            num_workers=readers,
+            prefetch_factor=ahead if readers else None,
+            collate_fn=_as_it_is,
+            worker_init_fn=partial(_begin_worker, ending_with(os.getpid())),
+            multiprocessing_context="fork" if readers else None,
+            generator=torch.Generator(),  # its own: a seed for workers is drawn, which must change no weights
+        )
         reading = iter(loader)
     for found in reading:
         if isinstance(found, Undecodable):

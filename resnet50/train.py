@@ -24,20 +24,23 @@ from torch import Tensor, nn
 
 from kharness.training.loop import open_training
 from resnet50.data import PictureSplits, load_splits
+from resnet50.inference import infer
 from resnet50.model import ResNet
 
 
 def main(argv: Sequence[str]) -> int:
     """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
     with open_training(argv, root=ROOT, model="resnet50", about=__doc__, prepare=prepare) as training:
-        data, smoothing = training.data, training.options.RESNET50_LABEL_SMOOTHING
+        data, options = training.data, training.options
+        smoothing, chunk = options.RESNET50_LABEL_SMOOTHING, options.BATCH_SIZE
         for indices in training.steps():
             pictures, labels = training.batch(data.train, indices)
             loss = F.cross_entropy(training.model(pictures), labels, label_smoothing=smoothing)
             training.update(loss)
             if training.evaluation_is_due:
-                training.evaluated("val", **evaluate(training.models, data.validation.chunks(500)))
-        return training.finish(**evaluate(training.models, data.test.chunks(500)))
+                training.evaluated("val", **evaluate(training.models, data.validation.chunks(chunk)))
+        training.inferred(*infer(training.model, data, options))
+        return training.finish(**evaluate(training.models, data.test.chunks(chunk)))
 
 
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, PictureSplits]:

@@ -45,6 +45,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.report.graphs": frozenset({"matplotlib", "PIL"}),  # matplotlib brings PIL
     "scripts": frozenset({"kharness", "monitoring"}),
     "resnet50.folder": frozenset({"PIL", "monitoring.host"}),
+    "resnet50.inference": frozenset({"PIL"}),
     **{
         model: frozenset({"torch", "numpy", "kharness.config", "kharness.training", "monitoring"})
         for model in MODELS

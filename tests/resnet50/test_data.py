@@ -75,6 +75,12 @@ def test_training_pictures_are_augmented_and_others_are_not(digits: PictureSplit
             "choose 32 for pictures of 28 or 32 pixels",
         ),
         (
+            {"RESNET50_STEM": "imagenet", "BATCH_SIZE": "8", "RESNET50_VALIDATION_FRACTION": "0.0998"},
+            "BATCH_SIZE=8 leaves one picture for a step, and RESNET50_STEM=imagenet one pixel of it: "
+            "batch norm needs more",
+            "choose BATCH_SIZE=9, or RESNET50_STEM=small",
+        ),
+        (
             {"DATASET": "fashion-mnist", "DATA_DIR": "/nowhere"},
             "/nowhere/fashion-mnist/train-images-idx3-ubyte.gz does not exist",
             "make data fetches it; DATASET=digits needs no download",
@@ -86,7 +92,7 @@ def test_training_pictures_are_augmented_and_others_are_not(digits: PictureSplit
             "unpack CIFAR-10 there, as www.cs.toronto.edu/~kriz/cifar.html has it, or set DATA_DIR",
         ),
     ],
-    ids=["size", "fashion", "cifar"],
+    ids=["size", "one", "fashion", "cifar"],
 )
 def test_what_cannot_be_trained_on_is_refused(
     root: Path, tree: Tree, changes: dict[str, str], error: str, hint: str

@@ -18,7 +18,19 @@ from ..warm_python import WarmPython
 FIXED = ("--device", "cpu", "--num-threads", "1", "--tracker", "none", "--dataset", "digits")
 SMALL = ("--resnet50-width", "4", "--resnet50-blocks", "1 1 1 1", "--resnet50-stem", "imagenet")
 STEPS = ("--batch-size", "36", "--checkpoint-every-steps", "2", "--checkpoint-keep", "9")
-EVERYTHING = ("--max-steps", "3", "--ema-decay", "0.9", "--resnet50-cutout", "8", "--resnet50-flip")
+EVERYTHING = (
+    "--max-steps",
+    "3",
+    "--resnet50-latency-batches",
+    "1 8",
+    "--resnet50-predictions",
+    "10",
+    "--ema-decay",
+    "0.9",
+    "--resnet50-cutout",
+    "8",
+    "--resnet50-flip",
+)
 
 Records = list[dict[str, Any]]
 Train = Callable[..., Records]
@@ -57,14 +69,26 @@ def test_top_1_and_top_5_of_the_weights_and_of_their_average_are_recorded(
     start, end = whole[1][0], whole[1][-1]
     assert (start["model"]["name"], start["schedule"]["name"]) == ("ResNet", "cosine")
     assert start["dataset"] == {"name": "digits", "train": 5400, "validation": 600, "test": 1000}
-    validation, test = (record for record in whole[1] if record["event"] == "eval")
+    validation, inference, test = (record for record in whole[1] if record["event"] == "eval")
     names = [f"{average}{name}" for average in ("", "ema_") for name in ("loss", "accuracy", "top5_accuracy")]
+    assert inference["split"] == "inference"
     assert {f"val_{name}" for name in names} < validation.keys()
     assert {name: end[f"test_{name}"] for name in names} == {name: test[f"test_{name}"] for name in names}
     for average in ("", "ema_"):
         assert 0 < test[f"test_{average}accuracy"] < test[f"test_{average}top5_accuracy"] < 1
     assert test["test_ema_loss"] != test["test_loss"]
     assert (end["status"], end["steps_done"], end["best_val_loss"]) == ("complete", 3, validation["val_loss"])
+
+
+def test_predictions_and_latency_are_recorded_after_training(whole: tuple[Path, Records]) -> None:
+    (inference,) = (record for record in whole[1] if record.get("split") == "inference")
+    assert inference["global_step"] == 3
+    measured = {name for name in inference if name.startswith("batch_")}
+    kinds = ("latency_seconds", "samples_per_sec", "accuracy")
+    assert measured == {f"batch_{size}_{kind}" for size in (1, 8) for kind in kinds}
+    assert len(inference["predictions"]) == 10
+    assert inference["predictions"][0].keys() == {"label", "predicted", "probability"}
+    assert (whole[0] / "predictions.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_label_smoothing_is_a_part_of_the_training_loss(

@@ -10,6 +10,7 @@ STATUS_JSON = "status.json"
 OUTPUT_LOG = "output.log"
 RUNNER_LOCK = ".runner.lock"
 CHECKPOINTS = "checkpoints"
+PREDICTIONS = "predictions.png"
 
 SUMMARY_JSON = "summary.json"
 SUMMARY_CSV = "summary.csv"

@@ -23,6 +23,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from kharness.config.options import parse
 from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
+from kharness.runs.files import PREDICTIONS
 from kharness.training.checkpoint import Checkpoints, restore, training_state
 from kharness.training.console import lasting_output
 from kharness.training.due import Every
@@ -32,6 +33,7 @@ from kharness.training.run_directory import open_run
 from kharness.training.schedules import set_learning_rate
 from kharness.training.setup import DataT, Prepare, Setup
 from monitoring import Run
+from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.end_status import INTERRUPTED
 from monitoring.telemetry.pace import open_pace
 from monitoring.telemetry.phases import open_phases
@@ -225,6 +227,20 @@ class Training(Generic[DataT]):
         if texts:
             self._samples = {"samples": list(texts)}
             print("\n".join(texts))
+
+    def inferred(
+        self,
+        measured: Mapping[str, float],
+        predictions: Sequence[Mapping[str, object]],
+        picture: bytes | None = None,
+    ) -> None:
+        """Record what the trained model does, if it was requested; `picture` is a PNG of predictions."""
+        if picture is not None:
+            write_atomically(self._run.directory / PREDICTIONS, picture)
+        if measured or predictions:
+            found = {"predictions": predictions} if predictions else {}
+            self._run.log_eval(self.step, split="inference", **measured, **found)
+            print(_shown(measured))
 
     def finish(self, **metrics: float) -> int:
         """Record the end, with the metrics on the test set, at which nothing has looked before; returns 0."""

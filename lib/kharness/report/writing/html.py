@@ -32,6 +32,7 @@ from kharness.report.writing.conclusion_tables import (
 from kharness.report.writing.escaping import with_texts
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
+from kharness.report.writing.inference import inference_table, prediction_sheets
 from kharness.report.writing.other_work import other_work_lines
 from kharness.runs.files import GRAPHS, REPORT_HTML
 from kharness.runs.matrix_plan import refused
@@ -113,6 +114,8 @@ def as_html(summary: Summary) -> str:
         said_of_gpus=said_of_gpus(summary),
         pictures=_pictures(summary.directory / GRAPHS),
         samples=_samples(summary),
+        inference=inference_table(summary),
+        sheets=[_picture(path, title=name, dpi=96) for name, path in prediction_sheets(summary)],
         incomplete=_incomplete(summary),
         num_runs=len(summary.cells),
         refused=refused(summary.plan),
@@ -170,15 +173,15 @@ def _pictures(folder: Path) -> list[PagePicture]:
     return [_picture(path) for path in sorted(folder.glob("*.png")) if shows_numbers(path)]
 
 
-def _picture(path: Path) -> PagePicture:
+def _picture(path: Path, *, title: str = "", dpi: int = DPI) -> PagePicture:
     content = path.read_bytes()
     # PNG: signature (8 bytes), then the header chunk: length, IHDR, width and height in pixels.
     width, height = (int.from_bytes(content[start : start + 4]) for start in (16, 20))
     return PagePicture(
-        title=path.stem.replace("_", " "),
+        title=title or path.stem.replace("_", " "),
         data=base64.b64encode(content).decode(),
-        width=round(width * 96 / DPI),
-        height=round(height * 96 / DPI),
+        width=round(width * 96 / dpi),
+        height=round(height * 96 / dpi),
     )
 
 

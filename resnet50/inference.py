@@ -1,0 +1,99 @@
+"""What the trained model does: how fast and how often right it is, and some pictures with its answers."""
+
+from __future__ import annotations
+
+import io
+import statistics
+import time
+from collections.abc import Sequence
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+
+from kharness.config.options import Options
+from kharness.training.data import evenly_spaced
+from resnet50.data import PictureSplit, PictureSplits
+
+# Batches of each size that are timed; of the first ones memory and kernels are chosen.
+TIMED, WARM_UP = 20, 2
+
+# Pixels of a picture on the sheet, and of the line below it; pictures in a row.
+TILE, LINE, COLUMNS = 96, 16, 8
+
+
+@torch.inference_mode()
+def infer(
+    model: nn.Module, data: PictureSplits, options: Options
+) -> tuple[dict[str, float], list[dict[str, object]], bytes | None]:
+    """Latency and accuracy by batch size, some predictions, and a PNG of these; on test pictures.
+
+    RESNET50_LATENCY_BATCHES and RESNET50_PREDICTIONS choose them; nothing where they are empty and 0.
+    """
+    model.eval()
+    measured: dict[str, float] = {}
+    for size in options.RESNET50_LATENCY_BATCHES:
+        measured |= measure(model, data.test, size)
+    count = min(options.RESNET50_PREDICTIONS, len(data.test))
+    if count == 0:
+        return measured, [], None
+    pictures, labels = data.test.batch(evenly_spaced(len(data.test), count / len(data.test))[:count])
+    chances, guesses = model(pictures).softmax(1).max(1)
+    predictions: list[dict[str, object]] = [
+        {"label": data.classes[label], "predicted": data.classes[guess], "probability": chance}
+        for label, guess, chance in zip(labels.tolist(), guesses.tolist(), chances.tolist(), strict=True)
+    ]
+    return measured, predictions, sheet(data.normalise.undone(pictures).cpu(), predictions)
+
+
+def measure(model: nn.Module, split: PictureSplit, size: int) -> dict[str, float]:
+    """Median time from a batch on the device to its logits, and the share that is right, in 20 batches."""
+    seconds: list[float] = []
+    right, count = 0, 0
+    for pictures, labels in islice(split.chunks(size), WARM_UP + TIMED):
+        is_full = len(labels) == size
+        _wait(pictures)
+        begun = time.perf_counter()
+        logits = model(pictures)
+        _wait(logits)
+        seconds += [time.perf_counter() - begun] if is_full else []
+        right, count = right + int((logits.argmax(1) == labels).sum()), count + len(labels)
+    timed = seconds[WARM_UP:] or seconds
+    if not timed:  # there are fewer pictures
+        return {}
+    latency = statistics.median(timed)
+    return {
+        f"batch_{size}_latency_seconds": latency,
+        f"batch_{size}_samples_per_sec": size / latency,
+        f"batch_{size}_accuracy": right / count,
+    }
+
+
+def _wait(tensor: Tensor) -> None:
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)
+
+
+def sheet(pictures: Tensor, predictions: Sequence[dict[str, object]]) -> bytes:
+    """A PNG of pictures (n, 3, height, width), bytes, with what was predicted; what is wrong is red."""
+    from PIL import Image, ImageDraw, ImageFont
+
+    rows = -(-len(predictions) // COLUMNS)
+    columns = min(COLUMNS, len(predictions))
+    image = Image.new("RGB", (columns * TILE, rows * (TILE + 2 * LINE)), "white")
+    draw, font = ImageDraw.Draw(image), ImageFont.load_default(LINE - 4)
+    for number, (picture, found) in enumerate(zip(pictures, predictions, strict=True)):
+        left, top = number % COLUMNS * TILE, number // COLUMNS * (TILE + 2 * LINE)
+        tile = Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy())
+        image.paste(tile.resize((TILE - 2, TILE - 2)), (left, top))
+        is_right = found["predicted"] == found["label"]
+        texts = [
+            f"{found['predicted']} {found['probability']:.0%}",
+            "" if is_right else f"is {found['label']}",
+        ]
+        for line, text in enumerate(texts):
+            place = (left + 2, top + TILE + line * LINE)
+            draw.text(place, text[:16], fill="#222222" if is_right else "#A23B00", font=font)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", dpi=(96, 96))
+    return buffer.getvalue()
