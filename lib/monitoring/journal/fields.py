@@ -233,7 +233,9 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("num_steps num_epochs steps_per_epoch", start="the plan; the last step is `num_steps`"),
     *_rows("tokens_per_sample", "tokens", start="only of text: the length of a sequence"),
     *_rows("batch_size", "samples", start="of one optimiser step"),
-    *_rows("optimizer", start="its name and every option it was built with"),
+    *_rows("optimizer",
+           start="its name, every option it was built with, and its `groups` of parameters: their names, the "
+                 "`count` of their elements, their decay and peak learning rate"),
     *_rows("pruning", start="method and every option; `null` without pruning"),
     *_rows("schedule",
            start="name, peak learning rate, number of steps, fraction of them that warms up"),

@@ -12,6 +12,9 @@ from torch import nn
 from kharness.training.errors import TrainingError
 from monitoring.dropins import DropIns
 
+# Whose parameters are scales and shifts, whatever their dimensions.
+_NORMS = (nn.GroupNorm, nn.LayerNorm, nn.RMSNorm, nn.modules.batchnorm._NormBase)
+
 OPTIMIZERS = DropIns(
     "optimizer",
     "kharness.training.optimizers",
@@ -24,18 +27,45 @@ OPTIMIZERS = DropIns(
 def build_optimizer(
     name: str, model: nn.Module, symbols: Mapping[str, Any]
 ) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
-    """The optimiser `name` for a model, and its options for the record; TrainingError for an unknown one."""
+    """The optimiser `name` for a model, and its options and groups for the record.
+
+    TrainingError for an unknown one.
+    """
     options = OPTIMIZERS.options(name, symbols)
-    return OPTIMIZERS.load(name).build(model, options), {"name": name, **asdict(options)}
+    optimizer: torch.optim.Optimizer = OPTIMIZERS.load(name).build(model, options)
+    if symbols.get("WEIGHT_DECAY_ALL"):
+        for group in optimizer.param_groups:
+            group["weight_decay"] = options.weight_decay
+    return optimizer, {"name": name, **asdict(options), "groups": _described_groups(model, optimizer)}
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Weights, which decay, and the rest (biases, scales), which do not."""
+    """Weights, which decay, and biases, norms and other vectors, which do not."""
+    exempt = {
+        parameter
+        for module in model.modules()
+        for name, parameter in module.named_parameters(recurse=False)
+        if parameter.ndim < 2 or "bias" in name or isinstance(module, _NORMS)
+    }
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    weights = [parameter for parameter in parameters if parameter.ndim > 1]
-    others = [parameter for parameter in parameters if parameter.ndim <= 1]
+    weights = [parameter for parameter in parameters if parameter not in exempt]
+    others = [parameter for parameter in parameters if parameter in exempt]
     groups = [
         {"params": weights, "weight_decay": weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
+
+
+def _described_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Of each group the names of its parameters, their elements, their decay and their highest rate."""
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    return [
+        {
+            "names": [names[parameter] for parameter in group["params"]],
+            "count": sum(parameter.numel() for parameter in group["params"]),
+            "weight_decay": group["weight_decay"],
+            "learning_rate": group["lr"],
+        }
+        for group in optimizer.param_groups
+    ]

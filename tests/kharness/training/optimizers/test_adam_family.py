@@ -118,6 +118,7 @@ def test_build_reads_the_symbols(name: str) -> None:
         "betas": (0.8, 0.95),
         "eps": 1e-6,
         "weight_decay": 0.01,
+        "groups": [{"names": ["weight"], "count": 1, "weight_decay": 0.01, "learning_rate": 0.2}],
     }
     group = optimizer.param_groups[0]
     assert [group[key] for key in ("lr", "betas", "eps", "weight_decay")] == [0.2, (0.8, 0.95), 1e-6, 0.01]

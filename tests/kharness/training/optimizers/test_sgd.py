@@ -98,6 +98,7 @@ def test_build_reads_the_symbols() -> None:
         "momentum": 0.5,
         "nesterov": False,
         "weight_decay": 0.01,
+        "groups": [{"names": ["weight"], "count": 1, "weight_decay": 0.01, "learning_rate": 0.2}],
     }
     assert isinstance(optimizer, torch.optim.SGD)
     group = optimizer.param_groups[0]
@@ -108,11 +109,3 @@ def test_unknown_optimizer_lists_the_known() -> None:
     with pytest.raises(TrainingError, match="unknown optimizer 'lion'") as caught:
         build_optimizer("lion", Scalar(1.0), {})
     assert caught.value.hint == "known optimizers: adam, adamw, sgd"
-
-
-def test_biases_do_not_decay() -> None:
-    optimizer = sgd.build(nn.Linear(3, 2), options(weight_decay=0.5))
-    decays = {
-        tuple(p.shape): group["weight_decay"] for group in optimizer.param_groups for p in group["params"]
-    }
-    assert decays == {(2, 3): 0.5, (2,): 0.0}
