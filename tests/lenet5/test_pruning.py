@@ -24,6 +24,7 @@ def test_sparsity_is_recorded_as_it_is_in_the_weights(train: Callable[..., Train
         "end_fraction": 0.75,
         "every": 4,
         "whole_model": True,
+        "sparsity_schedule": "cubic",
     }
     # Of the 12 steps, 9 until the sparsity is reached: after 4, 8 and 9 of them, rounded to whole weights.
     levels = [round(0.9 * (1 - (1 - step / 9) ** 3) * NUM_WEIGHTS) / NUM_WEIGHTS for step in (0, 4, 8, 9)]

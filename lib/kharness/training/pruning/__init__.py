@@ -1,7 +1,14 @@
 """Pruning methods, one module each: `Options`, given from the symbols, and `score(weight, state)`.
 
-A score says how much each element of a weight matters; the least important become zero and stay zero. A
-method that does not work with every optimizer also defines `check(optimizer)`, which raises a TrainingError.
+A score says how much each element of a weight matters; the least important become zero and stay zero. `state`
+is what there is to judge it by: the optimiser's state of the weight, the options of its group and of the
+method, the mask `pruned`, and what the method remembers. What a method may define besides:
+
+- `check(optimizer)` raises a TrainingError where it does not work with an optimiser.
+- `fits(weight)`: whether it prunes such a weight at all.
+- `remember(weight)`: tensors by name that it keeps of a weight, from the beginning of the training and in
+  checkpoints. One named `held` has pruned weights return: it holds the values that they were pruned at.
+- `learn(weight, gradient, state)` is called before each step of the optimiser.
 """
 
 from __future__ import annotations
@@ -27,6 +34,7 @@ PRUNING_METHODS = DropIns(
         "end_fraction": "PRUNING_END_FRACTION",
         "every": "PRUNING_EVERY",
         "sparsity": "PRUNING_SPARSITY",
+        "sparsity_schedule": "SPARSITY_SCHEDULE",
         "start_fraction": "PRUNING_START_FRACTION",
         "whole_model": "PRUNING_GLOBAL",
     },
@@ -53,7 +61,7 @@ def build_pruner(
     return Pruner(
         model,
         optimizer,
-        score=method.score,
+        method=method,
         schedule=options.schedule(num_steps),
         whole_model=options.whole_model,
         described={"name": name, **asdict(options)},

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from kharness.training.errors import TrainingError
 from kharness.training.pruning._options import SparsitySchedule
 
-Score = Callable[[Tensor, Mapping[str, Any]], Tensor]
+# Whose weights are pruned.
+_LAYERS = (nn.Bilinear, nn.Linear, nn.MultiheadAttention, nn.RNNBase, nn.modules.conv._ConvNd)
+
+# Optimiser state that is a weight itself (Schedule-Free's), so that it is pruned with it.
+_WEIGHT_IN_STATE = "z"
 
 
 class NoPruning:
@@ -37,10 +43,11 @@ NO_PRUNING = NoPruning()
 
 
 class Pruner:
-    """Prunes a model step by step; `Parameter`s with fewer than two dimensions are never touched.
+    """Prunes a model step by step: the weights of its linear and convolution layers, a shared one once.
 
-    Masks only grow. The gradient of a pruned weight still reaches its optimiser state, which has no effect:
-    the weight is zero again before the next forward pass.
+    Masks only grow, unless the method holds values by which weights return. The gradient of a pruned weight
+    still reaches its optimiser state, which has no effect: the weight is zero again before the next forward
+    pass.
     """
 
     def __init__(
@@ -48,7 +55,7 @@ class Pruner:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
-        score: Score,
+        method: ModuleType,
         schedule: SparsitySchedule,
         whole_model: bool,
         described: Mapping[str, Any],
@@ -57,18 +64,25 @@ class Pruner:
         """Method and options, for the record."""
         self.schedule = schedule
         self.optimizer = optimizer
-        self._score = score
+        self._method = method
         self._whole_model = whole_model
-        self._weights = {
-            name: parameter
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad and parameter.ndim > 1
-        }
+        fits: Callable[[Tensor], bool] = getattr(method, "fits", lambda weight: True)
+        self._weights = {name: weight for name, weight in prunable(model).items() if fits(weight)}
+        if not self._weights:
+            raise TrainingError(
+                f"PRUNING={described['name']}: the model has no weights that it can prune",
+                hint="choose another method, or PRUNING=none",
+            )
         self._pruned = {
             name: torch.zeros_like(weight, dtype=torch.bool) for name, weight in self._weights.items()
         }
         self._num_weights = sum(weight.numel() for weight in self._weights.values())
         self._last_pruning = 0
+        self._memory: dict[str, dict[str, Tensor]] = {}
+        if hasattr(method, "remember"):
+            self._memory = {name: method.remember(weight) for name, weight in self._weights.items()}
+        if hasattr(method, "learn"):
+            optimizer.register_step_pre_hook(self._learn)
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:
@@ -79,6 +93,9 @@ class Pruner:
         if self._last_pruning:
             for name, weight in self._weights.items():
                 weight.masked_fill_(self._pruned[name], 0)
+                copy = self.optimizer.state.get(weight, {}).get(_WEIGHT_IN_STATE)
+                if copy is not None:
+                    copy.masked_fill_(self._pruned[name], 0)
 
     def measured(self) -> dict[str, float | Tensor]:
         """`sparsity`: the share of prunable weights that is zero, counted, for step, epoch and end records.
@@ -92,17 +109,19 @@ class Pruner:
 
     def state_dict(self) -> dict[str, Any]:
         """The masks, and where the schedule was; the schedule itself follows from the options."""
+        memory = {name: dict(memory) for name, memory in self._memory.items()}
         return {
-            "method": self._method,
+            "method": self._name,
             "last_pruning": self._last_pruning,
             "pruned": {name: pruned.clone() for name, pruned in self._pruned.items()},
+            **({"memory": memory} if memory else {}),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from these masks; ValueError if they are another method's or another model's."""
         method = state.get("method", "none")
-        if method != self._method:
-            raise ValueError(f"it was made with PRUNING={method}, not with PRUNING={self._method}")
+        if method != self._name:
+            raise ValueError(f"it was made with PRUNING={method}, not with PRUNING={self._name}")
         pruned = state["pruned"]
         if {name: mask.shape for name, mask in pruned.items()} != {
             name: weight.shape for name, weight in self._weights.items()
@@ -110,22 +129,64 @@ class Pruner:
             raise ValueError("its pruning masks are of another model")
         for name, own in self._pruned.items():
             own.copy_(pruned[name])
+        for name, remembered in self._memory.items():
+            for key, value in remembered.items():
+                value.copy_(state["memory"][name][key])
         self._last_pruning = state["last_pruning"]
 
     @property
-    def _method(self) -> str:
+    def _name(self) -> str:
         assert self.described is not None
         return str(self.described["name"])
 
     def _prune(self, sparsity: float) -> None:
+        held = {name: memory["held"] for name, memory in self._memory.items() if "held" in memory}
+        for name, values in held.items():
+            self._weights[name].copy_(torch.where(self._pruned[name], values, self._weights[name]))
+            self._pruned[name].zero_()
         names = list(self._weights)
         for group in [names] if self._whole_model else [[name] for name in names]:
-            weights = [self._weights[name] for name in group]
-            # .get: asking the mapping itself would add an entry to the optimiser state
-            scores = [self._score(weight, self.optimizer.state.get(weight, {})) for weight in weights]
+            scores = [self._method.score(self._weights[name], self._state(name)) for name in group]
             chosen = least_important(scores, [self._pruned[name] for name in group], sparsity)
             for name, more in zip(group, chosen, strict=True):
                 self._pruned[name] |= more
+        for name, values in held.items():
+            values.copy_(self._weights[name])
+
+    @torch.no_grad()
+    def _learn(self, *_: object) -> None:
+        for name, weight in self._weights.items():
+            if weight.grad is not None:
+                self._method.learn(weight, weight.grad, self._state(name))
+
+    def _state(self, name: str) -> dict[str, Any]:
+        """What a score may go by."""
+        weight = self._weights[name]
+        group = next(
+            group for group in self.optimizer.param_groups if any(weight is one for one in group["params"])
+        )
+        # .get: asking the mapping itself would add an entry to the optimiser state
+        kept = self.optimizer.state.get(weight, {})
+        assert self.described is not None
+        return {
+            **self.described,
+            **group,
+            **kept,
+            **self._memory.get(name, {}),
+            "pruned": self._pruned[name],
+        }
+
+
+def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The weights of linear layers and convolutions by name, also where an embedding shares one."""
+    of_layers = {
+        weight
+        for layer in model.modules()
+        if isinstance(layer, _LAYERS)
+        for name, weight in layer.named_parameters(recurse=False)
+        if weight.requires_grad and weight.ndim > 1 and "bias" not in name
+    }
+    return {name: weight for name, weight in model.named_parameters() if weight in of_layers}
 
 
 def least_important(scores: Sequence[Tensor], pruned: Sequence[Tensor], sparsity: float) -> list[Tensor]:

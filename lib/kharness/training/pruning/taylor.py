@@ -41,5 +41,6 @@ def score(weight: Tensor, state: Mapping[str, Any]) -> Tensor:
             gradient: Tensor = state[name]
             return (weight * gradient).abs()
     raise TrainingError(
-        "PRUNING=taylor: the optimizer keeps no mean gradient", hint="use adam, adamw, or sgd with momentum"
+        "PRUNING=taylor: the optimizer keeps no mean gradient",
+        hint="use one of the Adam family, or sgd with momentum",
     )

@@ -44,6 +44,7 @@ def pruner(
         "PRUNING_END_FRACTION": 1.0,
         "PRUNING_EVERY": 1,
         "PRUNING_GLOBAL": True,
+        "PRUNING_STATE_VARIANT": "bitter0",
         **symbols,
     }
     return build_pruner(name, model, optimizer, values, num_steps=num_steps)
@@ -164,7 +165,7 @@ def test_sparsity_follows_the_schedule_and_only_weights_are_pruned() -> None:
     assert all(bool((vector != 0).all()) for vector in vectors)
 
 
-@pytest.mark.parametrize("name", ["magnitude", "random", "taylor"])
+@pytest.mark.parametrize("name", PRUNING_METHODS.names)
 def test_every_method_reaches_its_sparsity_in_the_shortest_training(name: str) -> None:
     model = network()
     optimizer = torch.optim.AdamW(model.parameters())
@@ -204,6 +205,7 @@ def test_described_names_method_and_options() -> None:
         "end_fraction": 1.0,
         "every": 1,
         "whole_model": True,
+        "sparsity_schedule": "cubic",
     }
 
 
@@ -232,4 +234,6 @@ def test_what_cannot_prune_is_refused_before_training(
 
 
 def test_names_are_the_modules() -> None:
-    assert PRUNING_METHODS.names == ("magnitude", "random", "taylor")
+    assert PRUNING_METHODS.names == (
+        *("magnitude", "movement", "movement_sanh", "random", "semi_structured", "state", "taylor"),
+    )
