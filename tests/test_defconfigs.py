@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,22 +57,28 @@ def test_preset_names_are_unique_and_found_by_name() -> None:
 
 
 def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
-    """Three optimisers, three pruning methods, three sparsities and three seeds; some for every model."""
+    """Fourteen optimisers; six pruning methods at three sparsities, 2:4 and none; for each seed.
+
+    Of the 84 pairs of an optimiser and one of the six methods, 9 are impossible.
+    """
+    pruned, everything = 6 * 3 + 2, (14 * 6 - 9) * 3 + 14 * 2
     models = len(list(ROOT.glob("*/model.py")))
     found = {}
     for preset in PRESETS:
         layer = tree.read(preset, "preset")
         if any(assignment.symbol == "MATRIX_AXES" for assignment in layer):
-            drafted = draft(tree, layer, [], matrix="stamp")
+            one_seed = [replace(one, value=one.value.replace("SEED=1..3", "SEED=1")) for one in layer]
+            assert one_seed != layer
+            drafted = draft(tree, one_seed, [], matrix="stamp")
             assert drafted.refused == []
             found[preset.name] = len(drafted.cells)
     assert found == {
-        "everything": 90 * models,
-        "optimizers": 9 * models,
-        "pruning": 30 * models,
-        "lenet5-everything": 90,
-        "lenet5-optimizers": 9,
-        "lenet5-pruning": 30,
+        "everything": everything * models,
+        "optimizers": 14 * models,
+        "pruning": pruned * models,
+        "lenet5-everything": everything,
+        "lenet5-optimizers": 14,
+        "lenet5-pruning": pruned,
         "resnet50-recipe": 40,
     }
 

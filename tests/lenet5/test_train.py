@@ -24,6 +24,7 @@ from .conftest import Trained
 
 Train = Callable[..., Trained]
 
+LAYERS = ("conv1", "conv2", "fc1", "fc2", "fc3")
 STEP_FIELDS = {
     *("event", "time", "seq", "attempt", "global_step", "train_loss", "lr", "grad_norm", "samples_per_sec"),
     *("sec_per_step", "data_seconds", "forward_backward_seconds", "optimizer_seconds"),
@@ -50,6 +51,20 @@ def test_a_short_training_is_recorded_whole(train: Train) -> None:
         "betas": [0.9, 0.999],
         "eps": 1e-08,
         "weight_decay": 0.01,
+        "groups": [
+            {
+                "names": [f"{layer}.weight" for layer in LAYERS],
+                "count": 150 + 2400 + 48000 + 10080 + 840,
+                "weight_decay": 0.01,
+                "learning_rate": 0.003,
+            },
+            {
+                "names": [f"{layer}.bias" for layer in LAYERS],
+                "count": 6 + 16 + 120 + 84 + 10,
+                "weight_decay": 0.0,
+                "learning_rate": 0.003,
+            },
+        ],
     }
     assert start["schedule"] == {"name": "onecycle", "peak": 0.003, "num_steps": 12, "warmup_fraction": 0.3}
     assert (start["model"]["name"], start["model"]["parameters"]) == ("LeNet5", 61706)
@@ -250,7 +265,7 @@ def test_refusal_is_two_lines_and_leaves_nothing(
     ("flags", "code", "said"),
     [
         (["--no-such"], 2, "error: unrecognized arguments: --no-such\n"),
-        (["--optimizer", "adamx"], 2, "OPTIMIZER=adamx is not one of adam, adamw, sgd\n"),
+        (["--optimizer", "adamx"], 2, "OPTIMIZER=adamx is not one of adafactor, adam, adamw, adamwadv, "),
         (["--help"], 0, "usage: lenet5/train.py [flags]\n"),
     ],
 )

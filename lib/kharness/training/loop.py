@@ -117,12 +117,15 @@ class Training(Generic[DataT]):
           (`FiniteWatch.wait`), so that none is made of spoiled weights.
         - An evaluation is recorded before the end of its epoch, and both before the checkpoint: who resumes
           from that does not repeat them.
+        - An average that an optimiser keeps of the weights is in the model from an evaluation or checkpoint
+          to the next step, which puts the trained weights back.
         - A request to stop is looked at after the checkpoint, so that no step is lost or done twice.
         """
         setup, batches = self._setup, iter(self._setup.batches)
         self._pace.restart()
         while not self._is_over:
             indices, before = next(batches), self.step
+            setup.weights.to_train()
             self._rate, self._num_samples = setup.schedule(self.step), len(indices)
             set_learning_rate(setup.optimizer, self._rate)
             setup.optimizer.zero_grad()
@@ -196,8 +199,9 @@ class Training(Generic[DataT]):
             self._run.log_step(
                 self.step, train_loss=train_loss, lr=self._rate, grad_norm=grad_norm, **measured
             )
-        if self.evaluation_is_due:  # its metrics would be those of weights that are NaN already
-            self._watch.wait()
+        if self.evaluation_is_due:
+            self._watch.wait()  # its metrics would be those of weights that are NaN already
+            setup.weights.to_evaluate()
 
     @property
     def evaluation_is_due(self) -> bool:
@@ -316,6 +320,7 @@ class Training(Generic[DataT]):
     def _save(self, *, best: bool = False, reason: str | None = None) -> None:
         """Write a checkpoint from which a later attempt resumes bit for bit."""
         self._watch.wait()
+        self._setup.weights.to_evaluate()
         state = training_state(
             self._setup.parts(),
             schedule=self._setup.schedule.described,

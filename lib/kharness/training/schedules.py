@@ -68,9 +68,9 @@ class Schedule:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use this rate in every parameter group from the next step on."""
+    """Use this rate in every parameter group from the next step on, times its `rate_scale` if it has one."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get("rate_scale", 1.0)
 
 
 def _constant(schedule: Schedule, step: int) -> float:

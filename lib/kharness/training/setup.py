@@ -17,6 +17,7 @@ from kharness.training.determinism import Numerics, make_deterministic
 from kharness.training.device import Compute, Device, choose_device, set_threads
 from kharness.training.due import few_validations, planned_steps
 from kharness.training.optimizers import build_optimizer
+from kharness.training.optimizers._averages import Weights, weights_of
 from kharness.training.progress import StepProgress
 from kharness.training.pruning import Pruning, build_pruner
 from kharness.training.schedules import Schedule
@@ -71,6 +72,7 @@ class Setup(Generic[DataT]):
     batches: Batches
     optimizer: torch.optim.Optimizer
     optimizer_options: Mapping[str, Any]
+    weights: Weights
     schedule: Schedule
     pruner: Pruning
     progress: StepProgress
@@ -125,6 +127,7 @@ class Setup(Generic[DataT]):
             batches=batches,
             optimizer=optimizer,
             optimizer_options=optimizer_options,
+            weights=weights_of(model, optimizer),
             schedule=schedule,
             pruner=pruner,
             progress=StepProgress(device.torch),
@@ -144,6 +147,7 @@ class Setup(Generic[DataT]):
             "progress": self.progress,
             **({"average": self.average} if self.average is not None else {}),
             **self.data_parts,
+            **self.weights.parts(),
         }
 
     def counted(self) -> dict[str, int]:

@@ -29,10 +29,16 @@ def build_optimizer(
 ) -> tuple[torch.optim.Optimizer, dict[str, Any]]:
     """The optimiser `name` for a model, and its options and groups for the record.
 
-    TrainingError for an unknown one.
+    TrainingError for an unknown one, or where its package is not installed.
     """
     options = OPTIMIZERS.options(name, symbols)
-    optimizer: torch.optim.Optimizer = OPTIMIZERS.load(name).build(model, options)
+    try:
+        optimizer: torch.optim.Optimizer = OPTIMIZERS.load(name).build(model, options)
+    except ModuleNotFoundError as error:
+        raise TrainingError(
+            f"OPTIMIZER={name} needs {error.name}, which is not installed",
+            hint="pip install 'kharness[optimizers]'",
+        ) from error
     if symbols.get("WEIGHT_DECAY_ALL"):
         for group in optimizer.param_groups:
             group["weight_decay"] = options.weight_decay

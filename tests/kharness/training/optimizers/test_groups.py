@@ -26,7 +26,7 @@ class EveryKind(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(5, 4)
         self.attention = nn.MultiheadAttention(4, 2, add_bias_kv=True)
-        self.pictures = nn.LayerNorm((3, 4, 4))
+        self.pictures = nn.LayerNorm([3, 4, 4])
         self.batch = nn.BatchNorm2d(3)
         self.scale = nn.Parameter(torch.ones(()))
         self.frozen = nn.Linear(4, 4).requires_grad_(False)

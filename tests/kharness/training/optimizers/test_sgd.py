@@ -106,6 +106,9 @@ def test_build_reads_the_symbols() -> None:
 
 
 def test_unknown_optimizer_lists_the_known() -> None:
-    with pytest.raises(TrainingError, match="unknown optimizer 'lion'") as caught:
-        build_optimizer("lion", Scalar(1.0), {})
-    assert caught.value.hint == "known optimizers: adam, adamw, sgd"
+    with pytest.raises(TrainingError, match="unknown optimizer 'tiger'") as caught:
+        build_optimizer("tiger", Scalar(1.0), {})
+    assert caught.value.hint == (
+        "known optimizers: adafactor, adam, adamw, adamwadv, adamwprune, adamwspam, ademamix, lion, muon, "
+        "nadamw, schedulefree, sgd, soap, spam"
+    )

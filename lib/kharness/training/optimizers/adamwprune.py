@@ -1,0 +1,24 @@
+"""AdamWPrune: AdamW whose own moments choose what is pruned.
+
+The update is torch.optim.AdamW's. What makes it AdamWPrune is PRUNING=state, the default with this optimizer
+(kharness.training.pruning.state); with PRUNING=none it is AdamW.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from kharness.training.optimizers import adamw
+
+
+@dataclass(frozen=True)
+class Options(adamw.Options):
+    """Those of AdamW; how it prunes is given by PRUNING_…."""
+
+
+def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
+    """torch's AdamW, its fused kernel."""
+    return adamw.build(model, options)

@@ -1,0 +1,89 @@
+"""AdamWSPAM: AdamW with AMSGrad that holds back where the norm of the gradient jumps.
+
+A step whose gradient norm is more than `threshold` standard deviations above the mean of the last 100 steps,
+itself among them, halves the first moments and scales the second by 0.9 before the update. Optional: elements
+with |g| > sqrt(theta v) are clipped to that, and both moments are forgotten every so many steps, after which
+the rate rises along half a cosine.
+
+Taken: torch.optim.AdamW; the rest stands here. Nothing in a step waits for a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn.utils import get_total_norm
+
+from kharness.training.optimizers import parameter_groups
+from kharness.training.optimizers._before_step import before_each_step, moments, scale_moments, warm_up
+
+_HISTORY = 100
+
+
+@dataclass(frozen=True)
+class Options:
+    """What AdamWSPAM does with a gradient."""
+
+    learning_rate: float
+    betas: tuple[float, float]
+    """Decay of the first and of the second moment."""
+    eps: float
+    threshold: float
+    """Standard deviations of the gradient norm above its mean that make a spike."""
+    weight_decay: float
+    """Times the learning rate and the weight, subtracted from the weight (decoupled)."""
+    clip: bool = False
+    """Whether elements of the gradient are clipped."""
+    theta: float = 50.0
+    """Squared gradient over second moment above which they are."""
+    reset_every: int = 0
+    """Steps after which both moments are forgotten; 0 never."""
+    warmup_steps: int = 0
+    """Steps after a reset until the rate is back."""
+
+
+def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
+    """torch's AdamW with AMSGrad, its fused kernel, which gets what spikes leave."""
+    optimizer = torch.optim.AdamW(
+        parameter_groups(model, options.weight_decay),
+        lr=options.learning_rate,
+        betas=options.betas,
+        eps=options.eps,
+        amsgrad=True,
+        fused=True,
+    )
+    first = optimizer.param_groups[0]["params"][0]
+    optimizer.param_groups[0]["norms"] = torch.zeros(_HISTORY, dtype=first.dtype, device=first.device)
+    before_each_step(optimizer, lambda step: _prepare(optimizer, options, step))
+    return optimizer
+
+
+def _prepare(optimizer: torch.optim.AdamW, options: Options, step: int) -> float:
+    """Look for a spike in the gradients as they came, then clip; returns the scale of the step's rate."""
+    _hold_back(optimizer, options.threshold, step)
+    if options.clip:
+        for gradient, _, square in moments(optimizer):
+            limit = (options.theta * square).sqrt_()
+            # A second moment of zero is one that was just forgotten, or of a weight without gradients so far.
+            gradient.copy_(torch.where(limit > 0, gradient.clamp(-limit, limit), gradient))
+    if not options.reset_every or step < options.reset_every:
+        return 1.0
+    since = step % options.reset_every
+    if since == 0:
+        scale_moments(optimizer, 0.0, 0.0)
+    return warm_up(since, options.warmup_steps)
+
+
+def _hold_back(optimizer: torch.optim.AdamW, threshold: float, step: int) -> None:
+    """Halve the first moments and scale the second by 0.9 if this step's norm is a spike."""
+    group = optimizer.param_groups[0]
+    parameters = [parameter for one in optimizer.param_groups for parameter in one["params"]]
+    norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    norms = group["norms"] = group["norms"].to(norm.device)  # a checkpoint is loaded on the CPU
+    norms[(step - 1) % _HISTORY] = norm
+    seen = norms[:step]
+    spike = norm - seen.mean() > threshold * seen.std(unbiased=False)
+    spike = spike.to(norm.dtype)
+    scale_moments(optimizer, 1 - 0.5 * spike, 1 - 0.1 * spike)

@@ -1,0 +1,65 @@
+"""SPAM: Huang et al. 2025 (Spike-Aware Adam with Momentum Reset, arXiv 2501.06842), algorithm 1.
+
+Every `reset_every` steps both moments are forgotten and the rate rises along half a cosine; an element with
+g^2 > threshold v is clipped to sign(g) sqrt(threshold v), but for the first steps after a reset. As in the
+authors' program the rate does not warm up at the start of the training; that is the schedule's.
+
+Taken: torch.optim.AdamW (bias correction over all steps, as in the paper); the rest stands here, because SPAM
+of pytorch_optimizer flattens the moments of matrices, which no pruning can then read. The sparse momentum of
+the paper's memory-saving variant is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from kharness.training.optimizers import parameter_groups
+from kharness.training.optimizers._before_step import before_each_step, moments, scale_moments, warm_up
+
+
+@dataclass(frozen=True)
+class Options:
+    """What SPAM does with a gradient."""
+
+    learning_rate: float
+    betas: tuple[float, float]
+    """Decay of the first and of the second moment."""
+    eps: float
+    threshold: float
+    """Squared gradient over second moment above which an element is clipped."""
+    clip_after: int
+    """Steps after a reset, and at the start, that clip nothing."""
+    reset_every: int
+    """Steps after which both moments are forgotten."""
+    warmup_steps: int
+    """Steps after a reset until the rate is back."""
+    weight_decay: float
+    """Times the learning rate and the weight, subtracted from the weight (decoupled)."""
+
+
+def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
+    """torch's AdamW, its fused kernel, which gets clipped gradients."""
+    optimizer = torch.optim.AdamW(
+        parameter_groups(model, options.weight_decay),
+        lr=options.learning_rate,
+        betas=options.betas,
+        eps=options.eps,
+        fused=True,
+    )
+    before_each_step(optimizer, lambda step: _prepare(optimizer, options, step))
+    return optimizer
+
+
+def _prepare(optimizer: torch.optim.AdamW, options: Options, step: int) -> float:
+    """Forget or clip; returns the scale of the step's rate."""
+    since = step % options.reset_every
+    if since == 0:
+        scale_moments(optimizer, 0.0, 0.0)
+    if since >= options.clip_after:
+        for gradient, _, square in moments(optimizer):
+            limit = (options.threshold * square).sqrt_()
+            gradient.clamp_(-limit, limit)
+    return warm_up(since, options.warmup_steps) if step >= options.reset_every else 1.0
