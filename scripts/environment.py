@@ -23,7 +23,7 @@ MINIMUM, NEWEST = (3, 11), (3, 14)
 # Fetched only by these targets, so a user's own environment may lack them until then.
 OPTIONAL = {
     *("google-crc32c", "nvidia-ml-py", "optuna", "prometheus_client", "pytorch_optimizer", "schedulefree"),
-    *("scipy", "setuptools", "tensorboard", "trackio", "wandb"),
+    *("scipy", "setuptools", "tensorboard", "tiktoken", "trackio", "wandb"),
 }
 
 

@@ -68,7 +68,6 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
         layer = tree.read(preset, "preset")
         if any(assignment.symbol == "MATRIX_AXES" for assignment in layer):
             one_seed = [replace(one, value=one.value.replace("SEED=1..3", "SEED=1")) for one in layer]
-            assert one_seed != layer
             drafted = draft(tree, one_seed, [], matrix="stamp")
             assert drafted.refused == []
             found[preset.name] = len(drafted.cells)
