@@ -239,3 +239,14 @@ def test_archives_have_one_owner(sources: Sources) -> None:
     assert found == {"monitoring.journal.encoding.archiver"}, (
         "say what is particular of your files as a FullFiles"
     )
+
+
+def test_what_becomes_of_a_gpu_has_one_owner(sources: Sources) -> None:
+    """Agents and monitors report a GPU that is lost, fails or is back in the same words."""
+    found = {
+        module
+        for module, inside in sources.texts.items()
+        for text in inside
+        if text.value == "cannot be read"
+    }
+    assert found == {"monitoring.gpu.device_states"}

@@ -41,6 +41,8 @@ class GpuStats:
         """
         self.standing: Sequence[GpuSample] = ()
         """GPUs whose energy counter the last look found to stand still."""
+        self.moving: Sequence[GpuSample] = ()
+        """Those of which it found that it does no more."""
         self._envelope: Record = {
             "event": "gpu",
             "time": 0.0,
@@ -79,7 +81,7 @@ class GpuStats:
         it. `global_step` is how many optimiser steps the training had then done, as far as its journal says.
         """
         measured, used = self._meter.measure(samples, time if steady is None else steady)
-        self.standing = used.standing
+        self.standing, self.moving = used.standing, used.moving
         shares = self._shares(samples)
         own = shares.of if shares.source is not None else {}
         shared = [sample._replace(run_share=own.get(sample.index)) for sample in measured]

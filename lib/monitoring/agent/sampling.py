@@ -18,6 +18,7 @@ from typing import Any
 from monitoring.agent.gpu_archive import GpuStatsFiles
 from monitoring.agent.gpu_stats import GpuStats
 from monitoring.agent.run_processes import RunProcesses
+from monitoring.gpu.device_states import DeviceStates, gpu_name
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.gpu.run_devices import RunDevices
 from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
@@ -128,8 +129,9 @@ class GpuSampling:
         for event in [*self._states.changes(samples, time.time()), *merged(events)]:
             self._tell_event(event)
         for sample in self._stats.standing:
-            message = f"{_name(sample)} draws power, but its energy counter stands still: power is integrated"
-            self._alerts.add("gpu_energy", "warning", message, subject=sample.uuid)
+            self._tell_counter(sample, stands_still=True)
+        for sample in self._stats.moving:
+            self._tell_counter(sample, stands_still=False)
         if self._failure or self._told_hanging:
             self._alerts.add("gpu_monitor", "info", "GPUs are sampled again")
         self._failure, self._told_hanging = "", False
@@ -162,6 +164,16 @@ class GpuSampling:
             value=event.code,
         )
 
+    def _tell_counter(self, sample: GpuSample, *, stands_still: bool) -> None:
+        what = f"{gpu_name(sample)} draws power, but its energy counter stands still: power is integrated"
+        self._alerts.add(
+            "gpu_energy",
+            "warning" if stands_still else "info",
+            what if stands_still else f"no longer: {what}",
+            state="firing" if stands_still else "resolved",
+            subject=sample.uuid,
+        )
+
     def _tell_once(self, severity: Severity, message: str) -> None:
         if message not in self._told:
             self._told.add(message)
@@ -177,44 +189,6 @@ def merged(events: Sequence[GpuEvent]) -> list[GpuEvent]:
             times = alike.count(alike[place])
             found.append(event if times == 1 else event._replace(message=f"{event.message} ({times} times)"))
     return found
-
-
-class DeviceStates:
-    """Reports when a GPU is lost, fails or is back, once each, also over several agents of a run."""
-
-    def __init__(self, before: Mapping[str, Any] | None) -> None:
-        """`before` is the run's last gpu record."""
-        gpus = before["multi_gpu_data"] if before is not None else ()
-        self._states: dict[int, str] = {gpu["index"]: gpu["state"] for gpu in gpus}
-
-    @property
-    def have_failed(self) -> bool:
-        """Whether no GPU answered at the last look."""
-        return bool(self._states) and "ok" not in self._states.values()
-
-    def changes(self, samples: Sequence[GpuSample], now: float) -> list[GpuEvent]:
-        """What differs from the last look; a GPU that is seen for the first time was well.
-
-        What happens to all GPUs at once is one event: it is their driver's.
-        """
-        changed = [sample for sample in samples if self._states.get(sample.index, "ok") != sample.state]
-        self._states.update((sample.index, sample.state) for sample in samples)
-        alike = len({(sample.state, sample.error) for sample in changed}) == 1
-        if alike and 1 < len(changed) == len(samples):
-            return [_change(changed[0]._replace(uuid=None), f"all {len(samples)} GPUs", now, many=True)]
-        return [_change(sample, _name(sample), now, many=False) for sample in changed]
-
-
-def _change(sample: GpuSample, name: str, now: float, *, many: bool) -> GpuEvent:
-    if sample.state == "ok":
-        message = f"{name} answer{'' if many else 's'} again"
-        return GpuEvent(now, sample.index, sample.uuid, "back", None, message)
-    what = f"{'are' if many else 'is'} lost" if sample.state == "lost" else "cannot be read"
-    return GpuEvent(now, sample.index, sample.uuid, sample.state, None, f"{name} {what}: {sample.error}")
-
-
-def _name(sample: GpuSample) -> str:
-    return f"GPU {sample.index} ({sample.uuid or sample.name or sample.vendor})"
 
 
 class _LastStep:

@@ -34,6 +34,8 @@ class Used(NamedTuple):
     """Of each sample's GPU; None where nothing is known."""
     standing: Sequence[GpuSample]
     """Samples of those whose counter was now found to stand still."""
+    moving: Sequence[GpuSample] = ()
+    """Of those whose counter had stood still, and does no more."""
 
 
 @dataclass
@@ -70,6 +72,7 @@ class EnergyMeter:
             if same_attempt:
                 state.counter = gpu["energy_counter_joules"]
                 state.power = gpu["power_draw_watts"]
+                state.stands_still = state.source == "integrated" and state.counter is not None
             self._gpus[_key(gpu["uuid"], gpu["index"])] = state
         if same_attempt:
             self._time = record["time"]
@@ -79,7 +82,7 @@ class EnergyMeter:
         seconds = max(0.0, now - self._time)
         self._time = now
         is_gap = seconds > self._longest
-        measured, joules, standing = [], [], []
+        measured, joules, standing, moving = [], [], [], []
         for sample in samples:
             gpu = self._gpus.setdefault(_key(sample.uuid, sample.index), _GpuEnergy())
             before, stood = gpu.joules, gpu.stands_still
@@ -88,7 +91,9 @@ class EnergyMeter:
             measured.append(sample._replace(energy_joules=gpu.joules, energy_source=gpu.source))
             if gpu.stands_still and not stood:
                 standing.append(measured[-1])
-        return measured, Used(seconds, is_gap, joules, standing)
+            elif stood and not gpu.stands_still:
+                moving.append(measured[-1])
+        return measured, Used(seconds, is_gap, joules, standing, moving)
 
 
 def _add(gpu: _GpuEnergy, sample: GpuSample, seconds: float, *, is_gap: bool) -> None:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from monitoring.errors import MonitoringError, PortTakenError
+from monitoring.gpu.device_states import DeviceStates
 from monitoring.gpu.energy import EnergyMeter
 from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
 from monitoring.gpu_monitor.history import GpuHistory, Snapshot, Statistics, metrics_line
@@ -92,6 +93,7 @@ class GPUMonitor:
         self._thread: threading.Thread | None = None
         self._meter: EnergyMeter
         self._clock: SteadyClock
+        self._states: DeviceStates
         self._loop: SamplingLoop
         self._gpu_log: MetricsLog | None = None
         self._training_log: MetricsLog | None = None
@@ -136,6 +138,7 @@ class GPUMonitor:
         self._log.info("monitoring begins", extra={"sample_interval": self.sample_interval})
         self._clock = SteadyClock()
         self._meter = EnergyMeter(interval=self.sample_interval, started=self._clock.at(time.time()))
+        self._states = DeviceStates()
         self._loop = SamplingLoop(self, self.sample_interval, self._stopping, root=self._root)
         self._thread = threading.Thread(target=self._loop.run, name="gpu monitor", daemon=True)
         self._thread.start()
@@ -209,22 +212,15 @@ class GPUMonitor:
             self._gpu_log = self._open_log("gpu_metrics")
         for sample in measured:
             self._append(self._gpu_log, metrics_line(sample, now, self.correlation_id))
-        self._tell_failures(measured)
+        for change in self._states.changes(measured, now):
+            if change.kind == "back":
+                self._log.info(change.message)
+            else:
+                self._tell(change.message)
         for event in events:
             if self._wanted is None or event.index in self._wanted:
                 self._log.warning(event.message, extra={"gpu_index": event.index, "code": event.code})
         self.ready.set()
-
-    def _tell_failures(self, samples: Sequence[GpuSample]) -> None:
-        """What fails on all GPUs at once is their driver's, and one message."""
-        failures = [(sample.state, sample.error) for sample in samples if sample.state != "ok"]
-        if 1 < len(failures) == len(samples) and len(set(failures)) == 1:
-            what = "are lost" if samples[0].state == "lost" else "cannot be read"
-            self._tell(f"all {len(samples)} GPUs {what}: {samples[0].error}")
-            return
-        for sample in samples:
-            if sample.state != "ok":
-                self._tell(f"GPU {sample.index} is {sample.state}: {sample.error}")
 
     def failed(self, restart: Restart) -> None:
         """Say why, unless it is about to end anyway."""

@@ -23,6 +23,7 @@ from monitoring.gpu.sample import DeviceInfo, GpuSample
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
+from monitoring.terminal.run_view import RunView
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ..conftest import agents_of, wait_for_delivery, wait_until
@@ -175,7 +176,7 @@ def test_two_runs_at_once_share_the_gpu_that_both_are_on(visible_nvml: Simulated
     assert (None, 0.5) in shares[1]
 
 
-def test_standing_counter_is_one_alert(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standing_counter_is_one_alert_until_it_moves(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy, "STANDSTILL_SECONDS", 0.02)
     with (
         opened(run_dir, agent=False, identity={"device": "cpu"}) as run,
@@ -190,13 +191,20 @@ def test_standing_counter_is_one_alert(run_dir: Path, monkeypatch: pytest.Monkey
         while not list(read_records(told)):
             sampling.take([one], [])
         sampling.take([one], [])
-    [(alert, _)] = read_records(told)
-    assert (alert["rule"], alert["subject"], alert["message"]) == (
-        "gpu_energy",
-        "GPU-0",
-        "GPU 0 (GPU-0) draws power, but its energy counter stands still: power is integrated",
-    )
-    assert stats(run_dir)[-1]["multi_gpu_data"][0]["energy_source"] == "integrated"
+        sampling.found([DeviceInfo(0, "GPU-0", "H100", "nvidia")], [])  # another process samples
+        sampling.take([one], [])
+        assert stats(run_dir)[-1]["multi_gpu_data"][0]["energy_source"] == "integrated"
+        for joules in (20000.0, 20001.0):
+            sampling.take([one._replace(energy_counter_joules=joules)], [])
+    message = "GPU 0 (GPU-0) draws power, but its energy counter stands still: power is integrated"
+    found = [alert for alert, _ in read_records(told)]
+    assert [(alert["rule"], alert["state"], alert["subject"], alert["message"]) for alert in found] == [
+        ("gpu_energy", "firing", "GPU-0", message),
+        ("gpu_energy", "resolved", "GPU-0", f"no longer: {message}"),
+    ]
+    view = RunView(run_dir)
+    view.look()
+    assert view.alert is None
 
 
 def test_ranks_are_found_by_their_start_records(run_dir: Path) -> None:

@@ -16,9 +16,10 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.agent.follow import catch_up, undelivered
-from monitoring.agent.sampling import DeviceStates, merged
+from monitoring.agent.sampling import merged
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module
+from monitoring.gpu.device_states import DeviceStates
 from monitoring.gpu.options import GpuMonitorOptions, configured_gpu_monitor, gpu_monitor_options
 from monitoring.gpu.sample import GpuEvent, GpuSample, State
 from monitoring.journal.records import Record

@@ -252,7 +252,8 @@ def test_lost_gpu_is_told_and_the_other_goes_on(simulated_nvml: SimulatedNvml, t
     assert (last[0]["state"], last[0]["utilization_percent"]) == ("ok", 50)
     assert (last[1]["state"], last[1]["utilization_percent"]) == ("lost", None)
     messages = [line["message"] for line in lines(only(tmp_path, "monitor_log"))]
-    assert [message for message in messages if "lost" in message] == ["GPU 1 is lost: GPU is lost"]
+    name = f"GPU 1 ({last[1]['gpu_uuid']})"
+    assert [message for message in messages if "lost" in message] == [f"{name} is lost: GPU is lost"]
 
 
 def test_monitor_inside_a_run_has_the_runs_id(tmp_path: Path) -> None:
