@@ -47,7 +47,7 @@ LISTS_OF_NAMES = {
     "monitoring.telemetry.load_balance": "what its table calls the phases of a step",
     "monitoring.telemetry.phases": "the phases in the order of a step, by which loops mark them",
     "monitoring.terminal.run_view": "the order of a point's values",
-    "monitoring.terminal.screen": "which numbers of a run have room beside its graphs",
+    "monitoring.terminal.panels.run_panel": "which numbers of a run have room beside its graphs",
 }
 
 
