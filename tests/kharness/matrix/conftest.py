@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -291,17 +292,16 @@ def checkout(tmp_path: Path, root: Path, warm_python: WarmPython) -> Checkout:
     return Checkout(tmp_path / "checkout", root, warm_python)
 
 
+def wait(condition: Callable[[], bool]) -> None:
+    """Poll until a condition holds, ten minutes at most."""
+    deadline = time.monotonic() + 600
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass within ten minutes"
+        time.sleep(0.01)
+
+
 @pytest.fixture
 def wait_until() -> Callable[[Callable[[], bool]], None]:
-    """Poll until a condition holds, ten minutes at most."""
-    import time
-
-    def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 600
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come to pass within ten minutes"
-            time.sleep(0.01)
-
     return wait
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ import pytest
 
 from kharness.matrix.launchers import open_launcher
 from kharness.runs.launch import Exit, Job, Launch, Launcher, Slot
+
+from ....warm_python import WarmPython
 
 
 class Runs:
@@ -84,17 +87,50 @@ def runs(request: pytest.FixtureRequest) -> Runs:
     return found
 
 
-@pytest.fixture
-def open_runs(tmp_path: Path) -> Iterator[Callable[..., tuple[Runs, list[str]]]]:
-    """A launcher of the test's own, and the list of what it says."""
-    opened = []
+class OpenRuns:
+    """Opens launchers of a test's own, each with the list of what it says."""
 
-    def new(*, zygote: bool = True) -> tuple[Runs, list[str]]:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._opened: list[Launcher] = []
+
+    def __call__(self, *, zygote: bool = True) -> tuple[Runs, list[str]]:
         said: list[str] = []
         launcher = open_launcher("local", {"LAUNCHER_LOCAL_ZYGOTE": zygote}, said.append)
-        opened.append(launcher)
-        return Runs(launcher, tmp_path / f"own{len(opened)}"), said
+        self._opened.append(launcher)
+        return Runs(launcher, self._root / f"own{len(self._opened)}"), said
 
-    yield new
-    for launcher in opened:
-        launcher.close()
+    def close(self) -> None:
+        for launcher in self._opened:
+            launcher.close()
+
+
+@pytest.fixture
+def open_runs(tmp_path: Path) -> Iterator[OpenRuns]:
+    with contextlib.closing(OpenRuns(tmp_path)) as opened:
+        yield opened
+
+
+IN_A_FORK = """
+import contextlib, importlib, sys
+from pathlib import Path
+from tests.kharness.matrix.launchers.conftest import OpenRuns
+
+_, module, name, folder = sys.argv
+with contextlib.closing(OpenRuns(Path(folder))) as opened:
+    getattr(importlib.import_module(module), name)(opened)
+"""
+
+
+@pytest.fixture
+def in_a_fork(
+    root: Path, tmp_path: Path, warm_torch: WarmPython
+) -> Callable[[Callable[[OpenRuns], None]], None]:
+    """Call a function where a zygote, which imports torch, is a fork of an interpreter that has it."""
+
+    def call(function: Callable[[OpenRuns], None]) -> None:
+        command = ["-c", IN_A_FORK, function.__module__, function.__name__, tmp_path]
+        done = warm_torch.run(command, cwd=root)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return call

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,9 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Exit, Job, Slot
 from monitoring.host.process import process_started
 
-from .conftest import Runs
+from ....warm_python import WarmPython
+from ..conftest import wait
+from .conftest import OpenRuns, Runs
 
 HANG = "import time\nprint('up', flush=True)\ntime.sleep(600)"
 WITH_CHILD = """
@@ -29,7 +31,7 @@ if "wait" in sys.argv:
     time.sleep(600)
 """
 
-WaitUntil = Callable[[Callable[[], bool]], None]
+InAFork = Callable[[Callable[[OpenRuns], None]], None]
 
 
 def pid_of(job: Job) -> int:
@@ -41,10 +43,11 @@ def gone(pid: int) -> bool:
     return process_started(pid) is None
 
 
-def zygote_of(pid: int) -> psutil.Process:
+def zygote_of(pid: int, runner: int) -> psutil.Process:
+    """The process between a forked run and its runner."""
     found = psutil.Process(pid).parent()
     assert found is not None
-    assert found.cmdline()[1:4] == ["-P", "-m", "kharness.training.forkserver.zygote"]
+    assert (found.pid != runner, found.ppid()) == (True, runner)
     return found
 
 
@@ -67,26 +70,26 @@ def test_the_end_of_a_forked_run_can_be_waited_for(forked: Runs) -> None:
     assert ended.exit_code == 0
 
 
-def test_what_a_run_leaves_in_its_group_is_killed(runs: Runs, wait_until: WaitUntil) -> None:
+def test_what_a_run_leaves_in_its_group_is_killed(runs: Runs) -> None:
     ended, output = runs.run(WITH_CHILD)
     assert ended.exit_code == 0
-    wait_until(lambda: gone(int(output)))
+    wait(lambda: gone(int(output)))
 
 
-def test_a_request_to_stop_reaches_the_script_only(runs: Runs, wait_until: WaitUntil) -> None:
+def test_a_request_to_stop_reaches_the_script_only(runs: Runs) -> None:
     script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n" + HANG
     job = runs.start(script)
-    wait_until(lambda: runs.output() == "up\n")
+    wait(lambda: runs.output() == "up\n")
     runs.launcher.cancel(job, kill=False)
     assert replace(runs.end(job), ended=0) == Exit(75, None, 0)
 
 
-def test_a_kill_takes_the_whole_group(runs: Runs, wait_until: WaitUntil) -> None:
+def test_a_kill_takes_the_whole_group(runs: Runs) -> None:
     job = runs.start(WITH_CHILD, "wait")
-    wait_until(lambda: runs.output().endswith("\n"))
+    wait(lambda: runs.output().endswith("\n"))
     runs.launcher.cancel(job, kill=True)
     assert replace(runs.end(job), ended=0) == Exit(None, signal.SIGKILL, 0)
-    wait_until(lambda: gone(int(runs.output())))
+    wait(lambda: gone(int(runs.output())))
 
 
 def test_a_run_that_cannot_start_is_an_error(runs: Runs) -> None:
@@ -106,9 +109,11 @@ def test_a_job_is_alive_until_it_has_ended(runs: Runs) -> None:
     assert not runs.launcher.alive(job)
 
 
-def test_closing_ends_all_runs(
-    open_runs: Callable[..., tuple[Runs, list[str]]], wait_until: WaitUntil
-) -> None:
+def test_closing_ends_all_runs(in_a_fork: InAFork) -> None:
+    in_a_fork(closing_ends_all_runs)
+
+
+def closing_ends_all_runs(open_runs: OpenRuns) -> None:
     for zygote in (True, False):
         runs, said = open_runs(zygote=zygote)
         jobs = [runs.start(HANG) for _ in range(3)]
@@ -131,45 +136,47 @@ time.sleep(600)
 """
 
 
-def test_a_runner_that_is_killed_takes_zygote_and_runs_along(tmp_path: Path, wait_until: WaitUntil) -> None:
+def test_a_runner_that_is_killed_takes_zygote_and_runs_along(tmp_path: Path, warm_torch: WarmPython) -> None:
     for name in ("a", "b", "model"):
         (tmp_path / name).mkdir()
     (tmp_path / "model" / "train.py").write_text(HANG)
-    runner = subprocess.Popen(
-        [sys.executable, "-c", RUNNER, str(tmp_path)], stdout=subprocess.PIPE, text=True
-    )
+    runner = warm_torch.start(["-c", RUNNER, tmp_path], stdout=subprocess.PIPE)
     assert runner.stdout is not None
     pids = json.loads(runner.stdout.readline())
-    pids.append(zygote_of(pids[0]).pid)
+    pids.append(zygote_of(pids[0], runner.pid).pid)
     runner.kill()
     runner.communicate()
-    wait_until(lambda: all(map(gone, pids)))
+    wait(lambda: all(map(gone, pids)))
 
 
-def test_a_lost_zygote_ends_its_runs_and_another_goes_on(
-    open_runs: Callable[..., tuple[Runs, list[str]]], wait_until: WaitUntil
-) -> None:
+def test_a_lost_zygote_ends_its_runs_and_another_goes_on(in_a_fork: InAFork) -> None:
+    in_a_fork(a_lost_zygote_ends_its_runs_and_another_goes_on)
+
+
+def a_lost_zygote_ends_its_runs_and_another_goes_on(open_runs: OpenRuns) -> None:
     runs, said = open_runs()
     jobs = [runs.start(HANG), runs.start(WITH_CHILD, "wait")]
-    wait_until(lambda: runs.output().endswith("\n"))
-    first = zygote_of(pid_of(jobs[0]))
+    wait(lambda: runs.output().endswith("\n"))
+    first = zygote_of(pid_of(jobs[0]), os.getpid())
     first.kill()
     how = "the process that runs are forked from ended with SIGKILL"
     for job in jobs:
         assert replace(runs.end(job), ended=0) == Exit(None, None, 0, "runner_died", how)
-    wait_until(lambda: all(map(gone, [*map(pid_of, jobs), int(runs.output())])))
+    wait(lambda: all(map(gone, [*map(pid_of, jobs), int(runs.output())])))
     ended, _ = runs.run("import sys; sys.exit(9)")
     assert ended.exit_code == 9
     assert said == [f"note: {how}; starting another"]
 
 
-def test_a_zygote_that_is_lost_again_and_again_is_done_without(
-    open_runs: Callable[..., tuple[Runs, list[str]]],
-) -> None:
+def test_a_zygote_that_is_lost_again_and_again_is_done_without(in_a_fork: InAFork) -> None:
+    in_a_fork(a_zygote_that_is_lost_again_and_again_is_done_without)
+
+
+def a_zygote_that_is_lost_again_and_again_is_done_without(open_runs: OpenRuns) -> None:
     runs, said = open_runs()
     for _ in range(3):
         job = runs.start(HANG)
-        zygote_of(pid_of(job)).kill()
+        zygote_of(pid_of(job), os.getpid()).kill()
         assert runs.end(job).cause == "runner_died"
     assert runs.run("print(1)")[1] == "1\n"
     assert len(said) == 3
@@ -193,7 +200,7 @@ def test_a_zygote_that_is_lost_again_and_again_is_done_without(
     ids=["a thread", "no torch"],
 )
 def test_where_forking_is_not_safe_runs_start_fresh(
-    open_runs: Callable[..., tuple[Runs, list[str]]],
+    open_runs: OpenRuns,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     file: str,
@@ -210,7 +217,7 @@ def test_where_forking_is_not_safe_runs_start_fresh(
 
 
 def test_without_the_fork_servers_runs_start_fresh(
-    open_runs: Callable[..., tuple[Runs, list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_runs: OpenRuns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No feature depends on their folder: here it is as if it had been deleted."""
     (tmp_path / "path" / "kharness" / "training").mkdir(parents=True)
@@ -225,7 +232,7 @@ def test_without_the_fork_servers_runs_start_fresh(
 
 
 def test_variables_that_only_a_fresh_process_reads(
-    open_runs: Callable[..., tuple[Runs, list[str]]], monkeypatch: pytest.MonkeyPatch
+    open_runs: OpenRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_PROC_BIND", "true")
     runs, said = open_runs()
