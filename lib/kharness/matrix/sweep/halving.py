@@ -89,8 +89,10 @@ class Halving:
         for epoch in range(competitor.judged + 1, len(values) + 1):
             value = values[epoch - 1]
             competitor.trial.report(value, epoch)
-            # Called after each, for the pruner looks at the newest value only.
-            reason = self._words(competitor.trial, value, epoch) if competitor.trial.should_prune() else ""
+            # Called after each, for the pruner looks at the newest value only; a cell that lost at one rung
+            # has lost, though it has come further since.
+            loses = competitor.trial.should_prune()
+            reason = reason or (self._words(competitor.trial, value, epoch) if loses else "")
         competitor.judged = max(competitor.judged, len(values))
         return reason
 

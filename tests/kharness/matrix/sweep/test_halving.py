@@ -93,6 +93,17 @@ def test_cells_compete_at_rungs_with_those_that_came_so_far(cells: Cells) -> Non
     }
 
 
+def test_who_lost_at_a_rung_and_has_come_further_since_is_stopped(cells: Cells) -> None:
+    """Short epochs: several end between two looks."""
+    halving = watcher(cells)
+    cells.validate("a", 1.0)
+    assert halving.look(cells.running("a")) == {}
+    cells.validate("b", 2.0, 1.9)
+    assert halving.look(cells.running("a", "b")) == {
+        "b": "rung 1 (validation 1): val_loss 2 is not among the best 1/3 of the 2 cells that came so far"
+    }
+
+
 def test_a_larger_metric_may_be_the_better_one(cells: Cells) -> None:
     halving = Halving(Objective("val_loss_inverse"), factor=2, min_epochs=1, launches=[])
     assert not Objective("val_loss_inverse").minimize
