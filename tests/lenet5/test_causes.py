@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from kharness.training.checkpoint import checkpoint_files, load
 from monitoring import read_records
 
+from ..few_digits import environment_of
 from ..warm_python import WarmPython
 
 # Runs a program with only so much more address space than importing torch has taken.
@@ -29,11 +29,28 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 # Runs a program with a small file system of its own at DIRECTORY, and keeps what it wrote in SAVED.
 LITTLE_DISK = """
-mount -t tmpfs -o size=1300k tmpfs "$DIRECTORY" || exit 125
-"$@"
-code=$?
-cp -r "$DIRECTORY/." "$SAVED"
-exit $code
+import ctypes, os, runpy, shutil, sys
+from pathlib import Path
+
+libc = ctypes.CDLL(None, use_errno=True)
+NEW_USER, NEW_MOUNTS = 0x10000000, 0x00020000
+
+def succeed(code):
+    if code:
+        print(os.strerror(ctypes.get_errno()), file=sys.stderr)
+        os._exit(125)
+
+_, directory, saved, *sys.argv = sys.argv
+user, group = os.getuid(), os.getgid()
+succeed(libc.unshare(NEW_USER | NEW_MOUNTS))
+for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
+    Path(f"/proc/self/{name}").write_text(text)
+succeed(libc.mount(b"tmpfs", os.fsencode(directory), b"tmpfs", 0, b"size=1300k"))
+sys.path[0] = str(Path(sys.argv[0]).parent)
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+finally:
+    shutil.copytree(directory, saved, dirs_exist_ok=True)
 """
 
 
@@ -56,25 +73,25 @@ def test_out_of_memory_is_told(
 
 
 def test_full_disk_is_told_and_the_training_goes_on_where_there_is_room(
-    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: WarmPython
+    train_command: Callable[..., list[str]], few_digits: Path, tmp_path: Path, warm_torch: WarmPython
 ) -> None:
     small, saved = tmp_path / "small", tmp_path / "saved"
     small.mkdir()
     saved.mkdir()
-    own_mounts = ["unshare", "--user", "--map-root-user", "--mount"]
-    environment = {"DIRECTORY": str(small), "SAVED": str(saved), "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-    flags = ("--batch-size", "900", "--num-epochs", "4", "--tracker-run-name", "run")
-    try:
-        done = subprocess.run(
-            [*own_mounts, "sh", "-c", LITTLE_DISK, "sh", *train_command(small, *flags)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        pytest.skip("this system has no unshare, which gives a test a small disk")
-    if done.returncode == 125 or done.stderr.startswith("unshare:"):
+    flags = (
+        "--dataset",
+        "few-digits",
+        "--batch-size",
+        "18",
+        "--num-epochs",
+        "4",
+        "--tracker-run-name",
+        "run",
+    )
+    _, *training = train_command(small, *flags, checkout=few_digits)
+    environment = environment_of(few_digits)
+    done = warm_torch.run(["-c", LITTLE_DISK, small, saved, *training], env=environment)
+    if done.returncode == 125:
         pytest.skip(f"this system does not let a user mount a small disk: {done.stderr.strip()}")
     run = saved / "run"
     what = f"{small}/run/checkpoints: the checkpoint of step 18 cannot be written: no space left on device"
@@ -84,7 +101,7 @@ def test_full_disk_is_told_and_the_training_goes_on_where_there_is_room(
     assert (end["event"], end["status"], end["cause"]) == ("end", "failed", "disk_full")
     assert [load(path)["global_step"] for path in checkpoint_files(run / "checkpoints")] == [12, 6]
 
-    warm_torch.run([train_command(tmp_path)[1], "--run-dir", run]).check_returncode()
+    warm_torch.run([training[0], "--run-dir", run], env=environment).check_returncode()
     assert records(run)[-1]["status"] == "complete"
     (start,) = (r for r in records(run) if r["event"] == "start" and r["attempt"] == 2)
     assert start["resumed_from"]["global_step"] == 12

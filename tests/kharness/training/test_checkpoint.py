@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +27,8 @@ from kharness.training.device import Compute
 from kharness.training.errors import CheckpointError, CheckpointWriteError
 from kharness.training.schedules import Schedule, set_learning_rate
 from kharness.training.seeds import Generators, seed_everything
+
+from ...warm_python import WarmPython
 
 CPU = torch.device("cpu")
 
@@ -308,11 +308,10 @@ except CheckpointError as error:
 """
 
 
-def test_file_that_finds_no_room_leaves_the_earlier_ones(tmp_path: Path) -> None:
+def test_file_that_finds_no_room_leaves_the_earlier_ones(tmp_path: Path, warm_torch: WarmPython) -> None:
     """A limit on the file size stands for a disk that fills in the middle of a checkpoint."""
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, tmp_path], capture_output=True, text=True, check=True
-    )
+    done = warm_torch.run(["-c", FULL_DISK, tmp_path])
+    done.check_returncode()
     assert done.stdout == f"{tmp_path}: the checkpoint of step 2 cannot be written: file too large\n"
     assert [path.name[:22] for path in tmp_path.iterdir()] == ["attempt01-step00000001"]
     (whole,) = checkpoint_files(tmp_path)
@@ -351,10 +350,10 @@ for moment in range(20):
 """
 
 
-def test_sigkill_at_any_moment_leaves_whole_checkpoints_only(tmp_path: Path) -> None:
+def test_sigkill_at_any_moment_leaves_whole_checkpoints_only(tmp_path: Path, warm_torch: WarmPython) -> None:
     """Twenty kills: every final name verifies, no completed save is lost, and the next save cleans up."""
-    command: list[str | Path] = [sys.executable, "-c", SAVED_AND_KILLED, tmp_path]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    done = warm_torch.run(["-c", SAVED_AND_KILLED, tmp_path])
+    done.check_returncode()
     completed = [int(line) for line in done.stdout.split()]
     assert len(completed) == 20
     for moment, last in enumerate(completed):
