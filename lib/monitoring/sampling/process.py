@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -22,7 +22,9 @@ from monitoring.gpu.driver_calls import NOTE_BYTES, last_call
 from monitoring.gpu.masks import Mask, with_others
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Sampler
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
-from monitoring.journal.alerts import Severity
+
+if TYPE_CHECKING:
+    from monitoring.journal.alerts import Severity
 
 COMMAND = (sys.executable, "-P", "-m", "monitoring.sampling.server")
 

@@ -81,6 +81,7 @@ class Dashboard:
         self._helps = False
         self._lines: list[Line] = []
         self._terminal: PaintedTerminal | None = None
+        self._shown_at, self._shown_size = 0.0, (0, 0)
 
     def run(self, *, mouse: bool = True) -> int:
         """Take the terminal until `q` (0), until it is closed (0), or a signal (128 and its number)."""
@@ -104,37 +105,42 @@ class Dashboard:
     # ------------------------------------------------------------- the clockwork
 
     def _follow(self, terminal: PaintedTerminal) -> None:
-        many_colours = has_many_colours(os.environ)
+        self._show(terminal)
+        self.tick()  # it takes longer than to say that it comes
+        self._show(terminal)
         due = time.monotonic()
-        is_first = True
         while not self._is_ending():
-            width, height = terminal.size()
-            lines = self.picture(width, height)
-            terminal.show([painted(line, width, self.theme, many_colours=many_colours) for line in lines])
-            if is_first:  # what takes longer to read than to say that it is read
-                is_first = False
-                self.tick()
-                continue
             if isinstance(self._source, LiveGpus):
                 self._source.arrived = terminal.wake
-            for event in terminal.wait(due - time.monotonic()):
+            events = terminal.wait(due - time.monotonic())
+            for event in events:
                 self.handle(event)
+            is_new = False
             if time.monotonic() >= due:
                 due = max(due + self._interval, time.monotonic())
-                self.tick()
-            elif self._source is not None:
-                self._look_at_gpus()
+                is_new = self.tick()
+            # samples bring the next picture; without them there is one each interval
+            is_old = time.monotonic() - self._shown_at >= self._interval
+            if self._look_at_gpus() or is_new or events or is_old or terminal.size() != self._shown_size:
+                self._show(terminal)
 
-    def tick(self) -> None:
-        """Take in what is new."""
+    def _show(self, terminal: PaintedTerminal) -> None:
+        self._shown_at, self._shown_size = time.monotonic(), terminal.size()
+        width, height = self._shown_size
+        many = has_many_colours(os.environ)
+        lines = self.picture(width, height)
+        terminal.show([painted(line, width, self.theme, many_colours=many) for line in lines])
+
+    def tick(self) -> bool:
+        """Take in what is new; whether there are new samples."""
         if self._run_directory is not None:
             from monitoring.terminal.run_watch import RunWatch
 
             self._runs = self._runs or RunWatch(self._run_directory)
             self._runs.look()
         self._choose_source()
-        self._look_at_gpus()
         self._look_at_host()
+        return self._look_at_gpus()
 
     def picture(self, width: int, height: int) -> list[Line]:
         """What is known now, as lines of the screen."""
@@ -200,7 +206,8 @@ class Dashboard:
         self._history = GraphHistory()
         self._history.zoom = zoom
 
-    def _look_at_gpus(self) -> None:
+    def _look_at_gpus(self) -> bool:
+        """Whether there are new samples."""
         assert self._source is not None
         found = self._source.look()
         for samples in found:
@@ -211,6 +218,7 @@ class Dashboard:
             self._history.read_past(run.directory, latest.gpus if is_live else None)
         if found:
             self._look_at_processes()
+        return bool(found)
 
     def _look_at_host(self) -> None:
         if self._source is None or self._source.host is not None:

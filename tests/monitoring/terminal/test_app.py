@@ -390,6 +390,57 @@ def test_chosen_gpu_is_marked_and_its_processes_are_shown(run: Path) -> None:
     assert [line for line in shown if " 1000 " in line] == []
 
 
+def test_zoom_is_told_and_stands_at_the_axis(run: Path) -> None:
+    def axis(*keys: str) -> str:
+        return next(line for line in look(Dashboard(run=run), LARGE, *keys) if line.endswith(" now"))[:60]
+
+    assert [axis(*keys).split()[:5] for keys in [(), ("-",), ("-", "+", "+"), ["-"] * 3]] == [
+        ["-1", "min", "-30", "s", "now"],
+        ["-5", "min", "-2:30", "min", "now"],
+        ["-1", "min", "-30", "s", "now"],
+        ["-4", "h", "-2", "h", "now"],
+    ]
+    assert look(Dashboard(run=run), LARGE, *["-"] * 9)[-1].endswith(" graphs of all that is known")
+
+
+def test_axis_of_losses_is_chosen_by_a_key(tmp_path: Path) -> None:
+    run = training(tmp_path / "run")
+
+    def heading(*keys: str) -> str:
+        shown = look(Dashboard(run=run), LARGE, *keys)
+        return next(line for line in shown if line.startswith(" loss "))[:40].strip()
+
+    assert [heading(*["l"] * times) for times in range(4)] == [
+        *("loss 0.2 (0.2–2)", "loss 0.2 (0.2–2, log)", "loss 0.2 (0.2–2)", "loss 0.2 (0.2–2)"),
+    ]
+
+
+def test_theme_is_chosen_by_a_key_and_by_the_environment(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = Dashboard(run=run)
+    assert app.theme == "mono"
+    look(app, SMALL, "t")
+    assert (app.theme, Dashboard(run=run, theme="light").theme) == ("safe", "light")
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "size", "columns"),
+    [(8, SMALL, 1), (16, SMALL, 2), (64, SMALL, 4), (64, (120, 40), 4), (64, LARGE, 3), (8, (120, 40), 1)],
+)
+def test_gpus_stand_side_by_side_where_they_are_many(
+    tmp_path: Path, num_gpus: int, size: tuple[int, int], columns: int
+) -> None:
+    run = training(tmp_path / "run")
+    samples = [gpu(index, temperature_celsius=30.0 + index) for index in range(num_gpus)]
+    write(run / "gpu_stats.jsonl", gpu_record(samples, 1, time.time()))
+    shown = look(Dashboard(run=run), size)
+    rows = -(-num_gpus // columns)
+    heats = [re.findall(r"(\d+)[°!]", line) for line in shown[2 : 2 + rows]]
+    by_columns = [heat for column in range(columns) for row in heats for heat in row[column : column + 1]]
+    assert by_columns == [str(30 + index) for index in range(num_gpus)]
+    assert any(line.startswith(" run digits ") for line in shown)
+
+
 # ----------------------------------------------------------------- runs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from pathlib import Path
 
@@ -110,6 +111,19 @@ def test_past_of_another_machine_or_other_gpus_is_not_ours(tmp_path: Path) -> No
     while seen.is_reading:
         time.sleep(0.01)
     assert seen.values(0, "util", 6) == [None] * 5 + [90.0]
+
+
+def test_past_of_this_machines_gpus_is_that_of_the_run_beside_them(tmp_path: Path) -> None:
+    now = time.time()
+    for seq in range(1, 6):
+        record = gpu_record([at(10.0), at(20.0, index=1)], seq, now - 60 + 10 * seq)
+        write(tmp_path / "gpu_stats.jsonl", {**record, "host": platform.node()})
+    seen = history((now, 90.0))
+    seen.read_past(tmp_path, [at(90.0), at(None, index=1)._replace(uuid="GPU-another")])
+    while seen.is_reading:
+        time.sleep(0.01)
+    assert seen.values(0, "util", 6) == [10.0] * 5 + [90.0]
+    assert seen.values(1, "util", 6) == [None] * 6
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class Terminal:
     """One tmux session with one program in it."""
 
     def __init__(self, socket: Path) -> None:
-        self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
+        self.command = ["tmux", "-S", str(socket), "-f", "/dev/null"]
         self._status = socket.with_name("status")
 
     def start(self, command: list[str], size: tuple[int, int], environment: Mapping[str, str]) -> None:
@@ -63,11 +63,11 @@ class Terminal:
         return found
 
     def close(self) -> None:
-        subprocess.run([*self._tmux, "kill-server"], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run([*self.command, "kill-server"], check=False, stderr=subprocess.DEVNULL)
 
     def _run(self, *arguments: str) -> str:
         done = subprocess.run(
-            [*self._tmux, *arguments], check=True, capture_output=True, text=True, timeout=600
+            [*self.command, *arguments], check=True, capture_output=True, text=True, timeout=600
         )
         return done.stdout
 
@@ -324,6 +324,20 @@ def test_mouse_selects_scrolls_and_sorts(open_pty: Callable[..., Pty], simulated
     terminal.press(b"q")
     terminal.until(b"nothing more")
     assert terminal.process.wait(120) == 0
+
+
+@needs_tmux
+def test_mouse_reaches_the_dashboard_through_tmux(
+    open_pty: Callable[..., Pty], terminal: Terminal, simulated_nvml: SimulatedNvml
+) -> None:
+    simulated_nvml.write("gpus 2")
+    terminal.start([*DASHBOARD, "--interval", "0.1"], (80, 24), simulated_nvml.environment())
+    terminal.wait_for(lambda: "  1 Simulated" in "".join(terminal.screen()))
+    client = open_pty([*terminal.command, "set-option", "-g", "mouse", "on", ";", "attach"], "xterm")
+    client.until(b"q quit")
+    row = next(place for place, line in enumerate(terminal.screen(), 1) if "  1 Simulated" in line)
+    client.press(f"\x1b[<0;9;{row}M\x1b[<0;9;{row}m".encode())
+    terminal.wait_for(lambda: "GPU 1: util" in "".join(terminal.screen()))
 
 
 @pytest.mark.parametrize(

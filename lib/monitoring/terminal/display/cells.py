@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import NamedTuple
 
@@ -18,10 +19,13 @@ class Span(NamedTuple):
 
 Line = list[Span]
 
+# Signs of one cell each, most of a picture: Latin letters, dashes, arrows, and what graphs are drawn with.
+NARROW = re.compile("[ -~\xa1-\xac\xae-\u02ff\u2010-\u2027\u2190-\u21ff\u2500-\u25c0]*")
+
 
 def cell_len(text: str) -> int:
     """How many cells a printable text takes."""
-    return len(text) if text.isascii() else sum(map(_width, text))
+    return len(text) if NARROW.fullmatch(text) else sum(map(_width, text))
 
 
 def outside(text: str, width: int, style: str = "", target: str = "") -> Span:
@@ -32,7 +36,7 @@ def outside(text: str, width: int, style: str = "", target: str = "") -> Span:
 
 def set_cell_size(text: str, width: int) -> str:
     """The beginning of a printable text in exactly `width` cells."""
-    if text.isascii():
+    if NARROW.fullmatch(text):
         return text[:width].ljust(width)
     kept, used = [], 0
     for sign in text:

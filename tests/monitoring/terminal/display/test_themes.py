@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from itertools import pairwise
 
 import pytest
 
-from monitoring.terminal.display.cells import Span, cell_len, outside
+from monitoring.terminal.display.cells import NARROW, Span, cell_len, outside
 from monitoring.terminal.display.themes import DARK, FEW, THEMES, default_theme, has_many_colours, painted
 
 
@@ -50,6 +51,13 @@ def test_text_of_others_takes_the_cells_it_is_given() -> None:
     shown = [outside(text, 3).text for text in given]
     assert shown == ["pla", "e\u0301  ", "漢 ", "a?[", "   "]
     assert {cell_len(text) for text in shown} == {3}
+
+
+def test_signs_that_count_as_narrow_take_a_cell_each() -> None:
+    """By the Unicode database; signs of ambiguous width are narrow outside of East Asian terminals."""
+    narrow = [sign for sign in map(chr, range(0x3000)) if NARROW.fullmatch(sign)]
+    wide = [sign for sign in narrow if unicodedata.east_asian_width(sign) in "WF"]
+    assert wide + [sign for sign in narrow if unicodedata.category(sign) in ("Mn", "Me", "Cf", "Cc")] == []
 
 
 def test_colour_blind_safe_theme_marks_what_is_wrong_by_lightness_too() -> None:
