@@ -70,7 +70,7 @@ def rank_lines(history: GpuRecording, ranks: RankBalance | None, why_not: str) -
             f"Ranks: not computed ({why_not}); so whether one waits for another is not known: {DECEIVING}"
         ]
     lines = [
-        f"Ranks: wasted share = {100 * ranks.wasted_share:.1f}% (1 - mean/max of the ranks' own work, "
+        f"Ranks: wasted share = {wasted_words(ranks)} (1 - mean/max of the ranks' own work, "
         f"{ranks.num_steps} step records); {verdict(history, ranks)}"
     ]
     for rank in ranks.ranks:
@@ -81,6 +81,12 @@ def rank_lines(history: GpuRecording, ranks: RankBalance | None, why_not: str) -
             f"best/mine {rank.best_over_mine:.2f}{mark}"
         )
     return [*lines, *(f"  {PHASES[phase]} left out: {why}" for phase, why in ranks.left_out.items())]
+
+
+def wasted_words(ranks: RankBalance) -> str:
+    """The wasted share; a lower bound where waiting may count as a rank's own work, and hides who is slow."""
+    least = "at least " if ranks.unproven and ranks.slow is None else ""
+    return f"{least}{100 * ranks.wasted_share:.1f}%"
 
 
 def verdict(history: GpuRecording, ranks: RankBalance) -> str:

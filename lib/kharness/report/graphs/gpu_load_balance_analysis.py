@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kharness.report.collection import CellResult
-from kharness.report.gpu.balance import BALANCED, DECEIVING, verdict
+from kharness.report.gpu.balance import BALANCED, DECEIVING, verdict, wasted_words
 from kharness.report.graphs import Numbers
 from kharness.report.graphs._canvas import INK, PALETTE, SOFT, canvas, notes, nothing_to_draw
 from kharness.report.graphs._gpu_lines import MIB_PER_GIB, Sampled, sampled, without_samples
@@ -109,7 +109,7 @@ def _only_ranks(summary: Summary) -> CellResult | None:
 def _draw_only_ranks(summary: Summary, cell: CellResult) -> Figure:
     ranks = cell.ranks[0]
     assert ranks is not None
-    said = f"wasted share of the ranks' own work {100 * ranks.wasted_share:.1f}%: {verdict(cell.gpus, ranks)}"
+    said = f"wasted share of the ranks' own work {wasted_words(ranks)}: {verdict(cell.gpus, ranks)}"
     subtitle = f"{summary.title}\nno two GPUs were sampled: the ranks' own work alone"
     figure = canvas(11.6, 0.9 + 0.3 * len(ranks.ranks), TITLE, subtitle, [*notes(summary, []), said])
     figure.subplots_adjust(top=1 - 1.25 / figure.get_figheight())
@@ -124,7 +124,7 @@ def _in_words(runs: Sequence[Sampled]) -> str:
         return f"whether a rank waits for another is not known: {runs[0].cell.ranks[1]}; {DECEIVING}"
     run, worst = max(known, key=lambda pair: pair[1].wasted_share)
     name = "" if len(runs) == 1 else f"{run.cell.name}: "
-    share = f"{name}wasted share of the ranks' own work {100 * worst.wasted_share:.1f}%"
+    share = f"{name}wasted share of the ranks' own work {wasted_words(worst)}"
     return f"{share}: {verdict(run.history, worst)}"
 
 
