@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -82,3 +84,17 @@ def test_groups_of_lenet5_are_its_weights_and_its_biases(name: str) -> None:
     found = [[id(parameter) for parameter in group["params"]] for group in optimizer.param_groups]
     assert found == [[id(p) for p in parameters if p.ndim > 1], [id(p) for p in parameters if p.ndim == 1]]
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0.5, 0.0]
+
+
+def test_groups_have_one_owner(root: Path) -> None:
+    """No other module decides what decays, and every optimiser takes these groups."""
+    folder = root / "lib/kharness/training/optimizers"
+    modules = [path for top in ("lib", "gpt2", "lenet5", "resnet50") for path in (root / top).rglob("*.py")]
+    second = [
+        path
+        for path in modules
+        if re.search(r"[\"']weight_decay[\"']\s*:|\.ndim\s*<=?\s*[12]\b", path.read_text())
+    ]
+    assert second == [folder / "__init__.py"], "use kharness.training.optimizers.parameter_groups"
+    builders = [path for path in folder.glob("[a-z]*.py") if path.stem != "adamwprune"]  # that is adamw's
+    assert [path.name for path in builders if "parameter_groups(" not in path.read_text()] == []
