@@ -127,7 +127,7 @@ compare: $(setup)		## say which of two runs, matrices or variants is better: A=d
 	@$(python) scripts/compare.py
 
 .PHONY: data
-data: $(setup)			## fetch and verify the full datasets into DATA_DIR
+data: $(setup)			## fetch, prepare and verify the datasets of the model in DATA_DIR
 	@$(python) scripts/data.py
 
 ##@ Configuration (O=dir TRACKER=none|trackio|wandb|both GPU_MONITOR=y CONFIG_X=value)

@@ -22,7 +22,15 @@ ROOT = Path(__file__).resolve().parent.parent
 MINIMUM, NEWEST = (3, 11), (3, 14)
 # Fetched only by these targets, so a user's own environment may lack them until then.
 OPTIONAL = {
-    *("google-crc32c", "nvidia-ml-py", "optuna", "prometheus_client", "pytorch_optimizer", "schedulefree"),
+    *(
+        "google-crc32c",
+        "nvidia-ml-py",
+        "optuna",
+        "pillow",
+        "prometheus_client",
+        "pytorch_optimizer",
+        "schedulefree",
+    ),
     *("scipy", "setuptools", "tensorboard", "tiktoken", "trackio", "wandb"),
 }
 
