@@ -75,6 +75,8 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
         "everything": everything * models,
         "optimizers": 14 * models,
         "pruning": pruned * models,
+        "gpt2-optimizers": 14,
+        "gpt2-pruning": 8,
         "lenet5-everything": everything,
         "lenet5-optimizers": 14,
         "lenet5-pruning": pruned,

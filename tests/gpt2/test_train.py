@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kharness.config.options import parse
 from kharness.training.datasets import DATASETS
 from kharness.training.datasets._files import Sources
 from kharness.training.tokens.tokenizers import GPT2_SHA256, ByteTokenizer
@@ -17,7 +19,18 @@ from monitoring import read_records
 from ..warm_python import WarmPython
 
 SMALL = ("--gpt2-layers", "1", "--gpt2-width", "16", "--gpt2-block-size", "512", "--batch-size", "4")
-FIXED = ("--device", "cpu", "--num-threads", "1", "--tracker", "none", "--max-steps", "3")
+FIXED = (
+    "--device",
+    "cpu",
+    "--num-threads",
+    "1",
+    "--tracker",
+    "none",
+    "--max-steps",
+    "3",
+    "--gpt2-sample-tokens",
+    "5",
+)
 
 
 @pytest.fixture
@@ -25,7 +38,8 @@ def train(tmp_path: Path, root: Path, warm_torch: WarmPython) -> Callable[..., l
     """Run a training to its end in tmp_path / name; its records."""
 
     def run(name: str, *flags: str) -> list[dict[str, Any]]:
-        command = [str(root / "gpt2" / "train.py"), "--run-dir", str(tmp_path / name), *FIXED, *SMALL, *flags]
+        given = () if (tmp_path / name).exists() else (*FIXED, *SMALL, *flags)
+        command = [str(root / "gpt2" / "train.py"), "--run-dir", str(tmp_path / name), *given]
         done = warm_torch.run(command, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         return [record for record, _ in read_records(tmp_path / name / "metrics.jsonl")]
@@ -43,6 +57,56 @@ def test_a_training_records_loss_and_perplexity(train: Callable[..., list[dict[s
     assert (start["model"]["name"], start["dataset"]["name"]) == ("GPT2", "pydoc-topics")
     assert (end["status"], end["steps_done"], end["best_val_loss"]) == ("complete", 3, last["val_loss"])
     assert (start["tokens_per_sample"], end["tokens_seen"]) == (512, 3 * 4 * 512)
+
+
+def test_a_killed_run_resumes_bit_for_bit(train: Callable[..., list[dict[str, Any]]], tmp_path: Path) -> None:
+    """As a SIGKILL after the second step leaves it: its checkpoint, and the journal up to that."""
+    flags = ("--gpt2-dropout", "0.1", "--gpt2-recipe", "modern", "--amp", "bf16")
+    whole = train(
+        "whole", *flags, "--checkpoint-every", "2", "--eval-interval", "2", "--micro-batch-size", "3"
+    )
+    killed = shutil.copytree(tmp_path / "whole", tmp_path / "killed")
+    for path in killed.glob("checkpoints/*step00000003*"):
+        path.unlink()
+    lines = (killed / "metrics.jsonl").read_text().splitlines(keepends=True)
+    saved = next(n for n, record in enumerate(whole, 1) if record["event"] == "checkpoint")
+    (killed / "metrics.jsonl").write_text("".join(lines[:saved]))
+    again = train("killed")
+    assert again[saved]["resumed_from"]["global_step"] == 2
+    for event, names in {
+        "checkpoint": ("global_step", "model_sha256", "optimizer_sha256"),
+        "end": ("best_val_loss", "samples", "tokens_seen"),
+    }.items():
+        old, new = ([r for r in records if r["event"] == event][-1] for records in (whole, again))
+        assert [new[name] for name in names] == [old[name] for name in names]
+    assert len(whole[-1]["samples"][0].encode(errors="replace")) >= 6
+
+
+def test_micro_batches_give_the_update_of_the_batch(train: Callable[..., list[dict[str, Any]]]) -> None:
+    """Also where the last one is smaller; but for rounding."""
+    whole, parts = train("whole"), train("parts", "--micro-batch-size", "3")
+    steps = [[record for record in records if record["event"] == "step"] for records in (whole, parts)]
+    for name in ("train_loss", "grad_norm"):
+        found = [[step[name] for step in run] for run in steps]
+        assert found[1] == pytest.approx(found[0], rel=1e-5)
+    ends = [[r["model_sha256"] for r in run if r["event"] == "checkpoint"][-1] for run in (whole, parts)]
+    assert ends[0] != ends[1], "the sums were not rounded at other places"
+
+
+def test_the_documented_command_is_understood(root: Path) -> None:
+    """docs: python gpt2/train.py --dataset finewebedu --tracker wandb --tracker-project my-experiments …"""
+    argv = ["--dataset", "finewebedu", "--optimizer", "adamw", "--tracker", "wandb"]
+    argv += ["--tracker-project", "my-experiments", "--tracker-run-name", "experiment-1"]
+    options, _ = parse(argv, root=root, model="gpt2", prog="", description="")
+    names = (
+        "GPT2_SIZE",
+        "EVAL_SAMPLES",
+        "EVAL_BATCH_SIZE",
+        "GPT2_BLOCK_SIZE",
+        "ENABLE_WANDB",
+        "TRACKER_PROJECT",
+    )
+    assert [options.values[name] for name in names] == ["124m", 200, 64, 1024, True, "my-experiments"]
 
 
 def test_a_run_is_never_resumed_with_another_tokenizer(
