@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kharness.config.options import Options
+from kharness.training.device import uses_bf16
 from kharness.training.errors import TrainingError
 
 # Rows of the embedding are padded to a multiple of this: matrix units of GPUs work in such tiles.
@@ -93,17 +94,12 @@ def build_model(options: Options, *, vocabulary: int, device: torch.device) -> G
         value_embeddings=options.GPT2_VALUE_EMBEDDINGS,
         shortcuts=options.GPT2_SHORTCUTS,
         softcap=options.GPT2_SOFTCAP,
-        bf16=options.AMP == "bf16" or (options.AMP == "auto" and _has_bf16(device)),
+        bf16=uses_bf16(options.AMP, device),
     )
     model = GPT2(shape).to(device)
     if options.COMPILE:
         model.compile()
     return model
-
-
-def _has_bf16(device: torch.device) -> bool:
-    """Whether bfloat16 is faster there: on GPUs from Ampere on. The CPU's float32 is what results promise."""
-    return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 class GPT2(nn.Module):

@@ -14,11 +14,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kharness.config.options import Options
+from kharness.training.device import uses_bf16
+
 # A block gives so many times the maps of its 3x3 convolution.
 EXPANSION = 4
+
+
+def build_model(options: Options, *, classes: int, device: torch.device) -> nn.Module:
+    """The model that the configuration describes, with its first weights, on the device."""
+    model: nn.Module = ResNet(
+        classes,
+        blocks=options.RESNET50_BLOCKS,
+        width=options.RESNET50_WIDTH,
+        small=options.RESNET50_STEM == "small",
+        zero_init=options.RESNET50_ZERO_INIT,
+        bf16=uses_bf16(options.AMP, device),
+    ).to(device)
+    if options.CHANNELS_LAST:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's stubs
+    if options.COMPILE:
+        model.compile()
+    return model
 
 
 class Bottleneck(nn.Module):
@@ -52,12 +73,15 @@ class ResNet(nn.Module):
         width: int = 64,
         small: bool = False,
         zero_init: bool = True,
+        bf16: bool = False,
     ) -> None:
         """`small` pictures, such as 32x32, are not halved before the first block.
 
         With `zero_init` the last gamma of each block is 0: it begins as its shortcut (Goyal et al. 2017).
+        `bf16` computes convolutions in bfloat16; weights and logits are float32 in any case.
         """
         super().__init__()
+        self.bf16 = bf16
         self.conv1 = nn.Conv2d(3, width, 3 if small else 7, 1 if small else 2, 1 if small else 3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, 2, padding=1)
@@ -69,10 +93,11 @@ class ResNet(nn.Module):
         _initialise(self, zero_init=zero_init)
 
     def forward(self, pictures: Tensor) -> Tensor:
-        x = self.maxpool(F.relu(self.bn1(self.conv1(pictures)), inplace=True))
-        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        logits: Tensor = self.fc(x.mean((2, 3)))
-        return logits
+        with torch.autocast(pictures.device.type, torch.bfloat16, enabled=self.bf16):
+            x = self.maxpool(F.relu(self.bn1(self.conv1(pictures)), inplace=True))
+            x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+            logits: Tensor = self.fc(x.mean((2, 3)))
+        return logits.float()
 
 
 def _layer(maps_in: int, maps: int, blocks: int, *, stride: int) -> nn.Sequential:

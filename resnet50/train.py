@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from kharness.training.loop import open_training
 from resnet50.data import PictureSplits, load_splits
 from resnet50.inference import infer
-from resnet50.model import ResNet
+from resnet50.model import build_model
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,16 +46,7 @@ def main(argv: Sequence[str]) -> int:
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, PictureSplits]:
     """The model with its first weights, and its pictures."""
     splits = load_splits(options, root=ROOT, device=device)
-    model: nn.Module = ResNet(
-        len(splits.classes),
-        blocks=options.RESNET50_BLOCKS,
-        width=options.RESNET50_WIDTH,
-        small=options.RESNET50_STEM == "small",
-        zero_init=options.RESNET50_ZERO_INIT,
-    ).to(device)
-    if options.CHANNELS_LAST:
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's stubs
-    return model, splits
+    return build_model(options, classes=len(splits.classes), device=device), splits
 
 
 @torch.inference_mode()

@@ -79,6 +79,22 @@ def test_a_block_begins_as_its_shortcut() -> None:
     assert all(m.bn3.weight.all() for m in plain.modules() if isinstance(m, Bottleneck))
 
 
+def test_bfloat16_computes_convolutions_alone() -> None:
+    """Weights, gradients and logits stay float32, and the logits are near those of float32."""
+    torch.manual_seed(0)
+    model = ResNet(10, blocks=(1, 1, 1, 1), width=8, small=True)
+    pictures = torch.randn(4, 3, 16, 16)
+    expected = model(pictures)
+    model.bf16 = True
+    found = model(pictures)
+    found.sum().backward()
+    assert {
+        found.dtype,
+        *(weight.grad.dtype for weight in model.parameters() if weight.grad is not None),
+    } == {torch.float32}
+    assert 0 < (found - expected).abs().max() < 0.1 * expected.abs().max()
+
+
 def test_convolutions_begin_as_in_he_et_al() -> None:
     """Normal, with the variance 2 over the values that a map's output goes to (fan out)."""
     torch.manual_seed(0)

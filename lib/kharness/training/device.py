@@ -59,6 +59,16 @@ def choose_device(name: str) -> Device:
     return Device(torch.device("cpu"), "no GPU is visible")
 
 
+def uses_bf16(amp: str, device: torch.device) -> bool:
+    """Whether matrix products are computed in bfloat16, by AMP: auto, bf16 or none.
+
+    With auto on GPUs from Ampere on. The CPU's float32 is what results promise.
+    """
+    if amp == "auto":
+        return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return amp == "bf16"
+
+
 def set_threads(count: int) -> int:
     """Use `count` CPU threads for tensor operations, 0 for torch's choice; returns how many there are.
 
