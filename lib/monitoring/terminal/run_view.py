@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,15 +12,20 @@ from typing import Any, NamedTuple
 from monitoring.errors import MonitoringError
 from monitoring.gpu.sample import MIB
 from monitoring.host.process import is_alive
+from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
 from monitoring.journal.record_tail import RecordTail
-from monitoring.journal.records import Record, as_number, read_records
+from monitoring.journal.records import Record, as_number, parse, read_records
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_metrics import RankMetrics
 from monitoring.journal.structured_log import timestamp
 
 # How much of a long journal is read: some thousand step records.
 LAST_BYTES = 2**20
+
+# Of what stands before that so many steps are taken for the graphs, each from a stretch of so many bytes.
+EARLIER = 400
+STRETCH = 4096
 
 # Step records that are kept for the graphs; of more, every second one, then every fourth and so on.
 MOST_POINTS = 1000
@@ -65,6 +71,7 @@ class RunView:
         self._alerts = RecordTail(directory / ALERTS)
         for record, _ in islice(read_records(directory / JOURNAL), 1):
             self._take(record)  # the length of the training is at the journal's beginning
+        self._earlier = earlier_points(directory / JOURNAL)
 
     @property
     def name(self) -> str:
@@ -96,6 +103,9 @@ class RunView:
         for record in self._journal.new():
             if int(str(record.get("seq") or 0)) > self.rank.last_seq:
                 self._take(record)
+        if self._earlier and self.points:  # before what is read entirely
+            self.points[:0] = rising(self._earlier, before=self.points[0])
+            self._earlier = []
         for alert in self._alerts.new():
             self._take_alert(alert)
         if self.rank.attempt != attempt:
@@ -145,9 +155,7 @@ class RunView:
         if record.get("event") == "step" and self.rank.step is not None:
             self._num_steps += 1
             if self._num_steps % self._every == 0:
-                values = [as_number(record.get(name)) for name in POINT_FIELDS]
-                time = self.rank.last_time or 0.0
-                self.points.append(Point(self.rank.last_seq, time, self.rank.step, *values))
+                self.points.append(_point(record, self.rank.step))
             if len(self.points) > MOST_POINTS:
                 self.points = self.points[1::2]
                 self._every *= 2
@@ -163,6 +171,42 @@ class RunView:
         elif alert.get("state") != "resolved" and alert.get("severity") != "info":
             self._firing[rule, subject] = str(alert.get("message"))
         self.alert = list(self._firing.values())[-1] if self._firing else None
+
+
+def earlier_points(journal: Path) -> list[Point]:
+    """Steps at even distances in the part of a long journal that is not read: a look takes milliseconds."""
+    points = []
+    try:
+        with journal.open("rb") as file:
+            length = os.fstat(file.fileno()).st_size - LAST_BYTES
+            for offset in range(0, length, max(STRETCH, length // EARLIER)):
+                file.seek(offset)
+                lines = file.read(STRETCH).split(b"\n")[0 if offset == 0 else 1 : -1]
+                records = (record for record in map(parse, lines) if record is not None)
+                found = next((record for record in records if record.get("event") == "step"), None)
+                step = whole_step(found.get("global_step")) if found is not None else None
+                if found is not None and step is not None:
+                    points.append(_point(found, step))
+    except FileNotFoundError:
+        pass
+    return points
+
+
+def rising(points: Sequence[Point], before: Point) -> list[Point]:
+    """Those that no later one does again, as after a resume; to within their distance."""
+    kept: list[Point] = []
+    least, seq = before.step, before.seq
+    for point in reversed(points):
+        if point.step < least and point.seq < seq:
+            kept.append(point)
+            least, seq = point.step, point.seq
+    return kept[::-1]
+
+
+def _point(record: Record, step: int) -> Point:
+    values = [as_number(record.get(name)) for name in POINT_FIELDS]
+    seq, time = as_number(record.get("seq")), as_number(record.get("time"))
+    return Point(int(seq or 0), time or 0.0, step, *values)
 
 
 def journals(directory: Path) -> dict[Path, float]:

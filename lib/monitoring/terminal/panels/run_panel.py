@@ -10,7 +10,8 @@ from monitoring.journal.end_status import COMPLETE
 from monitoring.terminal.display.cells import Line, Span, apart, cell_len, middle, outside
 from monitoring.terminal.display.graphs import axis, beside, graph, is_log_better, logarithms
 from monitoring.terminal.display.numbers import duration, figure
-from monitoring.terminal.run_view import Point, RunView
+from monitoring.terminal.run_view import RunView
+from monitoring.terminal.timeline import columns
 
 NUMBERS = {
     "lr": "learning_rate",
@@ -56,7 +57,7 @@ class RunPanel:
 
     def graphs(self, rows: int) -> list[Line]:
         """Loss and throughput side by side, the newest step on the right."""
-        points = list(self.run.points)
+        points = self.run.points
         gauges = self.run.rank.gauges
         speeds = [point.samples_per_sec for point in points]
         return beside(
@@ -68,11 +69,13 @@ class RunPanel:
 
     def axis(self) -> Line:
         """The steps at the ends of the graphs."""
-        points: Sequence[Point] = self.run.points
+        points = self.run.points
         if not points:
             return []
-        half = points[len(points) // 2]
-        one = axis(f"step {points[0].step}", str(half.step), f"{points[-1].step}", self._half, "loss")
+        left, each = self._columns()
+        ends = (left, left + each * (self._half // 2))
+        known = [f"{step}" if step >= points[0].step else "" for step in ends]
+        one = axis(known[0], known[1], f"step {points[-1].step}", self._half, "loss")
         return [*one, *one]
 
     def numbers(self) -> Line:
@@ -88,6 +91,23 @@ class RunPanel:
     @property
     def _half(self) -> int:
         return max(1, self.width // 2 - 2)
+
+    def _columns(self) -> tuple[int, int]:
+        """The step that the left end of a graph stands for, and how many steps a column does.
+
+        Whole numbers of steps since the first one, so that columns stay as they are while steps come.
+        """
+        first, last = self.run.points[0].step, self.run.points[-1].step
+        each = max(1, math.ceil((last - first + 1) / self._half))
+        return first + each * ((last - first) // each - self._half + 1), each
+
+    def _by_step(self, values: Sequence[float | None]) -> list[float | None]:
+        if not values:
+            return []
+        steps = [float(point.step) for point in self.run.points]
+        left, each = self._columns()
+        part = (steps, [math.nan if value is None else value for value in values])
+        return columns([part], left, each, self._half)
 
     def _losses(
         self, values: Sequence[float | None], gauge: tuple[float, int] | None, rows: int
@@ -112,7 +132,7 @@ class RunPanel:
         if is_log and known:
             values, low, high = logarithms(values), math.log10(low), math.log10(high)
         top = high if high > low else low + 1.0
-        return graph(heading, values, self._half, rows, low, top, style, style)
+        return graph(heading, self._by_step(values), self._half, rows, low, top, style, style)
 
 
 def _words(parts: Sequence[str]) -> str:
