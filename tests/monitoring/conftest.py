@@ -15,11 +15,15 @@ import psutil
 import pytest
 
 from monitoring.agent.follow import is_followed, undelivered
+from monitoring.agent.starter import AgentStarter
 from monitoring.journal.files import AGENT_LOG
 
 from ..warm_python import SERVER, WarmPython
 
 T = TypeVar("T")
+
+# In the command lines of what agents may be forks of.
+FORKING = {str(SERVER), "monitoring.agent.starter"}
 
 
 @pytest.fixture
@@ -34,6 +38,21 @@ def results(tmp_path: Path) -> Iterator[Path]:
 def run_dir(results: Path) -> Path:
     """A run directory."""
     return results / "run"
+
+
+@pytest.fixture(scope="session")
+def agent_starter() -> Iterator[AgentStarter]:
+    """What a matrix has its agents forked by."""
+    starter = AgentStarter(os.environ)
+    yield starter
+    starter.close()
+
+
+@pytest.fixture
+def forked_agents(agent_starter: AgentStarter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first agent of each run of this process is a fork of the starter's, as a cell's is."""
+    for name, value in agent_starter.environment.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")
@@ -78,11 +97,17 @@ def agents_of(directory: Path) -> list[psutil.Process]:
     for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
         with contextlib.suppress(OSError, psutil.Error):  # gone meanwhile
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-            if command[1:2] == [str(SERVER)] and _is_agent(pid):
+            if FORKING & set(command) and _is_agent(pid):
                 command = ["monitoring.agent", os.path.dirname(os.readlink(f"/proc/{pid}/fd/2"))]
             if command[-2:-1] == ["monitoring.agent"] and Path(command[-1]).is_relative_to(directory):
                 found.append(psutil.Process(pid))
     return found
+
+
+def agent_of(directory: Path) -> psutil.Process:
+    """The one agent of a run, once there is one."""
+    [agent] = wait_until(lambda: agents_of(directory), "an agent")
+    return agent
 
 
 def _is_agent(pid: int) -> bool:

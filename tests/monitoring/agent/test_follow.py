@@ -28,7 +28,7 @@ from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
 from monitoring.journal.records import Record, points, read_records
 
 from ...warm_python import StartedPython, WarmPython
-from ..conftest import agents_of, wait_for_delivery, wait_until
+from ..conftest import agent_of, wait_for_delivery, wait_until
 
 MOMENTS = 20
 
@@ -178,7 +178,7 @@ def test_agent_killed_at_any_moment_is_started_again_by_its_run(tmp_path: Path, 
         directories = [tmp_path / f"run{wave}{i}" for i in range(4)]
         runs = [trainer(directory, 1, 260, pause=0.005, end="awaits") for directory in directories]
         for directory in directories:
-            [agent] = wait_until(lambda directory=directory: agents_of(directory), "an agent")  # type: ignore[misc]
+            agent = agent_of(directory)
             time.sleep(moments.random() * 0.3)
             agent.kill()
             directory.with_suffix(".go").touch()
@@ -192,7 +192,7 @@ def test_agent_killed_at_any_moment_is_started_again_by_its_run(tmp_path: Path, 
 
 def test_agent_that_dies_before_the_end_is_started_again_by_finish(run_dir: Path, trainer: Start) -> None:
     process = trainer(run_dir, 1, 30, end="awaits")
-    [agent] = wait_until(lambda: agents_of(run_dir), "the start of the agent")
+    agent = agent_of(run_dir)
     agent.kill()
     run_dir.with_suffix(".go").touch()
     assert process.wait(600) == 0
@@ -212,7 +212,7 @@ def test_agent_of_a_killed_trainer_delivers_the_rest_and_says_so(run_dir: Path, 
 def test_ctrl_c_in_the_terminal_does_not_end_the_agent(run_dir: Path, trainer: Start) -> None:
     process = trainer(run_dir, 1, 100, end="wait")
     wait_until((run_dir / "followers.json").exists, "the agent's first look")
-    [agent] = agents_of(run_dir)
+    agent = agent_of(run_dir)
     assert os.getsid(agent.pid) == agent.pid
     agent.send_signal(signal.SIGINT)
     agent.send_signal(signal.SIGHUP)

@@ -26,7 +26,9 @@ from monitoring.journal.run_json import read_run_json
 from monitoring.terminal.run_view import RunView
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
-from ..conftest import agents_of, wait_for_delivery, wait_until
+from ..conftest import agent_of, agents_of, wait_for_delivery, wait_until
+
+pytestmark = pytest.mark.usefixtures("forked_agents")
 
 # Opens a run, says so, and trains until standard input ends.
 TRAINING = """
@@ -124,7 +126,7 @@ def test_run_whose_processes_move_takes_its_sums_along(visible_nvml: SimulatedNv
         )
         run = opened(run_dir)
         wait_for(run_dir, [0, 1])
-        [agent] = agents_of(run_dir)
+        agent = agent_of(run_dir)
         agent.kill()
         visible_nvml.write("gpus 3", f"gpu 2 process {ranks[0].pid} 9")
         while agents_of(run_dir) in ([], [agent]):

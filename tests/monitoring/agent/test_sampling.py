@@ -30,6 +30,8 @@ from monitoring.trackers import TrackerPoint, journal_points
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ..conftest import agents_of, wait_for_delivery, wait_until
 
+pytestmark = pytest.mark.usefixtures("forked_agents")
+
 TRACKERS = ["tensorboard", "trackio", "wandb"]
 
 UUID = "GPU-51a10001-0000-4000-8000-000000000001"

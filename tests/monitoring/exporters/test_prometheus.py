@@ -33,7 +33,7 @@ from monitoring.gpu.throttling import THROTTLE_REASONS
 from monitoring.journal.fields import OF_GPU, prometheus_rows, rows_at
 from monitoring.journal.records import read_records
 
-from ..conftest import agents_of, wait_until
+from ..conftest import agent_of, agents_of, wait_until
 from .conftest import (
     GpuStats,
     address_of,
@@ -46,6 +46,8 @@ from .conftest import (
     simulated_gpu,
     values,
 )
+
+pytestmark = pytest.mark.usefixtures("forked_agents")
 
 HOST = platform.node()
 VERSION = metadata.version("kharness")
@@ -430,7 +432,7 @@ def test_agent_shows_its_run_on_loopback_until_prometheus_has_scraped_the_end(ru
     [target] = orjson.loads(wait_until(lambda: (run_dir / "prometheus.json").read_bytes(), "the address"))
     [address] = target["targets"]
     wait_until(lambda: of(values(scrape(address)), "training_steps_total") == [5], "the steps")
-    [agent] = agents_of(run_dir)
+    agent = agent_of(run_dir)
     listening = {one.laddr for one in agent.net_connections(kind="tcp") if one.status == "LISTEN"}
     assert {f"{ip}:{port}" for ip, port in listening} == {address}
     scrape(address, patience=10)
@@ -459,7 +461,7 @@ def test_agent_that_lingers_ends_when_it_is_told_to(run_dir: Path) -> None:
         [target] = orjson.loads(wait_until(lambda: (run_dir / "prometheus.json").read_bytes(), "the address"))
     address = address_of(target["targets"][0])
     wait_until(lambda: about_server(*address) == About(str(run_dir), "lingers"), "the end of the delivery")
-    [agent] = agents_of(run_dir)
+    agent = agent_of(run_dir)
     agent.terminate()
     wait_until(lambda: not agents_of(run_dir), "the end of the agent")
     assert not (run_dir / "prometheus.json").exists()
@@ -500,7 +502,7 @@ def test_killed_agent_goes_on_without_a_reset(run_dir: Path) -> None:
             return text if of(values(text), counters[0]) == [20] else ""
 
         before = wait_until(twenty_steps, "20")
-        [agent] = agents_of(run_dir)
+        agent = agent_of(run_dir)
         agent.kill()
         agent.wait(600)
 

@@ -22,7 +22,7 @@ from monitoring.exporters.prometheus import Exporter, Options, open_follower
 from monitoring.follower import RunInfo
 from monitoring.journal.records import read_records
 
-from ..conftest import agents_of, wait_until
+from ..conftest import agent_of, agents_of, wait_until
 from .conftest import (
     address_of,
     alerts,
@@ -34,6 +34,8 @@ from .conftest import (
     scrape,
     values,
 )
+
+pytestmark = pytest.mark.usefixtures("forked_agents")
 
 
 def test_next_training_on_the_port_is_shown_by_the_agent_that_lingers_there(results: Path) -> None:
@@ -61,6 +63,7 @@ def test_next_attempt_is_shown_by_the_agent_of_the_last_and_then_by_its_own(run_
     wait_until(lambda: not is_followed(run_dir), "the end of the first delivery")
     with new_run(run_dir, agent=True, trackers=trackers) as run:
         log_steps(run, 4, 5)
+        wait_until(lambda: len(agents_of(run_dir)) == 2, "the start of the second agent")
         [first, second] = sorted(agents_of(run_dir), key=lambda agent: agent.create_time())
         assert of(values(scrape(address, patience=10)), "training_steps_total") == [5]
         first.wait(600)
@@ -112,7 +115,7 @@ def test_runs_of_different_places_share_one_port_also_when_its_holder_is_killed(
     wait_until(lambda: of(values(scrape(address)), "training_steps_total") == [5, 7], "both runs")
     named = {"same", f"same ({second.run_id[:8]})"}
     assert runs_shown(scrape(address)) == named
-    [holder] = agents_of(first.directory)
+    holder = agent_of(first.directory)
     holder.kill()
     wait_until((second.directory / "prometheus.json").exists, "the second exporter")
     found = wait_until(lambda: scrape(address), "its answer")

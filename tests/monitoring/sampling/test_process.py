@@ -25,7 +25,9 @@ from monitoring.journal.rotating_journal import read_rotated
 from monitoring.sampling.process import Restart, Restarts, SamplerDied, SamplerProcess
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
-from ..conftest import agents_of, wait_for_delivery, wait_until
+from ..conftest import agent_of, agents_of, wait_for_delivery, wait_until
+
+pytestmark = pytest.mark.usefixtures("forked_agents")
 
 ENCODER = "nvmlDeviceGetEncoderUtilization"
 
@@ -116,7 +118,7 @@ def test_call_that_crashes_is_left_out_and_followers_go_on(gpus: SimulatedNvml, 
 def test_process_that_is_killed_is_followed_by_another(gpus: SimulatedNvml, run_dir: Path) -> None:
     with Run(run_dir, name="n", project="p", config={}, gpu_monitor={"interval": 0.05}) as run:
         wait_until(lambda: stats(run_dir), "the first sample")
-        [agent] = agents_of(run_dir)
+        agent = agent_of(run_dir)
         [server] = servers_of(agent.pid)
         server.kill()
         wait_until(lambda: len(alerts(run_dir)) == 2, "the alerts")
@@ -138,7 +140,7 @@ def test_process_that_is_killed_is_followed_by_another(gpus: SimulatedNvml, run_
 def test_nothing_is_left_of_an_agent_that_is_killed(gpus: SimulatedNvml, run_dir: Path, hangs: bool) -> None:
     run = Run(run_dir, name="n", project="p", config={}, gpu_monitor={"interval": 0.05})
     wait_until(lambda: stats(run_dir), "the first sample")
-    [agent] = agents_of(run_dir)
+    agent = agent_of(run_dir)
     [server] = servers_of(agent.pid)
     if hangs:  # it then waits inside the driver and not for its socket
         gpus.add("all utilization hang")
