@@ -196,7 +196,7 @@ for step in range(done + 1, num_steps + 1):
         while not Path("let-go").exists():
             time.sleep(0.01)
     if behaviour == "deaf":
-        time.sleep(60)
+        time.sleep(600)
     if behaviour == "hang":
         while not stopping:
             time.sleep(0.01)

@@ -144,7 +144,10 @@ def test_what_the_system_does_not_say_is_not_measured(proc: Proc, files: Mapping
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_busy_process_is_ours_or_other_work(ours: bool) -> None:
     """Of a second of CPU time that a child uses; what else the machine does can only add to the others."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as stranger:
+    command = [sys.executable, "-c", "print('idle', flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stranger:
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == b"idle\n"  # to start took it time
         work = MachineWork(os.getpid() if ours else stranger.pid)
         before, clock = work.read(), time.monotonic()
         command = [sys.executable, "-c", BUSY]
@@ -152,7 +155,7 @@ def test_a_busy_process_is_ours_or_other_work(ours: bool) -> None:
             assert busy.stdout is not None
             assert busy.stdout.readline() == b"done\n"
             while time.monotonic() - clock < 0.6:  # so that a machine of two processors has a second
-                pass
+                time.sleep(0.01)
             after = work.read()
             busy.communicate(b"\n")
         stranger.communicate(b"\n")
