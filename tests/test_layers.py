@@ -90,10 +90,12 @@ FLOORS: dict[str, list[str]] = {
     ],
     "kharness.training": [
         "console errors fingerprint forkserver progress seeds",
-        "averaging checkpoint data determinism due guard optimizers pruning run_directory schedules tokens",
+        "averaging checkpoint data determinism due guard optimizers pruning schedules tokens",
         "datasets",
         "needs",
         "device",
+        "distributed",
+        "run_directory",
         "resume setup",
         "loop",
     ],

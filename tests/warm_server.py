@@ -133,7 +133,7 @@ class Children:
         environment = dict(os.environ)
         if variables is not None:
             environment = dict(os.fsdecode(variable).split("=", 1) for variable in variables)
-        as_we_are = (group, gid, gids, uid, umask) == (-1, None, None, None, -1)
+        as_we_are = (gid, gids, uid, umask) == (None, None, None, -1)
         if not as_we_are or not self._forks(executables[0], arguments, environment, directory):
             started: int = self._exec(*given)
             return started
@@ -148,6 +148,8 @@ class Children:
                         os.chdir(directory)
                     if session:
                         os.setsid()
+                    if group != -1:
+                        os.setpgid(0, group)
                     if prepare is not None:
                         prepare()
                 become(arguments[1:], environment, set(kept) - {errors})

@@ -14,8 +14,9 @@ EXIT_REFUSED = 2
 """Something the user can fix; nothing was begun."""
 EXIT_FAILED = 3
 """The command did its work, and a run failed, or there is nothing to show."""
-# Of a training, from sysexits.h: EX_DATAERR, EX_OSERR; EXIT_DISK_FULL is EX_IOERR.
+# Of a training, from sysexits.h: EX_DATAERR, EX_UNAVAILABLE, EX_OSERR; EXIT_DISK_FULL is EX_IOERR.
 EXIT_NON_FINITE = 65
+EXIT_LOST_RANK = 69
 EXIT_OUT_OF_MEMORY = 71
 EXIT_STOPPED = 75
 """Stopped on request with everything saved: EX_TEMPFAIL, which schedulers take for "run me again"."""
@@ -25,6 +26,8 @@ DEVICE: Final = "device"
 """The driver of a device reported an error."""
 DISK_FULL: Final = "disk_full"
 ERROR: Final = "error"
+LOST_RANK: Final = "lost_rank"
+"""Another process of the training was killed, hung or cut off."""
 NON_FINITE: Final = "non_finite"
 """The loss or the gradient norm became NaN or infinite."""
 OTHER_VALUES: Final = "other_values"
@@ -43,6 +46,7 @@ TIMED_OUT: Final = "timeout"
 CAUSE_OF_EXIT: Mapping[int, str] = {
     EXIT_REFUSED: REFUSED,
     EXIT_NON_FINITE: NON_FINITE,
+    EXIT_LOST_RANK: LOST_RANK,
     EXIT_OUT_OF_MEMORY: OUT_OF_MEMORY,
     EXIT_DISK_FULL: DISK_FULL,
 }

@@ -84,12 +84,18 @@ def restore(state: Mapping[str, Any], parts: Mapping[str, Stateful]) -> None:
 class Checkpoints:
     """The checkpoints of one run: of its lineage the newest `keep`, and the best by validation loss."""
 
-    def __init__(self, directory: Path, *, attempt: int, keep: int = 2, first_attempt: int = 1) -> None:
-        """What attempts before `first_attempt` left, before a start from scratch, is never deleted."""
+    def __init__(
+        self, directory: Path, *, attempt: int, keep: int = 2, first_attempt: int = 1, writes: bool = True
+    ) -> None:
+        """What attempts before `first_attempt` left, before a start from scratch, is never deleted.
+
+        Ranks above 0 keep the books without `writes`: they know what rank 0 saves, and save nothing.
+        """
         self.directory = directory
         self.attempt = attempt
         self.keep = keep
         self.first_attempt = first_attempt
+        self.writes = writes
         self.best: Best | None = None
         """Of all validation losses that `improves` was called with."""
         self.last_step: int | None = None
@@ -104,7 +110,7 @@ class Checkpoints:
         self.best = Best(**state["best"]) if state["best"] else None
         self.last_step = int(state["global_step"])
         kept = [own_name(best) for best in checkpoint_files(self.directory, best=True)]
-        if state.get("is_best") and own_name(path) not in kept:
+        if self.writes and state.get("is_best") and own_name(path) not in kept:
             with self._writing(self.last_step):
                 _keep_as_best(path)
                 sync_folder(self.directory)

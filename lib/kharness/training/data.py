@@ -56,6 +56,8 @@ class Batches:
         """Where the indices are."""
         self.upcoming: Callable[[Tensor], None] | None = None
         """Called with each batch while the one before it is taken; not with the first of an epoch."""
+        self.part: Callable[[Tensor], Tensor] = lambda batch: batch
+        """What of a batch this process reads, where several share it."""
         self._seed = seed
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -69,19 +71,19 @@ class Batches:
         for first in range(self.position * size, self.num_samples, size):
             indices, following = order[first : first + size], order[first + size : first + 2 * size]
             if self.upcoming and len(following):
-                self.upcoming(following)
+                self.upcoming(self.part(following))
             self.position += 1
             if self.position == self.steps_per_epoch:
                 self.epoch, self.position = self.epoch + 1, 0
             yield indices
 
     def ahead(self) -> Iterator[Tensor]:
-        """The batch that was taken last and all that follow, without taking them."""
+        """This process's part of the batch taken last and of all that follow, without taking them."""
         others = copy(self)
         others.upcoming = None
         taken = self.epoch * self.steps_per_epoch + self.position - 1
         others.epoch, others.position = divmod(taken, self.steps_per_epoch)
-        return iter(others)
+        return map(self.part, others)
 
     def order(self, epoch: int) -> Tensor:
         """The permutation of an epoch (from 0): the same on every device, for it is made on the CPU."""

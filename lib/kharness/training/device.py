@@ -45,13 +45,20 @@ class Device:
         return f"{self.torch} ({self.reason})"
 
 
-def choose_device(name: str) -> Device:
-    """The device for `auto`, `cpu` or `cuda`; DeviceError if it is not there: nothing falls back."""
+def choose_device(name: str, local_rank: int = 0) -> Device:
+    """The device for `auto`, `cpu` or `cuda`; DeviceError if it is not there: nothing falls back.
+
+    Of several ranks on a host each takes the GPU of its number, or the only one that it sees.
+    """
     if name == "cpu":
         return Device(torch.device("cpu"), "requested")
     if torch.cuda.is_available():
-        found = torch.cuda.get_device_name(0)
-        return Device(torch.device("cuda", 0), f"{found}, {'requested' if name == 'cuda' else 'found'}")
+        count = torch.cuda.device_count()
+        index = local_rank if count > 1 else 0
+        if index >= count:
+            raise no_gpu(f"{count} GPUs are visible, too few for local rank {local_rank}")
+        found = torch.cuda.get_device_name(index)
+        return Device(torch.device("cuda", index), f"{found}, {'requested' if name == 'cuda' else 'found'}")
     if name == "cuda":
         build = torch.version.cuda or torch.version.hip
         reason = "no GPU is visible" if build else f"torch {torch.__version__} is a build without GPU support"
@@ -69,31 +76,48 @@ def uses_bf16(amp: str, device: torch.device) -> bool:
     return amp == "bf16"
 
 
-def set_threads(count: int) -> int:
-    """Use `count` CPU threads for tensor operations, 0 for torch's choice; returns how many there are.
+def uses_gpu(name: str) -> bool:
+    """Whether choose_device gives a GPU for `auto`, `cpu` or `cuda`, or fails; CUDA is not started."""
+    return name != "cpu" and torch.cuda.is_available()
 
-    Its own choice is set too: only then MKL keeps to it, and the same number gives the same bits.
+
+def set_threads(count: int, *, processes: int = 1) -> int:
+    """Use `count` CPU threads for tensor operations; returns how many there are.
+
+    0 is torch's choice, shared by the processes of the training on this host. That choice is set too: only
+    then MKL keeps to it, and the same number gives the same bits.
     """
-    torch.set_num_threads(count or torch.get_num_threads())
+    torch.set_num_threads(count or max(1, torch.get_num_threads() // processes))
     return torch.get_num_threads()
 
 
 class Compute:
-    """What the last bits of results depend on besides the seed: the device and the number of CPU threads."""
+    """What the last bits of results depend on besides the seed: device, threads, processes."""
 
-    def __init__(self, device: torch.device, numerics: Numerics) -> None:
+    def __init__(self, device: torch.device, numerics: Numerics, *, processes: int = 1) -> None:
         self._device = device
+        self._processes = processes
         self._numerics = numerics
 
     def state_dict(self) -> dict[str, Any]:
         of_gpu = {"numerics": asdict(self._numerics)} if self._device.type == "cuda" else {}
-        return {"device": str(self._device), "cpu_threads": torch.get_num_threads(), **of_gpu}
+        of_ranks = {"processes": self._processes} if self._processes > 1 else {}
+        return {
+            "device": str(self._device),
+            "cpu_threads": torch.get_num_threads(),
+            **of_gpu,
+            **of_ranks,
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Use as many CPU threads as before, and print so; another device is only reported."""
         threads, here = state["cpu_threads"], torch.get_num_threads()
         if set_threads(threads) != here:
             print(f"resume: with {threads} CPU threads as before, not {here}, for the same bits")
+        if (processes := state.get("processes", 1)) != self._processes:
+            print(
+                f"resume: begun in {processes} processes, now {self._processes}: the same batches, other bits"
+            )
         if state["device"] != str(self._device):
             before = state["device"]
             print(f"resume: begun on {before}, now on {self._device}: from here on other bits than there")

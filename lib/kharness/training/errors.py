@@ -7,6 +7,7 @@ KharnessError
     ├── ResumeError       a run cannot be resumed as requested
     ├── CheckpointError   a checkpoint is not what it says
     │   └── CheckpointWriteError  it cannot be written; exit code 74
+    ├── LostRankError     another process of the training is gone; exit code 69
     ├── NonFiniteError    the loss or the gradient is no longer a number; exit code 65
     └── OutOfMemoryError  of the processor or of a GPU; exit code 71
 
@@ -19,8 +20,10 @@ from kharness.config.errors import KharnessError
 from kharness.runs.exit_codes import (
     ERROR,
     EXIT_DISK_FULL,
+    EXIT_LOST_RANK,
     EXIT_NON_FINITE,
     EXIT_OUT_OF_MEMORY,
+    LOST_RANK,
     NON_FINITE,
     OUT_OF_MEMORY,
     REFUSED,
@@ -57,6 +60,17 @@ class CheckpointWriteError(CheckpointError):
     def __init__(self, message: str, *, hint: str = "", cause: str = ERROR) -> None:
         super().__init__(message, hint=hint)
         self.cause = cause
+
+
+class LostRankError(TrainingError):
+    """Another process of the training is gone or does not answer; `is_reported` by another rank."""
+
+    exit_code = EXIT_LOST_RANK
+    cause: str = LOST_RANK
+
+    def __init__(self, message: str, *, is_reported: bool) -> None:
+        super().__init__(message, hint="start the training again: it resumes from the newest checkpoint")
+        self.is_reported = is_reported
 
 
 class NonFiniteError(TrainingError):

@@ -7,13 +7,14 @@ import math
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from kharness.runs.exit_codes import DEVICE
 from kharness.training.errors import NonFiniteError, OutOfMemoryError, TrainingError
@@ -64,31 +65,79 @@ class StopOnSignal:
             os.write(2, f"\n{self.requested}: stopping after this step\n".encode())
 
 
+@dataclass(frozen=True)
+class StepSamples:
+    """Which samples a step was about, by rank."""
+
+    parts: Sequence[Tensor]
+    """Their indices."""
+    losses: Tensor | None = None
+    """Each rank's own, where there are several."""
+
+    def suspects(self) -> dict[str, list[int]]:
+        """`nonfinite_ranks` and the `sample_indices` of their parts; all where no loss says which."""
+        ranks = list(range(len(self.parts)))
+        if self.losses is not None:
+            finite = self.losses.isfinite().tolist()
+            ranks = [rank for rank in ranks if not finite[rank]] or ranks
+        indices = [index for rank in ranks for index in self.parts[rank].tolist()]
+        return {"nonfinite_ranks": ranks, "sample_indices": indices}
+
+
+class Buffers:
+    """What a forward pass changes besides gradients, as batch norm's running mean: NaN would stay in it."""
+
+    def __init__(self, model: nn.Module | None) -> None:
+        """Of no model nothing is kept."""
+        self._kept = [(buffer, buffer.clone()) for buffer in (model.buffers() if model else ())]
+
+    def keep(self) -> None:
+        """As they are now."""
+        for buffer, kept in self._kept:
+            kept.copy_(buffer)
+
+    def put_back(self) -> None:
+        """As they were when they were kept."""
+        for buffer, kept in self._kept:
+            buffer.copy_(kept)
+
+
 class FiniteWatch:
     """Raises NonFiniteError when a loss or gradient norm is NaN or infinite.
 
     On a CPU that is before the optimiser step. On a GPU values are looked at when they have arrived, a few
     steps later, so that training never waits; `wait` before a checkpoint keeps spoiled weights out of it.
+    With `max_skips` so many steps in a row may be skipped first, which on a GPU waits for each step's values.
     """
 
-    def __init__(self, record: Callable[..., object], *, pool: DevicePool = POOL) -> None:
-        """`record(step, train_loss=…, grad_norm=…)` is called with the bad values before the error."""
-        self._record = record
-        self._pool = pool
-        self._in_flight: deque[tuple[int, DeviceScalar, DeviceScalar]] = deque()
+    def __init__(
+        self, record: Callable[..., object], *, max_skips: int = 0, skips: int = 0, pool: DevicePool = POOL
+    ) -> None:
+        """`record(step, train_loss=…, grad_norm=…)` is called with the bad values, and what is known of them.
 
-    def look(self, step: int, loss: Tensor, grad_norm: Tensor) -> tuple[Scalar, Scalar]:
+        `skips` is how many steps were skipped just before the first one.
+        """
+        self._record = record
+        self._max_skips = max_skips
+        self.skips = skips
+        """Steps in a row that were not finite, up to the latest: above 0 that one is to be skipped."""
+        self._pool = pool
+        self._in_flight: deque[tuple[int, DeviceScalar, DeviceScalar, StepSamples | None]] = deque()
+
+    def look(
+        self, step: int, loss: Tensor, grad_norm: Tensor, samples: StepSamples | None = None
+    ) -> tuple[Scalar, Scalar]:
         """Note the values of a step; raise if these, or earlier ones that have arrived, are not finite.
 
         Returns the two as numbers where that costs no waiting, else on their way, as a record takes them.
         """
-        if not loss.is_cuda:
+        if not loss.is_cuda or self._max_skips:
             values = loss.item(), grad_norm.item()
-            self._check(step, *values)
+            self._check(step, *values, samples)
             return values
         train_loss, norm = copy_scalars([loss, grad_norm], self._pool)
-        self._in_flight.append((step, train_loss, norm))
-        while self._in_flight and all(scalar.arrived() for scalar in self._in_flight[0][1:]):
+        self._in_flight.append((step, train_loss, norm, samples))
+        while self._in_flight and all(scalar.arrived() for scalar in self._in_flight[0][1:3]):
             self._check_oldest()
         return train_loss, norm
 
@@ -98,15 +147,26 @@ class FiniteWatch:
             self._check_oldest()
 
     def _check_oldest(self) -> None:
-        step, loss, grad_norm = self._in_flight.popleft()
-        self._check(step, loss.item(), grad_norm.item())
+        step, loss, grad_norm, samples = self._in_flight.popleft()
+        self._check(step, loss.item(), grad_norm.item(), samples)
 
-    def _check(self, step: int, loss: float, grad_norm: float) -> None:
+    def _check(self, step: int, loss: float, grad_norm: float, samples: StepSamples | None) -> None:
         if math.isfinite(loss) and math.isfinite(grad_norm):
+            self.skips = 0
             return
-        self._record(step, train_loss=loss, grad_norm=grad_norm)
+        about: dict[str, Any] = samples.suspects() if samples else {}
+        self.skips += 1
+        if self.skips <= self._max_skips:
+            about["skipped"] = True
+        self._record(step, train_loss=loss, grad_norm=grad_norm, **about)
+        if self.skips <= self._max_skips:
+            print(f"step {step}: loss {loss}, gradient norm {grad_norm}: skipped, weights stay as they are")
+            return
+        on_ranks = ", ".join(map(str, about["nonfinite_ranks"])) if samples and len(samples.parts) > 1 else ""
         raise NonFiniteError(
-            f"step {step}: loss {loss}, gradient norm {grad_norm}",
+            f"step {step}: loss {loss}, gradient norm {grad_norm}"
+            + (f", on rank {on_ranks}" if on_ranks else "")
+            + (f", after {self._max_skips} skipped steps" if self._max_skips else ""),
             hint="lower LEARNING_RATE or raise SCHEDULE_WARMUP_FRACTION; earlier checkpoints are intact",
         )
 

@@ -12,12 +12,15 @@ with open_training(argv, root=ROOT, model="lenet5", about=__doc__, prepare=prepa
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
@@ -26,8 +29,12 @@ from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
 from kharness.runs.files import PREDICTIONS
 from kharness.training.checkpoint import Checkpoints, restore, training_state
 from kharness.training.console import lasting_output
+from kharness.training.distributed.launch import launch
+from kharness.training.distributed.model import distributed_model, unsynchronized
+from kharness.training.distributed.world import is_launched, joined_world, one_prints
 from kharness.training.due import Every
-from kharness.training.guard import FiniteWatch, StopOnSignal, named_causes
+from kharness.training.errors import ResumeError
+from kharness.training.guard import Buffers, FiniteWatch, StepSamples, StopOnSignal, named_causes
 from kharness.training.resume import find_origin, log_checkpoint
 from kharness.training.run_directory import open_run
 from kharness.training.schedules import set_learning_rate
@@ -56,26 +63,43 @@ def open_training(
 
     It exits (SystemExit) with 0 where the run is complete already. KharnessError for what cannot be trained.
     """
-    with lasting_output():
+    with lasting_output(), one_prints(os.environ):
         options, arguments = parse(argv, root=root, model=model, prog=f"{model}/train.py", description=about)
-        with named_causes():
-            setup = Setup.of(options, prepare)
-        directory: Path | None = arguments.run_dir
-        origin = find_origin(directory, options, from_scratch=arguments.from_scratch, **setup.data_identity())
-        if origin.complete:
-            print(f"{directory} is complete; --from-scratch trains it again and keeps what is there")
-            sys.exit(0)
-        if origin.state:
-            restore(origin.state, setup.parts())
-        with (
-            StopOnSignal() as stop,
-            open_run(options, directory, root=root, identity=setup.identity()) as run,
-        ):
-            print(f"{origin}run: {run.directory}", flush=True)
-            checkpoints = origin.begin(run, options, model=setup.described_model(), training=setup.plan())
-            step = origin.state["global_step"] if origin.state else 0
+        if options.NUM_GPUS > 1 and not is_launched(os.environ):
+            sys.exit(launch([sys.executable, str(root / model / "train.py"), *argv], options.NUM_GPUS))
+        with joined_world(device=options.DEVICE, minutes=options.RANK_TIMEOUT) as world:
             with named_causes():
-                yield Training(setup, run, checkpoints, stop, step=step)
+                setup = Setup.of(options, prepare, world)
+            yield from _opened(setup, arguments.run_dir, root=root, from_scratch=arguments.from_scratch)
+
+
+def _opened(
+    setup: Setup[DataT], directory: Path | None, *, root: Path, from_scratch: bool
+) -> Iterator[Training[DataT]]:
+    options, world = setup.options, setup.world
+    origin = find_origin(directory, options, from_scratch=from_scratch, **setup.data_identity())
+    if origin.path != world.of_main(origin.path):
+        raise ResumeError(
+            f"{directory}: rank {world.rank} resumes from another checkpoint than rank 0",
+            hint="all hosts need the run directory on a file system that they share",
+        )
+    if origin.complete:
+        print(f"{directory} is complete; --from-scratch trains it again and keeps what is there")
+        sys.exit(0)
+    if origin.state:
+        restore(origin.state, setup.parts())
+    world.wait()  # rank 0 writes into the directory from here on, and no rank may look at it any more
+    with (
+        StopOnSignal() as stop,
+        open_run(options, directory, root=root, identity=setup.identity(), world=world) as run,
+    ):
+        print(f"{origin}run: {run.directory}", flush=True)
+        checkpoints = origin.begin(
+            run, options, model=setup.described_model(), training=setup.plan(), is_main=world.is_main
+        )
+        step = origin.state["global_step"] if origin.state else 0
+        with world.named_ends(), named_causes():
+            yield Training(setup, run, checkpoints, stop, step=step)
 
 
 class Training(Generic[DataT]):
@@ -84,7 +108,7 @@ class Training(Generic[DataT]):
     def __init__(
         self, setup: Setup[DataT], run: Run, checkpoints: Checkpoints, stop: StopOnSignal, *, step: int
     ) -> None:
-        self.options, self.model, self.data = setup.options, setup.model, setup.data
+        self.options, self.data = setup.options, setup.data
         self.step = step
         """Updates done, over all attempts."""
         self.num_steps = setup.schedule.num_steps
@@ -93,13 +117,20 @@ class Training(Generic[DataT]):
         if setup.average is not None:
             self.models["ema_"] = setup.average.model
         self._setup, self._run, self._checkpoints, self._stop = setup, run, checkpoints, stop
+        self._world = setup.world
         self._evaluations = Every(epochs=1, steps=self.options.EVAL_INTERVAL)
         self._saves = Every.checkpoints(self.options.values)
         self._max_seconds = 60 * self.options.MAX_TIME
         self._weights = [weight for weight in setup.model.parameters() if weight.requires_grad]
-        self._watch = FiniteWatch(record=run.log_step)
+        self._watch = FiniteWatch(
+            record=run.log_step, max_skips=self.options.GUARD_MAX_SKIPS, skips=setup.progress.skips
+        )
         self._pace, self._phases = open_pace(setup.device.torch), open_phases(setup.device.torch)
-        self._rate, self._num_samples = 0.0, 0
+        self.model = distributed_model(setup.model, setup.world, setup.device.torch, self._phases)
+        """What a step and an evaluation call."""
+        self._before_step = Buffers(setup.model if self.options.GUARD_MAX_SKIPS else None)
+        self._rate, self._factor = 0.0, 1.0
+        self._batch = torch.empty(0, dtype=torch.int64)
         self._out_of_time = False
         self._loss: Tensor | None = None
         self._validation: dict[str, float] = {}
@@ -109,6 +140,8 @@ class Training(Generic[DataT]):
 
     def steps(self) -> Iterator[Tensor]:
         """The indices of each step that is left, epoch after epoch; exits with 75 when a stop was requested.
+
+        Of several ranks each gets its part of the batch.
 
         Where the order of calls matters, in a step and after it:
 
@@ -124,17 +157,19 @@ class Training(Generic[DataT]):
         setup, batches = self._setup, iter(self._setup.batches)
         self._pace.restart()
         while not self._is_over:
-            indices, before = next(batches), self.step
+            self._batch, before = next(batches), self.step
+            indices, self._factor = self._world.part(self._batch)
             setup.weights.to_train()
-            self._rate, self._num_samples = setup.schedule(self.step), len(indices)
+            self._rate = setup.schedule(self.step)
             set_learning_rate(setup.optimizer, self._rate)
             setup.optimizer.zero_grad()
+            self._before_step.keep()
             self._phases.begin()
             yield indices
             if self.step != before + 1:
                 raise RuntimeError("each step of a training calls update() once")
             self._end_step()
-            if self._stop.requested:
+            if self._stop_is_requested():
                 break
         self._end_steps()
         if not self._is_over:
@@ -150,8 +185,11 @@ class Training(Generic[DataT]):
 
     def micro_batches(self, indices: Tensor) -> Iterator[tuple[Tensor, float]]:
         """The parts of a step by MICRO_BATCH_SIZE, each with its share of the step's samples."""
-        for part in indices.split(self.options.MICRO_BATCH_SIZE or len(indices)):
-            yield part, len(part) / len(indices)
+        *others, last = indices.split(self.options.MICRO_BATCH_SIZE or len(indices))
+        with unsynchronized(self.model) if others else nullcontext():
+            for part in others:
+                yield part, len(part) / len(indices)
+        yield last, len(last) / len(indices)
 
     def accumulate(self, loss: Tensor, *, share: float) -> None:
         """Add the gradients of a micro-batch, by its mean loss and its share of the step's samples.
@@ -161,6 +199,7 @@ class Training(Generic[DataT]):
             training.accumulate(loss, share=share)
         training.update()
         """
+        share *= self._factor
         loss = loss if share == 1 else loss * share
         loss.backward()
         self._phases.end("forward_backward_seconds")
@@ -176,24 +215,31 @@ class Training(Generic[DataT]):
         if loss is not None:
             self.accumulate(loss, share=1)
         assert self._loss is not None, "update() needs a loss, or accumulate() before it"
-        loss, self._loss = self._loss, None
+        loss, samples = self._mean(self._loss)
+        self._loss = None
         norm = get_total_norm([weight.grad for weight in self._weights if weight.grad is not None])
         # Before clipping and the update: the record has the gradients as they came, and NaN stops the step.
-        train_loss, grad_norm = self._watch.look(self.step + 1, loss, norm)
-        if clip_norm is not None:
-            clip_grads_with_norm_(self._weights, clip_norm, norm)
-        setup.optimizer.step()
+        train_loss, grad_norm = self._watch.look(self.step + 1, loss, norm, samples)
+        is_skipped = setup.progress.skips = self._watch.skips
+        if is_skipped:
+            self._before_step.put_back()
+        else:
+            if clip_norm is not None:
+                clip_grads_with_norm_(self._weights, clip_norm, norm)
+            setup.optimizer.step()
         self.step += 1
         if self._max_seconds:  # looked at once a step, so that all parts of it go by the same answer
-            self._out_of_time = setup.progress.clock.seconds >= self._max_seconds
+            [out_of_time] = self._world.highest(setup.progress.clock.seconds >= self._max_seconds)
+            self._out_of_time = bool(out_of_time)
         # After the update, which moves pruned weights too (momentum, weight decay), and inside its phase.
         setup.pruner.after_step(self.step)
         if setup.average is not None:
             setup.average.update()
         self._phases.end("optimizer_seconds")
-        setup.progress.add(loss, self._num_samples)
-        self._pace.step(self._num_samples)
-        if self._is_over or self.step % self.options.LOG_EVERY == 0:
+        if not is_skipped:
+            setup.progress.add(loss, len(self._batch))
+        self._pace.step(len(self._batch))
+        if (self._is_over or self.step % self.options.LOG_EVERY == 0) and not is_skipped:
             measured: dict[str, Any] = {**self._pace.read(), **self._phases.read()}
             measured |= {**setup.device.memory(), **setup.pruner.measured()}
             self._run.log_step(
@@ -219,8 +265,9 @@ class Training(Generic[DataT]):
 
         That of the first weights, which nobody has trained, decides nothing.
         """
+        metrics = self._world.of_main(metrics)  # for what follows, all ranks have to agree
         named = {f"{split}_{name}": value for name, value in metrics.items()}
-        self._run.log_eval(self.step, split=split, **named)
+        self._log_eval(split, named)
         if self.step == 0:
             print(f"step 0/{self.num_steps}  {_shown(named)}", flush=True)
         elif split == "val":
@@ -239,6 +286,8 @@ class Training(Generic[DataT]):
         picture: bytes | None = None,
     ) -> None:
         """Record what the trained model does, if it was requested; `picture` is a PNG of predictions."""
+        if not self._world.is_main:
+            return
         if picture is not None:
             write_atomically(self._run.directory / PREDICTIONS, picture)
         if measured or predictions:
@@ -252,11 +301,33 @@ class Training(Generic[DataT]):
             self._end_steps()
         named: dict[str, Any] = {f"test_{name}": value for name, value in metrics.items()}
         if named:
-            self._run.log_eval(self.step, split="test", **named)
+            self._log_eval("test", named)
         self._run.finish(**named, **self._outcome, **self._samples)
         if named:
             print(_shown(named))
         return 0
+
+    def _log_eval(self, split: str, named: Mapping[str, float]) -> None:
+        if self._world.is_main:
+            self._run.log_eval(self.step, split=split, **named)
+
+    def _mean(self, loss: Tensor) -> tuple[Tensor, StepSamples]:
+        """The loss of the batch, by each rank's own part of it, and which samples these are."""
+        if self._world.size == 1:
+            return loss, StepSamples([self._batch])
+        losses = self._world.gathered(loss)
+        self._phases.leave_out()
+        return losses.mean(), StepSamples(self._world.parts(self._batch), losses)
+
+    def _stop_is_requested(self) -> bool:
+        """By a signal to any rank: all stop after the same step."""
+        name = self._stop.requested
+        if self._world.size > 1:
+            [number] = self._world.highest(signal.Signals[name] if name else 0)
+            name = signal.Signals(number).name if number else ""
+            if name:  # else one that came since is for the next step
+                self._stop.requested = name
+        return bool(name)
 
     @property
     def _is_over(self) -> bool:
@@ -292,7 +363,8 @@ class Training(Generic[DataT]):
         progress = self._setup.progress
         train_loss = progress.train_loss()
         measured = {"epoch_seconds": progress.epoch_clock.seconds, **self._setup.pruner.measured()}
-        self._run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
+        if self._world.is_main:
+            self._run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
         shown = _shown({"train_loss": train_loss, **validation})
         of = f"/{self.options.NUM_EPOCHS}" if self.options.NUM_EPOCHS else ""
         print(
@@ -328,6 +400,9 @@ class Training(Generic[DataT]):
             attempt=self._run.attempt,
             config=dict(self.options.values),
         )
+        if not self._world.is_main:
+            self._checkpoints.last_step = self.step
+            return
         path = self._checkpoints.save(self.step, state, best=best)
         log_checkpoint(self._run, self.step, path, state, best=best, reason=reason)
 

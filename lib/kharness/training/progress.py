@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ class StepProgress:
         """CPU time of the same; None on from a checkpoint that does not hold it."""
         self.epoch_clock = Stopwatch()
         """Those of this epoch."""
+        self.skips = 0
+        """Steps in a row, up to the latest, that were skipped for a loss or gradient that is not finite."""
         self._device = device
         self._loss_sum: Tensor | float = 0.0
         self._seen = 0
@@ -44,8 +47,8 @@ class StepProgress:
         self._seen += samples
 
     def train_loss(self) -> float:
-        """The mean over the samples of this epoch so far; waits for the device."""
-        return float(self._loss_sum) / self._seen
+        """The mean over the samples of this epoch so far, NaN if all were skipped; waits for the device."""
+        return float(self._loss_sum) / (self._seen or math.nan)
 
     def note_accuracy(self, accuracy: float) -> None:
         """On the validation images."""
@@ -61,6 +64,7 @@ class StepProgress:
         return {
             "loss_sum": self._loss_sum,
             "seen": self._seen,
+            "skips": self.skips,
             "best_accuracy": self.best_accuracy,
             "seconds": self.clock.seconds,
             "cpu_seconds": self.cpu_seconds,
@@ -71,6 +75,7 @@ class StepProgress:
         """Count on where the state was taken; the clocks stand still until they are started."""
         self._loss_sum = torch.as_tensor(state["loss_sum"], device=self._device)
         self._seen, self.best_accuracy = state["seen"], state["best_accuracy"]
+        self.skips = state.get("skips", 0)
         self.clock, self.epoch_clock = Stopwatch(state["seconds"]), Stopwatch(state["epoch_seconds"])
         known = state.get("cpu_seconds")
         self.cpu_clock = None if known is None else Stopwatch(known, clock=cpu_seconds)

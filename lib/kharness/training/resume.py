@@ -69,13 +69,20 @@ class ResumePoint:
         }
 
     def begin(
-        self, run: Run, options: Options, *, model: Mapping[str, Any], training: Mapping[str, Any]
+        self,
+        run: Run,
+        options: Options,
+        *,
+        model: Mapping[str, Any],
+        training: Mapping[str, Any],
+        is_main: bool = True,
     ) -> Checkpoints:
         """Write the start record, and make up for what was cut off between a checkpoint and its record.
 
-        ResumeError if another process has trained this run since the origin was decided.
+        Ranks above 0 (not `is_main`) write their start record alone. ResumeError if another process has
+        trained this run since the origin was decided.
         """
-        if run.last_seq() != self.lineage.last_seq:
+        if is_main and run.last_seq() != self.lineage.last_seq:
             raise ResumeError(
                 f"{run.directory}: another process has trained this run in the meantime",
                 hint="start again: it resumes from the newest checkpoint",
@@ -86,11 +93,12 @@ class ResumePoint:
             attempt=run.attempt,
             keep=options.CHECKPOINT_KEEP,
             first_attempt=first,
+            writes=is_main,
         )
         run.start(model=model, training=training, **self.start_fields())
         if self.path and self.state:
             checkpoints.go_on_from(self.path, self.state)
-            if self._record is None:
+            if is_main and self._record is None:
                 step, best = self.state["global_step"], self.state.get("is_best", False)
                 log_checkpoint(run, step, self.path, self.state, best=best)
         return checkpoints

@@ -12,6 +12,7 @@ from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.project_name import run_name
 from kharness.runs.rundir import has_plan, numbered
+from kharness.training.distributed.world import ALONE, World
 from kharness.training.errors import TrainingError
 from monitoring import Run
 from monitoring.follower import TRACKERS, configured_options, exporter_names
@@ -20,16 +21,23 @@ from monitoring.gpu.options import configured_gpu_monitor
 
 @contextmanager
 def open_run(
-    options: Options, directory: Path | None, *, root: Path, identity: Mapping[str, object]
+    options: Options,
+    directory: Path | None,
+    *,
+    root: Path,
+    identity: Mapping[str, object],
+    world: World = ALONE,
 ) -> Iterator[Run]:
     """The run in `directory`, or in a new one below RESULTS_DIR; TRACKER_RUN_NAME names it in trackers.
 
     The directory holds the configuration that is trained with before the caller continues. `identity` goes
-    into run.json. TrainingError if no directory can be made; one that another process trains stays as it is.
+    into run.json. Each rank opens the same directory and writes its own journal. TrainingError if no
+    directory can be made; one that another process trains stays as it is.
     """
     name = run_name(options.values, root, datetime.now(UTC))
     if directory is None:
-        directory = _new_directory(options, name, root)
+        directory = world.of_main(_new_directory(options, name, root) if world.is_main else None)
+        assert directory is not None
     in_matrix = has_plan(directory.absolute().parent)
     with Run(
         directory,
@@ -40,9 +48,11 @@ def open_run(
         trackers=enabled_followers(options.values),
         identity=identity,
         gpu_monitor=configured_gpu_monitor(options.values),
+        rank=world.rank,
     ) as run:
         # Not before: now nobody else writes here.
-        write_files(options.files(), directory)
+        if world.is_main:
+            write_files(options.files(), directory)
         yield run
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,11 @@ def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
+
+
+def seed_rank(seed: int, rank: int) -> None:
+    """Seed a rank above 0, once the model is there, to draw other numbers than rank 0 from then on."""
+    seed_everything(derived_seed(seed, "rank", rank) % 2**32)
 
 
 def derived_seed(seed: int, *names: object) -> int:
@@ -69,10 +74,29 @@ def _uses_cuda() -> bool:
 
 
 class Generators:
-    """All global generators of random numbers, as a part of a checkpoint."""
+    """All global generators of random numbers, as a part of a checkpoint: those of every rank."""
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        rank: int = 0,
+        collect: Callable[[dict[str, Any]], list[dict[str, Any]]] | None = None,
+    ) -> None:
+        """`collect` gives rank 0 the states of all ranks, where there are several."""
+        self._seed, self._rank, self._collect = seed, rank, collect
 
     def state_dict(self) -> dict[str, Any]:
-        return rng_state()
+        """Of rank 0, and in `ranks` those of the ranks above it."""
+        state = rng_state()
+        if self._collect is None:
+            return state
+        return {**state, "ranks": self._collect(state)[1:]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        restore_rng_state(state)
+        """Continue where this rank was; a rank that was not there begins with a seed of its own."""
+        of_ranks = [state, *state.get("ranks", ())]
+        if self._rank < len(of_ranks):
+            restore_rng_state(of_ranks[self._rank])
+        else:
+            seed_rank(self._seed, self._rank)

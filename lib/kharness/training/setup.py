@@ -15,13 +15,14 @@ from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
 from kharness.training.determinism import Numerics, make_deterministic
 from kharness.training.device import Compute, Device, choose_device, set_threads
+from kharness.training.distributed.world import World
 from kharness.training.due import few_validations, planned_steps
 from kharness.training.optimizers import build_optimizer
 from kharness.training.optimizers._averages import Weights, weights_of
 from kharness.training.progress import StepProgress
-from kharness.training.pruning import Pruning, build_pruner
+from kharness.training.pruning import Pruner, Pruning, build_pruner
 from kharness.training.schedules import Schedule
-from kharness.training.seeds import Generators, seed_everything
+from kharness.training.seeds import Generators, seed_everything, seed_rank
 
 
 class Data(Protocol):
@@ -65,6 +66,7 @@ class Setup(Generic[DataT]):
     """A training that has not begun."""
 
     options: Options
+    world: World
     device: Device
     numerics: Numerics
     model: nn.Module
@@ -81,16 +83,18 @@ class Setup(Generic[DataT]):
     data_parts: Mapping[str, Stateful]
 
     @classmethod
-    def of(cls, options: Options, prepare: Prepare[DataT]) -> Setup[DataT]:
+    def of(cls, options: Options, prepare: Prepare[DataT], world: World) -> Setup[DataT]:
         """Made as the options say, and printed; TrainingError for what cannot be."""
         if options.DETERMINISTIC:
             make_deterministic()
-        device = choose_device(options.DEVICE)
-        threads = set_threads(options.NUM_THREADS)
+        device = choose_device(options.DEVICE, world.local_rank)
+        threads = set_threads(options.NUM_THREADS, processes=world.local_size)
         # Before the model, whose first weights are random.
         seed_everything(options.SEED)
         model, data = prepare(options, device.torch)
         batches = Batches(data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device.torch)
+        if world.size > 1:
+            batches.part = world.own_part
         tokens = tokens_per_sample(data)
         num_steps = planned_steps(
             options.values,
@@ -100,10 +104,15 @@ class Setup(Generic[DataT]):
         optimizer, optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
         schedule = Schedule.read(options.values, num_steps=num_steps)
         pruner = build_pruner(options.PRUNING, model, optimizer, options.values, num_steps=num_steps)
+        if world.size > 1 and isinstance(pruner, Pruner):
+            pruner.agree = world.overwrite
         numerics = Numerics.of(device.torch)
         if options.DETERMINISTIC:
             numerics.check()
-        print(f"device: {device}, {threads} CPU threads")
+        if world.rank:
+            seed_rank(options.SEED, world.rank)
+        processes = f"{world.size} processes, each with " if world.size > 1 else ""
+        print(f"device: {device}, {processes}{threads} CPU threads")
         print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in data.sizes.items()))
         plan = (
             f"{num_steps:,} steps of {batches.batch_size} samples{f' of {tokens} tokens' if tokens else ''}"
@@ -120,6 +129,7 @@ class Setup(Generic[DataT]):
             print(f"note: {note}")
         return Setup(
             options=options,
+            world=world,
             device=device,
             numerics=numerics,
             model=model,
@@ -142,8 +152,12 @@ class Setup(Generic[DataT]):
             "optimizer": self.optimizer,
             "pruning": self.pruner,
             "data": self.batches,
-            "rng": Generators(),
-            "compute": Compute(self.device.torch, self.numerics),
+            "rng": Generators(
+                self.options.SEED,
+                rank=self.world.rank,
+                collect=self.world.collected if self.world.size > 1 else None,
+            ),
+            "compute": Compute(self.device.torch, self.numerics, processes=self.world.size),
             "progress": self.progress,
             **({"average": self.average} if self.average is not None else {}),
             **self.data_parts,
@@ -178,6 +192,7 @@ class Setup(Generic[DataT]):
             "pruning": self.pruner.described,
             "dataset": {"name": self.options.DATASET, **self.data.sizes},
             "cpu_threads": torch.get_num_threads(),
+            "world_size": self.world.size,
             "numerics": asdict(self.numerics),
             **self.identity(),
         }

@@ -174,6 +174,13 @@ FIELDS: tuple[FieldRow, ...] = (
            report="share of the prunable weights that is zero in the end",
            scrape="share of the prunable weights that is zero after the last recorded step"),
     *_rows("nan_inf_detected", step="whether a value of this record was NaN or infinite"),
+    *_rows("nonfinite_ranks",
+           step="only if the loss or the gradient norm is not finite: the ranks whose own loss is not, or "
+                "all where only the gradients are not"),
+    *_rows("sample_indices",
+           step="only with `nonfinite_ranks`: which training samples they had in this step"),
+    *_rows("skipped",
+           step="only if the step changed no weight, by `GUARD_MAX_SKIPS`: true"),
     *_rows("split",
            eval="`val` (held out of the training set), `test`, or `inference`: what the trained model does"),
     *_rows("batch_N_latency_seconds", "s", "down", "wall time",
@@ -245,6 +252,7 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("seed", start="of initial weights and order of samples"),
     *_rows("device", start="where the tensors are, and why"),
     *_rows("cpu_threads", start="threads of a tensor operation"),
+    *_rows("world_size", start="processes of the training, each with its part of every batch"),
     *_rows("numerics",
            start="what else decides the last bits, as torch reports it: deterministic algorithms, cuDNN's "
                  "`deterministic` and `benchmark`, `CUBLAS_WORKSPACE_CONFIG`, whether TF32 may be used; on a "
@@ -260,8 +268,8 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("status",
            end="`complete`, `interrupted` (stopped on request, everything saved) or `failed`"),
     *_rows("cause",
-           end="of all but complete ones: `stopped`, `non_finite`, `out_of_memory`, `disk_full`, `device` "
-               "(the driver reported an error), `refused` (you can fix it) or `error`"),
+           end="of all but complete ones: `stopped`, `non_finite`, `lost_rank`, `out_of_memory`, "
+               "`disk_full`, `device` (the driver reported an error), `refused` (you can fix it) or `error`"),
     *_rows("error", end="of a failed one: the exception", of_gpu="why the state is not `ok`"),
     *_rows("steps_done", "steps", end="over all attempts"),
     *_rows("tokens_seen", "tokens", end="only of text: trained on, over all attempts"),

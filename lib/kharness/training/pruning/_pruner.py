@@ -83,6 +83,8 @@ class Pruner:
             self._memory = {name: method.remember(weight) for name, weight in self._weights.items()}
         if hasattr(method, "learn"):
             optimizer.register_step_pre_hook(self._learn)
+        self.agree: Callable[[Sequence[Tensor]], None] | None = None
+        """Of a training of several processes: puts the masks of rank 0 into those of all."""
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:
@@ -150,6 +152,8 @@ class Pruner:
             chosen = least_important(scores, [self._pruned[name] for name in group], sparsity)
             for name, more in zip(group, chosen, strict=True):
                 self._pruned[name] |= more
+        if self.agree is not None:  # scores may be drawn, and each rank draws its own
+            self.agree(list(self._pruned.values()))
         for name, values in held.items():
             values.copy_(self._weights[name])
 

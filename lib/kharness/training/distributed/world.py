@@ -1,0 +1,204 @@
+"""The ranks of one training: which one this process is, and what they exchange.
+
+They meet as `torchrun` starts them (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), or over a file
+where NUM_GPUS had this project start them on one host. gloo exchanges tensors of a CPU, NCCL those of GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from kharness.training.device import uses_gpu
+from kharness.training.distributed.lost_ranks import LostRanks
+from kharness.training.errors import TrainingError
+
+RENDEZVOUS_FILE = "KHARNESS_RENDEZVOUS_FILE"
+"""Variable with the file over which the ranks of one host meet."""
+
+_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+ValueT = TypeVar("ValueT")
+
+
+@dataclass(frozen=True)
+class World:
+    """All ranks of a training; of a training in one process, this one alone, and nothing is exchanged."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    """Of the ranks on this host: the GPU of this one."""
+    local_size: int = 1
+    ends: LostRanks | None = None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> World:
+        """As the launcher says; TrainingError where its variables contradict each other."""
+        if not is_launched(environment):
+            return cls()
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        given = {name: environment[name] for name in names if name in environment}
+        shown = ", ".join(f"{name}={value!r}" for name, value in given.items())
+        hint = "start the training with torchrun, or with NUM_GPUS"
+        if not all(value.isdecimal() for value in given.values()):
+            raise TrainingError(f"a rank's variables are no numbers: {shown}", hint=hint)
+        numbers = {name: int(value) for name, value in given.items()}
+        world = cls(
+            rank=numbers.get("RANK", 0),
+            size=numbers.get("WORLD_SIZE", 1),
+            local_rank=numbers.get("LOCAL_RANK", 0),
+            local_size=numbers.get("LOCAL_WORLD_SIZE", 1),
+        )
+        if not (world.rank < world.size and world.local_rank < world.local_size <= world.size):
+            raise TrainingError(f"a rank's variables contradict each other: {shown}", hint=hint)
+        return world
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this rank prints, evaluates what all rely on, and writes checkpoints."""
+        return self.rank == 0
+
+    def part(self, batch: Tensor) -> tuple[Tensor, float]:
+        """This rank's part of a batch, and the factor of its mean loss.
+
+        Parts are in order, and their sizes differ by at most one. The mean over all ranks of factor x mean
+        loss is the mean loss of the batch. A rank for which no sample is left repeats the first, times 0, so
+        that it comes to every collective.
+        """
+        if self.size == 1:
+            return batch, 1.0
+        part = self.parts(batch)[self.rank]
+        return (part, len(part) * self.size / len(batch)) if len(part) else (batch[:1], 0.0)
+
+    def own_part(self, batch: Tensor) -> Tensor:
+        """This rank's part of a batch, never empty."""
+        return self.part(batch)[0]
+
+    def parts(self, batch: Tensor) -> tuple[Tensor, ...]:
+        """Those of all ranks."""
+        return batch.tensor_split(self.size)
+
+    def gathered(self, value: Tensor) -> Tensor:
+        """The 0-dim value of each rank, in their order; on its device, which nothing waits for."""
+        if self.size == 1:
+            return value.reshape(1)
+        values = [torch.empty_like(value) for _ in range(self.size)]
+        dist.all_gather(values, value)
+        return torch.stack(values)
+
+    def summed(self, values: Tensor) -> Tensor:
+        """The sum over all ranks, the same bits on each."""
+        if self.size > 1:
+            values = values.clone()
+            dist.all_reduce(values)
+        return values
+
+    def highest(self, *values: int) -> list[int]:
+        """The highest of each value over all ranks; waits for them."""
+        if self.size == 1:
+            return list(values)
+        highest = torch.tensor(values)
+        dist.all_reduce(highest, dist.ReduceOp.MAX)
+        return highest.tolist()
+
+    def of_main(self, value: ValueT) -> ValueT:
+        """The value that rank 0 has, on every rank; any that can be pickled."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values)
+        return values[0]
+
+    def collected(self, value: ValueT) -> list[ValueT]:
+        """The values of all ranks in their order, on rank 0; on the others an empty list."""
+        if self.size == 1:
+            return [value]
+        values: list[Any] | None = [None] * self.size if self.is_main else None
+        dist.gather_object(value, values)
+        return values or []
+
+    def wait(self) -> None:
+        """Until every rank has come here."""
+        self.highest(0)
+
+    def named_ends(self) -> AbstractContextManager[None]:
+        """Within it an error names its rank, and a lost connection the rank that was lost."""
+        return self.ends.named() if self.ends else nullcontext()
+
+    def overwrite(self, tensors: Sequence[Tensor]) -> None:
+        """Put into all tensors what those of rank 0 hold."""
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
+
+ALONE = World()
+"""Of a training in one process."""
+
+
+def is_launched(environment: Mapping[str, str]) -> bool:
+    """Whether torchrun, or a launcher like it, has started this process as one of several."""
+    if RENDEZVOUS_FILE in environment:
+        return True
+    return all(name in environment for name in _OF_TORCHRUN)
+
+
+@contextmanager
+def joined_world(*, device: str, minutes: float) -> Iterator[World]:
+    """Meet the other ranks, if there are any, and leave them at the end.
+
+    `device` is the value of DEVICE, `minutes` how long a rank waits for another before it gives up
+    (LostRankError).
+    """
+    world = World.of(os.environ)
+    if world.size == 1:
+        yield world
+        return
+    store = _store(world, timedelta(minutes=minutes))
+    ends = LostRanks(store, rank=world.rank, size=world.size)
+    with ends.reported_once(), ends.named():
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if uses_gpu(device) else "gloo",
+            store=PrefixStore("training", store),
+            rank=world.rank,
+            world_size=world.size,
+            timeout=timedelta(minutes=minutes),
+        )
+        try:
+            yield replace(world, ends=ends)
+        except SystemExit:  # in good order: with errors others may wait for what never comes
+            dist.destroy_process_group()
+            raise
+        dist.destroy_process_group()
+
+
+@contextmanager
+def one_prints(environment: Mapping[str, str]) -> Iterator[None]:
+    """Within it, only rank 0 prints on standard output."""
+    if World.of(environment).is_main:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        yield
+
+
+def _store(world: World, timeout: timedelta) -> Store:
+    """Where the ranks meet; the same in all of them."""
+    file = os.environ.get(RENDEZVOUS_FILE)
+    place = f"file://{file}" if file else "env://"
+    met: tuple[Store, int, int] = next(
+        iter(rendezvous(place, rank=world.rank, world_size=world.size, timeout=timeout))
+    )
+    met[0].set_timeout(timeout)
+    return met[0]

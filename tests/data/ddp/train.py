@@ -1,0 +1,77 @@
+"""A training in float64 whose ranks can be made to fail, through the loop of the reference trainings.
+
+    RANK=0 WORLD_SIZE=2 … python tests/data/ddp/train.py FLAGS…      FAULT=nan:3:5
+
+FAULT is what, on which rank and at which step: `nan` in a sample, `refuse` one, `kill` or `stop` by a signal,
+`hang`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kharness.config.errors import run_command
+from kharness.config.options import Options
+from kharness.training.errors import DatasetError
+from kharness.training.loop import open_training
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@dataclass(frozen=True)
+class Points:
+    """Thirty inputs and a function of each."""
+
+    inputs: Tensor = field(
+        default_factory=lambda: torch.arange(240, dtype=torch.float64).reshape(30, 8).remainder(7) / 8
+    )
+    sizes: Mapping[str, int] = field(default_factory=lambda: {"train": 30})
+    sha256: str = "d" * 64
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        inputs = self.inputs[indices]
+        return inputs, inputs.sin().sum(1, keepdim=True)
+
+
+def main(argv: Sequence[str]) -> int:
+    with open_training(argv, root=ROOT, model="lenet5", about="", prepare=prepare) as training:
+        for indices in training.steps():
+            inputs, wanted = training.batch(training.data, indices)
+            scale = fault(training.step + 1)
+            training.update(scale * F.mse_loss(training.model(inputs), wanted))
+            if training.evaluation_is_due:
+                inputs, wanted = training.data.batch(torch.arange(30))
+                with torch.inference_mode():
+                    training.evaluated("val", loss=F.mse_loss(training.model(inputs), wanted).item())
+        return training.finish()
+
+
+def prepare(options: Options, device: torch.device) -> tuple[nn.Module, Points]:
+    layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(float(os.environ.get("DROPOUT", "0"))))
+    return nn.Sequential(layers, nn.Linear(16, 1)).double(), Points()
+
+
+def fault(step: int) -> float:
+    what, rank, at = os.environ.get("FAULT", "none:0:0").split(":")
+    if os.environ.get("RANK", "0") != rank or step != int(at):
+        return 1.0
+    if what == "refuse":
+        raise DatasetError("the sample cannot be decoded", hint="look at it")
+    if what in ("kill", "stop"):
+        os.kill(os.getpid(), signal.SIGKILL if what == "kill" else signal.SIGTERM)
+    while what == "hang":
+        time.sleep(60)
+    return float("nan") if what == "nan" else 1.0
+
+
+if __name__ == "__main__":
+    run_command(main)

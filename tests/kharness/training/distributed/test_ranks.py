@@ -1,0 +1,214 @@
+"""Trainings of several ranks on the CPU, joined by gloo: their curves, how they end, and what they leave."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kharness.training.checkpoint import checkpoint_files, load
+from monitoring import read_records
+
+from ....warm_python import StartedPython, WarmPython
+
+HOST = platform.node()
+FLAGS = (
+    *("--batch-size", "7", "--num-epochs", "3", "--device", "cpu", "--tracker", "none", "--log-every", "1"),
+    *("--learning-rate", "0.05", "--checkpoint-every-steps", "3", "--schedule", "constant"),
+)
+
+StartRanks = Callable[..., list[StartedPython]]
+
+
+@pytest.fixture
+def start_ranks(root: Path, tmp_path: Path, warm_torch: WarmPython) -> StartRanks:
+    """Start all ranks of tests/data/ddp/train.py in a run directory, as a launcher does."""
+    meetings: list[Path] = []
+
+    def start(run: Path, size: int, *flags: str, **env: str) -> list[StartedPython]:
+        meetings.append(tmp_path / f"meeting{len(meetings)}")
+        of_all = {**os.environ, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), **env}
+        if size > 1:
+            of_all["KHARNESS_RENDEZVOUS_FILE"] = str(meetings[-1])
+        given = flags if (run / ".config").exists() else (*FLAGS, *flags)
+        return [
+            warm_torch.start(
+                [root / "tests/data/ddp/train.py", "--run-dir", run, *given],
+                env={**of_all, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            for rank in range(size)
+        ]
+
+    return start
+
+
+def ends(ranks: list[StartedPython]) -> list[tuple[int, str]]:
+    """Exit code and standard error of each."""
+    errors = [process.communicate(timeout=600)[1] for process in ranks]
+    return [(process.wait(), text) for process, text in zip(ranks, errors, strict=True)]
+
+
+def steps(journal: Path) -> list[dict[str, Any]]:
+    return [dict(record) for record, _ in read_records(journal) if record["event"] == "step"]
+
+
+def curve(run: Path) -> Tensor:
+    """Loss and gradient norm of each step, (steps, 2)."""
+    found = {s["global_step"]: (s["train_loss"], s["grad_norm"]) for s in steps(run / "metrics.jsonl")}
+    return torch.tensor([found[step] for step in sorted(found)], dtype=torch.float64)
+
+
+def weights(run: Path) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = load(checkpoint_files(run / "checkpoints")[0])["model"]
+    return found
+
+
+def test_curve_is_that_of_one_process(start_ranks: StartRanks, tmp_path: Path) -> None:
+    """Parts of a batch of 7 have unequal sizes; of the last in an epoch ranks 2 and 3 have no sample."""
+    for size in (1, 2, 4):
+        assert ends(start_ranks(tmp_path / str(size), size)) == [(0, "")] * size
+    one = curve(tmp_path / "1")
+    assert one.shape == (15, 2)
+    for several in ("2", "4"):
+        torch.testing.assert_close(curve(tmp_path / several), one, rtol=1e-12, atol=1e-14)
+        for name, weight in weights(tmp_path / "1").items():
+            torch.testing.assert_close(weights(tmp_path / several)[name], weight, rtol=1e-12, atol=1e-14)
+    journals = [steps(tmp_path / "4" / f"metrics{rank}.jsonl") for rank in ("", ".rank0001", ".rank0003")]
+    assert [[step["train_loss"] for step in journal] for journal in journals] == [
+        [step["train_loss"] for step in journals[0]]
+    ] * 3
+    assert all(step["collective_seconds"] > 0 for step in journals[0])
+
+
+def test_request_to_one_rank_stops_all_and_another_number_of_ranks_resumes(
+    start_ranks: StartRanks, tmp_path: Path
+) -> None:
+    ranks = start_ranks(tmp_path / "run", 2, FAULT="stop:1:4")
+    assert ends(ranks) == [(75, ""), (75, "\nSIGTERM: stopping after this step\n")]
+    assert [len(curve(tmp_path / "run")), len(steps(tmp_path / "run/metrics.rank0001.jsonl"))] == [4, 4]
+    assert ends(start_ranks(tmp_path / "run", 3)) == [(0, "")] * 3
+    assert ends(start_ranks(tmp_path / "one", 1)) == [(0, "")]
+    torch.testing.assert_close(curve(tmp_path / "run"), curve(tmp_path / "one"), rtol=1e-12, atol=1e-14)
+
+
+def test_same_ranks_resume_bit_for_bit(start_ranks: StartRanks, tmp_path: Path) -> None:
+    """Each rank draws its own dropout, and goes on drawing where it was."""
+    dropout = {"DROPOUT": "0.5"}
+    assert ends(start_ranks(tmp_path / "whole", 2, **dropout)) == [(0, "")] * 2
+    ends(start_ranks(tmp_path / "resumed", 2, FAULT="stop:0:5", **dropout))
+    assert ends(start_ranks(tmp_path / "resumed", 2, **dropout)) == [(0, "")] * 2
+    assert torch.equal(curve(tmp_path / "resumed"), curve(tmp_path / "whole"))
+    whole, resumed = weights(tmp_path / "whole"), weights(tmp_path / "resumed")
+    assert all(torch.equal(resumed[name], weight) for name, weight in whole.items())
+
+
+def test_masks_are_those_of_rank_0_though_each_rank_draws_its_own(
+    start_ranks: StartRanks, tmp_path: Path
+) -> None:
+    pruning = ("--pruning", "random", "--pruning-sparsity", "0.5", "--pruning-every", "1")
+    assert ends(start_ranks(tmp_path / "run", 2, *pruning, DROPOUT="0.5")) == [(0, "")] * 2
+    sparsity = [
+        [step["sparsity"] for step in steps(tmp_path / "run" / f"metrics{rank}.jsonl")]
+        for rank in ("", ".rank0001")
+    ]
+    norms = [step["grad_norm"] for step in steps(tmp_path / "run/metrics.rank0001.jsonl")]
+    assert (sparsity[0][-1], sparsity[0]) == (0.5, sparsity[1])
+    assert norms == curve(tmp_path / "run")[:, 1].tolist()  # other masks would be other weights
+
+
+def test_nan_on_one_rank_stops_all_at_the_same_step(start_ranks: StartRanks, tmp_path: Path) -> None:
+    found = ends(start_ranks(tmp_path / "run", 4, FAULT="nan:3:4"))
+    assert [code for code, _ in found] == [65] * 4
+    assert "".join(text for _, text in found) == (
+        "error: step 4: loss nan, gradient norm nan, on rank 3\n"
+        "hint: lower LEARNING_RATE or raise SCHEDULE_WARMUP_FRACTION; earlier checkpoints are intact\n"
+    )
+    *_, last = steps(tmp_path / "run/metrics.jsonl")
+    assert (last["global_step"], last["nonfinite_ranks"], len(last["sample_indices"])) == (4, [3], 1)
+    assert all(weight.isfinite().all() for weight in weights(tmp_path / "run").values())
+
+
+def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_all(
+    start_ranks: StartRanks, tmp_path: Path
+) -> None:
+    found = ends(start_ranks(tmp_path / "run", 2, "--guard-max-skips", "1", FAULT="nan:1:4"))
+    assert found == [(0, "")] * 2
+    records = steps(tmp_path / "run/metrics.jsonl")
+    assert [step["global_step"] for step in records if step.get("skipped")] == [4]
+    assert [math.isfinite(step["train_loss"] or math.nan) for step in records] == [
+        step != 4 for step in range(1, 16)
+    ]
+    assert all(weight.isfinite().all() for weight in weights(tmp_path / "run").values())
+
+
+@pytest.mark.parametrize(
+    ("fault", "codes", "said"),
+    [
+        (
+            "refuse:1:4",
+            [69, 2, 69],
+            f"error: rank 1 on {HOST}: the sample cannot be decoded\nhint: look at it\n",
+        ),
+        (
+            "kill:1:4",
+            [69, -signal.SIGKILL, 69],
+            f"error: rank 1 on {HOST}: killed, hanging or cut off from the others\n"
+            "hint: start the training again: it resumes from the newest checkpoint\n",
+        ),
+    ],
+)
+def test_one_message_names_the_rank_that_was_lost(
+    start_ranks: StartRanks, tmp_path: Path, fault: str, codes: list[int], said: str
+) -> None:
+    found = ends(start_ranks(tmp_path / "run", 3, FAULT=fault))
+    assert [code for code, _ in found] == codes
+    assert "".join(text for _, text in found) == said
+    *_, end = [record for record, _ in read_records(tmp_path / "run/metrics.jsonl")]
+    assert (end["event"], end["status"], end["cause"]) == ("end", "failed", "lost_rank")
+    assert ends(start_ranks(tmp_path / "run", 3)) == [(0, "")] * 3
+    assert len(curve(tmp_path / "run")) == 15
+
+
+def test_a_rank_that_hangs_ends_all_within_the_time(start_ranks: StartRanks, tmp_path: Path) -> None:
+    ranks = start_ranks(tmp_path / "run", 2, "--rank-timeout", "0.3", FAULT="hang:1:4")
+    [(code, text)] = ends(ranks[:1])
+    ranks[1].kill()
+    ends(ranks[1:])
+    assert (code, text.splitlines()[0]) == (
+        69,
+        f"error: rank 1 on {HOST}: killed, hanging or cut off from the others",
+    )
+
+
+def test_num_gpus_starts_the_ranks_and_passes_a_stop_on(
+    warm_torch: WarmPython, root: Path, tmp_path: Path
+) -> None:
+    flags = [
+        "--device",
+        "cpu",
+        "--tracker",
+        "none",
+        "--num-gpus",
+        "2",
+        "--max-steps",
+        "2",
+        "--num-epochs",
+        "1",
+    ]
+    done = warm_torch.run([root / "lenet5/train.py", "--run-dir", tmp_path / "run", *flags], timeout=600)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("device: cpu (requested), 2 processes, each with 1 CPU threads\n") == 1
+    start, *_ = [record for record, _ in read_records(tmp_path / "run/metrics.jsonl")]
+    assert (start["world_size"], start["num_steps"]) == (2, 2)
+    assert [step["global_step"] for step in steps(tmp_path / "run/metrics.rank0001.jsonl")] == [1, 2]
