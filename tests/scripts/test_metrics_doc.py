@@ -24,7 +24,7 @@ def test_every_table_of_fields_is_up_to_date(root: Path) -> None:
 def test_page_that_is_out_of_date_is_found_and_written(root: Path, tmp_path: Path) -> None:
     script = runpy.run_path(str(root / "scripts" / "metrics_doc.py"))
     page = tmp_path / "metrics.md"
-    page.write_text("Before.\n\n<!-- fields: eval -->\n\n\n<!-- end of fields -->\n\nAfter.\n")
+    page.write_text("Before.\n\n<!-- fields: gap -->\n\n\n<!-- end of fields -->\n\nAfter.\n")
     [(path, text)] = script["stale"](tmp_path)
     assert path == page
     assert (
@@ -32,13 +32,15 @@ def test_page_that_is_out_of_date_is_found_and_written(root: Path, tmp_path: Pat
         == """\
 Before.
 
-<!-- fields: eval -->
+<!-- fields: gap -->
 
-| field | unit | better | bit-equal | source |
-| --- | --- | --- | --- | --- |
-| `split` | | | yes | `val` (held out of the training set) or `test` |
-| `val_loss`, `test_loss` | nats | down | yes | mean cross-entropy over the split |
-| `val_accuracy`, `test_accuracy` | 0 to 1 | up | yes | fraction of the split that is classified right |
+| field | unit | source |
+| --- | --- | --- |
+| `reason` | | the system's last answer |
+| `seconds` | s | from the first refusal until everything kept was written |
+| `delayed` | records | written late |
+| `lost` | records | dropped, the oldest first, because more than 16 MiB waited |
+| `first_lost_seq`, `last_lost_seq` | | which; `null` if none |
 
 <!-- end of fields -->
 
