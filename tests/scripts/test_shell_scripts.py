@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from kharness.config.project_name import checksum
+
+from ..simulated_nvml.simulated_nvml import SimulatedNvml
 
 
 def run(root: Path, script: str, *argv: str, **environment: str) -> tuple[int, str]:
@@ -91,3 +94,38 @@ def test_project_name_is_the_one_that_configurations_get(root: Path) -> None:
 @pytest.mark.parametrize("argv", [[], [""], ["gpt2", "nonsense"], ["a", "tracking", "b"]])
 def test_project_name_without_a_model_is_refused(root: Path, argv: list[str]) -> None:
     assert run(root, "generate-project-name.sh", *argv) == (2, "")
+
+
+def test_first_run_on_a_gpu_machine_samples_its_gpus(
+    root: Path, tmp_path: Path, simulated_nvml: SimulatedNvml
+) -> None:
+    simulated_nvml.write("gpus 2")
+    about = {**simulated_nvml.environment(), "PYTHON": sys.executable, "OUT": str(tmp_path)}
+
+    def sampled() -> tuple[int, str]:
+        return run(root, "gpu_first_run.sh", "sampler", **about)
+
+    code, said = sampled()
+    assert (code, said.splitlines()[1], said.splitlines()[-1]) == (
+        *(0, "== sampler", f"all steps held; runs are in {tmp_path}"),
+    )
+    assert said.count("GPU 1 Simulated H100 80GB ") == 6
+    simulated_nvml.write("gpus 0")
+    code, said = sampled()
+    assert (code, said.splitlines()[-1]) == (1, "did not hold: sampler")
+
+
+def test_first_run_refuses_a_step_that_it_does_not_have(root: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [root / "scripts/gpu_first_run.sh", "machine", "bit"],
+        env={**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path / "out")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr, (tmp_path / "out").exists()) == (
+        2,
+        "",
+        "error: unknown step bit\nhint: one of machine sampler tests bits pace matrix\n",
+        False,
+    )
