@@ -184,7 +184,7 @@ def _gpu_graphs(view: View, rows: _Rows) -> list[Line]:
     limit = total(sample.power_limit_watts for sample in chosen)
     top = limit or max((watts for watts in drawn["power"] if watts is not None), default=0.0) or 1.0
     graphs = [
-        ("util", f"{of}: util", newest.util, 0.0, 100.0, "%", "util"),
+        ("util", f"{of}: util", newest.util, 0.0, 100.0, "%", ""),
         ("memory", "memory", newest.memory, 0.0, 100.0, "%", style_of(newest.memory, MEMORY_LIMITS)),
         ("heat", "max temp", newest.heat, 20.0, 100.0, "°", style_of(newest.heat, TEMPERATURE_LIMITS)),
         ("power", "power", newest.power, 0.0, top, " W", ""),
@@ -194,7 +194,7 @@ def _gpu_graphs(view: View, rows: _Rows) -> list[Line]:
         boxes = [
             graph(
                 f"{heading} {number(value, unit=unit)} ({low:.0f}–{high:.0f})",
-                *(drawn[name], width, rows.graph, low, high, style or name, "graph"),
+                *(drawn[name], width, rows.graph, low, high, f"{style}_graph" if style else name, "graph"),
             )
             for name, heading, value, low, high, unit, style in graphs[first : first + side_by_side]
         ]

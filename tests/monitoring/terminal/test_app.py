@@ -24,6 +24,7 @@ from monitoring.terminal.display.cells import Line
 from monitoring.terminal.display.graphs import graph_rows
 from monitoring.terminal.display.keys import KeyPress
 from monitoring.terminal.display.numbers import duration
+from monitoring.terminal.display.themes import THEMES, painted
 from monitoring.terminal.panels.process_table import ProcessChoice, process_table
 from monitoring.terminal.panels.run_panel import RunPanel
 from monitoring.terminal.run_view import RunView
@@ -106,7 +107,10 @@ def sampled(directory: Path, num_gpus: int = 3, num_samples: int = 8, *, age: fl
 
 def lines(app: Dashboard, size: tuple[int, int]) -> list[str]:
     """The screen, without what the clock says."""
-    text = ["".join(span.text for span in line)[: size[0]].rstrip() for line in app.picture(*size)]
+    picture = app.picture(*size)
+    for theme in THEMES:  # each knows how everything looks
+        assert all("\n" not in painted(line, size[0], theme, many_colours=True) for line in picture)
+    text = ["".join(span.text for span in line)[: size[0]].rstrip() for line in picture]
     return [re.sub(r"\d\d:\d\d:\d\d", "12:34:56", line) for line in text]
 
 

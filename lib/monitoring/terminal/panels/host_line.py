@@ -11,9 +11,6 @@ from monitoring.terminal.display.graphs import graph_rows
 # Pictures whose processor time is shown, at most.
 LATELY = 120
 
-# Cells of the line besides those of the graph.
-WORDS = 60
-
 
 class HostLine:
     """Read at each picture but the first: psutil takes longer to import than that may take."""
@@ -40,9 +37,10 @@ class HostLine:
         if not self._memory:
             return [Span(" host", "dim")]
         busy = f"{self._busy[-1]:3.0f}%" if self._busy else "  –"
-        room = max(4, min(width - WORDS, LATELY))
-        lately = graph_rows(list(self._busy)[-room:], room, 1, 0, 100)[0]
         load = " ".join(f"{value:.2f}" for value in os.getloadavg())
+        room = width - len(f" host CPU {busy}   {self._memory}  load {load} ")
+        room = max(4, min(room, LATELY))
+        lately = graph_rows(list(self._busy)[-room:], room, 1, 0, 100)[0]
         return [
             Span(" host CPU ", "dim"),
             Span(f"{busy} "),
