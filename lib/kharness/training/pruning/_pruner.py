@@ -46,8 +46,8 @@ class Pruner:
     """Prunes a model step by step: the weights of its linear and convolution layers, a shared one once.
 
     Masks only grow, unless the method holds values by which weights return. The gradient of a pruned weight
-    still reaches its optimiser state, which has no effect: the weight is zero again before the next forward
-    pass.
+    still reaches the optimiser. Where every element has an update of its own that has no effect: the weight
+    is zero again before the next forward pass. Norms (clipping) and matrices (Muon, SOAP) still count it.
     """
 
     def __init__(
