@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kharness.training.errors import DatasetError
 from kharness.training.tokens.pieces import LARGEST_PIECE
-from kharness.training.tokens.preparing import PROGRESS, Sizes, prepare
+from kharness.training.tokens.preparing import Sizes, prepare
 from kharness.training.tokens.text_files import TextFiles
 from kharness.training.tokens.tokenizers import ByteTokenizer
 
@@ -30,11 +30,22 @@ OPERATIONS = ("open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.trun
 SMALL = Sizes(shard=2000, save=1500)
 
 
-def tokens(text: Path, folder: Path, *, piece: int = 500, sizes: Sizes = SMALL) -> None:
-    files = TextFiles.scan(text, say=lambda _: None)
+def quiet(_: str) -> None:
+    """Where nobody reads what is said."""
+
+
+def tokens(
+    text: Path,
+    folder: Path,
+    *,
+    piece: int = 500,
+    sizes: Sizes = SMALL,
+    say: Callable[[str], None] = quiet,
+) -> None:
+    files = TextFiles.scan(text, say=quiet)
     requested = {"dataset": "text", **files.described()}
     files = replace(files, largest_piece=piece)
-    prepare(folder, files, ByteTokenizer(), requested=requested, say=lambda _: None, sizes=sizes)
+    prepare(folder, files, ByteTokenizer(), requested=requested, say=say, sizes=sizes)
 
 
 def forked(work: Callable[[], None]) -> int:
@@ -82,24 +93,15 @@ def by_operation(text: Path, folder: Path) -> int:
 
 
 def by_save(text: Path, folder: Path) -> int:
-    progress = folder.with_name(f".{folder.name}.part") / PROGRESS
-    for number in itertools.count():
-        before, child = content(progress), forked(lambda: tokens(text, folder))
-        while not (done := os.waitpid(child, os.WNOHANG)[0]) and content(progress) in (before, None):
-            pass
-        if not done:
-            os.kill(child, signal.SIGKILL)
-            ended(child)
-        if folder.exists():
-            return number
-    raise AssertionError
+    def killed(line: str) -> None:
+        if "continuing" not in line:  # it has saved
+            os.kill(os.getpid(), signal.SIGKILL)
 
-
-def content(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
+    number = 0
+    while (code := ended(forked(lambda: tokens(text, folder, say=killed)))) == -signal.SIGKILL:
+        number += 1
+    assert code == 0, code
+    return number
 
 
 def full_disk(text: Path, folder: Path) -> int:

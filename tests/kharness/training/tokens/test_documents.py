@@ -122,9 +122,10 @@ def prepare(root: Path, tmp_path: Path, warm_python: WarmPython) -> Prepare:
     """`python gpt2/prepare_data.py`, with the tokens in tmp_path / name and a hub at an address."""
 
     def run(name: str, *flags: object, hub: str) -> CompletedProcess[str]:
-        environment = {**os.environ, "HF_ENDPOINT": hub, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path)}
+        patient = {"HF_HUB_DOWNLOAD_TIMEOUT": "600", "HF_HUB_ETAG_TIMEOUT": "600"}
+        its = {"HF_ENDPOINT": hub, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path), **patient}
         fixed = ("--dataset", "tinystories", "--tokenizer", "bytes", "--data-dir", tmp_path / name)
-        return warm_python.run([root / "gpt2" / "prepare_data.py", *fixed, *flags], env=environment)
+        return warm_python.run([root / "gpt2" / "prepare_data.py", *fixed, *flags], env={**os.environ, **its})
 
     return run
 
