@@ -24,6 +24,9 @@ def main(argv: Sequence[str]) -> None:
     print("\n".join(gpu_report_lines(summary)))
     pictures = draw_gpu_graphs(summary, with_load(summary))
     folders = list(dict.fromkeys(path.parent for path in pictures))
+    if not folders:
+        print("no graph: there is no GPU of its own, and one rank")
+        return
     print(f"{counted(len(pictures), 'graph')} in {shown(folders[0])}", end="")
     print(f" and in graphs/ of {counted(len(folders) - 1, 'run')}" if len(folders) > 1 else "")
 

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import runpy
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -439,7 +440,9 @@ def test_total_of_a_run_that_moved_is_at_most_its_peak(recorder: Recorder, tmp_p
     assert lines[-4] == "    Other GPUs of this machine:"
 
 
-def test_cpu_training_has_only_other_gpus(recorder: Recorder, tmp_path: Path, make: Make) -> None:
+def test_cpu_training_has_only_other_gpus(
+    recorder: Recorder, tmp_path: Path, make: Make, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = recorder.record(tmp_path / "cpu", 2, "gpus 2")
 
     def give_away(number: int, record: dict[str, Any]) -> None:
@@ -458,6 +461,9 @@ def test_cpu_training_has_only_other_gpus(recorder: Recorder, tmp_path: Path, ma
     ]
     assert [line[4:9] for line in lines[-2:]] == ["GPU 0", "GPU 1"]
     assert [summary.cells[0].number(metric_named(name)) for name in ("energy_joules", "cost")] == [None, None]
+    runpy.run_path(str(root / "scripts/gpu_report.py"))["main"]([f"RUN={run}"])
+    said = ["no graph: there is no GPU of its own, and one rank"]
+    assert capsys.readouterr().out.splitlines() == [*lines, *said]
     # in a matrix it has no row among the runs with GPUs
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd"]})
     cell = made.add({"OPTIMIZER": "sgd"}, make.training([2.0, 1.0], [0.5], 0.5))
