@@ -161,13 +161,17 @@ def decoded(files: PictureFiles, batches: Iterable[Tensor], *, readers: int, ahe
             generator=torch.Generator(),  # its own: a seed for workers is drawn, which must change no weights
         )
         reading = iter(loader)
-    for found in reading:
-        if isinstance(found, Undecodable):
-            raise DatasetError(
-                f"{found.file} cannot be decoded: {found.reason}",
-                hint="replace it by an intact copy; a resumed training needs the same files",
-            )
-        yield found
+    try:
+        for found in reading:
+            if isinstance(found, Undecodable):
+                raise DatasetError(
+                    f"{found.file} cannot be decoded: {found.reason}",
+                    hint="replace it by an intact copy; a resumed training needs the same files",
+                )
+            yield found
+    finally:
+        # Workers end now. When cycles are collected later, they are not notified and waited for in vain.
+        del loader, reading
 
 
 def square(path: bytes, side: int) -> np.ndarray:
