@@ -6,9 +6,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from monitoring.host.process import process_started
 
 from .warm_python import WarmPython
 
@@ -67,6 +70,20 @@ found.append(os.path.isdir(folder.name))
 log.flush()
 print(json.dumps([forked, found]).replace(str(os.getpid()), "PID"))
 '''
+
+
+def test_whoever_needs_the_same_modules_shares_a_server() -> None:
+    """Which ends with its last connection."""
+    first, second = WarmPython("calendar"), WarmPython("calendar")
+    servers = [warm.run(["-c", "import os; print(os.getppid())"]).stdout for warm in (first, second)]
+    first.close()
+    servers.append(second.run(["-c", "import os; print(os.getppid())"]).stdout)
+    second.close()
+    assert servers == 3 * servers[:1]
+    deadline = time.monotonic() + 600
+    while process_started(int(servers[0])) is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -8,7 +8,9 @@ What it starts itself are its own children, and forks as well (see warm_server).
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import hashlib
 import json
 import os
 import select
@@ -31,8 +33,12 @@ SERVER = Path(__file__).with_name("warm_server.py")
 READ_AT_THE_START = ("PYTHON", "LC_", "LANG", "LD_", "MPL")
 
 
+# What the workers of one run of pytest have in common.
+SESSION = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+
+
 class WarmPython:
-    """One such interpreter, started when it is first needed."""
+    """One such interpreter, started when it is first needed; workers of one test session share it."""
 
     def __init__(self, *modules: str, read: tuple[str, ...] = (), **environment: str) -> None:
         """`read` are beginnings of the names of variables that the modules read when they are imported.
@@ -44,7 +50,6 @@ class WarmPython:
         self._read = (*READ_AT_THE_START, *read)
         self._environment: dict[str, str] = {}
         self._channel: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, arguments: Sequence[object], *, leads: bool = False, **options: Any) -> StartedPython:
         """What `subprocess.Popen([sys.executable, *arguments], **options)` does; output is text.
@@ -75,21 +80,43 @@ class WarmPython:
         return subprocess.CompletedProcess(process.args, process.wait(), output, errors)
 
     def _serve(self) -> socket.socket:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            # One thread: OpenBLAS would start its own when numpy is imported.
-            self._process = subprocess.Popen(
-                [sys.executable, SERVER, str(theirs.fileno()), *self._modules],
+        """A connection to the server of these modules that all workers of a test session share."""
+        kind = json.dumps([SESSION, self._modules, sorted(self._environment.items()), GIVEN])
+        address = f"\0warm-python-{hashlib.sha256(kind.encode()).hexdigest()[:32]}"
+        began = False
+        while True:
+            channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with contextlib.suppress(ConnectionError):
+                channel.connect(address)
+                if channel.recv(1):
+                    return channel
+            channel.close()  # there is no server, or it was just ending
+            assert not began, "the interpreter that was to be forked has ended"
+            began = self._begin(address)
+
+    def _begin(self, address: str) -> bool:
+        """Start a server; False if another worker has done so. It ends with its last connection."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            try:
+                listener.bind(address)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                return False
+            listener.listen()
+            subprocess.run(
+                [sys.executable, SERVER, str(listener.fileno()), *self._modules],
+                # One thread: OpenBLAS would start its own when numpy is imported.
                 env={**os.environ, **self._given, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": GIVEN},
                 stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[listener.fileno()],
+                check=True,
             )
-        return ours
+        return True
 
     def close(self) -> None:
-        if self._channel and self._process:
+        if self._channel:
             self._channel.close()
-            self._process.wait()
 
     def _read_of(self, environment: Mapping[str, str]) -> dict[str, str]:
         read = (name for name in environment if name.startswith(self._read) and name not in READ_LATER)

@@ -2,6 +2,8 @@
 
     python warm_server.py FD MODULE…      # PACKAGE.* is all modules of a package
 
+FD is a socket that listens; it returns at once, and ends with the last connection.
+
 A child runs a program. Where that starts the interpreter on another one, its child runs that at once instead
 of calling exec, which would import everything once more.
 """
@@ -45,8 +47,10 @@ OF_ALL = (sys.prefix, sys.base_prefix)
 OURS = {"kharness", "monitoring"}
 
 
-def main(channel: int, modules: Sequence[str]) -> None:
+def main(listener: int, modules: Sequence[str]) -> None:
     """Import, then fork until nobody is left who could ask; a child ends in here."""
+    if os.fork():  # whoever began it need not wait for its end
+        os._exit(0)
     for name in modules:
         package = importlib.import_module(name.removesuffix(".*"))
         if name.endswith(".*"):
@@ -54,7 +58,7 @@ def main(channel: int, modules: Sequence[str]) -> None:
                 importlib.import_module(module.name)
     gc.collect()
     gc.freeze()
-    request = serve(socket.socket(fileno=channel))
+    request = serve(socket.socket(fileno=listener))
     if request is not None:
         for standard, file in enumerate(request["files"][1:]):
             os.dup2(file, standard)
@@ -66,7 +70,7 @@ def main(channel: int, modules: Sequence[str]) -> None:
         become(request["arguments"], request["environment"])
 
 
-def serve(channel: socket.socket) -> dict[str, Any] | None:
+def serve(listener: socket.socket) -> dict[str, Any] | None:
     """The request in each child; None in this process at the end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, lambda *_: None)  # it wakes the select below
@@ -75,15 +79,21 @@ def serve(channel: socket.socket) -> dict[str, Any] | None:
     os.set_blocking(write_end, False)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     children: dict[int, socket.socket] = {}
-    while True:
-        ready = select.select([channel.fileno(), wakeup], [], [])[0]
+    channels = [connected(listener)]
+    while channels:
+        waited_for: list[Any] = [listener, wakeup, *channels]
+        ready = select.select(waited_for, [], [])[0]
         if wakeup in ready:
             os.read(wakeup, 65536)
             report(children)
-        if channel.fileno() in ready:
+        if listener in ready:
+            channels.append(connected(listener))
+        for channel in [channel for channel in channels if channel in ready]:
             message, files, _, _ = socket.recv_fds(channel, 1 << 20, 4)
             if not message:
-                return None
+                channels.remove(channel)
+                channel.close()
+                continue
             pid = os.fork()
             if pid == 0:
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -93,6 +103,14 @@ def serve(channel: socket.socket) -> dict[str, Any] | None:
             children[pid].send(str(pid).encode())
             for file in files[1:]:
                 os.close(file)
+    return None
+
+
+def connected(listener: socket.socket) -> socket.socket:
+    """A connection; its first byte says that the other end is not lost in a server that ends."""
+    channel, _ = listener.accept()
+    channel.send(b"!")
+    return channel
 
 
 def report(children: dict[int, socket.socket]) -> None:
