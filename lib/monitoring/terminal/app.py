@@ -174,7 +174,7 @@ class Dashboard:
             title="GPUs of the run" if recorded else f"GPUs of {platform.node()}",
             label=self._label,
             host=self._host_line.line(width) if self._host_line is not None else [],
-            message=self._message if now - self._told < MESSAGE_SECONDS else "",
+            message=self._message if time.monotonic() - self._told < MESSAGE_SECONDS else "",
             question=self._asking(width),
         )
 
@@ -349,7 +349,7 @@ class Dashboard:
         self._helps = True
 
     def _tell(self, message: str) -> None:
-        self._message, self._told = message, time.time()
+        self._message, self._told = message, time.monotonic()
 
     def _reset(self) -> None:
         """Clear the graphs."""
