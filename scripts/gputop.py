@@ -30,7 +30,8 @@ def main(argv: Sequence[str]) -> int:
     """What the dashboard returns; 2 for what cannot be shown."""
     variables = make_variables.given(argv, os.environ, "gputop", root=ROOT)
     options = shown(variables, make_variables.output_directory(variables, ROOT))
-    options += chosen(variables, "THEME", "--theme", THEMES) + chosen(variables, "SORT", "--sort", COLUMNS)
+    options += chosen("THEME", variables.get("THEME"), THEMES)
+    options += chosen("SORT", variables.get("SORT"), COLUMNS)
     if "SIMULATE" not in variables:
         return gpu_dashboard.main(options)
     import tempfile
@@ -44,14 +45,13 @@ def main(argv: Sequence[str]) -> int:
         return gpu_dashboard.main([*options, "--gpu", "all", "--label", "SIMULATED GPUs"])
 
 
-def chosen(variables: Mapping[str, str], name: str, option: str, known: Collection[str]) -> list[str]:
-    """The dashboard's option for a variable, if it is given."""
-    if name not in variables:
+def chosen(name: str, value: str | None, known: Collection[str]) -> list[str]:
+    """The dashboard's option of that name, if it is given."""
+    if value is None:
         return []
-    if variables[name] not in known:
-        names = ", ".join(known)
-        raise ConfigError(f"{name}={variables[name]} is unknown", hint=f"one of {names}")
-    return [option, variables[name]]
+    if value not in known:
+        raise ConfigError(f"{name}={value} is unknown", hint=f"one of {', '.join(known)}")
+    return [f"--{name.lower()}", value]
 
 
 def shown(variables: Mapping[str, str], output: Path) -> list[str]:

@@ -282,9 +282,13 @@ MOUSE_ON, MOUSE_OFF = b"\x1b[?1000h\x1b[?1006h", b"\x1b[?1006l\x1b[?1000l"
 GIVEN_BACK = MOUSE_OFF + b"\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 
-def modes(terminal: Pty) -> list[Any]:
-    """How the terminal treats what is typed: whether it echoes, waits for whole lines, and so on."""
-    return termios.tcgetattr(terminal._reader)[:4]
+COOKED = termios.ECHO | termios.ICANON
+
+
+def is_cooked(terminal: Pty) -> bool:
+    """Whether the terminal echoes what is typed, and waits for whole lines."""
+    flags: int = termios.tcgetattr(terminal._reader)[3]
+    return flags & COOKED == COOKED
 
 
 def test_mouse_selects_scrolls_and_sorts(open_pty: Callable[..., Pty], simulated_nvml: SimulatedNvml) -> None:
@@ -347,10 +351,8 @@ def test_terminal_is_given_back_however_the_dashboard_ends(
     open_pty: Callable[..., Pty], run: Path, ending: bytes | signal.Signals
 ) -> None:
     terminal = open_pty([*DASHBOARD, "--run", str(run)], "xterm")
-    before = modes(terminal)
-    shown = terminal.until(b" run digits")
-    assert MOUSE_ON in shown
-    assert modes(terminal) != before
+    assert MOUSE_ON in terminal.until(b" run digits")
+    assert not is_cooked(terminal)
     if isinstance(ending, bytes):
         terminal.press(ending)
     else:
@@ -363,7 +365,7 @@ def test_terminal_is_given_back_however_the_dashboard_ends(
         expected = 128 + ending if ending in (signal.SIGTERM, signal.SIGHUP) else -ending
     assert status == expected
     deadline = time.monotonic() + 120
-    while modes(terminal)[3] & (termios.ECHO | termios.ICANON) != termios.ECHO | termios.ICANON:
+    while not is_cooked(terminal):
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
