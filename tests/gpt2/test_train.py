@@ -95,7 +95,7 @@ def test_micro_batches_give_the_update_of_the_batch(train: Callable[..., list[di
 
 def test_the_documented_command_is_understood(root: Path) -> None:
     """docs: python gpt2/train.py --dataset finewebedu --tracker wandb --tracker-project my-experiments …"""
-    argv = ["--dataset", "finewebedu", "--optimizer", "adamw", "--tracker", "wandb"]
+    argv = ["--dataset", "finewebedu", "--optimizer", "adamwspam", "--tracker", "wandb"]
     argv += ["--tracker-project", "my-experiments", "--tracker-run-name", "experiment-1"]
     options, _ = parse(argv, root=root, model="gpt2", prog="", description="")
     names = (
