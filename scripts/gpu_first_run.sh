@@ -120,7 +120,7 @@ pace() {
 
 # A small matrix with energy, and how evenly the GPUs were used.
 matrix() {
-	make test_matrix PYTHON="$PYTHON" VENV= DEVICE="$DEVICE" TRACKER=none GPU_MONITOR=y \
+	make test_matrix PYTHON="$PYTHON" VENV= CONFIG_DEVICE="$DEVICE" TRACKER=none GPU_MONITOR=y \
 		CONFIG_NUM_EPOCHS="$EPOCHS" CONFIG_RESULTS_DIR="$OUT/matrix"
 }
 
