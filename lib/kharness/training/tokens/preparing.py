@@ -258,7 +258,7 @@ class _SplitWriter:
 def _encoded(pieces: Iterator[Piece], tokenizer: Tokenizer) -> Iterator[tuple[Piece, npt.NDArray[np.uint16]]]:
     """Pieces with their tokens, in order; several are encoded at once, in threads."""
     threads = len(os.sched_getaffinity(0))
-    most = min(2 * threads * LARGEST_PIECE, _MOST_WAITING)
+    most = min(threads * 2 * LARGEST_PIECE, _MOST_WAITING)
     waiting: deque[tuple[Piece, Future[npt.NDArray[np.uint16]]]] = deque()
     characters, failure = 0, None
     pool = ThreadPoolExecutor(threads)
