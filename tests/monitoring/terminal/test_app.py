@@ -501,8 +501,8 @@ def test_dashboard_waits_for_the_first_run(tmp_path: Path, monkeypatch: pytest.M
     def begin() -> None:
         before.extend(lines(app, LARGE))
         sampled(training(tmp_path / "run"))
-        time.sleep(0.01)
-        app.tick()
+        while f" no run in {tmp_path} yet" in lines(app, LARGE):  # it looks again when it has rested
+            app.tick()
 
     after = look(app, LARGE, then=begin)
     assert f" no run in {tmp_path} yet" in before
