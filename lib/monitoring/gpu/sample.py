@@ -125,6 +125,7 @@ class GpuEvent(NamedTuple):
     index: int  # type: ignore[assignment]  # it hides tuple.index, which a sample has no use for
     uuid: str | None
     kind: Literal["xid", "lost", "back", "error"]
+    """A sampler says `back` of a GPU that it could not open, so that it is opened again itself."""
     code: int | None
     """The driver's number of an Xid."""
     message: str

@@ -32,6 +32,9 @@ VARIABLES = ("CUDA_VISIBLE_DEVICES",)
 # Seconds between looks at what changes seldom: MIG instances.
 SLOW_EVERY = 5.0
 
+# Seconds between looks at GPUs that could not be opened.
+UNOPENED_EVERY = 1.0
+
 # GPM metrics (Hopper and later) and their slots, all from 0 to 100.
 GPM_METRICS = {
     _nvml.NVML_GPM_METRIC_SM_UTIL: "sm_activity_percent",
@@ -124,6 +127,8 @@ class NvidiaSampler:
         handles = [self._handle(index) for index in range(pynvml.nvmlDeviceGetCount())]
         self.num_devices = len(handles)
         identities = [self._identity(handle) for handle in handles]
+        self._unopened = [place for place, identity in enumerate(identities) if identity.uuid is None]
+        self._unopened_at = time.monotonic() + UNOPENED_EVERY
         is_by_pci = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
         are_numbered = is_by_pci or len(set(map(self._kind, handles))) < 2  # else CUDA puts the fastest first
         self._gpus = [
@@ -156,7 +161,7 @@ class NvidiaSampler:
         return [self._sample(gpu) for gpu in self._gpus]
 
     def events(self) -> Sequence[GpuEvent]:
-        return self._events.take()
+        return [*self._events.take(), *self._opened_late()]
 
     def close(self) -> None:
         if self._open:
@@ -166,6 +171,22 @@ class NvidiaSampler:
                     if gpu.gpm is not None:
                         gpu.gpm.close()
                 self._pynvml.nvmlShutdown()
+
+    def _opened_late(self) -> list[GpuEvent]:
+        """GPUs that could not be opened and answer by now; whether they are selected shows once they are."""
+        now = time.monotonic()
+        if not self._unopened or now < self._unopened_at:
+            return []
+        self._unopened_at = now + UNOPENED_EVERY
+        found = []
+        for place in self._unopened:
+            uuid = self._identity(self._handle(place)).uuid
+            if uuid is not None:
+                found.append(
+                    GpuEvent(time.time(), place, uuid, "back", None, f"GPU {place} ({uuid}) answers")
+                )
+        self._unopened = [place for place in self._unopened if place not in [event.index for event in found]]
+        return found
 
     def _sample(self, gpu: _NvmlGpu) -> GpuSample:
         if gpu.reading is None:

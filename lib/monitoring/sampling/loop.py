@@ -92,7 +92,7 @@ class SamplingLoop:
     def _follow(self, left_out: Sequence[str]) -> bool:
         """Start the process that samples, and repeat until the end; raises what it raises.
 
-        True if another is to continue, for the masks have changed.
+        True if another is to continue, for the masks have changed, or a GPU that could not be opened answers.
         """
         masks = self._masks()
         process = SamplerProcess(self._root, left_out=left_out, masks=masks)
@@ -110,7 +110,7 @@ class SamplingLoop:
         return False
 
     def _repeat(self, process: SamplerProcess, masks: Sequence[Mask]) -> bool:
-        """Sample until the end, or, which is True, until the masks are others.
+        """Sample until the end, or, which is True, until another process would find other GPUs.
 
         Samples that a slow driver missed are not made up for.
         """
@@ -121,10 +121,13 @@ class SamplingLoop:
             self.asked_at = 0.0
             if self.done.is_set():  # given up by now: what follows has continued without this sample
                 return False
-            self._sink.take(samples, events)
+            # that a GPU is back shows in its state once it is opened
+            self._sink.take(samples, [event for event in events if event.kind != "back"])
             if is_last:
                 self.done.set()  # before the process is closed, which may wait for a driver
                 return False
+            if any(event.kind == "back" for event in events):
+                return True
             silent = 0 if any(sample.state == "ok" for sample in samples) else silent + 1
             if silent == SILENT_LOOKS:
                 raise SamplerError(f"no GPU answers: {samples[0].error}")

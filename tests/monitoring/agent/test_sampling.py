@@ -246,6 +246,32 @@ def test_gpu_that_is_lost_is_an_alert_and_the_others_are_sampled_on(
     ]
 
 
+@pytest.mark.parametrize("by_uuid", [False, True])
+def test_gpu_that_is_lost_before_the_first_sample_comes_back(
+    gpus: SimulatedNvml, run_dir: Path, monkeypatch: pytest.MonkeyPatch, by_uuid: bool
+) -> None:
+    """Selected by its UUID, it could not be recognised before it answered."""
+    if by_uuid:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"{UUID.replace('1-', '0-', 1)[:-1]}0,{UUID}")
+    gpus.add("gpu 1 state lost")
+    with opened(run_dir):
+        wait_until(lambda: stats(run_dir), "the first sample")
+        gpus.add("gpu 1 state 0")
+        wait_until(
+            lambda: [gpu["state"] for gpu in stats(run_dir)[-1]["multi_gpu_data"]] == ["ok", "ok"],
+            "a sample of both",
+        )
+    wait_for_delivery(run_dir)
+    first, last = (stats(run_dir)[place]["multi_gpu_data"] for place in (0, -1))
+    assert [gpu["state"] for gpu in first] == (["ok"] if by_uuid else ["ok", "lost"])
+    assert [gpu["uuid"] for gpu in last] == [f"{UUID.replace('1-', '0-', 1)[:-1]}0", UUID]
+    lost = [
+        ("gpu_lost", "GPU 1 (nvidia) is lost: GPU is lost"),
+        ("gpu_back", f"GPU 1 ({UUID}) answers again"),
+    ]
+    assert alerts(run_dir) == ([] if by_uuid else lost)
+
+
 def test_change_of_a_gpu_is_told_once_over_several_agents() -> None:
     def look(*states: State) -> list[GpuSample]:
         return [
