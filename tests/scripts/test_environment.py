@@ -28,7 +28,7 @@ def test_environment_that_has_everything_is_verified(root: Path) -> None:
 def test_environment_without_packages_is_told_what_to_install(root: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
     python = str(tmp_path / "bare" / "bin" / "python")
-    missing = "jinja2, kconfiglib, matplotlib, numpy, orjson, pillow, psutil, rich, torch"
+    missing = "jinja2, kconfiglib, matplotlib, numpy, orjson, psutil, rich, torch"
     assert environment(root, "verify", python=python) == (
         2,
         f"error: {python} lacks {missing}\n"

@@ -94,12 +94,16 @@ class History:
         return self._nearest_to[key]
 
     def _essence(self, values: Mapping[str, object]) -> frozenset[str]:
-        """What affects how long a step takes, fit to be compared."""
-        return frozenset(f"{name}={values[name]!r}" for name in self._affects.names(values, "speed"))
+        """What affects how long a step takes, fit to be compared.
+
+        What is n counts as absent: a run from before an option came did without it, too.
+        """
+        names = self._affects.names(values, "speed")
+        return frozenset(f"{name}={values[name]!r}" for name in names if values[name] is not False)
 
     def _different(self, values: Mapping[str, object], others: Mapping[str, object]) -> list[str]:
         names = self._affects.names({**values, **others}, "speed")
-        return [name for name in names if values.get(name) != others.get(name)]
+        return [name for name in names if values.get(name, False) != others.get(name, False)]
 
 
 def read_history(results: Path, affects: Affects) -> History:
