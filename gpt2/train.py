@@ -23,10 +23,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt2.data import TextSplits, load_splits
+from gpt2 import data
 from gpt2.model import build_model
 from gpt2.sample import sample_text
-from kharness.training.loop import open_training
+from kharness.training.loop import Training, open_training
 
 
 def main(argv: Sequence[str]) -> int:
@@ -34,21 +34,21 @@ def main(argv: Sequence[str]) -> int:
     with open_training(argv, root=ROOT, model="gpt2", about=__doc__, prepare=prepare) as training:
         model, splits, options = training.model, training.data, training.options
         if training.evaluation_is_due:  # before the first step
-            training.evaluated("val", **evaluate(model, splits, options))
+            training.evaluated("val", **evaluate(training))
         for indices in training.steps():
             for part, share in training.micro_batches(indices):
                 tokens, targets = training.batch(splits.train, part)
                 training.accumulate(cross_entropy(model(tokens), targets), share=share)
             training.update(clip_norm=options.GRADIENT_CLIP or None)
             if training.evaluation_is_due:
-                training.evaluated("val", **evaluate(model, splits, options))
+                training.evaluated("val", **evaluate(training))
         training.note_samples(sample_text(model, splits, options))
         return training.finish()
 
 
-def prepare(options: Options, device: torch.device) -> tuple[nn.Module, TextSplits]:
+def prepare(options: Options, device: torch.device) -> tuple[nn.Module, data.TextSplits]:
     """The model with its first weights, and its text."""
-    splits = load_splits(options, root=ROOT, device=device)
+    splits = data.load_splits(options, root=ROOT, device=device)
     if options.GPT2_SAMPLE_TOKENS:
         splits.open_tokenizer().encode(options.GPT2_SAMPLE_PROMPT)  # what fails does so before the training
     return build_model(options, vocabulary=splits.vocabulary, device=device), splits
@@ -60,18 +60,21 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, splits: TextSplits, options: Options) -> dict[str, float]:
-    """Mean cross-entropy (nats) over EVAL_SAMPLES batches, the same each time, and its perplexity."""
-    model.eval()
+def evaluate(training: Training[data.TextSplits]) -> dict[str, float]:
+    """Mean cross-entropy (nats) over EVAL_SAMPLES batches, the same each time, and its perplexity.
+
+    The processes of a training take turns at the batches.
+    """
+    model, splits, options = training.models[""].eval(), training.data, training.options
     blocks = len(splits.validation)
     wanted = min(blocks, options.EVAL_SAMPLES * options.EVAL_BATCH_SIZE or blocks)
     indices = torch.arange(wanted) * blocks // wanted
     total = 0.0
-    for part in indices.split(options.MICRO_BATCH_SIZE or options.EVAL_BATCH_SIZE):
+    for part in training.world.turns(indices.split(options.MICRO_BATCH_SIZE or options.EVAL_BATCH_SIZE)):
         tokens, targets = splits.validation.batch(part)
         total += cross_entropy(model(tokens), targets).item() * len(part)
     model.train()
-    loss = total / wanted
+    loss = training.world.total(total) / wanted
     return {"loss": loss, "perplexity": math.exp(min(loss, 20))}
 
 

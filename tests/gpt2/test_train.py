@@ -131,3 +131,16 @@ def test_a_run_is_never_resumed_with_another_tokenizer(
     before, now = ByteTokenizer().sha256[:16], GPT2_SHA256[:16]
     assert f"was trained with the tokenizer, SHA-256 {before}… (now {now}…), the data, SHA-256 " in error
     assert hint == "hint: --from-scratch begins with what is requested now; what is there stays"
+
+
+def test_two_processes_share_steps_and_validation(train: Callable[..., list[dict[str, Any]]]) -> None:
+    one, two = (
+        {
+            (record["event"], record["global_step"]): record.get("val_loss", record.get("train_loss"))
+            for record in train(name, "--num-gpus", number, "--micro-batch-size", "1")
+            if record["event"] in ("step", "eval")
+        }
+        for name, number in (("one", "1"), ("two", "2"))
+    )
+    assert list(two) == list(one)
+    assert two == pytest.approx(one, rel=1e-5)

@@ -117,7 +117,8 @@ class Training(Generic[DataT]):
         if setup.average is not None:
             self.models["ema_"] = setup.average.model
         self._setup, self._run, self._checkpoints, self._stop = setup, run, checkpoints, stop
-        self._world = setup.world
+        self.world = setup.world
+        """The processes of the training."""
         self._evaluations = Every(epochs=1, steps=self.options.EVAL_INTERVAL)
         self._saves = Every.checkpoints(self.options.values)
         self._max_seconds = 60 * self.options.MAX_TIME
@@ -158,7 +159,7 @@ class Training(Generic[DataT]):
         self._pace.restart()
         while not self._is_over:
             self._batch, before = next(batches), self.step
-            indices, self._factor = self._world.part(self._batch)
+            indices, self._factor = self.world.part(self._batch)
             setup.weights.to_train()
             self._rate = setup.schedule(self.step)
             set_learning_rate(setup.optimizer, self._rate)
@@ -229,7 +230,7 @@ class Training(Generic[DataT]):
             setup.optimizer.step()
         self.step += 1
         if self._max_seconds:  # looked at once a step, so that all parts of it go by the same answer
-            [out_of_time] = self._world.highest(setup.progress.clock.seconds >= self._max_seconds)
+            [out_of_time] = self.world.highest(setup.progress.clock.seconds >= self._max_seconds)
             self._out_of_time = bool(out_of_time)
         # After the update, which moves pruned weights too (momentum, weight decay), and inside its phase.
         setup.pruner.after_step(self.step)
@@ -265,7 +266,7 @@ class Training(Generic[DataT]):
 
         That of the first weights, which nobody has trained, decides nothing.
         """
-        metrics = self._world.of_main(metrics)  # for what follows, all ranks have to agree
+        metrics = self.world.of_main(metrics)  # for what follows, all ranks have to agree
         named = {f"{split}_{name}": value for name, value in metrics.items()}
         self._log_eval(split, named)
         if self.step == 0:
@@ -286,7 +287,7 @@ class Training(Generic[DataT]):
         picture: bytes | None = None,
     ) -> None:
         """Record what the trained model does, if it was requested; `picture` is a PNG of predictions."""
-        if not self._world.is_main:
+        if not self.world.is_main:
             return
         if picture is not None:
             write_atomically(self._run.directory / PREDICTIONS, picture)
@@ -308,22 +309,22 @@ class Training(Generic[DataT]):
         return 0
 
     def _log_eval(self, split: str, named: Mapping[str, float]) -> None:
-        if self._world.is_main:
+        if self.world.is_main:
             self._run.log_eval(self.step, split=split, **named)
 
     def _mean(self, loss: Tensor) -> tuple[Tensor, StepSamples]:
         """The loss of the batch, by each rank's own part of it, and which samples these are."""
-        if self._world.size == 1:
+        if self.world.size == 1:
             return loss, StepSamples([self._batch])
-        losses = self._world.gathered(loss)
+        losses = self.world.gathered(loss)
         self._phases.leave_out()
-        return losses.mean(), StepSamples(self._world.parts(self._batch), losses)
+        return losses.mean(), StepSamples(self.world.parts(self._batch), losses)
 
     def _stop_is_requested(self) -> bool:
         """By a signal to any rank: all stop after the same step."""
         name = self._stop.requested
-        if self._world.size > 1:
-            [number] = self._world.highest(signal.Signals[name] if name else 0)
+        if self.world.size > 1:
+            [number] = self.world.highest(signal.Signals[name] if name else 0)
             name = signal.Signals(number).name if number else ""
             if name:  # else one that came since is for the next step
                 self._stop.requested = name
@@ -363,7 +364,7 @@ class Training(Generic[DataT]):
         progress = self._setup.progress
         train_loss = progress.train_loss()
         measured = {"epoch_seconds": progress.epoch_clock.seconds, **self._setup.pruner.measured()}
-        if self._world.is_main:
+        if self.world.is_main:
             self._run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
         shown = _shown({"train_loss": train_loss, **validation})
         of = f"/{self.options.NUM_EPOCHS}" if self.options.NUM_EPOCHS else ""
@@ -400,7 +401,7 @@ class Training(Generic[DataT]):
             attempt=self._run.attempt,
             config=dict(self.options.values),
         )
-        if not self._world.is_main:
+        if not self.world.is_main:
             self._checkpoints.last_step = self.step
             return
         path = self._checkpoints.save(self.step, state, best=best)

@@ -7,10 +7,11 @@ where NUM_GPUS had this project start them on one host. gloo exchanges tensors o
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
@@ -97,12 +98,17 @@ class World:
         dist.all_gather(values, value)
         return torch.stack(values)
 
-    def summed(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, the same bits on each."""
-        if self.size > 1:
-            values = values.clone()
-            dist.all_reduce(values)
-        return values
+    def turns(self, chunks: Iterable[ValueT]) -> Iterator[ValueT]:
+        """This rank's chunks of what all ranks together look at once, as an evaluation."""
+        return islice(chunks, self.rank, None, self.size)
+
+    def total(self, value: float) -> float:
+        """The sum over all ranks, the same bits on each; waits for them."""
+        if self.size == 1:
+            return value
+        found = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(found)
+        return found.item()
 
     def highest(self, *values: int) -> list[int]:
         """The highest of each value over all ranks; waits for them."""
