@@ -55,7 +55,8 @@ def test_parts_of_a_batch_are_all_of_it_and_weigh_what_they_hold() -> None:
         ([0], 0.0),
     ]
     alone, factor = World().part(batch)
-    assert (alone is batch, factor) == (True, 1.0)
+    assert alone is batch
+    assert factor == 1.0
 
 
 @pytest.mark.parametrize(
@@ -69,4 +70,4 @@ def test_parts_of_a_batch_are_all_of_it_and_weigh_what_they_hold() -> None:
 )
 def test_a_cell_trains_on_all_gpus_that_it_gets(root: Path, flags: tuple[str, ...], count: int) -> None:
     options, _ = parse(flags, root=root, model="lenet5", prog="train.py", description=None)
-    assert options.NUM_GPUS == count
+    assert count == options.NUM_GPUS
