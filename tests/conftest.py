@@ -101,6 +101,14 @@ def nodes() -> Callable[[Path], list[Any]]:
     return functools.cache(lambda path: list(ast.walk(ast.parse(path.read_text()))))
 
 
+@pytest.fixture(autouse=True)
+def priority_stays() -> Iterator[None]:
+    """No test lowers the priority of those that follow: nobody can raise it again."""
+    before = os.nice(0)
+    yield
+    assert os.nice(0) == before
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nobodys_settings() -> Iterator[None]:
     """No test, and no fixture of a module, sees the developer's logins or what `make check` exports."""

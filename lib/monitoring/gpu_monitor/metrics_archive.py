@@ -54,15 +54,20 @@ def main(argv: Sequence[str]) -> int:
     path, file_bytes, keep = argv
     with contextlib.suppress(OSError):  # not allowed here
         os.nice(NICENESS)
+    compress_full(Path(path), file_bytes=int(file_bytes), keep=int(keep))
+    return 0
+
+
+def compress_full(path: Path, *, file_bytes: int, keep: int) -> None:
+    """Compress the files of a log that are full, and thin the oldest, until `keep` are left."""
     archiver = Archiver(
-        Path(path),
+        path,
         MetricsFiles(),
-        file_bytes=int(file_bytes),
-        keep=int(keep),
+        file_bytes=file_bytes,
+        keep=keep,
         tell=lambda severity, message: None,  # nobody is there to read it; docs/gpu-monitor.md has it
     )
     archiver.work(threading.Event())
-    return 0
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from monitoring.gpu_monitor.metrics_archive import MetricsFiles, main
+from monitoring.gpu_monitor.metrics_archive import MetricsFiles, compress_full
 from monitoring.gpu_monitor.metrics_log import MetricsLog, read_metrics_log
 from monitoring.journal.encoding.archive import archives, thinned
 
@@ -19,6 +19,12 @@ STAMP = "20250730_123456"
 
 def sample(number: int, gpu: int = 0, state: str = "ok") -> dict[str, object]:
     return {"timestamp": f"t{number}", "gpu_index": gpu, "state": state, "number": number, "pad": "x" * 40}
+
+
+def compress(arguments: list[str]) -> None:
+    """What the process with these arguments does; here, and at the priority of this one."""
+    path, file_bytes, keep = arguments
+    compress_full(Path(path), file_bytes=int(file_bytes), keep=int(keep))
 
 
 def numbers(path: Path) -> list[object]:
@@ -53,7 +59,7 @@ def test_log_is_bounded_and_keeps_its_beginning(tmp_path: Path, by_hand: list[li
     for number in range(1500):
         log.append({**sample(number // 2, number % 2), "noise": os.urandom(30).hex()})
         if by_hand:
-            main(by_hand.pop())
+            compress(by_hand.pop())
     log.close()
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 3 * 20_000
     kept = list(read_metrics_log(log.path))
@@ -79,7 +85,7 @@ def test_archive_that_a_kill_left_beside_its_file_is_read_once(
     for number in range(30):
         log.append(sample(number))
     full = {path: path.read_bytes() for path in tmp_path.glob("*-0*")}
-    main(by_hand[-1])
+    compress(by_hand[-1])
     for path, content in full.items():
         path.write_bytes(content)
     assert (len(full), numbers(log.path)) == (3, list(range(30)))
