@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -71,7 +72,7 @@ def test_schedule_moves_both_rates_alike() -> None:
 
 
 def test_step_of_a_hidden_matrix_is_jordans() -> None:
-    """Its singular values go five times through 3.4445 s - 4.775 s^3 + 2.0315 s^5, in bfloat16."""
+    """Its singular values go five times through 3.4445 s - 4.775 s^3 + 2.0315 s^5."""
     given = torch.randn(3, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     start = torch.ones(4, 3, dtype=torch.float64)
 
@@ -105,5 +106,47 @@ def test_step_of_a_hidden_matrix_is_jordans() -> None:
             s = 3.4445 * s - 4.775 * s**3 + 2.0315 * s**5
         # 4 rows by 3 columns: the update is scaled by sqrt(4 / 3)
         weight = weight * (1 - 0.1 * 0.2) - 0.1 * (4 / 3) ** 0.5 * (u * s) @ v
-        torch.testing.assert_close(model.weight.detach(), weight, rtol=0, atol=0.1 * 0.03)
-        weight = model.weight.detach().clone()
+        torch.testing.assert_close(model.weight.detach(), weight, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("match_adamw", [False, True])
+def test_matrices_of_one_shape_take_the_step_that_torchs_muon_takes(match_adamw: bool) -> None:
+    """Which computes in bfloat16; state and groups are the same."""
+    generator = torch.Generator().manual_seed(2)
+    shapes = [(8, 8), (24, 8), (8, 24), (24, 8), (8, 8)]
+    starts = [torch.randn(shape, generator=generator) for shape in shapes]
+    ours, torchs = ([nn.Parameter(start.clone()) for start in starts] for _ in range(2))
+    adjust = "match_rms_adamw" if match_adamw else "original"
+    optimizers = [
+        kind(weights, lr=0.1, weight_decay=0.2, adjust_lr_fn=adjust)
+        for kind, weights in ((muon.BatchedMuon, ours), (torch.optim.Muon, torchs))
+    ]
+    for _ in range(2):
+        for own, other in zip(ours, torchs, strict=True):
+            own.grad = torch.randn(own.shape, generator=generator)
+            other.grad = own.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for own, other in zip(ours, torchs, strict=True):
+        torch.testing.assert_close(own, other, rtol=0, atol=0.01)
+    own_state, other_state = (optimizer.state_dict() for optimizer in optimizers)
+    assert own_state["param_groups"] == other_state["param_groups"]
+    for number, state in other_state["state"].items():
+        assert own_state["state"][number].keys() == state.keys()
+        assert torch.equal(own_state["state"][number]["momentum_buffer"], state["momentum_buffer"])
+
+
+@pytest.mark.parametrize("smallest", [1e-1, 1e-4, 0.0])
+def test_nearly_singular_matrices_are_orthogonalised_in_float32_as_in_float64(smallest: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    u, _, v = torch.linalg.svd(
+        torch.randn(2, 16, 64, dtype=torch.float64, generator=generator), full_matrices=False
+    )
+    values = torch.linspace(1, smallest, 16, dtype=torch.float64).pow(4)
+    expected = values / values.norm()
+    for _ in range(5):
+        expected = 3.4445 * expected - 4.775 * expected**3 + 2.0315 * expected**5
+    found = muon.orthogonalised(
+        ((u * values) @ v).float(), coefficients=(3.4445, -4.775, 2.0315), steps=5, eps=1e-7
+    )
+    torch.testing.assert_close(found.double(), (u * expected) @ v, rtol=0, atol=2e-4)
