@@ -82,10 +82,21 @@ def probe(root: Path = Path("/")) -> NvidiaSampler | None:
             ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)  # pynvml then gets this one by its name
         _noted(pynvml).nvmlInit()
     except pynvml.NVMLError as error:
-        if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and not has_driver:
-            return None
+        if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+            if (why := _not_loaded(error)) is not None:
+                hint = "reinstall it with the driver (Debian: libnvidia-ml1), or correct LD_LIBRARY_PATH"
+                raise SamplerError(f"NVML: {why}", hint=hint) from error
+            if not has_driver:
+                return None
         raise SamplerError(f"NVML: {str(error).lower()}", hint=HINTS.get(error.value, "")) from error
     return NvidiaSampler(pynvml, root, os.environ)
+
+
+def _not_loaded(error: Exception) -> str | None:
+    """What the system says of a library that is there and cannot be loaded, which pynvml calls not found."""
+    why = str(error.__context__) if isinstance(error.__context__, OSError) else ""
+    is_absent = "libnvidia-ml.so.1" in why and "No such file" in why
+    return None if is_absent else why or None
 
 
 def _noted(pynvml: Any, *, thread: int = SAMPLING) -> Any:

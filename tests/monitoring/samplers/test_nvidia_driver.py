@@ -48,6 +48,19 @@ def test_driver_without_its_library_is_a_reason(sampling: Callable[..., Sampling
     ]
 
 
+def test_library_that_cannot_be_loaded_is_a_reason(sampling: Callable[..., Sampling], tmp_path: Path) -> None:
+    """Though the kernel says nothing of a driver, as in WSL and some containers."""
+    (tmp_path / "libnvidia-ml.so.1").write_text("not one")
+    process = sampling(LD_LIBRARY_PATH=str(tmp_path))
+    assert (process.devices, process.problems) == (
+        None,
+        [
+            f"NVML: {tmp_path}/libnvidia-ml.so.1: file too short "
+            "(reinstall it with the driver (Debian: libnvidia-ml1), or correct LD_LIBRARY_PATH)"
+        ],
+    )
+
+
 def test_machine_without_a_driver_has_no_gpu_and_no_problem(
     sampling: Callable[..., Sampling], tmp_path: Path
 ) -> None:
