@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gpt2.derivatives import rms_norm, squared_relu, turned
 from kharness.config.options import Options
 from kharness.training.device import uses_bf16
 from kharness.training.errors import TrainingError
@@ -131,7 +132,7 @@ class GPT2(nn.Module):
                 turns = self.turns[:, : tokens.shape[1]]
             else:
                 x, turns = x + self.wpe(torch.arange(tokens.shape[1], device=tokens.device)), None
-            x = first = self.drop(F.rms_norm(x, (x.shape[-1],)) if self.shape.rms_norm else x)
+            x = first = self.drop(rms_norm(x) if self.shape.rms_norm else x)
             for block in self.h:
                 x = block(x, first, tokens, turns)
             logits: Tensor = self.lm_head(self.ln_f(x)).float()
@@ -188,14 +189,16 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, tokens: Tensor, turns: Tensor | None) -> Tensor:
         n, t, width = x.shape
-        q, k, v = self.c_attn(x).chunk(3, -1)
+        qk, v = self.c_attn(x).split([2 * width, width], -1)
         if self.values is not None:
             v = v + self.values(tokens).to(v.dtype)
-        q, k, v = (part.view(n, t, self.heads, -1).transpose(1, 2) for part in (q, k, v))
+        v = v.view(n, t, self.heads, -1).transpose(1, 2)
+        qk = qk.view(n, t, 2 * self.heads, -1).transpose(1, 2)
         if self.qk_norm:
-            q, k = F.rms_norm(q, (q.shape[-1],)), F.rms_norm(k, (k.shape[-1],))
+            qk = rms_norm(qk)
         if turns is not None:
-            q, k = turned(q, turns), turned(k, turns)
+            qk = turned(qk, turns)
+        q, k = qk.chunk(2, 1)
         dropout = self.dropout if self.training else 0.0
         heads = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
         out: Tensor = self.drop(self.c_proj(heads.transpose(1, 2).reshape(n, t, width)))
@@ -214,15 +217,22 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.c_fc(x)
-        x = F.relu(x).square() if self.squared_relu else F.gelu(x, approximate="tanh")
+        x = squared_relu(x) if self.squared_relu else F.gelu(x, approximate="tanh")
         out: Tensor = self.drop(self.c_proj(x))
         return out
+
+
+class PlainNorm(nn.Module):
+    """Divides by the root of the mean square."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return rms_norm(x)
 
 
 def norm(shape: Shape) -> nn.Module:
     """Over the width."""
     if shape.rms_norm:
-        return nn.RMSNorm(shape.width, elementwise_affine=False)
+        return PlainNorm()
     return nn.LayerNorm(shape.width, bias=shape.bias)
 
 
@@ -232,10 +242,3 @@ def rotations(shape: Shape) -> Tensor:
     frequencies = 10_000.0 ** -(torch.arange(half) / half)
     angles = torch.arange(shape.block_size).unsqueeze(1) * frequencies
     return torch.stack([angles.cos(), angles.sin()])
-
-
-def turned(x: Tensor, turns: Tensor) -> Tensor:
-    """The heads (n, heads, t, features), the first half of the features turned against the second."""
-    cos, sin = turns.to(x.dtype)
-    first, second = x.chunk(2, -1)
-    return torch.cat([first * cos + second * sin, second * cos - first * sin], -1)

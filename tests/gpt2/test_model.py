@@ -11,7 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from gpt2.model import GPT2, Shape, build_model, rotations, turned
+from gpt2.derivatives import turned
+from gpt2.model import GPT2, Shape, build_model, rotations
 from kharness.config.options import parse
 from kharness.training.errors import TrainingError
 

@@ -139,7 +139,7 @@ def orthogonalised(
         product = factor if product is None else factor @ product
         if step < steps - 1:
             gram = factor @ gram @ factor
-    moved = wide if product is None else product @ wide
+    moved: Tensor = wide if product is None else product @ wide
     return moved.transpose(1, 2) if upright else moved
 
 
