@@ -126,6 +126,10 @@ reproduce: $(setup)		## train a past run again and say whether it is bit-equal: 
 compare: $(setup)		## say which of two runs, matrices or variants is better: A=dir B=dir[:SYMBOL=value …]
 	@$(python) scripts/compare.py
 
+.PHONY: check-model
+check-model: $(setup)		## check the configured model by one step: memory, FLOPs, expected time; keeps nothing
+	@$(python) scripts/check_model.py
+
 .PHONY: data
 data: $(setup)			## fetch, prepare and verify the datasets of the model in DATA_DIR
 	@$(python) scripts/data.py

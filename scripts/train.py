@@ -1,4 +1,7 @@
-"""Train what `.config` says, in a run directory of its own: train.py [NAME=value…]."""
+"""Train what `.config` says, in a run directory of its own: train.py [NAME=value…].
+
+With DRY_RUN one step checks it, as scripts/check_model.py does.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.tree import Tree
+from kharness.matrix.model_check import check_model
 from kharness.matrix.planning.single import prepare_single
 from kharness.matrix.supervise import supervise_single
 from kharness.runs.lock import RunnerLock
@@ -21,7 +25,10 @@ def main(argv: Sequence[str]) -> int:
     variables = make_variables.given(argv, os.environ, "train", root=ROOT)
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
-    launch = prepare_single(tree, output, make_variables.layer(tree, variables))
+    layer = make_variables.layer(tree, variables)
+    launch = prepare_single(tree, output, layer)
+    if launch is None:
+        return check_model(tree, output, layer)
     print(f"run: {launch.shown_directory}\n{launch.command_line}", flush=True)
     with RunnerLock(launch.directory):
         code = supervise_single(launch, root=ROOT)

@@ -43,6 +43,11 @@ Report = Callable[[Path, Say], int]
 
 def check_running(plan: Plan) -> None:
     """MatrixError for a plan that this machine could not run: checked before it is written."""
+    if any(launch.asked.get("DRY_RUN") for launch in plan.launches):
+        raise MatrixError(
+            "DRY_RUN=y: nothing is trained that a matrix could compare",
+            hint="make check-model checks one training, make test_matrix_dry_run prints a matrix",
+        )
     open_watcher(plan.settings, plan.launches)
     refuse_too_few_gpus(plan.settings)
     refuse_unmet(plan.launches)

@@ -15,8 +15,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -35,15 +37,17 @@ from kharness.training.distributed.world import is_launched, joined_world, one_p
 from kharness.training.due import Every
 from kharness.training.errors import ResumeError
 from kharness.training.guard import Buffers, FiniteWatch, StepSamples, StopOnSignal, named_causes
-from kharness.training.resume import find_origin, log_checkpoint
+from kharness.training.model_check.step import EnoughMeasured, ModelCheck
+from kharness.training.resume import ResumePoint, find_origin, log_checkpoint
 from kharness.training.run_directory import open_run
 from kharness.training.schedules import set_learning_rate
 from kharness.training.setup import DataT, Prepare, Setup
 from monitoring import Run
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.end_status import INTERRUPTED
+from monitoring.journal.lineage import Lineage
 from monitoring.telemetry.pace import open_pace
-from monitoring.telemetry.phases import open_phases
+from monitoring.telemetry.phases import Phases, open_phases
 
 BatchT = TypeVar("BatchT", covariant=True)
 
@@ -61,7 +65,8 @@ def open_training(
 ) -> Iterator[Training[DataT]]:
     """The training that flags and configuration request, at the step that it continues from.
 
-    It exits (SystemExit) with 0 where the run is complete already. KharnessError for what cannot be trained.
+    It exits (SystemExit) with 0 where the run is complete already, and after the step of a DRY_RUN.
+    KharnessError for what cannot be trained.
     """
     with lasting_output(), one_prints(os.environ):
         options, arguments = parse(argv, root=root, model=model, prog=f"{model}/train.py", description=about)
@@ -70,7 +75,10 @@ def open_training(
         with joined_world(device=options.DEVICE, minutes=options.RANK_TIMEOUT) as world:
             with named_causes():
                 setup = Setup.of(options, prepare, world)
-            yield from _opened(setup, arguments.run_dir, root=root, from_scratch=arguments.from_scratch)
+            if options.values.get("DRY_RUN"):
+                yield from _checked(setup, root=root)
+            else:
+                yield from _opened(setup, arguments.run_dir, root=root, from_scratch=arguments.from_scratch)
 
 
 def _opened(
@@ -102,11 +110,42 @@ def _opened(
             yield Training(setup, run, checkpoints, stop, step=step)
 
 
+def _checked(setup: Setup[DataT], *, root: Path) -> Iterator[Training[DataT]]:
+    """A training of one step whose run is in a temporary folder; prints what it has taken and exits with 0.
+
+    Each rank has a folder of its own: on several hosts there is none that they share.
+    """
+    options, world = setup.options, setup.world
+    check = ModelCheck(setup)
+    with (
+        tempfile.TemporaryDirectory(prefix="kharness-check-") as folder,
+        StopOnSignal() as stop,
+        open_run(options, Path(folder), root=root, identity=setup.identity(), is_followed=False) as run,
+    ):
+        checkpoints = ResumePoint(Lineage()).begin(
+            run, options, model=setup.described_model(), training=setup.plan()
+        )
+        with world.named_ends(), named_causes():
+            training: CheckedTraining[DataT] = CheckedTraining(check, run, checkpoints, stop)
+            with suppress(EnoughMeasured):
+                yield training
+            training.end()
+    print(check.found())
+    sys.exit(0)
+
+
 class Training(Generic[DataT]):
     """A training under way. Each step of `steps` calls `update` once, and `evaluated` where that is due."""
 
     def __init__(
-        self, setup: Setup[DataT], run: Run, checkpoints: Checkpoints, stop: StopOnSignal, *, step: int
+        self,
+        setup: Setup[DataT],
+        run: Run,
+        checkpoints: Checkpoints,
+        stop: StopOnSignal,
+        *,
+        step: int,
+        phases: Phases | None = None,
     ) -> None:
         self.options, self.data = setup.options, setup.data
         self.step = step
@@ -126,7 +165,7 @@ class Training(Generic[DataT]):
         self._watch = FiniteWatch(
             record=run.log_step, max_skips=self.options.GUARD_MAX_SKIPS, skips=setup.progress.skips
         )
-        self._pace, self._phases = open_pace(setup.device.torch), open_phases(setup.device.torch)
+        self._pace, self._phases = open_pace(setup.device.torch), phases or open_phases(setup.device.torch)
         self.model = distributed_model(setup.model, setup.world, setup.device.torch, self._phases)
         """What a step and an evaluation call."""
         self._before_step = Buffers(setup.model if self.options.GUARD_MAX_SKIPS else None)
@@ -406,6 +445,47 @@ class Training(Generic[DataT]):
             return
         path = self._checkpoints.save(self.step, state, best=best)
         log_checkpoint(self._run, self.step, path, state, best=best, reason=reason)
+
+
+class CheckedTraining(Training[DataT]):
+    """Takes the first micro-batch of a step until it has been measured, then ends in the evaluation."""
+
+    def __init__(self, check: ModelCheck, run: Run, checkpoints: Checkpoints, stop: StopOnSignal) -> None:
+        super().__init__(check.setup, run, checkpoints, stop, step=0, phases=check)
+        self._check = check
+
+    def steps(self) -> Iterator[Tensor]:
+        for indices in super().steps():
+            yield indices[: self._check.part_size]
+
+    @property
+    def evaluation_is_due(self) -> bool:
+        return self._is_over
+
+    def evaluated(self, split: str, **metrics: float) -> None:
+        raise EnoughMeasured
+
+    def finish(self, **metrics: float) -> int:
+        raise EnoughMeasured
+
+    def end(self) -> None:
+        """Write a checkpoint, and end the run."""
+        before = time.perf_counter()
+        self._save()
+        self._check.saved(time.perf_counter() - before)
+        self._run.finish(steps_done=self.step)
+
+    @property
+    def _is_over(self) -> bool:
+        return self._check.is_enough
+
+    def _end_step(self) -> None:
+        if self._stop.requested:
+            print(f"stopped by {self._stop.requested}; nothing is kept")
+            sys.exit(EXIT_STOPPED)
+
+    def _end_steps(self) -> None:
+        """What a training saves here `end` saves."""
 
 
 def _shown(metrics: Mapping[str, float]) -> str:

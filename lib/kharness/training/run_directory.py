@@ -27,12 +27,14 @@ def open_run(
     root: Path,
     identity: Mapping[str, object],
     world: World = ALONE,
+    is_followed: bool = True,
 ) -> Iterator[Run]:
     """The run in `directory`, or in a new one below RESULTS_DIR; TRACKER_RUN_NAME names it in trackers.
 
     The directory holds the configuration that is trained with before the caller continues. `identity` goes
     into run.json. Each rank opens the same directory and writes its own journal. TrainingError if no
-    directory can be made; one that another process trains stays as it is.
+    directory can be made; one that another process trains stays as it is. A run that is not followed has no
+    tracker, exporter or GPU monitor.
     """
     name = run_name(options.values, root, datetime.now(UTC))
     if directory is None:
@@ -45,9 +47,10 @@ def open_run(
         project=options.TRACKER_PROJECT,
         group=directory.absolute().parent.name if in_matrix else None,
         config=options.values,
-        trackers=enabled_followers(options.values),
+        trackers=enabled_followers(options.values) if is_followed else {},
         identity=identity,
-        gpu_monitor=configured_gpu_monitor(options.values),
+        gpu_monitor=configured_gpu_monitor(options.values) if is_followed else False,
+        agent=is_followed,
         rank=world.rank,
     ) as run:
         # Not before: now nobody else writes here.

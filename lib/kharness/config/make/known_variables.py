@@ -92,6 +92,7 @@ TARGETS: dict[str, Reads] = {
     "gpu-report": Reads(("RUN",), _NEWEST),
     "reproduce": Reads(("ANYWAY", "RUN", "TRACKER")),
     "compare": Reads(("A", "B", *_JUDGED), ("REPORT_",)),
+    "check-model": Reads(symbols=("",), but=(*_OF_MATRICES, "DRY_RUN")),
     "data": Reads(("DATA_DIR", "MIRROR"), ("DATASET", "DATA_DIR", "MODEL", "TOKENIZER")),
     "menuconfig": _ALL,
     "oldconfig": _ALL,

@@ -17,11 +17,11 @@ from kharness.runs.rundir import numbered, results_directory
 from kharness.runs.status import PENDING, RunStatus, write_status
 
 
-def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch:
+def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch | None:
     """Check the configuration, then make RESULTS_DIR/<run name>/ with it; nothing is written before.
 
     `output` is where `.config` lives; if it has none, the default preset becomes it. A name that is taken
-    gets a number, and the run carries the same name in the trackers.
+    gets a number, and the run carries the same name in the trackers. None where DRY_RUN=y: there is no run.
     """
     base = starting_layer(tree, output)
     configured = tree.resolve(base)
@@ -29,6 +29,8 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch:
     model = str(resolved.values["MODEL"])
     if not (tree.root / model / "train.py").is_file():
         raise MatrixError(f"MODEL={model}: there is no {model}/train.py", hint="choose another model")
+    if resolved.values.get("DRY_RUN"):
+        return None
     try:
         wanted = run_name(resolved.values, tree.root, datetime.now(UTC))
     except ValueError as error:
