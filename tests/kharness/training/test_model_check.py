@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import signal
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from kharness.config.options import parse
+from kharness.runs.exit_codes import EXIT_STOPPED
 from kharness.training.distributed.world import ALONE
-from kharness.training.errors import OutOfMemoryError
+from kharness.training.errors import NonFiniteError, OutOfMemoryError
+from kharness.training.loop import open_training
 from kharness.training.model_check.memory import (
     ModelWithoutValues,
     estimated_memory,
@@ -52,7 +58,9 @@ def dry_run(check: Check, tmp_path: Path, model: str, *flags: str) -> subprocess
 
 
 def left(tmp_path: Path) -> list[str]:
-    return [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))]
+    """Besides the cache that torch makes when its first optimizer is imported."""
+    found = [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))]
+    return [path for path in found if "torchinductor" not in path]
 
 
 def memory(output: str) -> dict[str, tuple[str, str]]:
@@ -131,6 +139,32 @@ def test_a_matrix_of_it_is_refused(check: Check, tmp_path: Path, script: str) ->
         "error: DRY_RUN=y: nothing is trained that a matrix could compare",
         "hint: make check-model checks one training, make test_matrix_dry_run prints a matrix",
     ]
+
+
+@pytest.mark.parametrize(("factor", "ends"), [(1.0, SystemExit), (math.nan, NonFiniteError)])
+def test_a_step_that_is_stopped_or_not_finite_leaves_nothing(
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    factor: float,
+    ends: type[BaseException],
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    flags = ["--dry-run", "--dataset", "mnist-subset", *FIXED]
+    opened = open_training(flags, root=root, model="lenet5", about=None, prepare=prepare)
+
+    def train() -> None:
+        with opened as training:
+            for indices in training.steps():
+                images, labels = training.batch(training.data.train, indices)
+                training.update(factor * F.cross_entropy(training.model(images), labels))
+                assert len(left(tmp_path)) > 1
+                signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(ends) as caught:
+        train()
+    assert getattr(caught.value, "code", None) == (None if ends is NonFiniteError else EXIT_STOPPED)
+    assert left(tmp_path) == []
 
 
 def test_what_does_not_fit_is_not_begun(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
