@@ -8,8 +8,9 @@ dataset, whichever seed they have; those that ended before the runner started co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kharness.matrix.running.execute import ActiveRun
@@ -17,6 +18,7 @@ from kharness.matrix.sweep.search import load_optuna
 from kharness.matrix.sweep.validation import Objective, Validation, read_objective
 from kharness.runs.launch import Launch
 from monitoring.counts import counted
+from monitoring.journal.files import JOURNAL
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -43,22 +45,30 @@ class Halving:
     ) -> None:
         """`launches` are all cells of the matrix: what earlier runners left of them counts as well."""
         self._objective = objective
+        self._launches = launches
         self._factor = factor
         self._min_epochs = min_epochs
         self._studies: dict[tuple[object, ...], Study] = {}
         self._competitors: dict[str, Competitor] = {}
-        for launch in launches:
-            if launch.directory.is_dir():
-                self._judge(self._competitor(launch))
+        self._take_others(())
 
     def look(self, running: Sequence[ActiveRun]) -> Mapping[str, str]:
         """The running cells that lose, with the reason."""
+        self._take_others({run.launch.name for run in running})
         losing: dict[str, str] = {}
         for run in running:
             reason = self._judge(self._competitor(run.launch))
             if reason and not _is_over(run):
                 losing[run.launch.name] = reason
         return losing
+
+    def _take_others(self, running: Collection[str]) -> None:
+        """Take what cells left that do not run: one may begin and end between two looks."""
+        for launch in self._launches:
+            known = self._competitors.get(launch.name)
+            seen = known.validation.offset if known else 0
+            if launch.name not in running and _size(launch.directory / JOURNAL) > seen:
+                self._judge(self._competitor(launch))
 
     def _competitor(self, launch: Launch) -> Competitor:
         known = self._competitors.get(launch.name)
@@ -121,6 +131,13 @@ def open_watcher(settings: Mapping[str, object], launches: Sequence[Launch]) -> 
     assert isinstance(epochs, int)
     load_optuna("early stopping")  # which must not be found missing once cells run
     return Halving(read_objective(settings), factor=factor, min_epochs=epochs, launches=launches)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # not begun
+        return 0
 
 
 def _is_over(run: ActiveRun) -> bool:

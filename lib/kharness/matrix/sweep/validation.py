@@ -53,13 +53,14 @@ class Validation:
     def __init__(self, run: Path, metric: str) -> None:
         self._path = run / JOURNAL
         self._metric = metric
-        self._offset = 0
+        self.offset = 0
+        """Bytes of the journal that were read."""
         self._evaluations: dict[int, tuple[int, float]] = {}
         self._epochs: dict[int, tuple[int, float]] = {}
 
     def update(self) -> None:
-        for record, offset in read_records(self._path, self._offset):
-            self._offset = offset
+        for record, offset in read_records(self._path, self.offset):
+            self.offset = offset
             self._take(record)
 
     @property

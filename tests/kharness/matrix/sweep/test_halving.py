@@ -104,6 +104,17 @@ def test_who_lost_at_a_rung_and_has_come_further_since_is_stopped(cells: Cells) 
     }
 
 
+def test_who_began_and_ended_between_two_looks_competes(cells: Cells) -> None:
+    cells.validate("quick")
+    cells.validate("slow")
+    halving = watcher(cells)
+    cells.validate("quick", 1.0)
+    cells.validate("slow", 2.0)
+    assert halving.look(cells.running("slow")) == {
+        "slow": "rung 1 (validation 1): val_loss 2 is not among the best 1/3 of the 2 cells that came so far"
+    }
+
+
 def test_a_larger_metric_may_be_the_better_one(cells: Cells) -> None:
     halving = Halving(Objective("val_loss_inverse"), factor=2, min_epochs=1, launches=[])
     assert not Objective("val_loss_inverse").minimize
