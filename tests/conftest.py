@@ -63,8 +63,8 @@ READ_BY_TORCH = ("OMP_", "MKL_", "OPENBLAS_", "TORCH", "CUDA")
 def pytest_configure() -> None:
     """What the shell handed down and would be handed on to all that the suite starts.
 
-    One that runs it in the background has it ignore SIGINT, nohup SIGHUP; one that keeps Python from writing bytecode has
-    each of some hundred processes compile what it imports.
+    One that runs it in the background has it ignore SIGINT, nohup SIGHUP; one that keeps Python from writing
+    bytecode has each of some hundred processes compile what it imports.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
