@@ -124,7 +124,10 @@ class Matrix:
         if victim == "everything":
             with contextlib.suppress(psutil.NoSuchProcess):
                 victims = self.everything()
-        elif victim != "runner" and (cells := self.cells()):
+        elif victim == "cell":
+            while not victims and not self.has_ended():  # a moment between two cells has none to kill
+                victims = [pick.choice(cells)] if (cells := self.cells()) else []
+        elif victim == "both" and (cells := self.cells()):
             victims = [pick.choice(cells)]
         for process in victims:
             with contextlib.suppress(psutil.NoSuchProcess):
