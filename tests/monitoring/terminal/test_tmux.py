@@ -342,6 +342,7 @@ def test_mouse_reaches_the_dashboard_through_tmux(
     row = next(place for place, line in enumerate(terminal.screen(), 1) if "  1 Simulated" in line)
     client.press(f"\x1b[<0;9;{row}M\x1b[<0;9;{row}m".encode())
     terminal.wait_for(lambda: "GPU 1: util" in "".join(terminal.screen()))
+    assert "GPU 0: util" not in "".join(terminal.screen())
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ if "wait" in sys.argv:
     time.sleep(600)
 """
 
-InAFork = Callable[[Callable[[OpenRuns], None]], None]
+InAFork = Callable[[Callable[[OpenRuns], None]], str]
 
 
 def pid_of(job: Job) -> int:
@@ -110,7 +110,7 @@ def test_a_job_is_alive_until_it_has_ended(runs: Runs) -> None:
 
 
 def test_closing_ends_all_runs(in_a_fork: InAFork) -> None:
-    in_a_fork(closing_ends_all_runs)
+    assert in_a_fork(closing_ends_all_runs) == ""
 
 
 def closing_ends_all_runs(open_runs: OpenRuns) -> None:
@@ -150,7 +150,7 @@ def test_a_runner_that_is_killed_takes_zygote_and_runs_along(tmp_path: Path, war
 
 
 def test_a_lost_zygote_ends_its_runs_and_another_goes_on(in_a_fork: InAFork) -> None:
-    in_a_fork(a_lost_zygote_ends_its_runs_and_another_goes_on)
+    assert in_a_fork(a_lost_zygote_ends_its_runs_and_another_goes_on) == ""
 
 
 def a_lost_zygote_ends_its_runs_and_another_goes_on(open_runs: OpenRuns) -> None:
@@ -169,7 +169,7 @@ def a_lost_zygote_ends_its_runs_and_another_goes_on(open_runs: OpenRuns) -> None
 
 
 def test_a_zygote_that_is_lost_again_and_again_is_done_without(in_a_fork: InAFork) -> None:
-    in_a_fork(a_zygote_that_is_lost_again_and_again_is_done_without)
+    assert in_a_fork(a_zygote_that_is_lost_again_and_again_is_done_without) == ""
 
 
 def a_zygote_that_is_lost_again_and_again_is_done_without(open_runs: OpenRuns) -> None:

@@ -35,7 +35,7 @@ def gradients(steps: int, *, spikes: tuple[int, ...] = ()) -> Tensor:
     return drawn
 
 
-def close(ours: Tensor, rule: Iterator[Tensor], *, tolerance: float = 1e-11) -> None:
+def assert_follows(ours: Tensor, rule: Iterator[Tensor], *, tolerance: float = 1e-11) -> None:
     torch.testing.assert_close(ours, torch.stack(list(rule)), rtol=tolerance, atol=tolerance)
 
 
@@ -60,7 +60,7 @@ def test_nadamw_is_dozats(descend: Descend) -> None:
 
     options = {"betas": (B1, B2), "eps": EPS, "momentum_decay": psi}
     # torch keeps the product in single precision
-    close(descend(nadamw, START, given, **COMMON, **options), rule(), tolerance=1e-7)
+    assert_follows(descend(nadamw, START, given, **COMMON, **options), rule(), tolerance=1e-7)
 
 
 def test_adafactor_is_shazeer_and_sterns(descend: Descend) -> None:
@@ -80,7 +80,7 @@ def test_adafactor_is_shazeer_and_sterns(descend: Descend) -> None:
             yield w
 
     options = {"beta2_decay": -0.8, "scale": 0.01, "clip": 1.25}
-    close(descend(adafactor, START, given, **COMMON, **options), rule())
+    assert_follows(descend(adafactor, START, given, **COMMON, **options), rule())
 
 
 def test_lion_is_chens(descend: Descend) -> None:
@@ -94,7 +94,7 @@ def test_lion_is_chens(descend: Descend) -> None:
             m = B2 * m + (1 - B2) * g
             yield w
 
-    close(descend(lion, START, given, **COMMON, betas=(0.8, B2)), rule())
+    assert_follows(descend(lion, START, given, **COMMON, betas=(0.8, B2)), rule())
 
 
 @pytest.mark.parametrize("warmup", [0, 4])
@@ -115,7 +115,7 @@ def test_ademamix_is_pagliardinis(descend: Descend, warmup: int) -> None:
             yield w
 
     options = {"betas": (B1, B2, b3), "alpha": alpha, "eps": EPS, "warmup_steps": warmup}
-    close(descend(ademamix, START, given, **COMMON, **options), rule())
+    assert_follows(descend(ademamix, START, given, **COMMON, **options), rule())
 
 
 class Adam:
@@ -142,7 +142,7 @@ def test_adamwadv_is_adamw_with_amsgrad_and_a_clipped_norm(descend: Descend) -> 
             yield w
 
     options = {"betas": (B1, B2), "eps": EPS, "clip_norm": 2.0}
-    close(descend(adamwadv, START, given, **COMMON, **options), rule())
+    assert_follows(descend(adamwadv, START, given, **COMMON, **options), rule())
 
 
 def rising(since: int, steps: int) -> float:
@@ -171,7 +171,7 @@ def test_spam_is_huangs(descend: Descend) -> None:
 
     options = {"betas": (B1, B2), "eps": EPS, "threshold": 20.0}
     windows = {"clip_after": 3, "reset_every": 6, "warmup_steps": 3}
-    close(descend(spam, START, given, **COMMON, **options, **windows), rule())
+    assert_follows(descend(spam, START, given, **COMMON, **options, **windows), rule())
     assert {2, 5, 9, 13} & set(clipped) == {5, 9}
 
 
@@ -203,7 +203,7 @@ def test_adamwspam_holds_back_after_a_spike(descend: Descend, optional: dict[str
             yield w
 
     options = {"betas": (B1, B2), "eps": EPS, "threshold": 2.0, **optional}
-    close(descend(adamwspam, START, given, **COMMON, **options), rule())
+    assert_follows(descend(adamwspam, START, given, **COMMON, **options), rule())
     assert {50, 115} <= set(found)
     assert len(found) < 12
 
