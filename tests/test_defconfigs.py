@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 from kharness.config.generate import config_py
 from kharness.config.presets import find_preset, preset_files
 from kharness.config.tree import Tree
+from kharness.matrix.planning.cells import Around
 from kharness.matrix.planning.draft import draft
+from kharness.matrix.sweep.ranges import read_ranges
+from kharness.matrix.sweep.sweep import draft_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 PRESETS = preset_files(ROOT)
@@ -82,6 +86,24 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
         "lenet5-pruning": pruned,
         "resnet50-recipe": 40,
     }
+
+
+def test_every_shipped_range_file_plans_what_it_says(tree: Tree) -> None:
+    """Six rates of each of fourteen optimisers, each over an epoch of the preset that the file names."""
+    found = {}
+    for ranges in sorted(ROOT.glob("*/ranges/*")):
+        preset = re.findall(r"`make defconfig-(\S+)` first", ranges.read_text())
+        layer = tree.read(find_preset(ROOT, *preset), "preset")
+        drafted = draft_sweep(
+            tree, Around(layer, read_ranges(tree, ranges).fixed, [], "stamp"), read_ranges(tree, ranges)
+        )
+        settings = {
+            tuple(cell.resolved.values[name] for name in ("DATASET", "NUM_EPOCHS"))
+            for cell in drafted.cells
+            if cell.resolved
+        }
+        found[f"{ranges.parent.parent.name}/{ranges.name}"] = (len(drafted.cells), settings)
+    assert found == {"lenet5/optimizers": (14 * 6, {("mnist", 1)})}
 
 
 def test_the_default_preset_tracks_nothing(tree: Tree) -> None:
