@@ -98,7 +98,7 @@ def test_every_shipped_range_file_plans_what_it_says(tree: Tree) -> None:
             tree, Around(layer, read_ranges(tree, ranges).fixed, [], "stamp"), read_ranges(tree, ranges)
         )
         settings = {
-            tuple(cell.resolved.values[name] for name in ("DATASET", "NUM_EPOCHS"))
+            tuple(cell.resolved.values[name] for name in ("DATASET", "MAX_STEPS"))
             for cell in drafted.cells
             if cell.resolved
         }
