@@ -1,23 +1,28 @@
 """SPAM: Huang et al. 2025 (Spike-Aware Adam with Momentum Reset, arXiv 2501.06842), algorithm 1.
 
 Every `reset_every` steps both moments are forgotten and the rate rises along half a cosine; an element with
-g^2 > threshold v is clipped to sign(g) sqrt(threshold v), but for the first steps after a reset. As in the
-authors' program the rate does not warm up at the start of the training; that is the schedule's.
+g^2 > threshold v is clipped to sign(g) sqrt(threshold v), but for the first steps after a reset.
+
+When is from the authors' program (github.com/TianjinYellow/SPAM-Optimizer at e8185fb, galore_torch/SPAM.py):
+moments are zeroed in step `reset_every` and its multiples, from 1. The start of the training is a reset
+for clipping (`current_step >= grad_accu_steps`) and none for the rate (`current_step` begins at
+`warmup_steps + 1`). Not taken are its eps, added before the bias correction, and its decay, which the warm-up
+does not scale; and the sparse momentum of the paper's memory-saving variant.
 
 Taken: torch.optim.AdamW (bias correction over all steps, as in the paper); the rest stands here, because SPAM
-of pytorch_optimizer flattens the moments of matrices, which no pruning can then read. The sparse momentum of
-the paper's memory-saving variant is left out.
+of pytorch_optimizer flattens the moments of matrices, which no pruning can then read.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from kharness.training.optimizers import parameter_groups
-from kharness.training.optimizers._before_step import before_each_step, moments, scale_moments, warm_up
+from kharness.training.optimizers._before_step import before_each_step, moments, scale_moments
 
 
 @dataclass(frozen=True)
@@ -62,4 +67,11 @@ def _prepare(optimizer: torch.optim.AdamW, options: Options, step: int) -> float
         for gradient, _, square in moments(optimizer):
             limit = (options.threshold * square).sqrt_()
             gradient.clamp_(-limit, limit)
-    return warm_up(since, options.warmup_steps) if step >= options.reset_every else 1.0
+    return _rate_after(since, options.warmup_steps) if step >= options.reset_every else 1.0
+
+
+def _rate_after(since: int, warmup_steps: int) -> float:
+    """Share of the rate: 1 % in the step of a reset, all after `warmup_steps`, by the authors' cosine."""
+    if since >= warmup_steps:
+        return 1.0
+    return 1 - 0.99 * (1 + math.cos(math.pi * since / (warmup_steps + 1))) / 2

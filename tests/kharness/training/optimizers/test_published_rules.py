@@ -150,9 +150,17 @@ def rising(since: int, steps: int) -> float:
     return (1 - math.cos(math.pi * min(since + 1, steps) / steps)) / 2
 
 
+def spam_rises(since: int, steps: int) -> float:
+    """As the authors' CosineDecay(0.99, steps): 1 % of the rate in the step of a reset, all after `steps`."""
+    return 1.0 if since >= steps else 1 - 0.99 * (1 + math.cos(math.pi * since / (steps + 1))) / 2
+
+
 def test_spam_is_huangs(descend: Descend) -> None:
-    """Algorithm 1: reset every 6 steps, clip from the third after it, warm up over three."""
-    assert [rising(k, 3) for k in range(4)] == pytest.approx([0.25, 0.75, 1, 1])
+    """Algorithm 1, as in galore_torch/SPAM.py: steps count from 1, and the first is no reset for the rate.
+
+    Reset every 6 steps, clip from the third after it and after the start, warm up over three.
+    """
+    assert [spam_rises(k, 3) for k in range(4)] == pytest.approx([0.01, 0.1549821, 0.505, 1])
     given, clipped = gradients(14, spikes=(2, 5, 9, 13)), list[int]()
 
     def rule() -> Iterator[Tensor]:
@@ -166,7 +174,7 @@ def test_spam_is_huangs(descend: Descend) -> None:
             if spikes.any():
                 clipped.append(t)
             g = torch.where(spikes, g.sign() * limit, g)
-            w = adam.step(w, g, t, scale=rising(since, 3) if t >= 6 else 1.0)
+            w = adam.step(w, g, t, scale=spam_rises(since, 3) if t >= 6 else 1.0)
             yield w
 
     options = {"betas": (B1, B2), "eps": EPS, "threshold": 20.0}
