@@ -1,6 +1,7 @@
 """FineWeb-Edu, the sample of 10 billion tokens: educational pages of the web.
 
-https://huggingface.co/datasets/HuggingFaceFW/fineweb-edu (ODC-By 1.0); Penedo et al., arXiv:2406.17557
+https://huggingface.co/datasets/HuggingFaceFW/fineweb-edu (ODC-By 1.0); Penedo et al., arXiv:2406.17557.
+The sample's files are sample/10BT/000_00000.parquet to 013_00000.parquet.
 """
 
 from __future__ import annotations

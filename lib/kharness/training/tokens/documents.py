@@ -10,9 +10,10 @@ import gzip
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -163,11 +164,15 @@ def on_hub(repository: str, pattern: str, *, revision: str, local_form: str) -> 
 
     with _reached(repository, failures, local_form):
         info = HfApi().dataset_info(repository, revision=revision)
-    files = sorted(file.rfilename for file in info.siblings or ())
-    names = tuple(name for name in files if Path(name).match(pattern) and name.endswith(SUFFIXES))
+    names = matching([file.rfilename for file in info.siblings or ()], pattern)
     if not names:
         raise DatasetError(f"{repository} has no files {pattern} on the hub", hint=local_form)
     return Documents(names, {"hub": repository, "commit": info.sha, "files": len(names)}, open_file, failures)
+
+
+def matching(files: Iterable[str], pattern: str) -> tuple[str, ...]:
+    """Those files of a repository that hold its documents, in the order of their names."""
+    return tuple(name for name in sorted(files) if fnmatchcase(name, pattern) and name.endswith(SUFFIXES))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ import pytest
 from kharness.training.datasets import DATASETS, check_dataset, load_dataset
 from kharness.training.datasets._files import Sources
 from kharness.training.errors import DatasetError
+from kharness.training.tokens.documents import matching
 from kharness.training.tokens.streams import TokenSplits, TokenStream
 
 TEXT = "To be, or not to be: that is the question.\n" * 20
@@ -201,3 +202,33 @@ def test_topics_of_python_are_there_without_a_download(root: Path) -> None:
     total = len(splits.train) + len(splits.validation)
     assert len(splits.train) == total * 9 // 10 > 100_000
     assert "statement" in splits.open_tokenizer().decode(tokens(splits.train))
+
+
+# Files of these repositories on the hub, as public programs name them that download single ones: those to take,
+# then others.
+HUB = {
+    "finewebedu": (
+        [f"sample/10BT/{number:03}_00000.parquet" for number in range(14)],
+        ["README.md", "data/CC-MAIN-2013-20/train-00000-of-00014.parquet", "sample/100BT/000_00000.parquet"],
+    ),
+    "openwebtext": (
+        [f"plain_text/train-{number:05}-of-00080.parquet" for number in range(80)],
+        [".gitattributes", "README.md"],
+    ),
+    "tinystories": (
+        [
+            "data/train-00000-of-00004-2d5a1467fff1081b.parquet",
+            "data/train-00001-of-00004-5852b56a2bd28fd9.parquet",
+            "data/train-00002-of-00004-a26307300439e943.parquet",
+            "data/train-00003-of-00004-d243063613e5a057.parquet",
+            "data/validation-00000-of-00001-869c898b519ad725.parquet",
+        ],
+        ["README.md", "TinyStories-train.txt", "TinyStoriesV2-GPT4-valid.txt", "TinyStories_all_data.tar.gz"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_the_files_of_a_dataset_on_the_hub_are_found(name: str) -> None:
+    wanted, others = HUB[name]
+    assert matching([*others, *reversed(wanted)], vars(DATASETS.load(name))["DATASET"].files) == tuple(wanted)
