@@ -204,7 +204,7 @@ def test_topics_of_python_are_there_without_a_download(root: Path) -> None:
     assert "statement" in splits.open_tokenizer().decode(tokens(splits.train))
 
 
-# Files of these repositories on the hub, as public programs name them that download single ones: those to take,
+# Files of these repositories on the hub, as public programs that download single ones name them: to take,
 # then others.
 HUB = {
     "finewebedu": (
