@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.exporters._families": frozenset({"prometheus_client"}),
     "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),
     "monitoring.samplers.nvidia": frozenset({"pynvml"}),
+    "monitoring.telemetry.quantiles": frozenset({"datasketches"}),
     "monitoring.trackers._event_file": frozenset({"google_crc32c", "tensorboard"}),
     "monitoring.trackers.tensorboard": frozenset({"tensorboard"}),
     "monitoring.trackers.trackio": frozenset({"trackio"}),
@@ -226,7 +227,17 @@ def test_a_folder_is_seen_at_a_glance(folder: Path) -> None:
     "package",
     [
         *("torch", "trackio", "wandb", "tensorboard", "prometheus_client", "pynvml"),
-        *("matplotlib", "PIL", "jinja2", "optuna", "scipy", "huggingface_hub", "pyarrow", "tiktoken"),
+        *(
+            "matplotlib",
+            "PIL",
+            "jinja2",
+            "optuna",
+            "scipy",
+            "datasketches",
+            "huggingface_hub",
+            "pyarrow",
+            "tiktoken",
+        ),
     ],
 )
 def test_outside_packages_are_imported_inside_functions(nodes: Nodes, package: str) -> None:

@@ -15,6 +15,13 @@ PROMETHEUS_JSON = "prometheus.json"
 AGENT_LOG = "agent.log"
 AGENT_LOCK = ".agent.lock"
 
+TELEMETRY = "telemetry"
+"""The folder of what TelemetryCallback writes."""
+TELEMETRY_ALL_RANKS = "telemetry_callback_all_ranks.json"
+TELEMETRY_TEMPERATURES = "telemetry_callback_gpu_temperature_summary.json"
+TELEMETRY_SUMMARIES = "telemetry_callback_rank*.json"
+"""Of all ranks, as a glob."""
+
 RANK_JOURNALS = "metrics.rank*.jsonl"
 """Of all ranks but 0, as a glob."""
 
@@ -29,3 +36,8 @@ def rank_of(name: str) -> int | None:
     before, after = RANK_JOURNALS.split("*")
     digits = name.removeprefix(before).removesuffix(after)
     return int(digits) if digits.isdecimal() and name == f"{before}{digits}{after}" else None
+
+
+def telemetry_name(kind: str, rank: int) -> str:
+    """telemetry_callback_rank0000.json; of the kind `metrics` telemetry_callback_metrics_rank0000.json."""
+    return f"telemetry_callback_{f'{kind}_' if kind else ''}rank{rank:04}.json"

@@ -1,0 +1,61 @@
+"""What a training process reads of its own GPU: memory by torch, temperature by the driver."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from monitoring.gpu.sample import Sampler
+
+_GB = 1e9
+
+
+def has_cuda() -> bool:
+    """Whether this process has imported torch, and torch sees a GPU."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available())
+
+
+def gpu_memory() -> dict[str, float] | None:
+    """GB (1e9 bytes) `allocated` and `reserved` now, and the `peak` of allocated; None without a GPU.
+
+    As torch.cuda.memory_allocated, memory_reserved and max_memory_allocated count; nothing waits for the GPU.
+    """
+    if not has_cuda():
+        return None
+    cuda = sys.modules["torch"].cuda
+    return {
+        "allocated": cuda.memory_allocated() / _GB,
+        "reserved": cuda.memory_reserved() / _GB,
+        "peak": cuda.max_memory_allocated() / _GB,
+    }
+
+
+def gpu_temperature() -> float | None:
+    """Degrees Celsius of this process's GPU, by its driver; None where no driver says so."""
+    sampler = _sampler()
+    if sampler is None:
+        return None
+    number = _own_device()
+    places = [place for place, gpu in enumerate(sampler.devices()) if gpu.visible_index == number]
+    return sampler.sample()[places[0]].temperature_celsius if places else None
+
+
+def _own_device() -> int:
+    """N of the `cuda:N` that this process computes on."""
+    if has_cuda():
+        number: int = sys.modules["torch"].cuda.current_device()
+        return number
+    word = os.environ.get("LOCAL_RANK", "")
+    return int(word) if word.isdecimal() else 0
+
+
+@cache
+def _sampler() -> Sampler | None:
+    """Opened once a process: a driver takes up to a second for it."""
+    from monitoring.samplers import probe_all  # here: most processes read no temperature
+
+    return probe_all()[0]

@@ -1,0 +1,30 @@
+"""The ranks of a training as torch.distributed knows them, where a process has imported and begun it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+
+def has_process_group() -> bool:
+    """Whether this process can talk to other ranks."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def own_rank() -> int:
+    """By the process group, else by the launcher's RANK; 0 of a training in one process."""
+    if has_process_group():
+        rank: int = sys.modules["torch"].distributed.get_rank()
+        return rank
+    word = os.environ.get("RANK", "")
+    return int(word) if word.isdecimal() else 0
+
+
+def gathered(value: Any) -> list[Any]:
+    """What each rank has called this with, in their order; all of them call it, and wait for each other."""
+    distributed = sys.modules["torch"].distributed
+    values: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(values, value)
+    return values
