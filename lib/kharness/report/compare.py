@@ -62,9 +62,10 @@ def compare(a: str, b: str, given: Mapping[str, str] | None = None) -> Compared:
             f"no variant of {b} has the axis values of one of {a}",
             hint=f"choose one of each: A={a}:SYMBOL=value B={b}:SYMBOL=value",
         )
-    metric, note = decisive_metric(second)
+    metric, note = decisive_metric(second.cells, second.settings)
     results = {
-        metric.name: judge(pairs, metric, second.settings) for metric in _metrics(metric, first, second)
+        metric.name: judge(pairs, [metric] * len(pairs), second.settings)
+        for metric in _metrics(metric, first, second)
     }
     return Compared((a, b), first, second, pairs, unmatched, metric, note, results)
 

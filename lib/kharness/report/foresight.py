@@ -26,7 +26,7 @@ def foresight_lines(
 ) -> list[str]:
     """For a matrix that is not written yet; its deviation is judged by the newest one in `results`."""
     summary = summary_of_plan(directory, planned, given)
-    metric, _ = decisive_metric(summary)
+    metric, _ = decisive_metric(summary.cells, summary.settings)
     pairs = [pair_up(*pair, metric, summary.settings) for pair in baseline_of(summary).pairs]
     if not pairs:
         return []

@@ -9,7 +9,7 @@ from pathlib import Path
 from kharness.report.collection import CellResult, Variant
 from kharness.report.errors import ReportError
 from kharness.report.gpu.balance import BALANCED, balance_words, far_line, verdict
-from kharness.report.graphs import draw_all, graphs_that_choose
+from kharness.report.graphs import draw_all, gpu_graphs
 from kharness.report.summary import Summary
 from kharness.report.writing.gpu_tables import breakdown_lines, remarks, runs_table, with_load
 from monitoring.counts import counted
@@ -59,14 +59,14 @@ def gpu_report_lines(summary: Summary) -> list[str]:
 
 def draw_gpu_graphs(summary: Summary, cells: Sequence[CellResult]) -> list[Path]:
     """Draw them for all together, and for each of the cells into its own graphs/; returns the pictures."""
-    return [*draw_all(summary, graphs_that_choose()), *draw_cells(summary, cells)]
+    return [*draw_all(summary, gpu_graphs()), *draw_cells(summary, cells)]
 
 
 def draw_cells(summary: Summary, cells: Sequence[CellResult]) -> list[Path]:
     """Draw the GPU graphs of single cells of a matrix."""
     if not summary.plan:
         return []
-    names = graphs_that_choose()
+    names = gpu_graphs()
     return [path for cell in cells for path in draw_all(_single(summary, cell), names)]
 
 

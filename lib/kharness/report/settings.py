@@ -26,6 +26,8 @@ class ReportSettings:
     """A variant, or the directory of a run or another matrix; empty takes the first variant."""
     confidence: float = 0.95
     metric: str = "test_accuracy"
+    metric_given: bool = False
+    """Whether this call gives it: then it is that of every run, whatever the run was configured with."""
     target: str = ""
     """`val_accuracy>=0.97`; empty lets the report choose."""
     budget_unit: str = "auto"
@@ -88,7 +90,7 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
     if symbol == "REPORT_BASELINE":
         return replace(settings, baseline=value.strip())
     if symbol == "REPORT_METRIC":
-        return replace(settings, metric=value.strip())
+        return replace(settings, metric=value.strip(), metric_given=name != symbol)
     if symbol == "REPORT_TARGET":
         return replace(settings, target=value.strip())
     if symbol == "REPORT_GRAPHS":

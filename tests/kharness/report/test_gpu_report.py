@@ -21,7 +21,7 @@ from PIL import Image
 from kharness.report.errors import ReportError
 from kharness.report.gpu.columns import MAX_POINTS
 from kharness.report.gpu_report import MAX_LINES, check_known, gpu_report_lines, gpu_summary_lines
-from kharness.report.graphs import draw_all, graphs_that_choose
+from kharness.report.graphs import draw_all, gpu_graphs
 from kharness.report.metrics import metric_named
 from kharness.report.report import write_report
 from kharness.report.summary import collect
@@ -204,7 +204,7 @@ def test_heat_and_a_lost_gpu_are_told(four: Path) -> None:
 
 def test_every_graph_of_a_run_is_a_picture_with_its_numbers(four: Path) -> None:
     add_rank(four, 1, SLOW)
-    pictures = draw_all(collect(four), graphs_that_choose())
+    pictures = draw_all(collect(four), gpu_graphs())
     assert [path.stem for path in pictures] == [
         *("gpu_load_balance_analysis", "gpu_memory_timeline", "gpu_power_temperature"),
         "per_gpu_memory_breakdown",
@@ -232,7 +232,7 @@ def test_every_graph_of_a_run_is_a_picture_with_its_numbers(four: Path) -> None:
 
 def test_eight_gpus_have_a_panel_each(recorder: Recorder, tmp_path: Path) -> None:
     run = recorder.record(tmp_path / "eight", 3, "gpus 8", "all power 100", "gpu 5 temperature 80")
-    draw_all(collect(run), graphs_that_choose())
+    draw_all(collect(run), gpu_graphs())
     assert {row["gpu"] for row in rows(run, "per_gpu_memory_breakdown")} == set("01234567")
     with Image.open(run / "graphs/per_gpu_memory_breakdown.png") as image:
         assert image.width > 2 * image.height  # two rows of four
@@ -279,7 +279,7 @@ def test_one_gpu_has_nothing_to_share(recorder: Recorder, tmp_path: Path) -> Non
         "    Ranks: not computed (only one rank wrote a journal)",
         "    GPU 0 does not report power",
     ]
-    draw_all(collect(run), graphs_that_choose())
+    draw_all(collect(run), gpu_graphs())
     assert rows(run, "gpu_load_balance_analysis") == []
 
 
@@ -381,7 +381,7 @@ def test_of_a_large_matrix_the_terminal_has_a_screen_of_tables(
 
 def test_a_matrix_without_samples_has_no_gpu_graphs(matrix: MatrixDirectory) -> None:
     summary = collect(matrix.directory)
-    assert draw_all(summary, graphs_that_choose()) == []
+    assert draw_all(summary, gpu_graphs()) == []
     with pytest.raises(ReportError) as caught:
         check_known(summary)
     assert "has GPU samples" in str(caught.value)

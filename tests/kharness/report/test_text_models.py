@@ -7,16 +7,20 @@ from typing import Any
 
 import pytest
 
+from kharness.report.graphs import draw_all
+from kharness.report.judging.sentences import comparison_lines
 from kharness.report.summary import Summary, collect
+from kharness.report.writing.files import as_json, as_markdown
 from kharness.report.writing.html import as_html
 
-from .conftest import MatrixDirectory
+from .conftest import MatrixDirectory, training
 
 
 def trained(losses: list[float], text: str) -> list[dict[str, Any]]:
     """Ten steps between validations, the first of them before any step."""
+    config = {"MODEL": "gpt2", "REPORT_METRIC": "val_loss", "SEED": 1}
     records: list[dict[str, Any]] = [
-        {"event": "start", "num_steps": 30, "batch_size": 4, "tokens_per_sample": 64, "config": {"SEED": 1}}
+        {"event": "start", "num_steps": 30, "batch_size": 4, "tokens_per_sample": 64, "config": config}
     ]
     for number, loss in enumerate([5.5, *losses]):
         if number:
@@ -62,3 +66,54 @@ def test_time_to_target_is_that_of_the_loss(summary: Summary) -> None:
 def test_what_the_models_wrote_is_on_the_page(summary: Summary) -> None:
     page = as_html(summary)
     assert page.count("&lt;by adam") == page.count("&lt;by sgd") == 4
+
+
+def test_the_graph_of_validation_loss_has_every_run_and_the_means(summary: Summary) -> None:
+    assert [path.stem for path in draw_all(summary, ["validation_loss"])] == ["validation_loss"]
+    header, *rows = (summary.directory / "graphs" / "validation_loss.csv").read_text().splitlines()
+    assert header == "variant,run,num_runs,global_step,val_loss"
+    mean = [tuple(map(float, row.split(",")[2:])) for row in rows if row.startswith("sgd,,")]
+    assert mean == [
+        pytest.approx((4, *point)) for point in ((0, 5.5), (10, 3.50375), (20, 2.50375), (30, 2.00375))
+    ]
+    assert sum(row.startswith("adam,optimizer-adam_seed-2,1,") for row in rows) == 4
+
+
+@pytest.fixture
+def two_models(tmp_path: Path) -> MatrixDirectory:
+    """Language and image models under two optimizers, three seeds."""
+    seeds = ["1", "2", "3"]
+    axes = {"MODEL": ["lenet5", "gpt2"], "OPTIMIZER": ["sgd", "adam"], "SEED": seeds}
+    matrix = MatrixDirectory(tmp_path / "m", axes)
+    for seed in seeds:
+        for optimizer, ahead in (("sgd", 0.0), ("adam", 0.2)):
+            better = ahead + int(seed) / 1000 * (1 + ahead)
+            start, *images = training([1.0, 0.5], [0.5, 0.6 + better], 0.6 + better)
+            config = {"MODEL": "lenet5", "REPORT_METRIC": "test_accuracy", "SEED": int(seed)}
+            values = {"OPTIMIZER": optimizer, "SEED": seed}
+            matrix.add({"MODEL": "lenet5", **values}, [{**start, "config": config}, *images])
+            matrix.add({"MODEL": "gpt2", **values}, trained([3.0, 2.0, 1.5 + better], "text"))
+    return matrix
+
+
+def test_each_model_of_a_matrix_is_judged_by_its_own_metric(two_models: MatrixDirectory) -> None:
+    summary = collect(two_models.directory)
+    assert [(one.variant, one.metric.name, str(one.verdict)) for one in summary.conclusions.comparisons] == [
+        ("lenet5, adam", "test_accuracy", "better"),
+        ("gpt2, adam", "val_loss", "worse"),
+    ]
+    fronts = {(front.workload, front.quality) for front in summary.conclusions.fronts}
+    assert fronts == {("lenet5", "test_accuracy"), ("gpt2", "val_loss")}
+    words = "\n".join(comparison_lines(summary.conclusions))
+    assert [part in words for part in ("test accuracy compared with", "val loss compared with")] == [True] * 2
+    page, text = as_html(summary), as_markdown(summary)
+    assert [page.count(f"<h3>{title} compared with") for title in ("test accuracy", "val loss")] == [1, 1]
+    assert "in test accuracy or val loss, run by run" in text
+    assert as_json(summary)["decisive_metrics"] == {"lenet5": "test_accuracy", "gpt2": "val_loss"}
+    assert [path.stem for path in draw_all(summary, ["differences"])] == ["differences"]
+
+
+def test_a_metric_of_the_command_line_is_that_of_every_model(two_models: MatrixDirectory) -> None:
+    found = collect(two_models.directory, {"CONFIG_REPORT_METRIC": "val_loss"}).conclusions
+    assert {one.metric.name for one in found.comparisons} == {"val_loss"}
+    assert [part is found for part in found.by_metric] == [True]

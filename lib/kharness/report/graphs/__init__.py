@@ -46,9 +46,9 @@ class Graph(Protocol):
     def draw(self, summary: Summary) -> Figure: ...
 
 
-def graphs_that_choose() -> list[str]:
-    """Those that are drawn only where `applies`: the graphs of GPU samples."""
-    return [name for name in GRAPH_MODULES.names if hasattr(GRAPH_MODULES.load(name), "applies")]
+def gpu_graphs() -> list[str]:
+    """Those of GPU samples."""
+    return [name for name in GRAPH_MODULES.names if "gpu" in name]
 
 
 def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]:

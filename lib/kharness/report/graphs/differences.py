@@ -62,25 +62,35 @@ def draw(summary: Summary) -> Figure:
     if len(rows) > MAX_ROWS:
         extra.append(f"the first {MAX_ROWS} of {len(rows)} variants; the CSV has all")
         rows = rows[:MAX_ROWS]
-    limit = _limit(rows)
+    of_metric: dict[str, list[Comparison]] = {}
+    for one in rows:
+        of_metric.setdefault(one.metric.name, []).append(one)
     longest = max(len(one.variant) for one in rows)
     gutter, words = 0.5 + 0.078 * longest, 2.75
-    width = 5.6 + gutter + words
-    figure = canvas(width, 0.35 + 0.3 * len(rows), TITLE, _subtitle(summary, rows, limit), extra)
-    figure.subplots_adjust(left=gutter / width, right=1 - words / width)
-    _draw_rows(figure.add_subplot(), rows, limit)
+    width, heights = 5.6 + gutter + words, [0.35 + 0.3 * len(part) for part in of_metric.values()]
+    between = 0.7 * (len(heights) - 1)
+    subtitle = _subtitle(summary, [*of_metric.values()])
+    figure = canvas(width, sum(heights) + between, TITLE, subtitle, extra)
+    figure.subplots_adjust(
+        left=gutter / width, right=1 - words / width, hspace=0.7 * len(heights) / sum(heights)
+    )
+    panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)
+    for axes, part in zip(panels[:, 0], of_metric.values(), strict=True):
+        _draw_rows(axes, part, _limit(part))
     return figure
 
 
-def _subtitle(summary: Summary, rows: Sequence[Comparison], limit: float) -> str:
+def _subtitle(summary: Summary, parts: Sequence[Sequence[Comparison]]) -> str:
+    rows, metrics = [one for part in parts for one in part], [part[0].metric.title for part in parts]
     levels = [one.interval.level for one in rows if one.interval]
     confidence = f"{100 * summary.settings.confidence:g}%"
     second = "hollow: no interval can be given"
     if levels:
         second = f"bar: {confidence} interval, all bars together   {second}"
-    if any(_beyond(one, limit) for one in rows):
+    if any(_beyond(one, _limit(part)) for part in parts for one in part):
         second += "   arrow: the bar continues"
-    return f"{summary.title}   {rows[0].metric.title}, baseline: {summary.conclusions.baseline}\n{second}"
+    what = f"{', '.join(metrics)}, baseline: {summary.conclusions.baseline}"
+    return f"{summary.title}   {what}\n{second}"
 
 
 def _draw_rows(axes: Axes, rows: Sequence[Comparison], limit: float) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kharness.report.collection import Collection, Variant
+from kharness.report.collection import CellResult, Collection, Variant
 from kharness.report.judging.baseline import WORKLOAD_AXES, baseline_of
 from kharness.report.judging.judgement import Comparison, judge
 from kharness.report.judging.pareto import Front, front
@@ -31,9 +31,11 @@ class Conclusions:
 
     settings: ReportSettings
     metric: Metric
-    """That decides who is better."""
+    """That decides who is better; of the first workload, where `by_metric` has several."""
     metric_note: str
     """Why it is not the requested one; empty if it is."""
+    metrics: Mapping[str, tuple[Metric, str]]
+    """That of each workload, and its note."""
     baseline: str
     """In words; empty if nothing is compared."""
     intervals: Mapping[str, Mapping[str, Interval | None]]
@@ -48,24 +50,52 @@ class Conclusions:
     notes: Sequence[str]
     """What could not be compared."""
 
+    @property
+    def by_metric(self) -> Sequence[Conclusions]:
+        """One for each metric that decides, with the comparisons that it decides; the last has the notes."""
+        notes: dict[str, dict[str, None]] = {}
+        for metric, note in self.metrics.values():
+            notes.setdefault(metric.name, {})[note] = None
+        parts = [
+            replace(
+                self,
+                metric=metric_named(name),
+                metric_note="; ".join(filter(None, of_metric)),
+                comparisons=[one for one in self.comparisons if one.metric.name == name],
+                notes=[],
+            )
+            for name, of_metric in notes.items()
+        ]
+        return [*parts[:-1], replace(parts[-1], notes=self.notes)] if len(parts) > 1 else [self]
+
 
 def conclude(summary: Collection) -> Conclusions:
     """ReportError for a metric, baseline or target that cannot be."""
-    metric, metric_note = decisive_metric(summary)
     baseline = baseline_of(summary)
     workloads = _workloads(summary)
-    times = _times(summary, workloads, metric)
+    metrics = {name: _of_workload(variants, summary.settings) for name, variants in workloads.items()}
+    metric, metric_note = next(iter(metrics.values()), decisive_metric([], summary.settings))
+    of_variant = {
+        variant.label: metrics[name][0] for name, variants in workloads.items() for variant in variants
+    }
+    times = _times(summary.settings, workloads, metrics)
     return Conclusions(
         settings=summary.settings,
         metric=metric,
         metric_note=metric_note,
+        metrics=metrics,
         baseline=baseline.words,
-        intervals={variant.label: _intervals(variant, summary, metric) for variant in summary.variants},
-        comparisons=judge(baseline.pairs, metric, summary.settings),
+        intervals={
+            variant.label: _intervals(variant, summary, of_variant[variant.label])
+            for variant in summary.variants
+        },
+        comparisons=judge(
+            baseline.pairs, [of_variant[variant.label] for variant, _ in baseline.pairs], summary.settings
+        ),
         times=times,
         profiles=_profiles(summary, times),
         fronts=[
-            _front(workload, variants, metric, cost)
+            _front(workload, variants, metrics[workload][0], cost)
             for workload, variants in workloads.items()
             for cost in _costs(variants)
         ],
@@ -73,16 +103,29 @@ def conclude(summary: Collection) -> Conclusions:
     )
 
 
-def decisive_metric(summary: Collection) -> tuple[Metric, str]:
-    """REPORT_METRIC; where no complete run has it, the last validation of the same kind, and why."""
-    asked = metric_named(summary.settings.metric)
-    complete = [cell for cell in summary.cells if cell.run.complete]
+def decisive_metric(cells: Sequence[CellResult], settings: ReportSettings) -> tuple[Metric, str]:
+    """REPORT_METRIC of the first of the runs; where no complete one has it, the last validation of the same
+    kind, and why.
+    """
+    asked = metric_named(_configured_metric(cells, settings))
+    complete = [cell for cell in cells if cell.run.complete]
     if not complete or any(cell.number(asked) is not None for cell in complete):
         return asked, ""
     instead = metric_named("val_" + asked.name.partition("_")[2])
     if asked.name.startswith("test_") and any(cell.number(instead) is not None for cell in complete):
         return instead, f"no run has {asked.name}, so {instead.name} of the last validation decides"
     return asked, f"no complete run has {asked.name}"
+
+
+def _configured_metric(cells: Sequence[CellResult], settings: ReportSettings) -> str:
+    """As the runs' own options have it, whose default follows the model."""
+    configs = [] if settings.metric_given else [cell.run.start.get("config") for cell in cells]
+    names = [config.get("REPORT_METRIC") for config in configs if isinstance(config, Mapping)]
+    return next((name for name in names if isinstance(name, str) and name), settings.metric)
+
+
+def _of_workload(variants: Sequence[Variant], settings: ReportSettings) -> tuple[Metric, str]:
+    return decisive_metric([cell for variant in variants for cell in variant.cells], settings)
 
 
 def _workloads(summary: Collection) -> Mapping[str, Sequence[Variant]]:
@@ -115,11 +158,13 @@ def _intervals(variant: Variant, summary: Collection, metric: Metric) -> Mapping
 
 
 def _times(
-    summary: Collection, workloads: Mapping[str, Sequence[Variant]], metric: Metric
+    settings: ReportSettings,
+    workloads: Mapping[str, Sequence[Variant]],
+    metrics: Mapping[str, tuple[Metric, str]],
 ) -> Sequence[WorkloadTimes]:
     found = []
     for workload, variants in workloads.items():
-        target = _target(summary.settings, variants, metric)
+        target = _target(settings, variants, metrics[workload][0])
         if target is not None:
             of_variants = [
                 variant_times(

@@ -121,10 +121,12 @@ class _Prepared:
 
 
 def judge(
-    pairs: Sequence[tuple[Variant, Variant]], metric: Metric, settings: ReportSettings
+    pairs: Sequence[tuple[Variant, Variant]], metrics: Sequence[Metric], settings: ReportSettings
 ) -> Sequence[Comparison]:
-    """Compare each variant with its baseline, corrected for the number of comparisons that can be made."""
-    prepared = [_prepare(variant, baseline, metric, settings) for variant, baseline in pairs]
+    """Compare each variant with its baseline, each pair in a metric of its own, which depends on what was
+    trained; corrected for the number of comparisons that can be made.
+    """
+    prepared = [_prepare(*pair, metric, settings) for pair, metric in zip(pairs, metrics, strict=True)]
     family = sum(one.due or one.waiting for one in prepared)
     found: dict[int, Comparison] = {}
     for members in _tables([one if one.due else None for one in prepared]):

@@ -18,7 +18,11 @@ MOST_LINES = 20
 
 
 def comparison_lines(conclusions: Conclusions) -> list[str]:
-    """For a terminal: what is compared with what, then a line a comparison."""
+    """For a terminal: what is compared with what, then a line a comparison; metric by metric."""
+    return [line for part in conclusions.by_metric for line in _lines_of_metric(part)]
+
+
+def _lines_of_metric(conclusions: Conclusions) -> list[str]:
     comparisons = conclusions.comparisons
     if not comparisons and not conclusions.notes:
         return []
@@ -122,13 +126,17 @@ def explanation(conclusions: Conclusions) -> str:
         else ""
     )
     return (
-        f"Compared with {conclusions.baseline} in {conclusions.metric.title}, run by run of the same seed. "
+        f"Compared with {conclusions.baseline} in {_titles(conclusions)}, run by run of the same seed. "
         f"With {percent} none of the verdicts *better*, *worse* and *the same* is wrong, however often "
         f"seeds are added and looked at: {_looks_words(conclusions)}. *Better* and *worse* are written only "
         f"where the interval leaves out zero, no planned run collapsed, {_budget_rule(conclusions)}. {same}"
         "*No difference shown* does not mean equal: it says what these seeds would have shown in "
         f"{POWER * 100:g} % of all cases, and how many more would show a difference of the size found."
     )
+
+
+def _titles(conclusions: Conclusions) -> str:
+    return " or ".join(part.metric.title for part in conclusions.by_metric)
 
 
 def _budget_rule(conclusions: Conclusions) -> str:

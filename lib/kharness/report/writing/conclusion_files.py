@@ -35,6 +35,7 @@ def conclusions_json(conclusions: Conclusions) -> dict[str, object]:
         "seeds_planned": conclusions.settings.seeds_planned or None,
         "decisive_metric": conclusions.metric.name,
         "decisive_metric_note": conclusions.metric_note or None,
+        "decisive_metrics": {workload: metric.name for workload, (metric, _) in conclusions.metrics.items()},
         "baseline": conclusions.baseline or None,
         "comparisons": [_comparison_json(comparison) for comparison in conclusions.comparisons],
         "not_compared": list(conclusions.notes),
@@ -71,10 +72,14 @@ def conclusions_markdown(conclusions: Conclusions) -> Sequence[str]:
     if conclusions.comparisons or conclusions.notes:
         parts.append("## Who is better?")
         if conclusions.comparisons:
-            words = explanation(with_texts(conclusions, in_markdown))
-            parts += [words, verdicts_table(conclusions).markdown()]
-        if conclusions.metric_note:
-            parts.append(f"Note: {in_markdown(conclusions.metric_note)}.")
+            parts.append(explanation(with_texts(conclusions, in_markdown)))
+        for part in conclusions.by_metric:
+            if part.comparisons:
+                several = len(part.comparisons) < len(conclusions.comparisons)
+                parts += [f"In {in_markdown(part.metric.title)}:"] if several else []
+                parts.append(verdicts_table(part).markdown())
+            if part.metric_note:
+                parts.append(f"Note: {in_markdown(part.metric_note)}.")
         lines = [comparison_sentence(with_texts(one, in_markdown)) for one in conclusions.comparisons]
         lines += [f"{in_markdown(note)}." for note in conclusions.notes]
         parts.append("\n".join(map(list_item, lines)))

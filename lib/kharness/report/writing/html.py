@@ -101,7 +101,7 @@ def as_html(summary: Summary) -> str:
         counts=Counter(cell.run.shown_status for cell in summary.cells),
         conclusions=summary.conclusions,
         judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
-        verdicts=verdicts_table(summary.conclusions),
+        verdicts=[(part, verdicts_table(part)) for part in summary.conclusions.by_metric],
         sentences=[comparison_sentence(with_texts(one, _without_emphasis)) for one in comparisons],
         num_verdicts=Counter(one.verdict.value for one in comparisons),
         prices=_prices(summary.conclusions),

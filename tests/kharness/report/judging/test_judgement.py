@@ -360,7 +360,8 @@ def test_one_far_better_variant_of_a_hundred_is_found() -> None:
     table = 0.5 + 0.01 * rng.normal(size=(101, 5))
     table[60] += 0.07
     rows = [variant(f"v{i}", seeds(*row)) for i, row in enumerate(table.tolist())]
-    found = judge([(one, rows[0]) for one in rows[1:]], metric_named("test_accuracy"), ReportSettings())
+    metrics = [metric_named("test_accuracy")] * (len(rows) - 1)
+    found = judge([(one, rows[0]) for one in rows[1:]], metrics, ReportSettings())
     assert [c.variant for c in found if c.verdict is Verdict.BETTER] == ["v60"]
 
 
@@ -546,7 +547,7 @@ def test_verdict_interval_and_p_never_contradict_each_other(
     base = variant("base", baseline)
     pairs = [(variant(f"v{i}", runs), base) for i, runs in enumerate(others)]
     options = ReportSettings(confidence=confidence, margin=margin)
-    for found in judge(pairs, metric_named("test_accuracy"), options):
+    for found in judge(pairs, [metric_named("test_accuracy")] * len(pairs), options):
         shown = found.verdict in (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)
         assert bool(found.reason) != shown
         assert (found.p is None) == (found.interval is None) == (found.p_holm is None)
