@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +28,7 @@ LOOK_EVERY = 1.0
 MOST_EFFORT = 500
 
 _SECONDS_PER_TICK = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 # Of a line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; what guests get is in user.
 _COLUMNS, _IDLE = 8, (3, 4)
@@ -55,22 +56,51 @@ class _OtherProcess(NamedTuple):
     own: int
     collected: int
     """Of its children that it has waited for, and theirs."""
+    resident: int
+    """Pages of memory, those that it shares with others included."""
 
 
 class MachineWork:
     """Reads the machine's work and that of a tree; one thread calls it."""
 
     def __init__(
-        self, root_pid: int, *, processors: Iterable[int] | None = None, root: Path = Path("/")
+        self,
+        root_pid: int | None,
+        *,
+        processors: Iterable[int] | None = None,
+        left_out: Iterable[int] = (),
+        root: Path = Path("/"),
     ) -> None:
-        """The tree of `root_pid`; `processors` are by default those of our affinity. `root` has `proc`."""
-        self._root_pid = root_pid
+        """The tree of `root_pid`, or of what `add_root` adds; `root` has `proc`.
+
+        `processors` are by default those of our affinity. What processes `left_out` do does not count.
+        """
+        self._left_out: Mapping[int, bool] = dict.fromkeys(left_out, False)
+        self._roots: dict[int, int | None] = {} if root_pid is None else {root_pid: None}
         self._processors = frozenset(_affinity() if processors is None else processors)
         self._proc = root / "proc"
         self._tree: dict[int, _OtherProcess] = {}
         self._own = 0
         self._last: WorkReading | None = None
         self._next_look = 0.0
+
+    def add_root(self, pid: int, started: float) -> None:
+        """Count another process, by its id and `process_started`, and what it has started."""
+        self._roots[pid] = int(started)
+
+    @property
+    def num_roots(self) -> int:
+        return len(self._roots)
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """The processes of the tree at the last reading."""
+        return list(self._tree)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Memory of these; what several share counts for each."""
+        return sum(process.resident for process in self._tree.values()) * _PAGE
 
     def look(self) -> None:
         """Note processes that may be gone at the next reading; does nothing a moment after the last look."""
@@ -124,7 +154,7 @@ class MachineWork:
                     continue
                 parent, user, system, child_user, child_system = (int(fields[i]) for i in (1, 11, 12, 13, 14))
                 found[int(name)] = _OtherProcess(
-                    int(fields[19]), parent, user + system, child_user + child_system
+                    int(fields[19]), parent, user + system, child_user + child_system, int(fields[21])
                 )
         return found
 
@@ -150,7 +180,10 @@ class MachineWork:
         known: dict[int, bool] = {
             pid: True for pid, old in self._tree.items() if _is_same(processes.get(pid), old)
         }
-        known |= {self._root_pid: True, 0: False, 1: self._root_pid == 1}
+        known |= {0: False, 1: False}
+        for pid, started in self._roots.items():
+            known[pid] = started is None or pid not in processes or processes[pid].started == started
+        known |= self._left_out
         for pid in processes:
             path = []
             while pid in processes and pid not in known:
