@@ -19,6 +19,7 @@ from monitoring.journal.fields import (
     REPORT,
     SCRAPE,
     START,
+    SYSTEM,
     TRACKERS,
     UNITS,
     FieldRow,
@@ -29,7 +30,7 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 TABLE = re.compile(r"(<!-- fields: (\w+) -->\n\n).*?(\n<!-- end of fields -->)", re.DOTALL)
 
-UNJUDGED = (EVERY, START, GAP, GPU, OF_GPUS, REPORT, TRACKERS)
+UNJUDGED = (EVERY, START, GAP, GPU, SYSTEM, OF_GPUS, REPORT, TRACKERS)
 """Places of which no table says whether a field is compared on reproduction: its records are not."""
 
 

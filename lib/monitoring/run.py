@@ -33,6 +33,7 @@ from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, Record
 from monitoring.journal.run_json import register_attempt
 from monitoring.journal.turns import Turns
+from monitoring.sampling.machine_options import machine_monitor_options
 from monitoring.telemetry.device_scalars import InFlight, take_scalars
 
 # How often, in seconds, the trainer reads its memory use and looks whether the agent is alive.
@@ -78,15 +79,17 @@ class Run:
         group: str | None = None,
         identity: Mapping[str, object] | None = None,
         gpu_monitor: bool | Mapping[str, Any] = False,
+        machine_monitor: bool | Mapping[str, Any] = False,
         agent: bool = True,
         rank: int = 0,
     ) -> None:
         """Open a new run in `directory`, or the next attempt of the run that is there.
 
         `trackers` maps tracker names to their options, `identity` goes into run.json (seed, data hash),
-        `gpu_monitor` asks the agent to sample the GPUs (True, or options of GpuMonitorOptions), and
-        `agent=False` leaves that to `monitoring.agent.follow.catch_up`. A `rank` above 0 waits until rank 0
-        has opened the run; names, configuration, trackers, `identity` and `gpu_monitor` are those of rank 0.
+        `gpu_monitor` asks the agent to sample the GPUs (True, or options of GpuMonitorOptions),
+        `machine_monitor` the rest of the machine (MachineMonitorOptions), and `agent=False` leaves
+        delivery to `monitoring.agent.follow.catch_up`. A `rank` above 0 waits until rank 0 has opened
+        the run; names, configuration, trackers, `identity` and what is sampled are those of rank 0.
         """
         if rank < 0:
             raise ValueError(f"rank={rank} is below 0")
@@ -94,6 +97,7 @@ class Run:
         self.rank = rank
         _check_trackers(trackers or {})
         sampling = gpu_monitor_options(gpu_monitor)
+        machine = machine_monitor_options(machine_monitor)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -117,6 +121,7 @@ class Run:
                     config=config,
                     trackers=trackers or {},
                     gpu_monitor=dataclasses.asdict(sampling) if sampling is not None else False,
+                    machine_monitor=dataclasses.asdict(machine) if machine is not None else False,
                     attempt={
                         "attempt": self._journal.attempt,
                         **_this_process(),

@@ -17,6 +17,7 @@ from kharness.training.errors import TrainingError
 from monitoring import Run
 from monitoring.follower import TRACKERS, configured_options, exporter_names
 from monitoring.gpu.options import configured_gpu_monitor
+from monitoring.sampling.machine_options import configured_machine_monitor
 
 
 @contextmanager
@@ -34,7 +35,7 @@ def open_run(
     The directory holds the configuration that is trained with before the caller continues. `identity` goes
     into run.json. Each rank opens the same directory and writes its own journal. TrainingError if no
     directory can be made; one that another process trains stays as it is. A run that is not followed has no
-    tracker, exporter or GPU monitor.
+    tracker, exporter or monitor.
     """
     name = run_name(options.values, root, datetime.now(UTC))
     if directory is None:
@@ -50,6 +51,7 @@ def open_run(
         trackers=enabled_followers(options.values) if is_followed else {},
         identity=identity,
         gpu_monitor=configured_gpu_monitor(options.values) if is_followed else False,
+        machine_monitor=configured_machine_monitor(options.values) if is_followed else False,
         agent=is_followed,
         rank=world.rank,
     ) as run:

@@ -52,6 +52,13 @@ LAST_TRIES = 5
 LONGEST_LAST_DELAY = 8.0
 
 
+class Awaited(Protocol):
+    """What comes once and stays: a threading.Event, or several."""
+
+    def is_set(self) -> bool: ...
+    def wait(self, seconds: float) -> bool: ...
+
+
 class CatchUp(Protocol):
     """Brings a follower to the end of its journals in another process; False if that fails."""
 
@@ -156,7 +163,7 @@ class Delivery:
         self._batch = BATCH
 
     def follow(
-        self, *, attempt: int, ending: threading.Event, stop: threading.Event, sampled: threading.Event
+        self, *, attempt: int, ending: threading.Event, stop: threading.Event, sampled: Awaited
     ) -> None:
         """Deliver until `attempt` has ended and everything is in the sink, until `stop`, or until given up.
 
@@ -180,7 +187,7 @@ class Delivery:
             self._note_success()
             if not more:
                 growing = time.monotonic() - self.last_moved < STILL_AFTER
-                awaited = sampled if last_pass else ending
+                awaited: Awaited = sampled if last_pass else ending
                 awaited.wait(POLL if growing else LONGEST_POLL)
 
     def bring_up_to_date(self, report: Callable[[], None]) -> None:

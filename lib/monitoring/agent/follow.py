@@ -21,12 +21,20 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from monitoring.agent.catching_up import Apart
-from monitoring.agent.delivery import LAST_TRIES, Delivery, DeliveryProgress, read_progress, write_progress
+from monitoring.agent.delivery import (
+    LAST_TRIES,
+    Awaited,
+    Delivery,
+    DeliveryProgress,
+    read_progress,
+    write_progress,
+)
 from monitoring.agent.log import log_as_json
 from monitoring.agent.rule_watch import RuleWatch
+from monitoring.agent.samplings import samplings
 from monitoring.errors import MonitoringError, RunBusyError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live, journals_of
 from monitoring.host.process import is_alive
@@ -35,10 +43,6 @@ from monitoring.journal.files import AGENT_LOCK, GPU_STATS, JOURNAL
 from monitoring.journal.records import Record, last_record
 from monitoring.journal.rotating_journal import newest_record
 from monitoring.journal.run_json import read_run_json
-
-if TYPE_CHECKING:
-    from monitoring.agent.sampling import GpuSampling
-
 
 # Seconds between looks at the trainer and writes of followers.json.
 LOOK_EVERY = 0.5
@@ -62,7 +66,7 @@ def follow(directory: Path) -> bool:
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]
         with contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts:
-            sampling = _sampling(directory, run, alerts)
+            sampling = samplings(directory, run, alerts)
             sampling.start()
             deliveries = _deliveries(directory, trackers, alerts)
             rules = RuleWatch(directory, run["config"], alerts)
@@ -184,28 +188,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report_error(error)
 
 
-class _NoSampling:
-    """In place of GpuSampling where GPUs are not sampled, so that few agents import that."""
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.done.set()
-
-    def start(self) -> None: ...
-
-    def watch(self) -> None: ...
-
-    def end(self) -> None: ...
-
-
-def _sampling(directory: Path, run: Mapping[str, Any], alerts: Alerts) -> GpuSampling | _NoSampling:
-    if not run.get("gpu_monitor"):
-        return _NoSampling()
-    from monitoring.agent.sampling import GpuSampling
-
-    return GpuSampling(directory, run, alerts)
-
-
 def _deliveries(
     directory: Path,
     trackers: Mapping[str, Mapping[str, object]],
@@ -235,7 +217,7 @@ def _start(
     attempt: int,
     ending: threading.Event,
     stop: threading.Event,
-    sampled: threading.Event,
+    sampled: Awaited,
 ) -> list[threading.Thread]:
     """One daemon thread a follower: what hangs in a tracker's code must not keep the process."""
     arguments = {"attempt": attempt, "ending": ending, "stop": stop, "sampled": sampled}
@@ -248,7 +230,7 @@ def _start(
     return threads
 
 
-def _join(threads: Sequence[threading.Thread], sampled: threading.Event, seconds: float) -> None:
+def _join(threads: Sequence[threading.Thread], sampled: Awaited, seconds: float) -> None:
     """Wait until all have ended, and the sampling too, or so many seconds."""
     deadline = time.monotonic() + seconds
     for thread in threads:

@@ -32,6 +32,7 @@ class RunProcesses:
         self._directory = directory
         self._attempt: int = attempt["attempt"]
         self._tree = ProcessTree()
+        self._roots: dict[int, float] = {}
         self._said: dict[int, str] = {}  # rank -> its device
         self._masks: list[Mask] = []
         self._found: set[int] = set()
@@ -43,6 +44,11 @@ class RunProcesses:
     def is_own(self, pid: int) -> bool:
         self._look()
         return self._tree.has(pid)
+
+    def roots(self) -> Mapping[int, float]:
+        """The processes of the ranks themselves, each with its `process_started`."""
+        self._look()
+        return self._roots
 
     def said_devices(self) -> Sequence[str]:
         self._look()
@@ -79,6 +85,7 @@ class RunProcesses:
             return
         if about.get("pid_started") is not None:
             self._tree.add(about["pid"], about["pid_started"])
+            self._roots[about["pid"]] = about["pid_started"]
         mask = about.get("visible_devices", {})
         is_ours = not rank or mask == mask_of(os.environ)
         if not is_ours and mask not in self._masks:

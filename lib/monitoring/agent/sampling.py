@@ -6,9 +6,7 @@ and one that crashes ends that process only.
 
 from __future__ import annotations
 
-import os
 import platform
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +15,7 @@ from typing import Any
 
 from monitoring.agent.gpu_archive import GpuStatsFiles
 from monitoring.agent.gpu_stats import GpuStats
+from monitoring.agent.last_step import LastStep
 from monitoring.agent.run_processes import RunProcesses
 from monitoring.gpu.device_states import DeviceStates, gpu_name
 from monitoring.gpu.options import gpu_monitor_options
@@ -31,9 +30,6 @@ from monitoring.sampling.process import Restart
 
 # Seconds without an answer after which a driver counts as hanging.
 HANGING_AFTER = 10.0
-
-# How far back from the journal's end its last step is looked for.
-TAIL_BYTES = 8192
 
 HANGS = "a GPU driver has not answered for 10 s; there are no samples until it does"
 
@@ -63,7 +59,7 @@ class GpuSampling:
         self._failure = ""
         self._told: set[str] = set()
         self._stats: GpuStats | None = None
-        self._step: _LastStep | None = None
+        self._step: LastStep | None = None
         self._clock = SteadyClock()
         self._states = DeviceStates(None)
 
@@ -116,7 +112,7 @@ class GpuSampling:
             devices=RunDevices(devices, self._ranks),
         )
         self._states = DeviceStates(self._stats.before)
-        self._step = _LastStep(self._directory / JOURNAL)
+        self._step = LastStep(self._directory / JOURNAL)
 
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         """Write a record, and alerts of what happened."""
@@ -189,25 +185,3 @@ def merged(events: Sequence[GpuEvent]) -> list[GpuEvent]:
             times = alike.count(alike[place])
             found.append(event if times == 1 else event._replace(message=f"{event.message} ({times} times)"))
     return found
-
-
-class _LastStep:
-    """The newest `global_step` of a journal, from its end alone."""
-
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._size = -1
-        self._step = 0
-
-    def read(self) -> int:
-        """0 before the first step; of a torn last line the step counts as soon as it can be read."""
-        size = os.fstat(self._fd).st_size
-        if size != self._size:
-            self._size = size
-            tail = os.pread(self._fd, TAIL_BYTES, max(0, size - TAIL_BYTES))
-            steps = re.findall(rb'"global_step":(\d+)[,}]', tail)
-            self._step = int(steps[-1]) if steps else self._step
-        return self._step
-
-    def close(self) -> None:
-        os.close(self._fd)

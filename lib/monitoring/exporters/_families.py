@@ -9,7 +9,8 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, Protocol
 
 from monitoring.gpu.throttling import THROTTLE_REASONS, bits_of
-from monitoring.journal.fields import OF_GPU, FieldRow, prometheus_rows, rows_at
+from monitoring.journal.fields import OF_GPU, SYSTEM, FieldRow, prometheus_rows, rows_at
+from monitoring.journal.records import Record, as_number
 from monitoring.journal.run_metrics import GAUGES, RankMetrics, RunMetrics
 
 if TYPE_CHECKING:
@@ -62,6 +63,9 @@ class ShownRun(Protocol):
     def sampled_at(self) -> float:
         """When that was, in UTC epoch seconds."""
 
+    def machines(self, now: float) -> dict[str, Record]:
+        """The newest sample of each host that it trains on."""
+
     def rank_of(self, gpu: dict[str, Any]) -> str:
         """The rank that computes on a GPU, empty if that is not known."""
 
@@ -85,6 +89,7 @@ def registry(runs: Callable[[], Sequence[ShownRun]], clock: Callable[[], float])
 def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     """Every metric that has a value, with one sample per run, rank or GPU."""
     found = [_build_info(), *_rank_families(runs), *_run_families(runs, now), *_gpu_families(runs, now)]
+    found += _machine_families(runs, now)
     yield from (family for family in found if family.samples)
 
 
@@ -198,6 +203,21 @@ def _gpu_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
             yield _filled(_family(row.prometheus, GPU_LABELS), gpus, row.name, FACTORS.get(row.unit, 1.0))
         if row.dcgm:
             yield _filled(_dcgm_family(row), nvidia, row.name, row.dcgm_factor)
+
+
+def _machine_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
+    """What there is once a machine, whichever runs sample it; and what of that each run's processes use."""
+    looks = [(run.name, host, record) for run in runs for host, record in sorted(run.machines(now).items())]
+    newest: dict[str, Record] = {}
+    for _, host, record in sorted(looks, key=lambda look: as_number(look[2].get("time")) or 0.0):
+        newest[host] = record
+    machines = [([host], record) for host, record in sorted(newest.items())]
+    trainers = [([name, host], record) for name, host, record in looks]
+    for row in rows_at(SYSTEM):
+        if row.prometheus:
+            is_run = row.name.startswith("trainer_")
+            family = _family(row.prometheus, ("run", "host") if is_run else ("host",))
+            yield _filled(family, trainers if is_run else machines, row.name, 1.0)
 
 
 def _gpus_of_machines(runs: Sequence[ShownRun], now: float) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -20,6 +20,7 @@ from monitoring.exporters._families import ShownRun
 from monitoring.exporters._shared_port import SharedPort
 from monitoring.host.process import is_alive, process_started
 from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.records import Record
 from monitoring.journal.run_metrics import Histogram, RankMetrics, RunMetrics
 
 SUFFIX = ".monitor"
@@ -56,6 +57,10 @@ class MonitorFile:
 
     def sampled_at(self) -> float:
         return self._sampled_at
+
+    def machines(self, now: float) -> dict[str, Record]:
+        """None: a monitor samples GPUs."""
+        return {}
 
     def rank_of(self, gpu: dict[str, Any]) -> str:
         return rank_on(gpu, self._pid)

@@ -14,10 +14,10 @@ from monitoring.exporters._families import ShownRun
 from monitoring.exporters._monitor_files import STALE_SAMPLE, SUFFIX, MonitorFile, monitors
 from monitoring.exporters._shared_port import SharedPort
 from monitoring.host.process import is_alive
-from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, RUN_JSON
+from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, RUN_JSON, SYSTEM_STATS
 from monitoring.journal.ranks import rank_journals
 from monitoring.journal.record_tail import RecordTail
-from monitoring.journal.records import as_number
+from monitoring.journal.records import Record, as_number
 from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_metrics import RankMetrics, RunMetrics
 from monitoring.journal.run_state import RunState, read_end
@@ -36,6 +36,7 @@ class RunFiles:
         self._read_run_json()
         self._journals = {0: RecordTail(directory / JOURNAL)}
         self._gpu_stats = RecordTail(directory / GPU_STATS)
+        self._system_stats = RecordTail(directory / SYSTEM_STATS)
         self._alerts = RecordTail(directory / ALERTS)
         self._suffix = ""
         self._computing: dict[tuple[object, object], str] = {}  # index and UUID of a GPU -> rank
@@ -69,6 +70,8 @@ class RunFiles:
                 self.state.ranks[rank].update(record)
         for record in self._gpu_stats.new():
             self.state.update_gpus(record)
+        for record in self._system_stats.new():
+            self.state.update_machine(record)
         for record in self._alerts.new():
             self.state.update_alerts(record)
         if self.state.ranks[0].attempt != attempt:
@@ -101,6 +104,15 @@ class RunFiles:
     def sampled_at(self) -> float:
         """When that was."""
         return as_number(self.state.gpus.get("time")) or 0.0
+
+    def machines(self, now: float) -> dict[str, Record]:
+        """The newest sample of each host, as of `samples`."""
+        found = {host: (as_number(it.get("time")), it) for host, it in self.state.machines.items()}
+        return {
+            host: record
+            for host, (taken, record) in found.items()
+            if taken is not None and abs(now - taken) <= STALE_SAMPLE
+        }
 
     def rank_of(self, gpu: dict[str, Any]) -> str:
         """The rank that computes on a GPU; empty where the sample names none of the run's processes.

@@ -60,6 +60,10 @@ class MonitorMetrics:
         latest = self._history.latest
         return 0.0 if latest is None else latest.time
 
+    def machines(self, now: float) -> dict[str, Record]:
+        """None: a monitor samples GPUs."""
+        return {}
+
     def rank_of(self, gpu: dict[str, Any]) -> str:
         """0 for a GPU that this process computes on."""
         from monitoring.exporters._monitor_files import rank_on

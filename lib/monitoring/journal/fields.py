@@ -21,7 +21,7 @@ Kind = Literal["result", "machine", "wall time"]
 paths) is not; wall time is the part of it that other programs on the machine make longer."""
 
 EVERY, STEP, EVAL, EPOCH, CHECKPOINT = "every", "step", "eval", "epoch", "checkpoint"
-START, END, GAP, GPU = "start", "end", "gap", "gpu"
+START, END, GAP, GPU, SYSTEM = "start", "end", "gap", "gpu", "system"
 """Places: events of records, and `every` for what is in each."""
 OF_GPU, OF_GPUS, TRACKERS = "of_gpu", "of_gpus", "trackers"
 """Places in a gpu record: one GPU of `multi_gpu_data`, `aggregate_stats`, and its points in trackers."""
@@ -229,10 +229,11 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("run_name project run_id", start=f"as in `{RUN_JSON}`"),
     *_rows("correlation_id",
            start="the run's id; every file that the run writes, on every rank, has it under this name",
-           gpu="the run's id"),
+           gpu="the run's id", system="the run's id"),
     *_rows("rank", start="of a rank above 0: which it is; its process is described by the fields below, that "
                          f"of rank 0 in `{RUN_JSON}`"),
-    *_rows("host", start="of a rank above 0: the machine it runs on", gpu="the machine of the GPUs"),
+    *_rows("host", start="of a rank above 0: the machine it runs on", gpu="the machine of the GPUs",
+           system="the machine"),
     *_rows("pid pid_started started command cwd", start="of a rank above 0: its process"),
     *_rows("visible_devices",
            start="of a rank above 0: the variables that select its GPUs (`CUDA_VISIBLE_DEVICES` …); absent "
@@ -300,6 +301,56 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("lost", "records", kind="machine",
            gap="dropped, the oldest first, because more than 16 MiB waited"),
     *_rows("first_lost_seq last_lost_seq", kind="machine", gap="which; `null` if none"),
+    # A machine: what lib/monitoring/samplers/machine.py reads.
+    *_rows("cpu_usage_percent", "%", kind="machine", prometheus="system_cpu_percent",
+           system="share of the time in which the processors that may be used were busy, since the sample "
+                  "before: those of the cpuset, or what a quota allows; `/proc/stat`, else `cpu.stat`"),
+    *_rows("cpu_count", kind="machine", prometheus="system_cpu_count",
+           system="processors that may be used; 1.5 with a quota of one and a half"),
+    *_rows("load_average_1m", kind="machine", prometheus="system_load_average_1m",
+           system="processes that run or wait for a processor or a disk, over a minute"),
+    *_rows("trainer_cpu_percent", "%", kind="machine", prometheus="training_cpu_percent",
+           system="share of the same processors, of the training's processes on the machine, all ranks and "
+                  "what they started"),
+    *_rows("trainer_memory_gb", "GB", kind="machine", prometheus="training_memory_gb",
+           system="resident memory of these; what several share counts for each"),
+    *_rows("trainer_processes", kind="machine", prometheus="training_processes", system="how many these are"),
+    *_rows("trainer_open_files", kind="machine", prometheus="training_open_files",
+           system="file descriptors of these; `null` where they are another user's"),
+    *_rows("memory_usage_percent", "%", kind="machine", prometheus="system_memory_percent",
+           system="memory in use of the total"),
+    *_rows("memory_used_gb", "GB", kind="machine", prometheus="system_memory_used_gb",
+           system="memory that cannot be had back at once: total less available, as `free` has it; in a "
+                  "limited group its use less inactive file pages"),
+    *_rows("memory_total_gb", "GB", kind="machine", prometheus="system_memory_total_gb",
+           system="memory of the machine, or the tightest limit of a group"),
+    *_rows("swap_usage_percent", "%", kind="machine", prometheus="system_swap_percent",
+           system="swap in use of the total; `null` without swap"),
+    *_rows("swap_used_gb swap_total_gb", "GB", kind="machine", system="swap, in the same way"),
+    *_rows("disk_usage_percent", "%", kind="machine", prometheus="system_disk_percent",
+           system="of the file system of the run directory, as `df`"),
+    *_rows("disk_free_gb", "GB", kind="machine", prometheus="system_disk_free_gb",
+           system="what may still be written there"),
+    *_rows("disk_total_gb", "GB", kind="machine", prometheus="system_disk_total_gb",
+           system="size of that file system"),
+    *_rows("disk_read_bytes", "bytes", kind="machine", prometheus="system_disk_read_bytes_total",
+           system="bytes that all disks of the machine have read since it was booted"),
+    *_rows("disk_written_bytes", "bytes", kind="machine", prometheus="system_disk_written_bytes_total",
+           system="bytes that all disks of the machine have written since it was booted"),
+    *_rows("network_sent_bytes", "bytes", kind="machine", prometheus="system_network_sent_bytes_total",
+           system="bytes sent over all interfaces but the loopback, since the boot"),
+    *_rows("network_received_bytes", "bytes", kind="machine",
+           prometheus="system_network_received_bytes_total",
+           system="bytes received over all interfaces but the loopback, since the boot"),
+    *_rows("cpu_temperature_celsius", "°C", kind="machine", prometheus="system_cpu_temperature_celsius",
+           system="of the hottest sensor of a processor (coretemp, k10temp, zenpower, cpu_thermal)"),
+    *_rows("temperatures", "°C", kind="machine",
+           system="all sensors in `/sys/class/hwmon` by chip and label; `null` without any"),
+    *_rows("open_files", kind="machine", prometheus="system_open_files",
+           system="file descriptors on the whole machine"),
+    *_rows("open_files_limit", kind="machine", system="how many there may be"),
+    *_rows("cgroup_limits", "names", kind="machine",
+           system="which of `cpu`, `memory` and `swap` a control group limits further than the machine does"),
     # One GPU of a sample: docs/gpu-monitoring.md has the source of each value, vendor by vendor.
     *_rows("multi_gpu_data", kind="machine", gpu="a list with the values of each GPU"),
     *_rows("aggregate_stats", kind="machine", gpu="the run's GPUs together, and their balance"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 JOURNAL = "metrics.jsonl"
 GPU_STATS = "gpu_stats.jsonl"
+SYSTEM_STATS = "system_stats.jsonl"
 ALERTS = "alerts.jsonl"
 RUN_JSON = "run.json"
 FOLLOWERS_JSON = "followers.json"

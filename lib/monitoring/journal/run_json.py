@@ -20,6 +20,7 @@ _SHAPE = {
     "run_id": str,
     "tracking": {"project": str, "name": str, "group": TEXT_OR_NULL, "trackers?": {"*": dict}},
     "gpu_monitor?": (bool, dict),
+    "machine_monitor?": (bool, dict),
     "config": dict,
     "attempts": [{"attempt": int}],
 }
@@ -58,6 +59,7 @@ def register_attempt(
     config: Mapping[str, object],
     trackers: Mapping[str, Mapping[str, object]],
     gpu_monitor: bool | Mapping[str, object],
+    machine_monitor: bool | Mapping[str, object],
     attempt: Mapping[str, object],
 ) -> dict[str, Any]:
     """Write run.json for a first or a further attempt and return it.
@@ -71,7 +73,7 @@ def register_attempt(
         tracking = {"project": project, "name": name, "group": group}
         run = {"run_id": os.urandom(8).hex(), "created": time.time(), "tracking": tracking, "attempts": []}
     run["tracking"]["trackers"] = {tracker: dict(options) for tracker, options in trackers.items()}
-    run["gpu_monitor"] = gpu_monitor
+    run["gpu_monitor"], run["machine_monitor"] = gpu_monitor, machine_monitor
     run["config"] = dict(config)
     run["attempts"] = [old for old in run["attempts"] if old["attempt"] != attempt["attempt"]] + [
         dict(attempt)

@@ -94,17 +94,23 @@ class RankMetrics(RunState):
 
 @dataclass
 class RunMetrics:
-    """A run: its ranks, its newest GPU sample and its alerts."""
+    """A run: its ranks, its newest samples and its alerts."""
 
     ranks: dict[int, RankMetrics] = field(default_factory=lambda: {0: RankMetrics()})
     gpus: Record = field(default_factory=dict)
     """The newest line of gpu_stats.jsonl."""
+    machines: dict[str, Record] = field(default_factory=dict)
+    """Host -> its newest line of system_stats.jsonl."""
     alerts: dict[tuple[str, str], bool] = field(default_factory=dict)
     """(rule, subject) -> whether it fires now."""
 
     def update_gpus(self, record: Record) -> None:
         if record.get("event") == "gpu":
             self.gpus = record
+
+    def update_machine(self, record: Record) -> None:
+        if record.get("event") == "system":
+            self.machines[str(record.get("host"))] = record
 
     def update_alerts(self, record: Record) -> None:
         if record.get("state") in ("firing", "resolved"):

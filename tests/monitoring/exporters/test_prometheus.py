@@ -30,7 +30,7 @@ from monitoring.agent.follow import is_followed, undelivered
 from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters.prometheus import Exporter
 from monitoring.gpu.throttling import THROTTLE_REASONS
-from monitoring.journal.fields import OF_GPU, prometheus_rows, rows_at
+from monitoring.journal.fields import OF_GPU, SYSTEM, prometheus_rows, rows_at
 from monitoring.journal.records import read_records
 
 from ..conftest import agent_of, agents_of, wait_until
@@ -173,6 +173,8 @@ def test_every_metric_is_documented_with_its_type(root: Path, run_dir: Path) -> 
         held: dict[str, object] = {row.name: 1.0 for row in rows_at(OF_GPU) if row.prometheus}
         held |= {"throttle_reasons": [], "processes": [{"pid": os.getpid()}]}
         GpuStats(run_dir).add(*(simulated_gpu(i, **held) for i in (0, 1)), cost=1.0, energy_joules=1.0)
+        system = {row.name: 1.0 for row in rows_at(SYSTEM)} | {"event": "system", "time": time.time()}
+        (run_dir / "system_stats.jsonl").write_bytes(orjson.dumps({**system, "seq": 1, "host": HOST}) + b"\n")
         alert = {"event": "alert", "seq": 1, "rule": "gradient_norm", "state": "firing"}
         (run_dir / "alerts.jsonl").write_bytes(orjson.dumps(alert) + b"\n")
         text = scrape(address)
@@ -187,6 +189,25 @@ def test_every_metric_is_documented_with_its_type(root: Path, run_dir: Path) -> 
     documented = {(name, kind) for names, kind in rows for name in re.findall(r"`(\w+)`", names)}
     kinds = ("gauge", "counter", "histogram", "summary")
     assert {one for one in documented if one[1] in kinds} == shown_types
+
+
+def test_machines_are_shown_once_and_what_trains_on_them_once_a_run(results: Path) -> None:
+    """Two runs on one host, of which the newer sample counts; a sample of long ago is shown no more."""
+    now = time.time()
+    for name, at, busy in (("a", now, 40.0), ("b", now - 5, 99.0), ("c", now - 600, 1.0)):
+        new_run(results / name, name)
+        values_ = {"cpu_usage_percent": busy, "memory_usage_percent": 50.0, "trainer_cpu_percent": busy / 2}
+        record = {"event": "system", "time": at, "seq": 1, "attempt": 1, "host": HOST, **values_}
+        (results / name / "system_stats.jsonl").write_bytes(orjson.dumps(record) + b"\n")
+    with shown(results) as address:
+        found = values(scrape(address))
+    host = f'host="{HOST}"'
+    assert {key: value for key, value in found.items() if "_percent{" in key} == {
+        f"system_cpu_percent{{{host}}}": 40.0,
+        f"system_memory_percent{{{host}}}": 50.0,
+        f'training_cpu_percent{{{host},run="a"}}': 20.0,
+        f'training_cpu_percent{{{host},run="b"}}': 49.5,
+    }
 
 
 def test_dcgms_names_are_those_of_its_own_list(root: Path, run_dir: Path) -> None:

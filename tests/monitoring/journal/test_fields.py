@@ -25,6 +25,7 @@ from monitoring.journal.fields import (
     OF_GPU,
     OF_GPUS,
     START,
+    SYSTEM,
     TRACKERS,
     UNKNOWN_UNIT,
     FieldRow,
@@ -33,6 +34,7 @@ from monitoring.journal.fields import (
     rows_at,
 )
 from monitoring.journal.records import MEASURING, read_records
+from monitoring.samplers.machine import MachineSample
 
 # Module -> why names of metrics stand side by side in it, without anything being said of them.
 LISTS_OF_NAMES = {
@@ -73,6 +75,13 @@ def test_every_value_of_a_gpu_sample_has_a_row(tmp_path: Path) -> None:
     assert set(record) - names_at(EVERY) == names_at(GPU)
     points = {*gpu_points(record), *AGGREGATE_POINTS}
     assert {name for name in points if TRACKERS not in row_of(name).about} == set()
+
+
+def test_every_value_of_a_sample_of_the_machine_has_a_row() -> None:
+    envelope = {"correlation_id", "host"}
+    assert {*MachineSample._fields, *envelope} == names_at(SYSTEM)
+    assert {row.unit for row in rows_at(SYSTEM) if row.name.endswith("_gb")} == {"GB"}
+    assert {row.unit for row in rows_at(SYSTEM) if row.name.endswith("_percent")} == {"%"}
 
 
 def test_sampled_values_have_the_units_of_the_docs(root: Path) -> None:

@@ -199,7 +199,10 @@ def test_machine_without_a_gpu_says_so_and_shows_the_run(
 
     shown = look(app, SMALL, then=first_look)
     assert re.fullmatch(r" GPUs of \S+ +12:34:56 UTC", shown[0])
-    assert re.fullmatch(r" host CPU +\S+ [▁▂▃▄▅▆▇█ ]+  RAM [\d.]+/[\d.]+ GiB \d+%  load [\d. ]+", shown[1])
+    assert re.fullmatch(
+        r" host CPU +\S+ [▁▂▃▄▅▆▇█ ]+  RAM [\d.]+/[\d.]+ GiB \d+%  load [\d. ]+(  disk \d+ GB free)?",
+        shown[1],
+    )
     assert shown[2:5] == [
         " there is no GPU to sample",
         " run digits                     running  step 10 of 20  epoch 2.50  1:40 h left",

@@ -118,7 +118,9 @@ def test_dashboard_in_tmux(
     )
     machine = r"( GPUs of )\S+(  80 GiB used, 140 W, 0 J) *"
     shown = [re.sub(machine, r"\1HERE\2 ", line) for line in terminal.screen()]
-    assert re.fullmatch(r" host CPU +(\d+%|–) +RAM [\d./]+ GiB \d+%  load [\d. ]+", shown.pop(1))
+    assert re.fullmatch(
+        r" host CPU +(\d+%|–) +RAM [\d./]+ GiB \d+%  load [\d. ]+(  disk \d+ GB free)?", shown.pop(1)
+    )
     assert shown == (root / f"tests/data/gpu_dashboard/tmux-{name}.txt").read_text().splitlines()
     terminal.press("s")
     terminal.wait_for(lambda: len(list((tmp_path / "saved").glob("*.jsonl"))) == 2)

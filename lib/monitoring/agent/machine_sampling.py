@@ -1,0 +1,161 @@
+"""The agent's samples of the machine: a thread that writes system_stats.jsonl, whose one writer it is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from monitoring.agent.last_step import LastStep
+from monitoring.agent.run_processes import RunProcesses
+from monitoring.gpu.sample import MIB
+from monitoring.host.backoff import Backoff
+from monitoring.host.machine_work import MachineWork
+from monitoring.journal.alerts import Alerts, Severity
+from monitoring.journal.encoding.archiver import Archiver
+from monitoring.journal.files import JOURNAL, SYSTEM_STATS
+from monitoring.journal.records import Record
+from monitoring.journal.rotating_journal import RotatingJournal, oldest_unarchived
+from monitoring.samplers.machine import MachineSampler
+from monitoring.sampling.machine_options import machine_monitor_options
+
+# Seconds that the end of a run waits for a last sample; a file system that is not responding may hold it up.
+LAST_SAMPLE = 10.0
+
+
+class MachineSampling:
+    """Samples the machine of one attempt of a run until `end` is called; then `done` is set.
+
+    One thread calls `start`, `watch` and `end`, none of which waits.
+    """
+
+    def __init__(self, directory: Path, run: Mapping[str, Any], alerts: Alerts) -> None:
+        """`run` is the run.json of a run that asks for samples."""
+        options = machine_monitor_options(run["machine_monitor"])
+        assert options is not None
+        self._directory = directory
+        self._run = run
+        self._options = options
+        self._alerts = alerts
+        self._ending = threading.Event()
+        self._ended_at = 0.0
+        self._failure = ""
+        self._told: set[str] = set()
+        self.done = threading.Event()
+        """Set when no sample follows."""
+
+    def start(self) -> None:
+        """Begin to sample."""
+        threading.Thread(target=self._sample, name="machine sampling", daemon=True).start()
+        archiver = Archiver(
+            self._directory / SYSTEM_STATS,
+            SystemStatsFiles(),
+            file_bytes=self._options.file_mb * MIB,
+            keep=self._options.files,
+            tell=self._tell_once,
+        )
+        threading.Thread(target=archiver.run, args=[self._ending], name="system archive", daemon=True).start()
+
+    def end(self) -> None:
+        """Request one more sample, the last."""
+        if not self._ending.is_set():
+            self._ended_at = time.monotonic()
+            self._ending.set()
+
+    def watch(self) -> None:
+        """Once the end was requested, do without a last sample that does not come."""
+        if self._ending.is_set() and time.monotonic() - self._ended_at > LAST_SAMPLE:
+            self.done.set()
+
+    def _sample(self) -> None:
+        backoff = Backoff()
+        try:
+            while True:
+                began = time.monotonic()
+                try:
+                    self._repeat()
+                    return
+                except Exception as error:  # noqa: BLE001 - whatever fails becomes an alert, and is tried again
+                    message = f"the machine is not sampled: {type(error).__name__}: {error}"
+                    if message != self._failure:
+                        self._alerts.add("machine_monitor", "warning", f"{message}; it is tried again")
+                        self._failure = message
+                    if self._ending.wait(backoff.failed(lived=time.monotonic() - began)):
+                        return
+        finally:
+            self.done.set()
+
+    def _repeat(self) -> None:
+        """Sample until the end, and once more; what was missed is not made up for."""
+        processes = RunProcesses(self._directory, self._run["attempts"][-1])
+        trainer = MachineWork(None, left_out=[os.getpid()])
+        sampler = MachineSampler(self._directory, trainer=trainer)
+        stats = SystemStats(self._directory, self._run, self._options.file_mb * MIB, self._options.files)
+        try:
+            due = time.monotonic()
+            while True:
+                is_last = self._ending.is_set()
+                for pid, started in processes.roots().items():
+                    trainer.add_root(pid, started)
+                stats.append(sampler.sample()._asdict())
+                if self._failure:
+                    self._alerts.add("machine_monitor", "info", "the machine is sampled again")
+                    self._failure = ""
+                if is_last:
+                    return
+                due = max(due + self._options.interval, time.monotonic())
+                self._ending.wait(due - time.monotonic())
+        finally:
+            stats.close()
+
+    def _tell_once(self, severity: Severity, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self._alerts.add("machine_monitor", severity, message)
+
+
+class SystemStats:
+    """Turns samples into records of one attempt of a run, and appends them."""
+
+    def __init__(self, directory: Path, run: Mapping[str, Any], file_bytes: int, keep: int) -> None:
+        self._envelope: Record = {
+            "event": "system",
+            "time": 0.0,
+            "seq": 0,
+            "attempt": run["attempts"][-1]["attempt"],
+            "global_step": 0,
+            "correlation_id": run["run_id"],
+            "host": platform.node(),
+        }
+        self._journal = RotatingJournal(directory / SYSTEM_STATS, file_bytes=file_bytes, keep=keep)
+        self._step = LastStep(directory / JOURNAL)
+
+    def append(self, values: Mapping[str, object]) -> None:
+        """Write one sample's record."""
+        now = {"time": time.time(), "global_step": self._step.read()}
+        self._journal.append({**self._envelope, **now, **values})
+
+    def close(self) -> None:
+        self._journal.close()
+        self._step.close()
+
+
+class SystemStatsFiles:
+    """How the files of samples are compressed and thinned: no attempt is thinned away."""
+
+    where = "SYSTEM_STATS_FILES times SYSTEM_STATS_FILE_MB are full"
+
+    def oldest(self, path: Path) -> tuple[BinaryIO, int, int] | None:
+        return oldest_unarchived(path)
+
+    def series(self, record: Record) -> object:
+        """Each record has the machine."""
+        return None
+
+    def distinct(self, record: Record) -> object:
+        """What begins an attempt stays."""
+        return record["attempt"], record["event"]

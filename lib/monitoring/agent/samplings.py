@@ -1,0 +1,76 @@
+"""What one agent samples beside a training: its GPUs, the machine, both or nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from monitoring.journal.alerts import Alerts
+
+
+class Sampling(Protocol):
+    """One thread calls its methods, none of which waits."""
+
+    done: threading.Event
+    """Set when no sample follows."""
+
+    def start(self) -> None:
+        """Begin to sample."""
+
+    def watch(self) -> None:
+        """Look, now and then, whether something does not answer."""
+
+    def end(self) -> None:
+        """Request one more sample, the last."""
+
+
+class Samplings:
+    """All of them as one; `done` is when all are."""
+
+    def __init__(self, found: Sequence[Sampling]) -> None:
+        self._found = found
+        self.done = AllDone([sampling.done for sampling in found])
+
+    def start(self) -> None:
+        for sampling in self._found:
+            sampling.start()
+
+    def watch(self) -> None:
+        for sampling in self._found:
+            sampling.watch()
+
+    def end(self) -> None:
+        for sampling in self._found:
+            sampling.end()
+
+
+class AllDone:
+    """Several events, none of which is ever cleared, as one."""
+
+    def __init__(self, events: Sequence[threading.Event]) -> None:
+        self._events = events
+
+    def is_set(self) -> bool:
+        return all(event.is_set() for event in self._events)
+
+    def wait(self, seconds: float) -> bool:
+        """Return True as soon as all are set, False after so many seconds."""
+        deadline = time.monotonic() + seconds
+        return all(event.wait(max(0.0, deadline - time.monotonic())) for event in self._events)
+
+
+def samplings(directory: Path, run: Mapping[str, Any], alerts: Alerts) -> Samplings:
+    """What the run.json of a run asks for; few agents import what samples."""
+    found: list[Sampling] = []
+    if run.get("gpu_monitor"):
+        from monitoring.agent.sampling import GpuSampling
+
+        found.append(GpuSampling(directory, run, alerts))
+    if run.get("machine_monitor"):
+        from monitoring.agent.machine_sampling import MachineSampling
+
+        found.append(MachineSampling(directory, run, alerts))
+    return Samplings(found)
