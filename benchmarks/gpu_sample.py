@@ -7,6 +7,7 @@ they are installed; each measurement is a process of its own. Run by `make bench
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -69,10 +70,15 @@ def main() -> None:
             f"\nsampled and written once a second for {SECONDS} s".ljust(45)
             + f"{'of a core':>14}{'bytes':>14}"
         )
-        for gpus in (GPUS, MANY_GPUS):
-            figures = in_a_process(folder, "loop", gpus, SECONDS)
+        for what, loop_of, gpus in (
+            (f"{GPUS} GPUs", "loop", GPUS),
+            (f"{MANY_GPUS} GPUs", "loop", MANY_GPUS),
+            ("the machine, with a training's processes", "machine", 0),
+            (f"{GPUS} GPUs and the machine", "both", GPUS),
+        ):
+            figures = in_a_process(folder, loop_of, gpus, SECONDS)
             share = 100 * figures["cpu"]
-            print(f"{gpus} GPUs".ljust(44) + f"{share:>12.3f} %{figures['bytes']:>14,.0f}", flush=True)
+            print(what.ljust(44) + f"{share:>12.3f} %{figures['bytes']:>14,.0f}", flush=True)
 
 
 def in_a_process(folder: Path, contestant: str, gpus: int, samples: int) -> dict[str, float]:
@@ -128,19 +134,26 @@ def kharness_written(samples: int, folder: Path) -> dict[str, float]:
     return repeated(written(folder, sampler), samples)
 
 
-def loop(seconds: int, folder: Path) -> dict[str, float]:
+def loop(seconds: int, folder: Path, *, gpus: bool = True, machine: bool = False) -> dict[str, float]:
     """Once a second, as the agent does it: caches are cold, and a process of its own is asked each time."""
     import psutil
 
     from monitoring.sampling.process import SamplerProcess
 
-    sampler, _ = SamplerProcess().open()
-    assert sampler is not None
-    look = written(folder, sampler)
-    [server] = psutil.Process().children()
+    looks: list[Callable[[], object]] = []
+    sampler = SamplerProcess().open()[0] if gpus else None
+    if sampler is not None:
+        looks.append(written(folder, sampler))
+    if machine:
+        looks.append(written_machine(folder))
+    servers = psutil.Process().children()
 
     def cpu_seconds() -> float:
-        return time.process_time() + sum(server.cpu_times()[:2])
+        return time.process_time() + sum(sum(server.cpu_times()[:2]) for server in servers)
+
+    def look() -> None:
+        for one in looks:
+            one()
 
     look()
     began, at = cpu_seconds(), time.monotonic()
@@ -148,8 +161,23 @@ def loop(seconds: int, folder: Path) -> dict[str, float]:
         time.sleep(max(0.0, at + second - time.monotonic()))
         look()
     used = cpu_seconds() - began
-    sampler.close()
-    return {"cpu": used / seconds, "bytes": (folder / "gpu_stats.jsonl").stat().st_size / (seconds + 1)}
+    if sampler is not None:
+        sampler.close()
+    size = sum(path.stat().st_size for path in folder.glob("*_stats.jsonl"))
+    return {"cpu": used / seconds, "bytes": size / (seconds + 1)}
+
+
+def written_machine(folder: Path) -> Callable[[], object]:
+    """A look at the machine, and at this process as if it trained, with its line in system_stats.jsonl."""
+    from monitoring.agent.machine_sampling import SystemStats
+    from monitoring.host.machine_work import MachineWork
+    from monitoring.samplers.machine import MachineSampler
+
+    (folder / "metrics.jsonl").touch()
+    run = {"run_id": "0" * 16, "attempts": [{"attempt": 1}]}
+    stats = SystemStats(folder, run, file_bytes=2**30, keep=2)
+    sampler = MachineSampler(folder, trainer=MachineWork(os.getpid()))
+    return lambda: stats.append(sampler.sample()._asdict())
 
 
 def written(folder: Path, sampler: Sampler) -> Callable[[], object]:
@@ -238,13 +266,19 @@ CONTESTANTS: dict[str, tuple[str, Callable[[int, Path], dict[str, float]], int]]
     "wandb's sampler": ("wandb", wandb, 150),
 }
 
+LOOPS: dict[str, Callable[[int, Path], dict[str, float]]] = {
+    "loop": loop,
+    "machine": functools.partial(loop, gpus=False, machine=True),
+    "both": functools.partial(loop, machine=True),
+}
+
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
         main()
     else:
         name, count, work = sys.argv[1:]
-        function = loop if name == "loop" else CONTESTANTS[name][1]
+        function = LOOPS[name] if name in LOOPS else CONTESTANTS[name][1]
         print(json.dumps(function(int(count), Path(work))))
         sys.stdout.flush()
         os._exit(0)  # what other samplers keep running is not what is measured
