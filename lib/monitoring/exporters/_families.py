@@ -33,7 +33,7 @@ RANK_VALUES: dict[str, Callable[[RankMetrics], float | None]] = {
 }
 
 # Prometheus wants base units, but knows memory in MiB by the documented names.
-FACTORS = {"MHz": 1e6}
+FACTORS = {"MHz": 1e6, "GB": 1e9}
 
 # The metric of the reasons for lower clocks, one series each.
 REASON = "gpu_throttle_reason"
@@ -217,7 +217,7 @@ def _machine_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
         if row.prometheus:
             is_run = row.name.startswith("trainer_")
             family = _family(row.prometheus, ("run", "host") if is_run else ("host",))
-            yield _filled(family, trainers if is_run else machines, row.name, 1.0)
+            yield _filled(family, trainers if is_run else machines, row.name, FACTORS.get(row.unit, 1.0))
 
 
 def _gpus_of_machines(runs: Sequence[ShownRun], now: float) -> Iterator[tuple[str, dict[str, Any]]]:
