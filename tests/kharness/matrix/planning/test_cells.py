@@ -240,6 +240,19 @@ def test_excluded_cells_are_left_out_and_names_stay(tree: Tree) -> None:
     assert found.excluded == ["optimizer-sgd_seed-2", "optimizer-sgd_seed-3", "optimizer-adam_seed-1"]
 
 
+def test_what_is_included_again_is_not_left_out(tree: Tree) -> None:
+    """As presets do with PRUNING=none, which has no sparsity to vary."""
+    found = drafted(
+        tree, "OPTIMIZER=sgd|adam SEED=1|2", exclude="OPTIMIZER=adam", include="OPTIMIZER=adam SEED=2"
+    )
+    assert [cell.name for cell in found.cells] == [
+        "optimizer-sgd_seed-1",
+        "optimizer-sgd_seed-2",
+        "optimizer-adam_seed-2",
+    ]
+    assert found.excluded == ["optimizer-adam_seed-1"]
+
+
 def test_a_rule_that_matches_nothing_is_refused(tree: Tree) -> None:
     with pytest.raises(MatrixError) as caught:
         drafted(tree, "OPTIMIZER=sgd|adam SEED=1|2", exclude="OPTIMIZER=sgd SEED=3")
