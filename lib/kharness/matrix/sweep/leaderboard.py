@@ -21,6 +21,7 @@ from kharness.matrix.planning.matrix_json import read_plan
 from kharness.matrix.sweep.rank_errors import CONFIDENCE, Measured, Ranges, rank_ranges
 from kharness.matrix.sweep.trials import Trial, read_trial
 from kharness.matrix.sweep.validation import Objective, read_objective
+from kharness.matrix.sweep.winners import Winners, winners_of
 from kharness.runs.budget import COUNTS, Spent, counted_unit, spent
 from kharness.runs.exit_codes import EXIT_FAILED
 from kharness.runs.files import LEADERBOARD_CSV, LEADERBOARD_JSON, LEADERBOARD_MD
@@ -133,6 +134,13 @@ class Leaderboard:
         return self.objective.best([value for trial in row.complete for value in trial.validations])
 
     @property
+    def winners(self) -> Sequence[Winners]:
+        """The best row of each member of a choice, where the sweep varies more than that."""
+        ranked = [(row.values, row.mean) for row in self.rows]
+        tried = [trial.values for row in self.rows for trial in row.trials]
+        return winners_of(self.symbols, ranked, tried + [one.values for one in self.incomplete])
+
+    @property
     def warning(self) -> str:
         """What to know before one believes the first row; empty where nothing was chosen."""
         if len(self.rows) < 2:
@@ -239,6 +247,9 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
     if len(board.rows) > SHOWN:
         lines.append(f"and {len(board.rows) - SHOWN} more, in {LEADERBOARD_MD}")
     lines.append("")
+    for of in board.winners:
+        lines += [f"the best of each {of.symbol}:", *(f"  {on_one_line(line)}" for line in of.lines)]
+        lines += ["to compare them:", f"  {of.command(board.common)}", ""]
     for title, entries in _left_out(board):
         lines += [title, *(f"  {on_one_line(entry)}" for entry in entries)]
     lines += [f"note: {note}" for note in board.notes]
@@ -311,6 +322,9 @@ def as_markdown(board: Leaderboard) -> str:
         "",
     ]
     lines += [*table, "", *(f"- {note}" for note in board.notes), ""]
+    for of in board.winners:
+        lines += [f"The best of each {of.symbol}:", "", *(list_item(in_markdown(line)) for line in of.lines)]
+        lines += ["", "To compare them:", "", "```", of.command(board.common), "```", ""]
     for title, entries in _left_out(board):
         lines += [f"{title}:", "", *(list_item(in_markdown(entry)) for entry in entries), ""]
     if board.warning:
