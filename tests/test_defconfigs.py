@@ -82,6 +82,7 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
         "gpt2-optimizers": 14,
         "gpt2-pruning": 8,
         "lenet5-everything": everything,
+        "lenet5-mnist-optimizers": 14 * 5,
         "lenet5-mnist-pruning": 6,
         "lenet5-optimizers": 14,
         "lenet5-pruning": pruned,
