@@ -19,6 +19,9 @@ Nodes = Callable[[Path], list[Any]]
 # package -> what it may import beyond the standard library and itself. A longer name wins over a shorter.
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring": frozenset({"orjson", "psutil"}),
+    "monitoring.callbacks.accelerate": frozenset({"accelerate"}),
+    "monitoring.callbacks.hugging_face": frozenset({"torch", "transformers"}),
+    "monitoring.callbacks.lightning": frozenset({"torch"}),  # and Lightning, by either of its names
     "monitoring.exporters._families": frozenset({"prometheus_client"}),
     "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),
     "monitoring.samplers.nvidia": frozenset({"pynvml"}),
@@ -67,7 +70,7 @@ FLOORS: dict[str, list[str]] = {
         "agent trackers",
         "exporters run",
         "gpu_monitor rehearsal",
-        "terminal",
+        "callbacks terminal",
         "gpu_dashboard",
     ],
     "kharness.config": [

@@ -369,6 +369,7 @@ def status_of(arguments: Sequence[str]) -> int:
         print(request.code, file=sys.stderr)
         return 1
     except BaseException as error:  # noqa: BLE001 - whatever a program may raise
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(type(error), error, error.__traceback__)
         return -2 if isinstance(error, KeyboardInterrupt) else 1
     return 0

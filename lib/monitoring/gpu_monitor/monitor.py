@@ -313,15 +313,21 @@ class TrainingMonitorCallback:
         lr: object = None,
         grad_norm: object = None,
         throughput: object = None,
+        seconds: float | None = None,
+        line: bool = True,
     ) -> None:
-        """Record a step: `epoch` may have a fraction, `throughput` is in samples per second."""
-        now, begun = time.time(), self._step_began
-        seconds = time.perf_counter() - begun if begun is not None else None
+        """Record a step: `epoch` may have a fraction, `throughput` is in samples per second.
+
+        `seconds` is how long it took, where that is not since `on_step_begin`; without a `line` it is
+        counted and timed, and not written.
+        """
+        now = time.time()
+        seconds = self.step_seconds() if seconds is None else seconds
         self._step_began = None
         self._num_steps = next(self._count)
         allocated, reserved = _torch_memory_mb()
         number = None if step is None else as_step(step)
-        line: Record = {
+        record: Record = {
             "timestamp": timestamp(now),
             "step": number,
             "epoch": _number(epoch),
@@ -334,12 +340,17 @@ class TrainingMonitorCallback:
             "step_duration_seconds": seconds,
         }
         if number is None and step is not None:
-            line["refused_step"] = shown(step)
+            record["refused_step"] = shown(step)
             if not self._told_step:
                 self._told_step = True
                 self._monitor._tell(f"{shown(step)} is no step; such lines have a refused_step")
-        self._monitor.metrics.take_step(line, now, self._num_steps)
-        self._monitor.log_training(line)
+        self._monitor.metrics.take_step(record, now, self._num_steps)
+        if line:
+            self._monitor.log_training(record)
+
+    def step_seconds(self) -> float | None:
+        """Seconds since `on_step_begin`; None if no step has begun."""
+        return None if self._step_began is None else time.perf_counter() - self._step_began
 
     def on_train_end(self) -> None:
         """Log the training's results, and stop the monitor if `on_train_begin` started it."""

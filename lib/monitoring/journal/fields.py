@@ -259,6 +259,8 @@ FIELDS: tuple[FieldRow, ...] = (
                  "`deterministic` and `benchmark`, `CUBLAS_WORKSPACE_CONFIG`, whether TF32 may be used; on a "
                  "GPU its name and compute capability, and the versions of CUDA, cuDNN and the driver"),
     *_rows("model", start="name, number of parameters, architecture"),
+    *_rows("lora_rank lora_alpha lora_dropout target_modules",
+           start="only of a model with PEFT's adapters: of the active one"),
     *_rows("config", start="every configuration value"),
     *_rows("hardware", "memory in bytes",
            start="host, processor, cores (and those this process may use), memory, and the GPUs that torch "

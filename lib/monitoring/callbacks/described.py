@@ -1,0 +1,44 @@
+"""What a start record says of a model of any framework, and of the adapters that are trained in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def model_fields(model: Any) -> dict[str, object]:
+    """`name`, `architecture` and `parameters` (counts) of a torch module, None where it does not say."""
+    configured = getattr(model, "config", None)
+    counts = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+    return {
+        "name": getattr(configured, "model_type", None) or type(model).__name__,
+        "architecture": type(_base(model)).__name__,
+        "parameters": sum(count for count, _ in counts),
+        "trainable_parameters": sum(count for count, trained in counts if trained),
+    }
+
+
+def adapter_fields(model: Any) -> dict[str, object]:
+    """`lora_rank`, `lora_alpha`, `lora_dropout` and `target_modules` of a PEFT model; nothing of another.
+
+    Of several adapters it is the active one, else the first.
+    """
+    adapters = getattr(model, "peft_config", None)
+    if not isinstance(adapters, Mapping) or not adapters:
+        return {}
+    active = getattr(model, "active_adapter", None)
+    config = adapters.get(active if isinstance(active, str) else "") or next(iter(adapters.values()))
+    modules = getattr(config, "target_modules", None)
+    return {
+        "lora_rank": getattr(config, "r", None),
+        "lora_alpha": getattr(config, "lora_alpha", None),
+        "lora_dropout": getattr(config, "lora_dropout", None),
+        # a set in PEFT, whose order changes from process to process; or a pattern
+        "target_modules": modules if modules is None or isinstance(modules, str) else sorted(modules),
+    }
+
+
+def _base(model: Any) -> Any:
+    """The model within PEFT's wrapper."""
+    unwrap = getattr(model, "get_base_model", None)
+    return unwrap() if callable(unwrap) else model
