@@ -102,6 +102,7 @@ FLOORS: dict[str, list[str]] = {
         "run_directory",
         "resume setup",
         "model_check",
+        "steps",
         "loop",
     ],
     "kharness.matrix": [

@@ -91,7 +91,7 @@ class World:
         return batch.tensor_split(self.size)
 
     def gathered(self, value: Tensor) -> Tensor:
-        """The 0-dim value of each rank, in their order; on its device, which nothing waits for."""
+        """The values of all ranks, stacked in their order; on their device, which nothing waits for."""
         if self.size == 1:
             return value.reshape(1)
         values = [torch.empty_like(value) for _ in range(self.size)]

@@ -1,0 +1,312 @@
+"""The loop of a training: batches, updates, evaluations and checkpoints in their order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
+from kharness.runs.files import PREDICTIONS
+from kharness.training.checkpoint import Checkpoints, training_state
+from kharness.training.distributed.model import distributed_model, unsynchronized
+from kharness.training.due import Every
+from kharness.training.guard import StopOnSignal
+from kharness.training.resume import log_checkpoint
+from kharness.training.setup import DataT, Setup
+from kharness.training.steps.agreement import StepAgreement
+from kharness.training.steps.update import GuardedUpdate, Updated
+from monitoring import Run
+from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.end_status import INTERRUPTED
+from monitoring.telemetry.pace import open_pace
+from monitoring.telemetry.phases import Phases, open_phases
+
+BatchT = TypeVar("BatchT", covariant=True)
+
+
+class Split(Protocol[BatchT]):
+    """A part of the data."""
+
+    def batch(self, indices: Tensor, /) -> BatchT:
+        """What the model takes for the given indices."""
+
+
+class Training(Generic[DataT]):
+    """A training under way. Each step of `steps` calls `update` once, and `evaluated` where that is due."""
+
+    def __init__(
+        self,
+        setup: Setup[DataT],
+        run: Run,
+        checkpoints: Checkpoints,
+        stop: StopOnSignal,
+        *,
+        step: int,
+        phases: Phases | None = None,
+    ) -> None:
+        self.options, self.data = setup.options, setup.data
+        self.step = step
+        """Updates done, over all attempts."""
+        self.num_steps = setup.schedule.num_steps
+        self.models = {"": setup.model}
+        """What to evaluate, by the prefix of its metrics: the model, and as `ema_` its moving average."""
+        if setup.average is not None:
+            self.models["ema_"] = setup.average.model
+        self._setup, self._run, self._checkpoints, self._stop = setup, run, checkpoints, stop
+        self.world = setup.world
+        """The processes of the training."""
+        self._evaluations = Every(epochs=1, steps=self.options.EVAL_INTERVAL)
+        self._saves = Every.checkpoints(self.options.values)
+        self._pace, self._phases = open_pace(setup.device.torch), phases or open_phases(setup.device.torch)
+        self.model = distributed_model(setup.model, setup.world, setup.device.torch, self._phases)
+        """What a step and an evaluation call."""
+        self._agreement = StepAgreement(setup.world, stop, is_out_of_time=self._has_used_up_its_time)
+        self._update = GuardedUpdate(setup, self._agreement, self._phases, run.log_step)
+        self._rate = 0.0
+        self._batch = torch.empty(0, dtype=torch.int64)
+        self._validation: dict[str, float] = {}
+        self._outcome: dict[str, Any] = {}
+        self._samples: dict[str, Any] = {}
+        setup.progress.start_clocks()
+
+    def steps(self) -> Iterator[Tensor]:
+        """The indices of each step that is left, epoch after epoch; exits with 75 when a stop was requested.
+
+        Of several ranks each gets its part of the batch.
+
+        Where the order of calls matters, in a step and after it:
+
+        - The loss is checked before the update (`GuardedUpdate`): weights that are NaN once stay so.
+        - What a GPU has not delivered yet is checked before an evaluation and before a checkpoint
+          (`GuardedUpdate.wait`), so that none is made of spoiled weights.
+        - An evaluation is recorded before the end of its epoch, and both before the checkpoint: who resumes
+          from that does not repeat them.
+        - An average that an optimiser keeps of the weights is in the model from an evaluation or checkpoint
+          to the next step, which puts the trained weights back.
+        - A request to stop is looked at after the checkpoint, so that no step is lost or done twice.
+        """
+        setup, batches = self._setup, iter(self._setup.batches)
+        self._pace.restart()
+        while not self._is_over:
+            self._batch, before = next(batches), self.step
+            indices, factor = self.world.part(self._batch)
+            self._rate = setup.schedule(self.step)
+            self._update.begin(rate=self._rate, factor=factor)
+            self._phases.begin()
+            yield indices
+            if self.step != before + 1:
+                raise RuntimeError("each step of a training calls update() once")
+            self._end_step()
+            if self._agreement.stop_is_requested:
+                break
+        self._end_steps()
+        if not self._is_over:
+            self._run.finish(INTERRUPTED, cause=STOPPED, reason=self._stop.requested, **self._outcome)
+            print(f"stopped by {self._stop.requested} after step {self.step}; everything is saved")
+            sys.exit(EXIT_STOPPED)
+
+    def batch(self, split: Split[BatchT], indices: Tensor) -> BatchT:
+        """The samples of a step, or of a part of it; the time that it takes is the step's `data_seconds`."""
+        found = split.batch(indices)
+        self._phases.end("data_seconds")
+        return found
+
+    def micro_batches(self, indices: Tensor) -> Iterator[tuple[Tensor, float]]:
+        """The parts of a step by MICRO_BATCH_SIZE, each with its share of the step's samples."""
+        *others, last = indices.split(self.options.MICRO_BATCH_SIZE or len(indices))
+        with unsynchronized(self.model) if others else nullcontext():
+            for part in others:
+                yield part, len(part) / len(indices)
+        yield last, len(last) / len(indices)
+
+    def accumulate(self, loss: Tensor, *, share: float) -> None:
+        """Add the gradients of a micro-batch, by its mean loss and its share of the step's samples.
+
+        for part, share in training.micro_batches(indices):
+            loss = …
+            training.accumulate(loss, share=share)
+        training.update()
+        """
+        self._update.add(loss, share=share)
+
+    def update(self, loss: Tensor | None = None, *, clip_norm: float | None = None) -> None:
+        """Update the weights by the gradients of the step's mean loss, or of what was accumulated.
+
+        `clip_norm` scales gradients of a greater total norm down to it; the record has the norm before.
+        NonFiniteError before the update where the loss or the norm is not finite, on a GPU a few steps later.
+        """
+        if loss is not None:
+            self.accumulate(loss, share=1)
+        updated = self._update.apply(self.step + 1, self._batch, clip_norm=clip_norm)
+        self.step += 1
+        self._pace.step(len(self._batch))
+        if not updated.is_skipped:
+            self._setup.progress.add(updated.loss, len(self._batch))
+            if self._is_over or self.step % self.options.LOG_EVERY == 0:
+                self._log_step(updated)
+        if self.evaluation_is_due:
+            self._update.wait()  # its metrics would be those of weights that are NaN already
+            self._setup.weights.to_evaluate()
+
+    @property
+    def evaluation_is_due(self) -> bool:
+        """Whether an evaluation follows this step: by EVAL_INTERVAL, and after the last step.
+
+        Before the first step, in a run that does not resume: whether EVAL_FIRST wants the first weights
+        evaluated.
+        """
+        if self.step == 0:
+            return bool(self.options.values.get("EVAL_FIRST"))
+        return self._is_over or self._evaluations.is_due(self.step, epoch=self._ended_epoch)
+
+    def evaluated(self, split: str, **metrics: float) -> None:
+        """Record an evaluation; the `loss` on the split `val` decides which checkpoint is the best.
+
+        That of the first weights, which nobody has trained, decides nothing.
+        """
+        metrics = self.world.of_main(metrics)  # for what follows, all ranks have to agree
+        named = {f"{split}_{name}": value for name, value in metrics.items()}
+        self._log_eval(split, named)
+        if self.step == 0:
+            print(f"step 0/{self.num_steps}  {_shown(named)}", flush=True)
+        elif split == "val":
+            self._validation = named
+
+    def note_samples(self, texts: Sequence[str]) -> None:
+        """Have the end record hold what the trained model wrote, and print it."""
+        if texts:
+            self._samples = {"samples": list(texts)}
+            print("\n".join(texts))
+
+    def inferred(
+        self,
+        measured: Mapping[str, float],
+        predictions: Sequence[Mapping[str, object]],
+        picture: bytes | None = None,
+    ) -> None:
+        """Record what the trained model does, if it was requested; `picture` is a PNG of predictions."""
+        if not self.world.is_main:
+            return
+        if picture is not None:
+            write_atomically(self._run.directory / PREDICTIONS, picture)
+        if measured or predictions:
+            found = {"predictions": predictions} if predictions else {}
+            self._run.log_eval(self.step, split="inference", **measured, **found)
+            print(_shown(measured))
+
+    def finish(self, **metrics: float) -> int:
+        """Record the end, with the metrics on the test set, at which nothing has looked before; returns 0."""
+        if not self._outcome:  # the steps were left before their end
+            self._end_steps()
+        named: dict[str, Any] = {f"test_{name}": value for name, value in metrics.items()}
+        if named:
+            self._log_eval("test", named)
+        self._run.finish(**named, **self._outcome, **self._samples)
+        if named:
+            print(_shown(named))
+        return 0
+
+    def _log_eval(self, split: str, named: Mapping[str, float]) -> None:
+        if self.world.is_main:
+            self._run.log_eval(self.step, split=split, **named)
+
+    def _log_step(self, updated: Updated) -> None:
+        measured: dict[str, Any] = {**self._pace.read(), **self._phases.read()}
+        measured |= {**self._setup.device.memory(), **self._setup.pruner.measured()}
+        self._run.log_step(
+            self.step,
+            train_loss=updated.train_loss,
+            lr=self._rate,
+            grad_norm=updated.grad_norm,
+            **measured,
+        )
+
+    def _has_used_up_its_time(self) -> bool:
+        seconds = 60 * self.options.MAX_TIME
+        return bool(seconds and self._setup.progress.clock.seconds >= seconds)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the latest step was the last: all are done, or MAX_TIME is used up."""
+        return self.step == self.num_steps or self._agreement.out_of_time
+
+    @property
+    def _ended_epoch(self) -> int | None:
+        """The epoch (from 1) that the latest step ended; the last of all steps ends the epoch it is in."""
+        batches = self._setup.batches
+        if batches.position == 0:
+            return batches.epoch
+        return batches.epoch + 1 if self._is_over else None
+
+    def _end_step(self) -> None:
+        """End the epoch and save, where that is due after an update and its evaluation."""
+        epoch, validation, self._validation = self._ended_epoch, self._validation, {}
+        if epoch:
+            self._end_epoch(epoch, validation)
+        elif validation:
+            print(f"step {self.step}/{self.num_steps}  {_shown(validation)}", flush=True)
+        if "val_accuracy" in validation:
+            self._setup.progress.note_accuracy(validation["val_accuracy"])
+        is_best = "val_loss" in validation and self._checkpoints.improves(
+            validation["val_loss"], step=self.step
+        )
+        if self._saves.is_due(self.step, epoch=epoch) or (is_best and self._saves):
+            self._save(best=is_best)
+        if epoch or validation or self._checkpoints.last_step == self.step:
+            self._pace.restart()  # the time of evaluating and saving belongs to no step
+
+    def _end_epoch(self, epoch: int, validation: dict[str, float]) -> None:
+        progress = self._setup.progress
+        train_loss = progress.train_loss()
+        measured = {"epoch_seconds": progress.epoch_clock.seconds, **self._setup.pruner.measured()}
+        if self.world.is_main:
+            self._run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
+        shown = _shown({"train_loss": train_loss, **validation})
+        of = f"/{self.options.NUM_EPOCHS}" if self.options.NUM_EPOCHS else ""
+        print(
+            f"epoch {epoch}{of}  step {self.step}/{self.num_steps}  {shown}  "
+            f"{measured['epoch_seconds']:.1f} s",
+            flush=True,
+        )
+        progress.end_epoch()
+
+    def _end_steps(self) -> None:
+        """Save what is not saved yet, and note what the end record has."""
+        progress, best = self._setup.progress, self._checkpoints.best
+        if self._checkpoints.last_step != self.step:
+            self._save(reason=None if self._is_over else self._stop.requested or None)
+        self._outcome = {
+            "steps_done": self.step,
+            "training_seconds": progress.clock.seconds,
+            "training_cpu_seconds": progress.cpu_seconds,
+            "best_val_loss": best.val_loss if best else None,
+            "best_val_accuracy": progress.best_accuracy,
+            **self._setup.counted(),
+            **self._setup.pruner.measured(),
+        }
+
+    def _save(self, *, best: bool = False, reason: str | None = None) -> None:
+        """Write a checkpoint from which a later attempt resumes bit for bit."""
+        self._update.wait()
+        self._setup.weights.to_evaluate()
+        state = training_state(
+            self._setup.parts(),
+            schedule=self._setup.schedule.described,
+            journal_seq=self._run.last_seq(),
+            attempt=self._run.attempt,
+            config=dict(self.options.values),
+        )
+        if not self.world.is_main:
+            self._checkpoints.last_step = self.step
+            return
+        path = self._checkpoints.save(self.step, state, best=best)
+        log_checkpoint(self._run, self.step, path, state, best=best, reason=reason)
+
+
+def _shown(metrics: Mapping[str, float]) -> str:
+    return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())

@@ -1,0 +1,45 @@
+"""Ranks that agree on four steps; each prints what it found, and the collectives that a step took.
+
+RANK=0 WORLD_SIZE=2 … python tests/data/ddp/agree.py
+
+Rank 0 submits two requests before step 2; the last rank gets a signal after the exchange of step 3.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from kharness.training.distributed.world import joined_world
+from kharness.training.guard import StopOnSignal
+from kharness.training.steps.agreement import StepAgreement
+
+
+def main() -> None:
+    with joined_world(device="cpu", minutes=10) as world, StopOnSignal() as stop:
+        agreement = StepAgreement(world, stop, is_out_of_time=lambda: step == 4 and world.rank == 1)
+        for step in range(1, 5):
+            if step == 2 and world.is_main:
+                agreement.submit({"log_every": 5})
+                agreement.submit("evaluate")
+            before = num_collectives()
+            losses = agreement.exchange(torch.tensor(0.1 * (world.rank + step)))
+            took = num_collectives() - before
+            if step == 3 and world.rank == world.size - 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            found = [agreement.requests, agreement.stop_is_requested, agreement.out_of_time]
+            print(json.dumps([*found, took, losses.tolist(), str(losses.dtype)]))
+
+
+def num_collectives() -> int:
+    group: Any = dist.group.WORLD
+    return int(group._get_sequence_number_for_group()) if group else 0
+
+
+if __name__ == "__main__":
+    main()
