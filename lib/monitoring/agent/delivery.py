@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import orjson
 
@@ -26,7 +26,7 @@ from monitoring.follower import (
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.files import FOLLOWERS_JSON, GPU_STATS, JOURNAL
+from monitoring.journal.files import FOLLOWERS_JSON, GPU_STATS, JOURNAL, SAMPLES, SYSTEM_STATS
 from monitoring.journal.records import Record, as_number, last_record
 from monitoring.journal.tail import Tail
 
@@ -50,6 +50,11 @@ BEHIND_BYTES = 16 * 2**20
 # most so many seconds between them, and `make sync` delivers the rest.
 LAST_TRIES = 5
 LONGEST_LAST_DELAY = 8.0
+
+
+# The fields of DeliveryProgress that are of each journal.
+SEQ_FIELDS = {JOURNAL: "seq", GPU_STATS: "gpu_seq", SYSTEM_STATS: "system_seq"}
+HELD_FIELDS = {JOURNAL: "held", GPU_STATS: "gpu_held", SYSTEM_STATS: "system_held"}
 
 
 class Awaited(Protocol):
@@ -81,6 +86,8 @@ class DeliveryProgress:
     """The last of those records."""
     gpu_seq: int = 0
     """The last record of gpu_stats.jsonl that is durably in the sink, of a follower that takes those."""
+    system_seq: int = 0
+    """The same of system_stats.jsonl."""
     ended: bool = False
     """Whether the sink was closed after the run's end record."""
     error: str | None = None
@@ -89,16 +96,18 @@ class DeliveryProgress:
     """What the sink itself says of `seq`, once closed: less, if the last records had nothing for it."""
     gpu_held: int = 0
     """The same of `gpu_seq`."""
+    system_held: int = 0
+    """The same of `system_seq`."""
     refused: int = 0
     """Records that the sink refused and that were skipped."""
     refusal: str | None = None
     """Which of them was the last, and why."""
 
     def seq_of(self, journal: str) -> int:
-        return self.gpu_seq if journal == GPU_STATS else self.seq
+        return int(getattr(self, SEQ_FIELDS[journal]))
 
     def held_of(self, journal: str) -> int:
-        return self.gpu_held if journal == GPU_STATS else self.held
+        return int(getattr(self, HELD_FIELDS[journal]))
 
 
 def read_progress(directory: Path) -> dict[str, DeliveryProgress]:
@@ -167,12 +176,12 @@ class Delivery:
     ) -> None:
         """Deliver until `attempt` has ended and everything is in the sink, until `stop`, or until given up.
 
-        `ending` says that no more records of the training will come, `sampled` that no more GPU samples will.
+        `ending` says that no more records of the training will come, `sampled` that no more samples will.
         Never raises: what the follower raises becomes an alert.
         """
         while True:
             last_pass = ending.is_set() or stop.is_set()
-            all_sampled = sampled.is_set() or GPU_STATS not in self._tails
+            all_sampled = sampled.is_set() or len(self._tails) == 1
             try:
                 if self._is_far_behind():
                     self._catch_up_apart()
@@ -242,7 +251,7 @@ class Delivery:
         before = self.delivered
 
         def moved(progress: DeliveryProgress, delivered: int) -> None:
-            if (progress.seq, progress.gpu_seq) != (self.progress.seq, self.progress.gpu_seq):
+            if any(progress.seq_of(journal) != self.progress.seq_of(journal) for journal in SEQ_FIELDS):
                 self.last_moved = time.monotonic()
             self.progress, self.delivered = progress, before + delivered
 
@@ -282,7 +291,7 @@ class Delivery:
             batch = [record for tail in waiting.values() for record in tail.take_all()]
         else:
             batch = _merged(waiting)
-        self._last = next((it for it in reversed(batch) if it.get("event") != "gpu"), self._last)
+        self._last = next((it for it in reversed(batch) if it.get("event") not in SAMPLES), self._last)
         return batch
 
     def _open(self) -> Follower:
@@ -298,30 +307,22 @@ class Delivery:
             if name == JOURNAL:
                 tail.seek(held[name], offset=saved.offset if saved.seq <= held[name] else 0)
             else:
-                self._note_gone(tail.seek(held[name]))
+                self._note_gone(name, tail.seek(held[name]))
         self._pending = 0
         self._last = last_record(self._journal) or {}  # stands if there is nothing left to read
         return follower
 
     def _where(self) -> DeliveryProgress:
         """How far the tails are."""
-        journal, gpu = self._tails[JOURNAL], self._tails.get(GPU_STATS)
-        gpu_seq = gpu.seq if gpu is not None else 0
-        return replace(
-            self.progress,
-            offset=journal.offset,
-            seq=journal.seq,
-            gpu_seq=gpu_seq,
-            ended=False,
-            error=None,
-            held=0,
-            gpu_held=0,
-        )
+        seqs = {SEQ_FIELDS[name]: tail.seq for name, tail in self._tails.items()}
+        held = dict.fromkeys(HELD_FIELDS.values(), 0)
+        about: dict[str, Any] = {**dict.fromkeys(SEQ_FIELDS.values(), 0), **seqs, **held}
+        return replace(self.progress, offset=self._tails[JOURNAL].offset, ended=False, error=None, **about)
 
     def _note_held(self, follower: Follower) -> None:
         """How far the tails are, and what the sink says of that, before it is closed."""
-        held = {name: follower.last_seq(name) for name in self._tails}
-        self.progress = replace(self._where(), held=held[JOURNAL], gpu_held=held.get(GPU_STATS, 0))
+        held: dict[str, Any] = {HELD_FIELDS[name]: follower.last_seq(name) for name in self._tails}
+        self.progress = replace(self._where(), **held)
 
     def _put_aside(self, record: Record, error: Exception) -> None:
         """Count a record that the sink refuses, and report each kind of refusal once."""
@@ -339,12 +340,13 @@ class Delivery:
                 f"{self.name}: refuses {reason}; it is skipped, {FOLLOWERS_JSON} counts",
             )
 
-    def _note_gone(self, records: int) -> None:
+    def _note_gone(self, journal: str, records: int) -> None:
         if records:
+            of = "GPU samples" if journal == GPU_STATS else "samples of the machine"
             self._alerts.add(
                 "follower",
                 "warning",
-                f"{self.name}: {records} GPU samples were removed with old files before it took them",
+                f"{self.name}: {records} {of} were removed with old files before it took them",
             )
 
     def _has_ended(self, attempt: int) -> bool:

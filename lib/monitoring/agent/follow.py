@@ -39,7 +39,7 @@ from monitoring.errors import MonitoringError, RunBusyError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live, journals_of
 from monitoring.host.process import is_alive
 from monitoring.journal.alerts import Alerts
-from monitoring.journal.files import AGENT_LOCK, GPU_STATS, JOURNAL
+from monitoring.journal.files import AGENT_LOCK, JOURNAL, SAMPLES
 from monitoring.journal.records import Record, last_record
 from monitoring.journal.rotating_journal import newest_record
 from monitoring.journal.run_json import read_run_json
@@ -129,26 +129,25 @@ def catch_up(
     return deliveries
 
 
-def newest_seqs(directory: Path) -> tuple[int, int]:
-    """The `seq` of the last record and of the last GPU sample of a run; 0 for none."""
-    return _last_seq(last_record(directory / JOURNAL)), _last_seq(newest_record(directory / GPU_STATS))
+def newest_seqs(directory: Path) -> dict[str, int]:
+    """Journal -> the `seq` of its last record; 0 for none."""
+    samples = {name: _last_seq(newest_record(directory / name)) for name in SAMPLES.values()}
+    return {JOURNAL: _last_seq(last_record(directory / JOURNAL)), **samples}
 
 
-def undelivered(directory: Path, newest: tuple[int, int] | None = None) -> dict[str, int]:
+def undelivered(directory: Path, newest: Mapping[str, int] | None = None) -> dict[str, int]:
     """How many records each follower of the run still lacks, by followers.json; empty if none lacks any.
 
     Of those up to `newest`, if given, else of all.
     """
-    last, last_gpu = newest or newest_seqs(directory)
+    last = newest or newest_seqs(directory)
     progress = read_progress(directory)
     trackers = read_run_json(directory)["tracking"]["trackers"]
     names = [*ALWAYS, *(name for name in trackers if not is_live(name))]
     lacking = {}
     for name in names:
         held = progress.get(name, DeliveryProgress())
-        lacking[name] = max(0, last - held.seq)
-        if GPU_STATS in journals_of(name):
-            lacking[name] += max(0, last_gpu - held.gpu_seq)
+        lacking[name] = sum(max(0, last[it] - held.seq_of(it)) for it in journals_of(name))
     return {name: count for name, count in lacking.items() if count > 0}
 
 

@@ -28,7 +28,7 @@ OF_GPU, OF_GPUS, TRACKERS = "of_gpu", "of_gpus", "trackers"
 REPORT, SCRAPE, OWN = "report", "scrape", "own"
 """Places outside of records: a number of a run in reports, a metric of Prometheus, a name of your own."""
 
-MEASURED = frozenset({EVERY, STEP, EVAL, EPOCH, CHECKPOINT, END, TRACKERS, REPORT})
+MEASURED = frozenset({EVERY, STEP, EVAL, EPOCH, CHECKPOINT, END, SYSTEM, TRACKERS, REPORT})
 """Where a name means a measurement: a `lost` of your own is not that of a gap."""
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 JOURNAL = "metrics.jsonl"
 GPU_STATS = "gpu_stats.jsonl"
 SYSTEM_STATS = "system_stats.jsonl"
+SAMPLES = {"gpu": GPU_STATS, "system": SYSTEM_STATS}
+"""Event of an agent's sample -> the journal of such; those of a training's own records are in JOURNAL."""
+
 ALERTS = "alerts.jsonl"
 RUN_JSON = "run.json"
 FOLLOWERS_JSON = "followers.json"

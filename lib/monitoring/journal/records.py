@@ -25,6 +25,9 @@ ENVELOPE = frozenset({"event", "time", "seq", "attempt", "global_step"})
 # Records whose numbers are measurements; those of a start record describe the run, a gap's the journal.
 MEASURING = frozenset({"step", "epoch", "eval", "checkpoint", "end"})
 
+# Records whose numbers are points by their own names.
+POINTED = MEASURING | {"system"}
+
 # Sets of fields that are known at a time; a run has a handful.
 MOST_FIELDS = 4096
 
@@ -136,7 +139,7 @@ def fields_of(record: Record) -> Fields:
     if event == "gpu":
         found = gpu_points(record)
         return _fields((*key, *found), record, found)
-    return _known.get(key) or _fields(key, record, _point_names(record) if event in MEASURING else ())
+    return _known.get(key) or _fields(key, record, _point_names(record) if event in POINTED else ())
 
 
 def alike(records: Iterable[Record]) -> Iterator[tuple[Fields, list[Record]]]:
@@ -170,7 +173,8 @@ def points(record: Record) -> dict[str, float]:
 
     Booleans count as 1 and 0; null, text, lists and mappings are no points; nor is the envelope (event, time,
     seq, attempt, global_step). Only step, epoch, eval, checkpoint and end records have points, and the gpu
-    records of gpu_stats.jsonl, whose points are those of `gpu_aggregates.gpu_points`.
+    records of gpu_stats.jsonl, whose points are those of `gpu_aggregates.gpu_points`, and the records of
+    system_stats.jsonl.
     """
     fields = fields_of(record)
     return dict(zip(fields.names, fields.values_in(record), strict=True))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.follower import RunInfo
-from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.files import JOURNAL, SAMPLES
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
@@ -35,7 +35,7 @@ from monitoring.trackers import (
 from monitoring.trackers._event_file import events_from_the_end, framed
 from monitoring.trackers._protobuf import delimited, varint
 
-JOURNALS = (JOURNAL, GPU_STATS)
+JOURNALS = (JOURNAL, *SAMPLES.values())
 
 # DT_STRING of TensorFlow's types.proto.
 DT_STRING = 7
@@ -161,13 +161,13 @@ def _last_event(directory: Path, journal: str) -> tuple[int, int]:
     """Seq and step of the last intact event that was made from that journal, zeros without any."""
     from tensorboard.compat.proto.event_pb2 import Event
 
-    is_gpu = journal == GPU_STATS
+    mark = next((f":{event}".encode() for event, it in SAMPLES.items() if it == journal), b"")
     for path in reversed(_files(directory)):
-        # a run without GPU samples may have a million other events
-        for data in events_from_the_end(path, having=b":gpu" if is_gpu else b""):
+        # a run without such samples may have a million other events
+        for data in events_from_the_end(path, having=mark):
             event = Event.FromString(data)
             source = _source(event)
-            if source is not None and (source[1] == "gpu") == is_gpu:
+            if source is not None and SAMPLES.get(source[1], JOURNAL) == journal:
                 return source[0], event.step
     return 0, 0
 

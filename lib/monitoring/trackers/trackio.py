@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from monitoring.follower import RunInfo
-from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.files import JOURNAL, SAMPLES
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
@@ -34,7 +34,7 @@ from monitoring.trackers import (
     time_of,
 )
 
-JOURNALS = (JOURNAL, GPU_STATS)
+JOURNALS = (JOURNAL, *SAMPLES.values())
 
 # Trackio names its files after the project; file systems take 255 bytes, and Trackio adds up to 40.
 LONGEST_PROJECT = 200
@@ -84,8 +84,9 @@ class TrackioFollower:
     def last_seq(self, journal: str = JOURNAL) -> int:
         """The highest seq among the run's rows from that journal."""
         seq = f"CAST(substr(log_id, {len(self._run.run_id) + 2}) AS INTEGER)"
-        is_gpu = "log_id LIKE '%:gpu'" if journal == GPU_STATS else "log_id NOT LIKE '%:gpu'"
-        query = f"SELECT MAX({seq}) AS seq FROM metrics WHERE {_is_run(self._run)} AND {is_gpu}"
+        sampled = [f"log_id LIKE '%:{event}'" for event, it in SAMPLES.items() if journal in (it, JOURNAL)]
+        of_journal = f"{'NOT ' if journal == JOURNAL else ''}({' OR '.join(sampled)})"
+        query = f"SELECT MAX({seq}) AS seq FROM metrics WHERE {_is_run(self._run)} AND {of_journal}"
         [row] = _query(self._project, query)
         return row["seq"] or 0
 
@@ -95,7 +96,7 @@ class TrackioFollower:
         last_step = self._last_step
         run_id, name = self._run.run_id, self._run.name
         for fields, group in alike(records):
-            names, is_gpu = _kept_names(fields), journal_of(group[0]) == GPU_STATS
+            names, is_sample = _kept_names(fields), journal_of(group[0]) != JOURNAL
             for record in group:
                 metrics: dict[str, object] = dict(zip(names, fields.values_in(record), strict=True))
                 metrics |= shown_texts(record)
@@ -104,7 +105,7 @@ class TrackioFollower:
                 step = step_of(record)
                 if step is None:
                     step = last_step
-                elif not is_gpu:
+                elif not is_sample:
                     last_step = step
                 time = datetime.fromtimestamp(time_of(record), UTC).isoformat()
                 log_id = f"{run_id}:{seq_of(record)}:{fields.event}"

@@ -10,6 +10,7 @@ with rows of GPU samples in between, the next free number; its column `seq` then
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 
 from monitoring.follower import RunInfo
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
-from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.files import JOURNAL, SAMPLES
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
@@ -41,10 +42,13 @@ from monitoring.trackers._wandb_upload import Uploader, is_uploaded, unmark, upl
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
 EXIT_CODES = {COMPLETE: 0, INTERRUPTED: 255, FAILED: 1}
 
-JOURNALS = (JOURNAL, GPU_STATS)
+JOURNALS = (JOURNAL, *SAMPLES.values())
 
 # While it catches up in a process of its own, which ends before the run does; the upload comes after that.
 OPTIONS_APART = {"offline": True}
+
+# The cell `event` of an encoded row: its name, and JSON after a length of one byte.
+EVENT_CELL = re.compile(rb'\x12\x05event\x82\x01."(\w+)"', re.DOTALL)
 
 T = TypeVar("T")
 
@@ -168,7 +172,7 @@ class WandbFollower:
                 seq, step, time = seq_of(record), step_of(record), time_of(record)
                 seqs[journal] = seq
                 # its seq, until rows of another journal have come between
-                row_step = row_step + 1 if journal == GPU_STATS else max(seq, row_step + 1)
+                row_step = row_step + 1 if journal != JOURNAL else max(seq, row_step + 1)
                 columns = _columns(fields, step is not None, row_step != seq)
                 if texts or columns not in latest:
                     self._define(out, [*shown_names(fields), *texts])
@@ -270,7 +274,8 @@ def _read_state(run: RunInfo) -> _State:
     last_rows: dict[str, bytes] = {}
     for stored in read_log(state.path):
         if is_row(stored.data):  # nearly all are: only the last ones are looked into
-            last_rows[GPU_STATS if b'"gpu"' in stored.data else JOURNAL] = stored.data
+            found = EVENT_CELL.search(stored.data)  # nothing else is looked into, for most of a log is rows
+            last_rows[SAMPLES.get(found[1].decode(), JOURNAL) if found else JOURNAL] = stored.data
         else:
             record = _record(stored.data)
             if record.HasField("exit"):

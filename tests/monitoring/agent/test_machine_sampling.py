@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from monitoring import Run, read_records
-from monitoring.agent.follow import catch_up
+from monitoring.agent.follow import catch_up, undelivered
 from monitoring.agent.machine_sampling import SystemStats
 from monitoring.errors import FollowerOptionsError
+from monitoring.follower import RunInfo, follower_module
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
 from monitoring.samplers.machine import MachineSample
 from monitoring.sampling.machine_options import MachineMonitorOptions, configured_machine_monitor
+from monitoring.trackers import journal_points
 
 from ..conftest import wait_for_delivery, wait_until
 
@@ -111,3 +113,29 @@ def test_bad_options_are_refused(run_dir: Path, asked: dict[str, float], message
         Run(run_dir, name="n", project="p", config={}, machine_monitor=asked)
     assert str(raised.value) == message
     assert not run_dir.exists()
+
+
+@pytest.mark.parametrize("tracker", ["tensorboard", "trackio", "wandb"])
+def test_trackers_hold_every_sample_of_the_machine_once(
+    run_dir: Path, tracker: str, shared_trackio: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delivered in two lives, between other records; values are such that 32 bits hold them."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    trackers: dict[str, dict[str, object]] = {tracker: {}}
+    with Run(run_dir, name="n", project=f"m-{tracker}", config={}, trackers=trackers, agent=False) as run:
+        samples = SystemStats(run_dir, read_run_json(run_dir), file_bytes=2**20, keep=2)
+        for number in range(1, 7):
+            run.log_step(number, train_loss=0.5)
+            values = {"cpu_usage_percent": number / 2, "disk_free_gb": 2.5, "cpu_temperature_celsius": None}
+            samples.append({**values, "temperatures": {"a/b": 1.0}, "cgroup_limits": []})
+            if number == 4:
+                assert [delivery.error for delivery in catch_up(run_dir)] == [None, None]
+        samples.close()
+    assert [delivery.error for delivery in catch_up(run_dir)] == [None, None]
+    module = follower_module(tracker)
+    held = module.read_back(RunInfo.read(run_dir), module.Options())
+    found = [point for point in held if point.event == "system"]
+    assert sorted(found, key=lambda point: (point.seq, point.metric)) == journal_points(stats(run_dir))
+    assert {point.metric for point in found} == {"cpu_usage_percent", "disk_free_gb"}
+    assert len(found) == 12
+    assert undelivered(run_dir) == {}
