@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kharness.report.graphs import draw_all
+from kharness.report.graphs import draw_all, time_to_target
 from kharness.report.judging.sentences import comparison_lines
 from kharness.report.summary import Summary, collect
 from kharness.report.writing.files import as_json, as_markdown
@@ -61,6 +61,16 @@ def test_time_to_target_is_that_of_the_loss(summary: Summary) -> None:
         "adam": True,
         "sgd": False,
     }
+
+
+def test_without_times_the_way_to_the_target_is_drawn_in_steps(summary: Summary) -> None:
+    timed = time_to_target.draw(summary)
+    for journal in summary.directory.glob("*/metrics.jsonl"):
+        journal.write_text(journal.read_text().replace("sec_per_step", "not_recorded"))
+    (untimed,) = time_to_target.draw(collect(summary.directory)).axes
+    assert [axes.get_xlabel() for axes in timed.axes] == ["training time until the target (s)"]
+    assert untimed.get_xlabel() == "steps until the target"
+    assert [text.get_text() for text in untimed.texts] == ["20", " 1 of 4", "30", "median"]
 
 
 def test_what_the_models_wrote_is_on_the_page(summary: Summary) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kharness.report.graphs import Numbers
@@ -18,6 +19,22 @@ if TYPE_CHECKING:
 TITLE = "Time to target"
 # More rows than this are a table, and that is the CSV.
 MAX_ROWS = 120
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """What the way to the target is measured in."""
+
+    axis: str
+    of_run: Callable[[RunTime], float | None]
+    median: Callable[[VariantTimes], float | None]
+
+    def of_runs(self, variant: VariantTimes) -> Sequence[float]:
+        return [found for run in variant.runs if run.reached and (found := self.of_run(run)) is not None]
+
+
+SECONDS = _Unit("training time until the target (s)", lambda run: run.seconds, lambda of: of.median_seconds)
+STEPS = _Unit("steps until the target", lambda run: run.step, lambda of: of.median_step)
 
 
 def numbers(summary: Summary) -> Numbers:
@@ -37,10 +54,13 @@ def numbers(summary: Summary) -> Numbers:
 
 
 def draw(summary: Summary) -> Figure:
-    times = [one for one in summary.conclusions.times if any(_seconds(v) for v in one.variants)]
+    unit = next((unit for unit in (SECONDS, STEPS) if _reached(summary, unit)), SECONDS)
+    times = _reached(summary, unit)
     if not times:
         return nothing_to_draw(TITLE, summary.title, summary, "no run has reached a target yet")
     extra = notes(summary, [])
+    if unit is STEPS:
+        extra.append("in steps: no time counts, none was recorded or other work kept the processors busy")
     counts = [len(one.variants) for one in times]
     if sum(counts) > MAX_ROWS:
         extra.append(f"at most {MAX_ROWS} of {sum(counts)} variants; the CSV has all")
@@ -62,29 +82,35 @@ def draw(summary: Summary) -> Figure:
         axes = figure.add_subplot(grid[i])
         if len(shown) > 1:
             axes.set_title(f"{one.workload}   {_target_words(one)}", fontsize=9, loc="left", pad=5)
-        _draw_workload(axes, one)
-        axes.set_xlabel("training time until the target (s)" if one is shown[-1] else "")
+        _draw_workload(axes, one, unit)
+        axes.set_xlabel(unit.axis if one is shown[-1] else "")
     return figure
 
 
-def _draw_workload(axes: Axes, times: WorkloadTimes) -> None:
-    highest = max(max(_seconds(variant)) for variant in times.variants if _seconds(variant))
+def _reached(summary: Summary, unit: _Unit) -> list[WorkloadTimes]:
+    return [one for one in summary.conclusions.times if any(unit.of_runs(v) for v in one.variants)]
+
+
+def _draw_workload(axes: Axes, times: WorkloadTimes, unit: _Unit) -> None:
+    highest = max(max(unit.of_runs(variant)) for variant in times.variants if unit.of_runs(variant))
     beyond = 1.07 * highest
     right = axes.get_yaxis_transform()
     for y, variant in enumerate(times.variants):
         colour = PALETTE[0]
-        seconds = _seconds(variant)
+        reached = unit.of_runs(variant)
         missed = sum(run.reached is False for run in variant.runs)
-        axes.plot(seconds, [y] * len(seconds), "o", ms=5.5, color=colour, alpha=0.55, mec="none", zorder=3)
+        axes.plot(reached, [y] * len(reached), "o", ms=5.5, color=colour, alpha=0.55, mec="none", zorder=3)
         if missed:
             axes.plot([beyond], [y], marker="x", ms=6, mew=1.5, color=ALARM, zorder=3)
             if len(variant.runs) > 1:
                 label = f"{missed} of {len(variant.runs)}"
                 axes.text(1.012 * beyond, y, f" {label}", va="center", fontsize=8, color=ALARM)
-        median = variant.median_seconds
+        median = unit.median(variant)
         if median is not None and math.isfinite(median):
             axes.plot([median, median], [y - 0.32, y + 0.32], color=colour, lw=2.4, zorder=4)
-        axes.text(1.11, y, _median_words(median), transform=right, ha="right", va="center", fontsize=8.5)
+        axes.text(
+            1.11, y, _median_words(median, unit), transform=right, ha="right", va="center", fontsize=8.5
+        )
     axes.text(1.11, -0.75, "median", transform=right, ha="right", va="bottom", fontsize=8, color=SOFT)
     axes.set_yticks(range(len(times.variants)), [variant.variant for variant in times.variants])
     axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -99,15 +125,13 @@ def _first(times: WorkloadTimes, rows: int) -> WorkloadTimes:
     return WorkloadTimes(times.workload, times.target, times.variants[:rows])
 
 
-def _seconds(variant: VariantTimes) -> Sequence[float]:
-    return [run.seconds for run in variant.runs if run.reached and run.seconds is not None]
-
-
-def _median_words(median: float | None) -> str:
+def _median_words(median: float | None, unit: _Unit) -> str:
     if median is None:
         return "-"
     if not math.isfinite(median):
         return "never"
+    if unit is STEPS:
+        return f"{median:,.0f}"
     return f"{median:,.1f} s" if median >= 10 else f"{median:.2f} s"
 
 
