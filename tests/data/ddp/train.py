@@ -13,9 +13,11 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -62,6 +64,8 @@ def prepare(options: Options, device: torch.device) -> tuple[nn.Module, Points]:
 
 def fault(step: int) -> float:
     what, rank, at = os.environ.get("FAULT", "none:0:0").split(":")
+    if what == "hang" and step == int(at):
+        wait_shortly()
     if os.environ.get("RANK", "0") != rank or step != int(at):
         return 1.0
     if what == "refuse":
@@ -71,6 +75,13 @@ def fault(step: int) -> float:
     while what == "hang":
         time.sleep(60)
     return float("nan") if what == "nan" else 1.0
+
+
+def wait_shortly() -> None:
+    """From now on for other ranks: how long is what RANK_TIMEOUT says until then."""
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
+    assert backend.options._timeout == timedelta(minutes=float(os.environ["TIMEOUT"]))
+    backend._set_default_timeout(timedelta(seconds=1))
 
 
 if __name__ == "__main__":

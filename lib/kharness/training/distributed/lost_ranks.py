@@ -1,14 +1,17 @@
 """One message where a rank fails, is killed or hangs: which one, on which host, and why.
 
 The rank that fails first notes its error in the store over which the ranks met, and reports it as any
-training does. The others lose their connection to it, wait shortly for that note, and end without a word;
-where there is none, the first of them reports who no longer answers.
+training does. The others lose their connection to it, wait for that note, and end without a word. Where no
+note comes, the first of them reports who was lost: the ranks of this host whose processes are gone, which is
+seen at once, or else those that have not answered in some time.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -18,9 +21,12 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from kharness.training.errors import LostRankError, NonFiniteError
 from monitoring.errors import UserError
+from monitoring.host.process import process_started
 
-# How long ranks that lost another wait for its note, and for a sign of life of the others.
+# How long ranks that lost another wait for its note, and for a sign of life of the others; and how often they
+# look.
 NOTE_WITHIN = timedelta(seconds=10)
+LOOK_EVERY = 0.05
 
 # What gloo and NCCL say where another rank is gone or does not answer, in errors without a type of their own.
 _LOST = (
@@ -40,6 +46,7 @@ class LostRanks:
         self._store = PrefixStore("ends", store)
         self._rank, self._size = rank, size
         self._store.set(f"host/{rank}", platform.node())
+        self._store.set(f"process/{rank}", f"{os.getpid()} {process_started(os.getpid())} {_place()}")
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -82,11 +89,10 @@ class LostRanks:
     def _lost(self) -> LostRankError:
         try:
             self._store.set(f"answers/{self._rank}", "")
-            with suppress(RuntimeError):  # not within the time
-                self._store.wait(["first_error"], NOTE_WITHIN)
+            lost = self._missing()
+            if self._store.check(["first_error"]):
                 rank, _, said = self._store.get("first_error").decode().partition("\n")
                 return LostRankError(f"{self._name(int(rank))}: {said}", is_reported=True)
-            lost = [rank for rank in range(self._size) if not self._store.check([f"answers/{rank}"])]
             reporter = self._store.compare_set("reported_by", "", str(self._rank)).decode()
             return LostRankError(
                 f"{', '.join(map(self._name, lost)) or 'a rank'}: killed, hanging or cut off from the others",
@@ -95,9 +101,32 @@ class LostRanks:
         except RuntimeError:  # the store is gone with the rank that served it
             return LostRankError("rank 0: killed, hanging or cut off from the others", is_reported=False)
 
+    def _missing(self) -> list[int]:
+        """The ranks that were lost, once that is known, or once there is the note of one that failed."""
+        until = time.monotonic() + NOTE_WITHIN.total_seconds()
+        while True:
+            missing = [rank for rank in range(self._size) if not self._store.check([f"answers/{rank}"])]
+            gone = [rank for rank in missing if self._is_gone(rank)]
+            # In this order: a rank notes its error before it ends.
+            if gone or not missing or self._store.check(["first_error"]) or time.monotonic() >= until:
+                return gone or missing
+            time.sleep(LOOK_EVERY)
+
+    def _is_gone(self, rank: int) -> bool:
+        """Whether it is one of this host whose process has ended; of others nobody here can know."""
+        pid, started, place = self._store.get(f"process/{rank}").decode().split(" ", 2)
+        return place == _place() and started != str(process_started(int(pid)))
+
     def _name(self, rank: int) -> str:
         host = platform.node() if rank == self._rank else self._store.get(f"host/{rank}").decode()
         return f"rank {rank} on {host}"
+
+
+def _place() -> str:
+    """The same text for processes that see each other by their ids: of one host and one container."""
+    with suppress(OSError):  # a system without such namespaces
+        return f"{platform.node()} {os.stat('/proc/self/ns/pid').st_ino}"
+    return platform.node()
 
 
 def _is_lost_connection(error: Exception) -> bool:

@@ -181,7 +181,8 @@ def test_one_message_names_the_rank_that_was_lost(
 
 
 def test_a_rank_that_hangs_ends_all_within_the_time(start_ranks: StartRanks, tmp_path: Path) -> None:
-    ranks = start_ranks(tmp_path / "run", 2, "--rank-timeout", "0.3", FAULT="hang:1:4")
+    """That of RANK_TIMEOUT until the step at which one hangs, and from there a second."""
+    ranks = start_ranks(tmp_path / "run", 2, "--rank-timeout", "7.5", FAULT="hang:1:4", TIMEOUT="7.5")
     [(code, text)] = ends(ranks[:1])
     ranks[1].kill()
     ends(ranks[1:])
