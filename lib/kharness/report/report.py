@@ -14,6 +14,7 @@ from kharness.report.comparison_table import (
     each_run,
     incomplete_lines,
     quarantined_lines,
+    unexpected,
     unstable_words,
 )
 from kharness.report.errors import ReportError
@@ -28,7 +29,11 @@ from kharness.report.writing.junit import write_junit
 from kharness.report.writing.other_work import other_work_lines
 from kharness.runs.files import REPORT_HTML, SUMMARY_MD
 from kharness.runs.latest import shown
+from kharness.runs.status import PENDING
 from monitoring.errors import error_lines
+
+# A terminal names so many runs that have not begun.
+MOST_PENDING = 5
 
 
 def write_report(directory: Path, given: Mapping[str, str] | None = None) -> Summary:
@@ -114,16 +119,29 @@ def check_judging(
     _ = summary.conclusions
 
 
+def _missing_lines(summary: Summary) -> list[str]:
+    """Those that are not complete; many that never began are a number, which an interrupted matrix has."""
+    missing = unexpected(summary)
+    pending = [cell.name for cell in missing if cell.run.shown_status == PENDING]
+    folded = pending if len(pending) > MOST_PENDING else []
+    if not missing:
+        return []
+    lines = [f"not complete, in no mean: {len(missing)} of {len(summary.cells)}"]
+    lines += [
+        f"  {on_one_line(line)}"
+        for cell, line in zip(missing, incomplete_lines(summary), strict=True)
+        if cell.name not in folded
+    ]
+    return [*lines, f"  and {len(folded)} runs: {PENDING}"] if folded else lines
+
+
 def report_lines(summary: Summary) -> list[str]:
     """The comparison (of a single run: its numbers) as a terminal shows it, with all that is not in it."""
     table = comparison(summary) if summary.plan else each_run(summary)
     lines = ["", table.plain(), ""]
     if any(len(variant.complete) > 1 for variant in summary.variants):
         lines.append("mean ± sample standard deviation over seeds; n: complete runs of those planned")
-    missing = incomplete_lines(summary)
-    if missing:
-        lines.append(f"not complete, in no mean: {len(missing)} of {len(summary.cells)}")
-        lines += [f"  {on_one_line(line)}" for line in missing]
+    lines += _missing_lines(summary)
     unstable = [unstable_words(cell) for cell in summary.cells if cell.run.unstable]
     if unstable:
         lines.append(f"counted, but unstable: {len(unstable)} of {len(summary.cells)}")

@@ -10,6 +10,7 @@ import pytest
 from kharness.report.collection import Statistic, variant_label
 from kharness.report.errors import ReportError
 from kharness.report.metrics import METRICS
+from kharness.report.report import report_lines
 from kharness.report.summary import collect
 
 from .conftest import Make, MatrixDirectory
@@ -98,3 +99,23 @@ def test_a_plan_that_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "matrix.json").write_text(text)
     with pytest.raises(ReportError, match="is not the plan of a matrix"):
         collect(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("planned", "shown"),
+    [
+        (5, [f"  optimizer-sgd_seed-{seed}: pending" for seed in range(3, 8)]),
+        (6, ["  and 6 runs: pending"]),
+    ],
+)
+def test_many_runs_that_never_began_are_a_number(
+    matrix: MatrixDirectory, planned: int, shown: list[str]
+) -> None:
+    for seed in range(3, 3 + planned):
+        matrix.add({"OPTIMIZER": "sgd", "SEED": str(seed)}, [], status="pending")
+    lines = report_lines(collect(matrix.directory))
+    begin = lines.index(f"not complete, in no mean: {planned + 1} of {planned + 4}")
+    assert lines[begin + 1 : begin + 2 + len(shown)] == [
+        "  optimizer-adam_seed-2: failed (exit code 1)",
+        *shown,
+    ]
