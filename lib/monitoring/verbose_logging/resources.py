@@ -1,0 +1,137 @@
+"""What this machine is and how it is used now, as verbose logs have it; what cannot be read is null.
+
+GB are 1e9 bytes.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from monitoring.gpu.sample import MIB, GpuSample
+from monitoring.host.environment import hardware, versions
+from monitoring.host.machine_work import MachineWork
+from monitoring.journal.records import Record
+from monitoring.samplers.machine import GB, MachineSampler
+
+
+def system_info(folder: Path) -> Record:
+    """Processor, memory, disk of a folder, network, GPUs, operating system and versions."""
+    values = MachineSampler(folder).sample()._asdict()
+    return {
+        "platform": platform.platform(),
+        "hardware": hardware(),
+        "versions": versions(),
+        "gpu": {"devices": torch_devices()},
+        **_parts(values, _INFO),
+    }
+
+
+class ResourceReader:
+    """Reads how the machine and a process with its children are used; rates are since the last reading."""
+
+    def __init__(self, pid: int, folder: Path, *, complete: bool = False) -> None:
+        """`complete` adds swap, load, temperatures, traffic and open files; the disk is that of `folder`."""
+        self._sampler = MachineSampler(folder, trainer=MachineWork(pid))
+        self._complete = complete
+
+    def read(self, devices: Sequence[Record] = ()) -> Record:
+        """One reading, with the GPUs as they were sampled."""
+        sample = self._sampler.sample()._asdict()
+        return usage_of(sample, devices, time.time(), complete=self._complete)
+
+
+def usage_of(
+    sample: Mapping[str, object], devices: Sequence[Record], sampled_at: float, *, complete: bool
+) -> Record:
+    """The use of resources by the values of a MachineSample, at UTC epoch seconds."""
+    found = {"sampled_at": iso_time(sampled_at), **_parts(sample, _USAGE), "gpu": {"devices": list(devices)}}
+    return found | _parts(sample, _COMPLETE) if complete else found
+
+
+_MEMORY = {
+    "usage_percent": "memory_usage_percent",
+    "used_gb": "memory_used_gb",
+    "total_gb": "memory_total_gb",
+}
+_SWAP = {"usage_percent": "swap_usage_percent", "used_gb": "swap_used_gb", "total_gb": "swap_total_gb"}
+_DISK = {"usage_percent": "disk_usage_percent", "free_gb": "disk_free_gb", "total_gb": "disk_total_gb"}
+
+# How a log names what a sample has, part by part.
+_USAGE = {
+    "cpu": {"usage_percent": "cpu_usage_percent", "num_cores": "cpu_count"},
+    "memory": _MEMORY,
+    "disk": _DISK,
+    "process": {"cpu_percent": "trainer_cpu_percent", "memory_gb": "trainer_memory_gb"},
+}
+_COMPLETE = {
+    "swap": _SWAP,
+    "load": {"average_1m": "load_average_1m"},
+    "temperatures": {"cpu_celsius": "cpu_temperature_celsius", "all_celsius": "temperatures"},
+    "disk_io": {"read_bytes": "disk_read_bytes", "written_bytes": "disk_written_bytes"},
+    "network": {"sent_bytes": "network_sent_bytes", "received_bytes": "network_received_bytes"},
+    "files": {"open": "open_files", "limit": "open_files_limit", "of_process": "trainer_open_files"},
+    "processes": {"of_training": "trainer_processes"},
+}
+_INFO = {
+    "cpu": {"num_cores": "cpu_count", "load_average_1m": "load_average_1m"},
+    "memory": _MEMORY,
+    "swap": _SWAP,
+    "disk": _DISK,
+    "network": {"sent_bytes": "network_sent_bytes", "received_bytes": "network_received_bytes"},
+    "limits": {"of_control_groups": "cgroup_limits"},
+}
+
+
+def _parts(sample: Mapping[str, object], parts: Mapping[str, Mapping[str, str]]) -> Record:
+    return {part: {shown: sample.get(name) for shown, name in names.items()} for part, names in parts.items()}
+
+
+def iso_time(seconds: float) -> str:
+    """UTC epoch seconds as the log has them: 2025-01-10T11:30:00.123456, always UTC."""
+    return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat(timespec="microseconds")
+
+
+def gpu_device(sample: GpuSample, *, complete: bool) -> Record:
+    """A GPU sample as a log has it."""
+    used, total = sample.memory_used_mb, sample.memory_total_mb
+    found: Record = {
+        "index": sample.index,
+        "name": sample.name,
+        "utilization_percent": sample.utilization_percent,
+        "memory_usage_percent": 100 * used / total if used is not None and total else sample.memory_percent,
+        "memory_used_gb": used * MIB / GB if used is not None else None,
+        "memory_total_gb": total * MIB / GB if total is not None else None,
+    }
+    if complete:
+        found |= {
+            "temperature_celsius": sample.temperature_celsius,
+            "power_draw_watts": sample.power_draw_watts,
+            "clock_sm_mhz": sample.clock_sm_mhz,
+            "throttle_reasons": sample.throttle_reasons,
+        }
+    return found
+
+
+def torch_devices() -> list[Record]:
+    """The GPUs that this process computes on, by torch alone; it begins nothing on one."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return []
+    found: list[Record] = []
+    for index in range(torch.cuda.device_count()):
+        free, total = torch.cuda.mem_get_info(index)
+        found.append(
+            {
+                "index": index,
+                "name": torch.cuda.get_device_name(index),
+                "memory_usage_percent": 100 * (total - free) / total,
+                "memory_used_gb": (total - free) / GB,
+                "memory_total_gb": total / GB,
+            }
+        )
+    return found

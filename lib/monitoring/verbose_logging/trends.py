@@ -1,0 +1,135 @@
+"""Where a measured value is going, and how long steps take: both from a window of the newest values."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from itertools import pairwise
+
+from monitoring.journal.records import Record
+
+# Values that a trend is taken from: a minute of samples.
+TREND_WINDOW = 60
+
+# Below so many values every trend is stable.
+FEWEST = 5
+
+# A slope counts from so many of its standard errors on, and where it has changed the value by so large a
+# part of its mean over the window: a value that only trembles is stable.
+ERRORS = 3.0
+SMALLEST_CHANGE = 0.005
+
+# Steps that the time of a step is taken from.
+STEP_WINDOW = 50
+
+# A step is an anomaly from so many times the usual on, and its end is a step below so many times.
+ANOMALOUS = 3.0
+USUAL_AGAIN = 1.5
+# Steps after which what is usual is known.
+KNOWN_AFTER = 20
+
+
+class Trend:
+    """The newest values of one measurement."""
+
+    def __init__(self) -> None:
+        self._values: deque[tuple[float, float]] = deque(maxlen=TREND_WINDOW)
+
+    def add(self, time: float, value: object) -> None:
+        """A value at a time in seconds; what is no finite number is left out."""
+        if isinstance(value, int | float) and math.isfinite(value):
+            if self._values and time < self._values[-1][0]:
+                self._values.clear()  # the clock was set back
+            self._values.append((time, float(value)))
+
+    def shown(self, *, in_detail: bool) -> Record | None:
+        """`current`, `avg_last_5` and `trend_direction`, in detail also the slope; None without a value."""
+        if not self._values:
+            return None
+        newest = [value for _, value in self._values][-5:]
+        slope, direction = self._regression()
+        found: Record = {
+            "current": newest[-1],
+            "avg_last_5": sum(newest) / len(newest),
+            "trend_direction": direction,
+        }
+        if in_detail:
+            found |= {"slope_per_minute": 60 * slope, "num_values": len(self._values)}
+        return found
+
+    def _regression(self) -> tuple[float, str]:
+        """The slope (1/s) of the least-squares line, and increasing, decreasing or stable."""
+        times, values = zip(*self._values, strict=True)
+        count = len(times)
+        mean_time, mean = sum(times) / count, sum(values) / count
+        spread = sum((time - mean_time) ** 2 for time in times)
+        if count < FEWEST or not spread:
+            return 0.0, "stable"
+        pairs = [(time - mean_time, value - mean) for time, value in self._values]
+        slope = sum(time * value for time, value in pairs) / spread
+        error = math.sqrt(sum((value - slope * time) ** 2 for time, value in pairs) / (count - 2) / spread)
+        change = abs(slope) * (times[-1] - times[0])
+        if abs(slope) <= ERRORS * error or change <= SMALLEST_CHANGE * abs(mean):
+            return slope, "stable"
+        return slope, "increasing" if slope > 0 else "decreasing"
+
+
+class StepTimes:
+    """How long the newest steps took, with all that lies between two of them."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=STEP_WINDOW)
+        self._ends: deque[tuple[int, float]] = deque(maxlen=STEP_WINDOW + 1)
+        self._is_anomalous = False
+
+    def add(self, step: int, end: float, seconds: float | None) -> bool:
+        """A step by its end and its own seconds; True if its time is far from what was usual until now.
+
+        True once per episode: until a step takes about its usual time again.
+        """
+        if self._ends and (step <= self._ends[-1][0] or end < self._ends[-1][1]):
+            self._ends.clear()  # a resumed training does steps again; or the clock was set back
+        self._ends.append((step, end))
+        if seconds is None:
+            return False
+        usual = _middle_mean(list(self._seconds)) if len(self._seconds) >= KNOWN_AFTER else math.inf
+        was, self._is_anomalous = (
+            self._is_anomalous,
+            seconds > usual * (USUAL_AGAIN if self._is_anomalous else ANOMALOUS),
+        )
+        self._seconds.append(seconds)
+        return self._is_anomalous and not was
+
+    @property
+    def average(self) -> float | None:
+        """Mean of the newest steps' own seconds; None without any."""
+        return sum(self._seconds) / len(self._seconds) if self._seconds else None
+
+    @property
+    def usual(self) -> float | None:
+        """Robust mean of the same: of the middle half of them."""
+        return _middle_mean(list(self._seconds)) if self._seconds else None
+
+    def restart(self) -> None:
+        """What comes before the next step, such as an evaluation, is no part of any."""
+        self._ends.clear()
+
+    def pace(self) -> float | None:
+        """Seconds from one step to the next, the robust mean of recent ones; None while not measured."""
+        between = [
+            (later - earlier) / (step - before) for (before, earlier), (step, later) in pairwise(self._ends)
+        ]
+        return _middle_mean(between) if between else self.usual
+
+    def seconds_left(self, step: int, num_steps: int | None) -> float | None:
+        """Until the last step at this pace; None where the number of steps is unknown."""
+        pace = self.pace()
+        return None if pace is None or not num_steps else max(0, num_steps - step) * pace
+
+
+def _middle_mean(values: list[float]) -> float:
+    """The interquartile mean: that of the middle half, which no evaluation or checkpoint moves."""
+    values.sort()
+    cut = len(values) // 4
+    middle = values[cut : len(values) - cut]
+    return sum(middle) / len(middle)
