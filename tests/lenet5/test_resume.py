@@ -13,7 +13,7 @@ import torch
 from kharness.training.checkpoint import checkpoint_files, load
 from monitoring import Record, read_records
 from monitoring.journal.lineage import counting
-from monitoring.telemetry.phases import PHASES
+from monitoring.telemetry.phases import PARTS, PHASES
 
 from ..few_digits import environment_of
 from ..warm_python import WarmPython
@@ -22,7 +22,7 @@ from ..warm_python import WarmPython
 INCIDENTAL = frozenset(
     {
         *("time", "seq", "attempt", "checkpoint_path", "cpu_mem_rss_mb", "samples_per_sec", "sec_per_step"),
-        *("epoch_seconds", "training_seconds", "training_cpu_seconds", *PHASES),
+        *("epoch_seconds", "training_seconds", "training_cpu_seconds", *PHASES, *PARTS),
         *("gpu_mem_allocated", "gpu_mem_reserved"),  # null on a CPU
     }
 )

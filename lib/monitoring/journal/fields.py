@@ -152,6 +152,8 @@ FIELDS: tuple[FieldRow, ...] = (
                 "by events; the record is written when it has done these steps"),
     *_rows("forward_backward_seconds", "s", "down", "wall time",
            step="forward and backward of a step, without collectives"),
+    *_rows("forward_seconds backward_seconds", "s", "down", "wall time",
+           step="the two parts of it, where a training ends them one by one"),
     *_rows("optimizer_seconds", "s", "down", "wall time",
            step="the gradient norm, its check, and the update of the weights with what pruning adds"),
     *_rows("collective_seconds", "s", "down", "wall time",

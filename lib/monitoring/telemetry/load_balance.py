@@ -9,8 +9,8 @@ GPUs' samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -24,6 +24,9 @@ PHASES = {
     "forward_backward_seconds": "forward and backward",
     "optimizer_seconds": "optimiser",
 }
+
+# The parts of forward and backward, where a training records them.
+PARTS = {"forward_seconds": "forward", "backward_seconds": "backward"}
 
 # Of the time of a step that passes in collectives.
 COLLECTIVE = "collective_seconds"
@@ -47,6 +50,8 @@ class RankTimes:
     """Of all phases together."""
     best_over_mine: float
     """The fastest rank's seconds by this one's: 1 for the fastest, 0.5 for one that takes twice as long."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by PARTS, where all ranks have them."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,8 @@ class RankBalance:
     """Phase -> why it is in none of these."""
     slow: RankTimes | None = None
     """The slowest rank, if all others wait for it: by EVEN and more, and more than its steps vary."""
+    slow_in: str = ""
+    """What takes that rank so long, in words of PHASES and PARTS."""
     unproven: str = ""
     """Why nobody knows whether waiting in collectives was left out; then ranks may look even and not be."""
 
@@ -115,10 +122,11 @@ def _balance(
     shared: Sequence[int],
     left_out: Mapping[str, str],
 ) -> RankBalance:
-    means = {
-        rank: {phase: sum(steps[number][phase] for number in shared) / len(shared) for phase in phases}
-        for rank, (_, steps) in read.items()
-    }
+    means = {rank: _means(steps, phases, shared) for rank, (_, steps) in read.items()}
+    has_parts = all(
+        part in steps[number] for part in PARTS for _, steps in read.values() for number in shared
+    )
+    parts = {rank: _means(steps, PARTS if has_parts else (), shared) for rank, (_, steps) in read.items()}
     totals = {rank: sum(of_phase.values()) for rank, of_phase in means.items()}
     best = min(totals.values())
     each = [
@@ -126,11 +134,19 @@ def _balance(
     ]
     longest, used = sum(map(max, each)), sum(sum(own) / len(own) for own in each)
     ranks = [
-        RankTimes(rank, name, means[rank], totals[rank], best / totals[rank] if totals[rank] > 0 else 1.0)
+        RankTimes(
+            rank,
+            name,
+            means[rank],
+            totals[rank],
+            best / totals[rank] if totals[rank] > 0 else 1.0,
+            parts[rank],
+        )
         for rank, (name, _) in read.items()
     ]
     lasting = wasted_share(list(totals.values()))
     slowest = max(range(len(ranks)), key=lambda place: ranks[place].seconds)
+    slow = ranks[slowest] if lasting >= EVEN and _lags(each, slowest) else None
     without = [
         rank for rank, (_, steps) in read.items() if not all(COLLECTIVE in steps[number] for number in shared)
     ]
@@ -140,9 +156,29 @@ def _balance(
         wasted_share=1 - used / longest if longest > 0 else 0.0,
         lasting_share=lasting,
         left_out=left_out,
-        slow=ranks[slowest] if lasting >= EVEN and _lags(each, slowest) else None,
+        slow=slow,
+        slow_in="" if slow is None else _slow_in(slow, ranks),
         unproven=f"{COLLECTIVE} not recorded by {_ranks(without, len(read))}" if without else "",
     )
+
+
+def _means(
+    steps: Mapping[int, Mapping[str, float]], names: Iterable[str], shared: Sequence[int]
+) -> dict[str, float]:
+    return {name: sum(steps[number][name] for number in shared) / len(shared) for name in names}
+
+
+def _slow_in(slow: RankTimes, ranks: Sequence[RankTimes]) -> str:
+    times = {rank.rank: {**rank.phases, **rank.parts} for rank in ranks}
+    return slowest_phase(times.pop(slow.rank), list(times.values()))
+
+
+def slowest_phase(slow: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> str:
+    """In which phase a rank is most behind the mean of the others; a part of one where both have it."""
+    words = {name: word for name, word in (PHASES | PARTS).items() if name in slow}
+    if PARTS.keys() <= words.keys():
+        del words["forward_backward_seconds"]
+    return words[max(words, key=lambda name: slow[name] - fmean(other[name] for other in others))]
 
 
 def _lags(each: Sequence[Sequence[float]], place: int) -> bool:
@@ -163,7 +199,7 @@ def _read(rank: int, path: Path) -> tuple[str, dict[int, dict[str, float]]]:
         if record.get("event") == "step" and isinstance(step, int):
             found = {
                 name: value
-                for name in (*PHASES, COLLECTIVE)
+                for name in (*PHASES, *PARTS, COLLECTIVE)
                 if isinstance(value := record.get(name), (int, float))
             }
             if found:

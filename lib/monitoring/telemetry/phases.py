@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -26,6 +26,9 @@ from monitoring.telemetry.device_pool import (
 
 # In the order of a step; the names are those of step records, in seconds per step.
 PHASES = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")
+
+PARTS = ("forward_seconds", "backward_seconds")
+"""A step may end these two in the place of the second phase, which is then both together."""
 
 # Steps of a reading whose events are kept without a look whether they have passed.
 MAX_IN_FLIGHT = 64
@@ -56,8 +59,8 @@ class Phases(Protocol):
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         """Seconds per step of each phase, over the steps since the last reading; None where none marked it.
 
-        With `collective_seconds` where something was left out. A record takes the numbers that a GPU has
-        still to deliver as they are.
+        With each of PARTS that was marked, and with `collective_seconds` where something was left out. A
+        record takes the numbers that a GPU has still to deliver as they are.
         """
 
 
@@ -100,9 +103,11 @@ class HostPhases:
     def read(self) -> Mapping[str, float | None]:
         seconds, steps = self._seconds, self._steps
         self._seconds, self._steps = {}, 0
-        return {
-            phase: seconds[phase] / steps if steps and phase in seconds else None for phase in _read(seconds)
-        }
+        found: dict[str, float | None] = {}
+        for name in _read(seconds):
+            marked = [seconds[part] for part in _parts(name) if part in seconds]
+            found[name] = sum(marked) / steps if steps and marked else None
+        return found
 
     def _add(self, phase: str, now: float) -> None:
         self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._mark
@@ -143,7 +148,9 @@ class DevicePhases:
         steps, self._steps = self._steps, _Steps()
         marked = steps.marked()
         return {
-            phase: DeviceScalar(steps.arrived, partial(steps.mean, phase)) if phase in marked else None
+            phase: DeviceScalar(steps.arrived, partial(steps.mean, phase))
+            if not marked.isdisjoint(_parts(phase))
+            else None
             for phase in _read(marked)
         }
 
@@ -154,7 +161,8 @@ def watch_ddp(model: Any, phases: Phases, hook: Callable[[Any, Any], Any] | None
     The model averages gradients by `hook`, a communication hook whose state is the process group, by default
     as it does by itself (torch.distributed.algorithms.ddp_comm_hooks.default_hooks.allreduce_hook). What
     passes in backward after this rank's last gradients are there is waiting: the averaging itself and slower
-    ranks. RuntimeError if the model has a communication hook, of which there can be one.
+    ranks. So is what passes before a forward pass where buffers, as those of batch norm, come from rank 0.
+    RuntimeError if the model has a communication hook, of which there can be one.
     """
     average = _average if hook is None else hook
 
@@ -166,6 +174,26 @@ def watch_ddp(model: Any, phases: Phases, hook: Callable[[Any, Any], Any] | None
     # torch checks the names that an annotation has by its types, and these are texts here
     averaged.__annotations__ = {}
     model.register_comm_hook(model.process_group, averaged)
+    if any(True for _ in model.module.buffers()):
+        _leave_out_buffers(model, phases)
+
+
+def _leave_out_buffers(model: Any, phases: Phases) -> None:
+    """The model sends buffers between these two hooks, of which the second also sees calls of its own."""
+    is_sending = False
+
+    def begin(module: Any, inputs: Any) -> None:
+        nonlocal is_sending
+        is_sending = bool(module.training)  # an evaluation belongs to no step
+
+    def end(module: Any, inputs: Any) -> None:
+        nonlocal is_sending
+        if is_sending:
+            phases.leave_out()
+        is_sending = False
+
+    model.register_forward_pre_hook(begin)
+    model.module.register_forward_pre_hook(end)
 
 
 def _average(group: Any, bucket: Any) -> Any:
@@ -175,8 +203,13 @@ def _average(group: Any, bucket: Any) -> Any:
     return summed.get_future().then(lambda done: done.value()[0])
 
 
-def _read(marked: Iterable[str]) -> tuple[str, ...]:
-    return (*PHASES, COLLECTIVE) if COLLECTIVE in marked else PHASES
+def _read(marked: Container[str]) -> tuple[str, ...]:
+    return (*PHASES, *(name for name in (*PARTS, COLLECTIVE) if name in marked))
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """What a reading's number is the sum of."""
+    return (name, *PARTS) if name == PHASES[1] else (name,)
 
 
 class _Steps:
@@ -210,7 +243,8 @@ class _Steps:
         if self._in_flight:
             self._in_flight[-1][0][-1][1].synchronize()
             self._take_passed()
-        return self._milliseconds[phase] / (1000 * self._num_steps)
+        found = sum(self._milliseconds.get(part, 0.0) for part in _parts(phase))
+        return found / (1000 * self._num_steps)
 
     def _take_passed(self) -> None:
         sums = self._milliseconds

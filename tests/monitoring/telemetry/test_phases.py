@@ -198,3 +198,27 @@ def test_phases_of_a_gpu_are_its_own_time() -> None:
     found = numbers(reading)
     assert found["forward_backward_seconds"] / found["optimizer_seconds"] == pytest.approx(5, rel=0.1)
     assert found["data_seconds"] < 0.01 * found["forward_backward_seconds"]
+
+
+def test_forward_and_backward_are_recorded_apart_and_together(simulated_cuda: SimulatedCuda) -> None:
+    cuda = simulated_cuda
+    cuda.done[0] = 1e9
+    on_device, on_host = DevicePhases("cuda:0", DevicePool(cuda)), HostPhases()
+    for phases in (on_device, on_host):
+        phases.begin()
+        for name in ("data_seconds", "forward_seconds", "backward_seconds", "optimizer_seconds"):
+            cuda.queued[0] += 10
+            phases.end(name)
+    found: Mapping[str, Any] = on_device.read()
+    assert numbers(found) == pytest.approx(
+        {
+            "data_seconds": 0.01,
+            "forward_backward_seconds": 0.02,
+            "optimizer_seconds": 0.01,
+            "forward_seconds": 0.01,
+            "backward_seconds": 0.01,
+        }
+    )
+    host: Mapping[str, Any] = on_host.read()
+    assert list(host) == list(found)
+    assert host["forward_backward_seconds"] == host["forward_seconds"] + host["backward_seconds"]

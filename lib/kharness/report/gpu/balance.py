@@ -94,7 +94,10 @@ def verdict(history: GpuRecording, ranks: RankBalance) -> str:
     if ranks.slow is None:
         return _without_a_slow_one(ranks)
     others = "the other rank waits" if len(ranks.ranks) == 2 else "the others wait"
-    text = f"not balanced: {others} for {ranks.slow.name}, best/mine {ranks.slow.best_over_mine:.2f}"
+    text = (
+        f"not balanced: {others} for {ranks.slow.name} in {ranks.slow_in}, "
+        f"best/mine {ranks.slow.best_over_mine:.2f}"
+    )
     deceiving = [quantity for quantity in BALANCED if history.balance(quantity)[1] in ("Excellent", "Good")]
     return f"{text}, although {_joined(deceiving)} {_agree(deceiving)} even" if deceiving else text
 

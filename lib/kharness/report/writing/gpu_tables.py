@@ -190,6 +190,7 @@ def gpus_json(cell: CellResult) -> dict[str, object] | None:
             "wasted_share": ranks.wasted_share,
             "lasting_share": ranks.lasting_share,
             "slowest": None if ranks.slow is None else ranks.slow.name,
+            "slowest_in": ranks.slow_in or None,
             "unproven": ranks.unproven or None,
             "seconds": {rank.name: dict(rank.phases) for rank in ranks.ranks},
             "best_over_mine": {rank.name: rank.best_over_mine for rank in ranks.ranks},

@@ -23,7 +23,7 @@ from kharness.training.model_check.memory import (
 )
 from kharness.training.model_check.report import CheckedModel, in_units
 from kharness.training.setup import Setup
-from monitoring.telemetry.phases import PHASES
+from monitoring.telemetry.phases import PARTS, PHASES
 
 # The first step of a process is slower than any other: short ones are repeated for the time.
 MOST_STEPS = 5
@@ -74,7 +74,7 @@ class ModelCheck:
         now = self._now()
         self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._mark
         self._mark = now
-        if phase == PHASES[1]:
+        if phase in (PHASES[1], PARTS[1]):
             self._counting.close()
         if phase == PHASES[-1]:
             self._end_step()

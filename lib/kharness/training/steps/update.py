@@ -60,8 +60,9 @@ class GuardedUpdate:
         """Add the gradients of a part, by its mean loss and its share of this rank's samples."""
         share *= self._factor
         loss = loss if share == 1 else loss * share
+        self._phases.end("forward_seconds")
         loss.backward()
-        self._phases.end("forward_backward_seconds")
+        self._phases.end("backward_seconds")
         self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
 
     def apply(self, step: int, batch: Tensor, *, clip_norm: float | None) -> Updated:

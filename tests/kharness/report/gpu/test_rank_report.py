@@ -101,8 +101,8 @@ def test_the_slow_rank_is_named_although_the_gpus_look_even(
     assert lines[6:] == [
         "Balance: memory CV = N% (Excellent), utilization CV = N% (Excellent), power CV = N% (Excellent)",
         "Ranks: wasted share = N% (1 - mean/max of the ranks' own work, 12 step records); not balanced: the "
-        f"other rank waits for rank 1 ({HOST}, cpu), best/mine N, although memory, utilization and power "
-        "look even",
+        f"other rank waits for rank 1 ({HOST}, cpu) in forward and backward, best/mine N, "
+        "although memory, utilization and power look even",
         f"rank 0 ({HOST}, cpu): N ms a step (data wait N, forward and backward N, optimiser N), best/mine N",
         f"rank 1 ({HOST}, cpu): N ms a step (data wait N, forward and backward N, optimiser N), best/mine N"
         "  <- slowest",
@@ -129,7 +129,7 @@ def test_what_a_rank_waits_for_others_is_not_its_own_work(trained: Path) -> None
 @pytest.mark.parametrize(
     ("way", "said"),
     [
-        ("ddp", f"not balanced: the other rank waits for rank 1 ({HOST}, cpu)"),
+        ("ddp", f"not balanced: the other rank waits for rank 1 ({HOST}, cpu) in forward and backward"),
         (
             "ddp_unwatched",
             "not known whether they are evenly loaded: collective_seconds not recorded by any rank",
@@ -161,7 +161,7 @@ def test_ranks_without_gpus_have_a_report(gpu_report: Callable[[], list[str]], r
     assert lines[:2] == [
         "two - no GPU samples:",
         "Ranks: wasted share = N% (1 - mean/max of the ranks' own work, 12 step records); not balanced: the "
-        f"other rank waits for rank 1 ({HOST}, cpu), best/mine N",
+        f"other rank waits for rank 1 ({HOST}, cpu) in forward and backward, best/mine N",
     ]
     assert lines[-1] == f"1 graph in {run}/graphs"
     with (run / "graphs/gpu_load_balance_analysis.csv").open(newline="") as file:
