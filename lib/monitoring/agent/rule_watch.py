@@ -1,20 +1,23 @@
 """Alert rules over a run's records: each alert fires once, is resolved once, and outlives the agent.
 
-The rules see every record of metrics.jsonl and gpu_stats.jsonl in order. What was reported is in
+The rules see every record of metrics.jsonl and gpu_stats.jsonl in order, and those that compare ranks the
+journals of all. What was reported is in
 alerts.jsonl with the `seq` of the record that showed it; an agent that is started again reads that and shows
 the rules all records again, without reporting anything twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from monitoring.errors import FollowerOptionsError
 from monitoring.journal.alerts import Alerts
-from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL
+from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, journal_name
+from monitoring.journal.ranks import rank_journals
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, read_records
 from monitoring.rules import Finding, Rule, enabled_rules, events_of, number, open_rule
@@ -50,6 +53,9 @@ class RuleWatch:
                 alerts.add("rule", "error", str(error))
         self._tails = {source: RecordTail(directory / source) for source in (JOURNAL, GPU_STATS)}
         self._seen = dict.fromkeys(self._tails, 0)  # the seq of the last record of each
+        self._directory = directory
+        self._of_ranks: dict[int, RecordTail] = {}
+        self._num_ranks = 1
         self._subjects = _told(directory / ALERTS)
         self._readers = self._by_event()
 
@@ -66,6 +72,7 @@ class RuleWatch:
                     taken += 1
                     self._take(record, source)
                 more = more or taken == RECORDS_A_LOOK
+            more = self._look_at_ranks() or more
         except OSError:  # a disk that does not answer now; the next look continues where this one stopped
             return False
         if running and not more:
@@ -77,18 +84,54 @@ class RuleWatch:
         if time is None or seq is None:
             return
         self._seen[source] = int(seq)
+        if record.get("event") == "start":
+            self._num_ranks = int(number(record, "world_size") or 1)
         for name, rule in self._readers.get(str(record.get("event")), self._readers[ANY]):
-            try:
-                findings = rule.update(record)
-            except Exception as error:  # noqa: BLE001 - a rule is called here; its failure becomes an alert
-                self._give_up(name, error)
+            self._judge(name, rule.update, record, source)
+
+    def _judge(
+        self, name: str, update: Callable[[Record], Sequence[Finding]], record: Record, source: str
+    ) -> None:
+        """Report what a record shows by a rule, and did not show before."""
+        try:
+            findings = update(record)
+        except Exception as error:  # noqa: BLE001 - a rule is called here; its failure becomes an alert
+            self._give_up(name, error)
+            return
+        for finding in findings:
+            subject = self._subject(name, finding)
+            # nearly all findings are as those before them
+            if finding.holds == subject.fires and subject.contrary_since is None:
                 continue
-            for finding in findings:
-                subject = self._subject(name, finding)
-                # nearly all findings are as those before them
-                is_news = finding.holds != subject.fires or subject.contrary_since is not None
-                if is_news and seq > subject.last_seq:
-                    self._weigh(name, finding, time, source, record.get("global_step"))
+            shown = finding.shown_by or record
+            time, seq = number(shown, "time"), number(shown, "seq")
+            if time is not None and seq is not None and seq > subject.last_seq:
+                of = JOURNAL if finding.shown_by else source
+                self._weigh(name, finding, time, of, int(seq), shown.get("global_step"))
+
+    def _look_at_ranks(self) -> bool:
+        """Take in what ranks above 0 have recorded, for rules that compare them; True if there is more."""
+        updates = {
+            name: update
+            for name, rule in self._rules.items()
+            if (update := getattr(rule, "update_rank", None))
+        }
+        if not updates or self._num_ranks < 2:
+            return False
+        if len(self._of_ranks) < self._num_ranks - 1:
+            for rank, path in rank_journals(self._directory).items():
+                if rank and rank not in self._of_ranks:
+                    self._of_ranks[rank] = RecordTail(path)
+        more = False
+        for rank, tail in self._of_ranks.items():
+            taken = 0
+            for record in islice(tail.new(), RECORDS_A_LOOK):
+                taken += 1
+                for name, update in updates.items():
+                    if name in self._rules:
+                        self._judge(name, partial(update, rank), record, journal_name(rank))
+            more = more or taken == RECORDS_A_LOOK
+        return more
 
     def _by_event(self) -> dict[str, list[tuple[str, Rule]]]:
         """The rules that read the records of each event that one of them names, and of ANY other."""
@@ -110,9 +153,9 @@ class RuleWatch:
                 self._give_up(name, error)
                 continue
             for finding in findings:
-                self._weigh(name, finding, now, JOURNAL, None)
+                self._weigh(name, finding, now, JOURNAL, self._seen[JOURNAL], None)
 
-    def _weigh(self, name: str, finding: Finding, time: float, source: str, step: object) -> None:
+    def _weigh(self, name: str, finding: Finding, time: float, source: str, seq: int, step: object) -> None:
         """Report a finding that is new and has lasted."""
         subject, rule = self._subject(name, finding), self._rules[name]
         if finding.holds == subject.fires:
@@ -122,7 +165,7 @@ class RuleWatch:
             subject.contrary_since = time
         if time - subject.contrary_since < rule.hold:
             return
-        subject.fires, subject.last_seq, subject.contrary_since = finding.holds, self._seen[source], None
+        subject.fires, subject.last_seq, subject.contrary_since = finding.holds, seq, None
         self._alerts.add(
             name,
             rule.severity if finding.holds else "info",
@@ -132,7 +175,7 @@ class RuleWatch:
             value=finding.value,
             global_step=step,
             source=source,
-            source_seq=self._seen[source],
+            source_seq=seq,
         )
 
     def _subject(self, name: str, finding: Finding) -> _Subject:

@@ -2,8 +2,9 @@
 
 A rule's module defines `Options` (a frozen dataclass, every field with a default, taken from the symbols
 ALERT_NAME_FIELD) and `Rule(options)`. It may define `EVENTS`, the events of the records that the rule reads;
-`update` then gets no others. What a Rule finds must follow from the records alone, so that an agent
-that is started again reports the same alerts; only `tick` may look at the clock.
+`update` then gets no others. A rule with `update_rank` gets the records of all ranks. What a Rule finds must
+follow from the records alone, so that an agent that is started again reports the same alerts; only `tick` may
+look at the clock.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Finding(NamedTuple):
     """What it is about where a rule watches several things, such as a GPU's UUID."""
     value: float | None = None
     """What was measured."""
+    shown_by: Record | None = None
+    """Of metrics.jsonl: the record that shows it, where that is not the one the rule just got."""
 
 
 class Rule(Protocol):
@@ -42,6 +45,13 @@ class Rule(Protocol):
 
     def update(self, record: Record) -> Sequence[Finding]:
         """What the next record of metrics.jsonl or gpu_stats.jsonl shows; nothing if it does not matter."""
+
+
+class RankRule(Rule, Protocol):
+    """A rule that compares the ranks of a training."""
+
+    def update_rank(self, rank: int, record: Record) -> Sequence[Finding]:
+        """What the next record of this rank's journal shows; `update` gets those of rank 0."""
 
 
 class TickingRule(Rule, Protocol):
