@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from kharness.training.errors import TrainingError
+from kharness.training.optimizers._cautious_decay import decay_cautiously
 from monitoring.dropins import DropIns
 
 # Whose parameters are scales and shifts, whatever their dimensions.
@@ -42,7 +43,11 @@ def build_optimizer(
     if symbols.get("WEIGHT_DECAY_ALL"):
         for group in optimizer.param_groups:
             group["weight_decay"] = options.weight_decay
-    return optimizer, {"name": name, **asdict(options), "groups": _described_groups(model, optimizer)}
+    described = {"name": name, **asdict(options), "groups": _described_groups(model, optimizer)}
+    if symbols.get("WEIGHT_DECAY_CAUTIOUS"):
+        decay_cautiously(optimizer)
+        described["cautious_decay"] = True
+    return optimizer, described
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
