@@ -75,7 +75,7 @@ def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
 
 
 class BatchedMuon(torch.optim.Muon):
-    """torch's Muon, whose groups and state it has; on a CPU matrices of one shape take their step at once.
+    """torch's Muon, whose groups and state it has; on a CPU matrices of one size take their step at once.
 
     There the orthogonalisation computes in float32 (float64 for such weights), not in bfloat16.
     """
@@ -94,16 +94,17 @@ class BatchedMuon(torch.optim.Muon):
         rate, same_shape = float(group["lr"]), defaultdict(list)
         for weight in weights:
             same_shape[weight.shape].append(weight)
-        for (rows, columns), alike in same_shape.items():
-            directions = orthogonalised(
-                torch.stack([self._update(group, weight) for weight in alike]),
-                coefficients=group["ns_coefficients"],
-                steps=group["ns_steps"],
-                eps=group["eps"],
-            )
+        directions = orthogonalised(
+            [torch.stack([self._update(group, weight) for weight in alike]) for alike in same_shape.values()],
+            coefficients=group["ns_coefficients"],
+            steps=group["ns_steps"],
+            eps=group["eps"],
+        )
+        for (shape, alike), found in zip(same_shape.items(), directions, strict=True):
+            rows, columns = shape
             matched = group["adjust_lr_fn"] == "match_rms_adamw"
             scale = 0.2 * max(rows, columns) ** 0.5 if matched else max(1.0, rows / columns) ** 0.5
-            for weight, direction in zip(alike, directions, strict=True):
+            for weight, direction in zip(alike, found, strict=True):
                 weight.mul_(1 - rate * group["weight_decay"])
                 weight.add_(direction, alpha=-rate * scale)
 
@@ -119,28 +120,43 @@ class BatchedMuon(torch.optim.Muon):
 
 
 def orthogonalised(
-    updates: Tensor, *, coefficients: tuple[float, float, float], steps: int, eps: float
-) -> Tensor:
+    updates: Sequence[Tensor], *, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> list[Tensor]:
     """Matrices (n, rows, columns) with their singular values, divided by their norm, moved towards 1.
 
     Each step of Newton-Schulz takes X to p(X X^T) X, where p(G) = a + b G + c G^2. All p commute with X X^T,
     so their product is computed from the small square matrices alone: for four times as many columns as rows,
     5 steps are 50 products of rows^3 in place of 90.
     """
-    a, b, c = coefficients
-    upright = updates.shape[1] > updates.shape[2]
-    wide = updates.transpose(1, 2) if upright else updates
-    wide = wide.to(torch.promote_types(wide.dtype, torch.float32))
-    wide = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp_min(eps)
-    gram, product = wide @ wide.mT, None
-    for step in range(steps):
-        factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
-        factor.diagonal(dim1=1, dim2=2).add_(a)
-        product = factor if product is None else factor @ product
-        if step < steps - 1:
-            gram = factor @ gram @ factor
-    moved: Tensor = wide if product is None else product @ wide
-    return moved.transpose(1, 2) if upright else moved
+    wide = [one.mT if one.shape[1] > one.shape[2] else one for one in updates]
+    wide = [one.to(torch.promote_types(one.dtype, torch.float32)) for one in wide]
+    wide = [one / torch.linalg.matrix_norm(one, keepdim=True).clamp_min(eps) for one in wide]
+    of_size = defaultdict(list)
+    for number, one in enumerate(wide):
+        of_size[one.shape[1], one.dtype].append(number)
+    moved = list(wide)
+    for numbers in of_size.values():  # products of few small squares take twice the time that they do of many
+        grams = [wide[number] @ wide[number].mT for number in numbers]
+        products = _product(torch.cat(grams), coefficients, steps).split([len(gram) for gram in grams])
+        for number, product in zip(numbers, products, strict=True):
+            moved[number] = product @ wide[number]
+    return [new.mT if old.shape[1] > old.shape[2] else new for new, old in zip(moved, updates, strict=True)]
+
+
+def _product(gram: Tensor, coefficients: tuple[float, float, float], steps: int) -> Tensor:
+    """Of the p of all steps, one at the least, for squares (n, rows, rows)."""
+    product = factor = _factor(gram, *coefficients)
+    for _ in range(steps - 1):
+        gram = factor @ gram @ factor
+        factor = _factor(gram, *coefficients)
+        product = factor @ product
+    return product
+
+
+def _factor(gram: Tensor, a: float, b: float, c: float) -> Tensor:
+    factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+    factor.diagonal(dim1=1, dim2=2).add_(a)
+    return factor
 
 
 class Together(torch.optim.Optimizer):

@@ -146,7 +146,20 @@ def test_nearly_singular_matrices_are_orthogonalised_in_float32_as_in_float64(sm
     expected = values / values.norm()
     for _ in range(5):
         expected = 3.4445 * expected - 4.775 * expected**3 + 2.0315 * expected**5
-    found = muon.orthogonalised(
-        ((u * values) @ v).float(), coefficients=(3.4445, -4.775, 2.0315), steps=5, eps=1e-7
+    [found] = muon.orthogonalised(
+        [((u * values) @ v).float()], coefficients=(3.4445, -4.775, 2.0315), steps=5, eps=1e-7
     )
     torch.testing.assert_close(found.double(), (u * expected) @ v, rtol=0, atol=2e-4)
+
+
+def test_what_is_computed_beside_a_matrix_changes_no_bit_of_its_step() -> None:
+    generator = torch.Generator().manual_seed(4)
+    stacks = [
+        torch.randn(n, *shape, generator=generator) for n, shape in ((1, (8, 8)), (2, (24, 8)), (3, (8, 32)))
+    ]
+
+    def moved(updates: list[Tensor]) -> list[Tensor]:
+        return muon.orthogonalised(updates, coefficients=(3.4445, -4.775, 2.0315), steps=5, eps=1e-7)
+
+    for together, alone in zip(moved(stacks), [moved([stack])[0] for stack in stacks], strict=True):
+        assert torch.equal(together, alone)
