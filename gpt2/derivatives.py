@@ -6,6 +6,8 @@ backward pass. GPUs and torch.compile have fused ones and get torch's own form.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -43,6 +45,24 @@ def turned(x: Tensor, turns: Tensor) -> Tensor:
     return torch.cat([first * cos + second * sin, second * cos - first * sin], -1)
 
 
+def mixed(x: Tensor, first: Tensor, weights: Tensor) -> Tensor:
+    """weights[0] x + weights[1] first."""
+    if _composed_by_torch(x):
+        mixture: Tensor = _Mixed.apply(x, first, weights)  # type: ignore[no-untyped-call]
+        return mixture
+    return weights[0] * x + weights[1] * first
+
+
+def bf16_product(x: Tensor, weight: Tensor) -> Tensor:
+    """F.linear(x, weight), whose product and those of its derivatives take float32 in bfloat16.
+
+    For CPUs, where attention takes twice the time under torch.autocast, and what is between linear layers
+    gains nothing. Sums are float32; a CPU without instructions for bfloat16 computes all in float32.
+    """
+    product: Tensor = _Bf16Product.apply(x, weight)  # type: ignore[no-untyped-call]
+    return product
+
+
 def _composed_by_torch(x: Tensor) -> bool:
     exact = x.dtype in (torch.float32, torch.float64)
     return exact and x.device.type == "cpu" and not torch.compiler.is_compiling()
@@ -61,7 +81,7 @@ class _RmsNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         y, scale = ctx.saved_tensors
-        along: Tensor = (gradient * y).mean(-1, keepdim=True)
+        along: Tensor = (gradient * y).sum(-1, keepdim=True).div_(y.shape[-1])  # a third of mean's time
         return torch.addcmul(gradient, y, along, value=-1).mul_(scale)
 
 
@@ -91,6 +111,51 @@ class _Turned(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
         return _turn(gradient, cos, -sin), None, None
+
+
+class _Mixed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, first: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(x, first, weights)
+        own, other = weights.tolist()
+        mixture: Tensor = (x * own).add_(first, alpha=other)
+        return mixture
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, first, weights = ctx.saved_tensors
+        own, other = weights.tolist()
+        flat = gradient.reshape(-1)
+        of_weights = torch.stack([torch.dot(flat, x.reshape(-1)), torch.dot(flat, first.reshape(-1))])
+        return gradient * own, gradient * other, of_weights
+
+
+class _Bf16Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        with _bf16_products():
+            product: Tensor = F.linear(x, weight)
+        return product
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        with _bf16_products():
+            return gradient @ weight, gradient.flatten(0, -2).T @ x.flatten(0, -2)
+
+
+@contextmanager
+def _bf16_products() -> Iterator[None]:
+    """Torch's setting is that of the process: for all of a training it would also slow attention down."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -10,7 +10,8 @@ width, each behind a LayerNorm (pre-norm), a last LayerNorm, and a head that is 
     XL           48     25  1,600    1,557,611,200
 
 Weights, their gradients and the state of the optimiser are float32. With `bf16` the forward and backward
-pass of linear layers and attention compute in bfloat16 (torch.autocast); logits come out as float32.
+pass of linear layers and attention compute in bfloat16 (torch.autocast), on a CPU that of linear layers
+alone; logits come out as float32.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gpt2.derivatives import rms_norm, squared_relu, turned
+from gpt2.derivatives import bf16_product, mixed, rms_norm, squared_relu, turned
 from kharness.config.options import Options
 from kharness.training.device import uses_bf16
 from kharness.training.errors import TrainingError
@@ -118,7 +119,7 @@ class GPT2(nn.Module):
         self.h = nn.ModuleList(Block(shape, number) for number in range(shape.layers))
         self.ln_f = norm(shape)
         # A layer of its own also where it is tied, and the last one: optimisers know it by that.
-        self.lm_head = nn.Linear(shape.width, shape.padded_vocabulary, bias=False)
+        self.lm_head = Linear(shape.width, shape.padded_vocabulary, bias=False, bf16=shape.bf16)
         if shape.tied:
             self.lm_head.weight = self.wte.weight
         if shape.rotary:
@@ -126,7 +127,8 @@ class GPT2(nn.Module):
         self._initialise()
 
     def forward(self, tokens: Tensor) -> Tensor:
-        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self.shape.bf16):
+        autocast = self.shape.bf16 and not in_linear_layers_alone(tokens)
+        with torch.autocast(tokens.device.type, torch.bfloat16, enabled=autocast):
             x = self.wte(tokens)
             if self.shape.rotary:
                 turns = self.turns[:, : tokens.shape[1]]
@@ -168,7 +170,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, first: Tensor, tokens: Tensor, turns: Tensor | None) -> Tensor:
         if self.mixture is not None:
-            x = self.mixture[0] * x + self.mixture[1] * first
+            x = mixed(x, first, self.mixture)
         x = x + self.attn(self.ln_1(x), tokens, turns)
         out: Tensor = x + self.mlp(self.ln_2(x))
         return out
@@ -180,8 +182,8 @@ class Attention(nn.Module):
     def __init__(self, shape: Shape, number: int) -> None:
         super().__init__()
         self.heads, self.dropout, self.qk_norm = shape.heads, shape.dropout, shape.qk_norm
-        self.c_attn = nn.Linear(shape.width, 3 * shape.width, bias=shape.bias)
-        self.c_proj = nn.Linear(shape.width, shape.width, bias=shape.bias)
+        self.c_attn = Linear(shape.width, 3 * shape.width, bias=shape.bias, bf16=shape.bf16)
+        self.c_proj = Linear(shape.width, shape.width, bias=shape.bias, bf16=shape.bf16)
         self.drop = nn.Dropout(shape.dropout)
         self.values = None
         if shape.value_embeddings and number % 2 == 0:
@@ -211,8 +213,8 @@ class FeedForward(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.squared_relu = shape.squared_relu
-        self.c_fc = nn.Linear(shape.width, 4 * shape.width, bias=shape.bias)
-        self.c_proj = nn.Linear(4 * shape.width, shape.width, bias=shape.bias)
+        self.c_fc = Linear(shape.width, 4 * shape.width, bias=shape.bias, bf16=shape.bf16)
+        self.c_proj = Linear(4 * shape.width, shape.width, bias=shape.bias, bf16=shape.bf16)
         self.drop = nn.Dropout(shape.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -220,6 +222,25 @@ class FeedForward(nn.Module):
         x = squared_relu(x) if self.squared_relu else F.gelu(x, approximate="tanh")
         out: Tensor = self.drop(self.c_proj(x))
         return out
+
+
+class Linear(nn.Linear):
+    """With `bf16` on a CPU its products are computed in bfloat16."""
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool, bf16: bool) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        self.bf16 = bf16
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not (self.bf16 and in_linear_layers_alone(x)):
+            return super().forward(x)
+        product = bf16_product(x, self.weight)
+        return product if self.bias is None else product + self.bias
+
+
+def in_linear_layers_alone(x: Tensor) -> bool:
+    """Where `bf16` does without torch.autocast: on a CPU, unless torch.compile fuses what is between them."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 class PlainNorm(nn.Module):

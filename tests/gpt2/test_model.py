@@ -96,6 +96,20 @@ def test_the_modern_model_begins_uniform_and_learns_with_every_part() -> None:
         assert 14 < float(model(tokens).abs().max()) <= 15
 
 
+def test_on_a_cpu_bf16_is_a_matter_of_linear_layers_alone() -> None:
+    """Logits are those of float32 but for the rounding of products; nothing else computes in bfloat16."""
+    torch.manual_seed(1)
+    shape = dataclasses.replace(MODERN, bias=True, zero_init=False)
+    exact, rounded = GPT2(shape), GPT2(dataclasses.replace(shape, bf16=True))
+    rounded.load_state_dict(exact.state_dict())
+    types: list[torch.dtype] = []
+    for module in rounded.modules():
+        module.register_forward_hook(lambda module, given, made: types.append(made.dtype))
+    tokens = torch.randint(128, (2, 16))
+    torch.testing.assert_close(rounded(tokens), exact(tokens), rtol=0.02, atol=0.01)
+    assert set(types) == {torch.float32}
+
+
 def test_rotary_scores_depend_on_the_distance_alone() -> None:
     turns = rotations(MODERN)
     q, k = torch.randn(2, 1, 1, 1, 16, generator=torch.Generator().manual_seed(1)).expand(2, 1, 1, 16, 16)
