@@ -234,6 +234,17 @@ class Run:
         """Record that a checkpoint is complete on disk."""
         self._log("checkpoint", global_step, {"checkpoint_path": checkpoint_path, **fields})
 
+    def log_control_change(
+        self, global_step: int, /, *, control: str, old: object, new: object, source: str, **fields: object
+    ) -> None:
+        """Record that a request changed something after so many steps (monitoring.control)."""
+        changed = {"control": control, "old": old, "new": new, "source": source, **fields}
+        self._log("control_change", global_step, changed)
+
+    def log_control_refused(self, global_step: int, /, *, reason: str, source: str, **fields: object) -> None:
+        """Record that a request was not applied, and why."""
+        self._log("control_refused", global_step, {"reason": reason, "source": source, **fields})
+
     def last_seq(self) -> int:
         """The `seq` of the last record, after writing those that wait for a device; a checkpoint holds it.
 

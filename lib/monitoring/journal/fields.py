@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Literal, NamedTuple
 
-from monitoring.journal.files import RUN_JSON
+from monitoring.journal.files import CONTROL_JSON, RUN_JSON
 
 Better = Literal["up", "down", "neither"]
 
@@ -22,6 +22,7 @@ paths) is not; wall time is the part of it that other programs on the machine ma
 
 EVERY, STEP, EVAL, EPOCH, CHECKPOINT = "every", "step", "eval", "epoch", "checkpoint"
 START, END, GAP, GPU, SYSTEM = "start", "end", "gap", "gpu", "system"
+CONTROL_CHANGE, CONTROL_REFUSED = "control_change", "control_refused"
 """Places: events of records, and `every` for what is in each."""
 OF_GPU, OF_GPUS, TRACKERS = "of_gpu", "of_gpus", "trackers"
 """Places in a gpu record: one GPU of `multi_gpu_data`, `aggregate_stats`, and its points in trackers."""
@@ -214,9 +215,24 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("checkpoint_path", kind="machine", checkpoint="the file, which is complete on disk"),
     *_rows("best", checkpoint="whether it has the lowest `val_loss` so far"),
     *_rows("reason",
-           checkpoint="of one that was made on request: the signal that requested it",
-           end="of an interrupted one: the signal that requested it",
-           gap="the system's last answer"),
+           checkpoint="of one that was made on request: the signal that requested it, or the `source` of a "
+                      "request",
+           end="of an interrupted one: the signal that requested it, or the `source` of a request",
+           gap="the system's last answer",
+           control_refused="what is wrong with the request"),
+    # Requests to a running training.
+    *_rows("control", control_change=f"what was changed or done: a word of `{CONTROL_JSON}`"),
+    *_rows("old", control_change="its value before; `null` of what is done once"),
+    *_rows("new", control_change="its value from the next step on, `log_every` from this one"),
+    *_rows("source", control_change=f"who requested it: what the request says, else `{CONTROL_JSON}`",
+           control_refused=f"who requested it: what the request says, else `{CONTROL_JSON}`"),
+    *_rows("request_time", "s, UTC epoch", kind="machine",
+           control_change="the request's `timestamp`",
+           control_refused="the request's `timestamp`; `null` where none can be read"),
+    *_rows("requested_value", control_change="only where another value is applied: the requested one"),
+    *_rows("replayed",
+           control_change="only of a change that an earlier attempt, or the reproduced run, made after the "
+                          "same step: true"),
     *_rows("model_sha256", checkpoint="of all weights; runs with the same one are equal to the last bit"),
     *_rows("optimizer_sha256", checkpoint="of the optimiser's state, in the same way"),
     # What a start record says.

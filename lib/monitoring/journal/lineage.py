@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 from monitoring.journal.end_status import COMPLETE
@@ -24,6 +25,8 @@ class Lineage:
     """Start records, the one from scratch first; empty for a run without any."""
     checkpoints: Mapping[str, int] = field(default_factory=dict)
     """The `seq` of the record of each checkpoint that counts, by its file name."""
+    changes: Sequence[Record] = ()
+    """The control_change records of these attempts, each change once; also of steps that are done again."""
     end: Record = field(default_factory=dict)
     """The end record of the last attempt, empty if it has none."""
     last_seq: int = 0
@@ -35,16 +38,24 @@ class Lineage:
         """The lineage in a journal; an empty one where there is no journal."""
         state, starts = RunState(), list[Record]()
         checkpoints: dict[str, int] = {}
+        changes: dict[tuple[int, str], Record] = {}
         last_seq_of: dict[int, int] = {}
         for record, _ in read_records(journal):
             gone, event = state.update(record), record.get("event")
             last_seq_of[_integer(record, "attempt")] = state.last_seq
             if event == "start":
                 checkpoints = {name: seq for name, seq in checkpoints.items() if seq not in gone}
-                starts = [*starts, record] if record.get("resumed_from") else [record]
+                if not record.get("resumed_from"):
+                    starts.clear()
+                    changes.clear()
+                starts.append(record)
+            elif event == "control_change":
+                changes[_integer(record, "global_step"), str(record.get("control"))] = record
             elif event == "checkpoint":
                 checkpoints[Path(str(record.get("checkpoint_path"))).name] = state.last_seq
-        return cls(tuple(starts), checkpoints, state.end, max(last_seq_of.values(), default=0), last_seq_of)
+        in_order = tuple(changes[key] for key in sorted(changes, key=itemgetter(0)))
+        last_seq = max(last_seq_of.values(), default=0)
+        return cls(tuple(starts), checkpoints, in_order, state.end, last_seq, last_seq_of)
 
     @property
     def complete(self) -> bool:
