@@ -98,6 +98,10 @@ test-rerun: test_rerun		## the same as test_rerun
 status: $(setup)		## report how far a matrix or a run is: RUN=dir (default: the newest)
 	@$(python) scripts/status.py
 
+.PHONY: control
+control: $(setup)		## ask a running training for something: RUN=dir CHECKPOINT=1 EVALUATE=1 STOP=1 LR_FACTOR=x LOG_EVERY=n PROFILE=n
+	@$(python) scripts/control.py
+
 .PHONY: estimate
 estimate: $(setup)		## estimate how long a running or interrupted matrix still takes: RUN=dir JOBS=n
 	@$(python) scripts/estimate.py

@@ -10,6 +10,8 @@ STATUS_JSON = "status.json"
 OUTPUT_LOG = "output.log"
 RUNNER_LOCK = ".runner.lock"
 CHECKPOINTS = "checkpoints"
+REPLAYED_JSON = "replayed.json"
+"""Changes of a past run (its control_change records) that its reproduction makes after the same steps."""
 PREDICTIONS = "predictions.png"
 
 SUMMARY_JSON = "summary.json"

@@ -85,7 +85,9 @@ def _opened(
         )
         step = origin.state["global_step"] if origin.state else 0
         with world.named_ends(), named_causes():
-            yield Training(setup, run, checkpoints, stop, step=step)
+            training = Training(setup, run, checkpoints, stop, step=step, changes=origin.changes)
+            with training.profiled():
+                yield training
 
 
 def _checked(setup: Setup[DataT], *, root: Path) -> Iterator[Training[DataT]]:

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from monitoring.telemetry.pace import Stopwatch, cpu_seconds
+
+
+@dataclass
+class ControlledSettings:
+    """What requests to the running training have changed (monitoring.control)."""
+
+    log_every: int | None = None
+    """None while it is LOG_EVERY."""
+    lr_factor: float = 1.0
+    """Of the schedule's learning rate."""
+    answered: float = 0.0
+    """Timestamp of the newest request that was answered."""
 
 
 class StepProgress:
@@ -26,6 +39,7 @@ class StepProgress:
         """Those of this epoch."""
         self.skips = 0
         """Steps in a row, up to the latest, that were skipped for a loss or gradient that is not finite."""
+        self.control = ControlledSettings()
         self._device = device
         self._loss_sum: Tensor | float = 0.0
         self._seen = 0
@@ -65,6 +79,7 @@ class StepProgress:
             "loss_sum": self._loss_sum,
             "seen": self._seen,
             "skips": self.skips,
+            "control": asdict(self.control),
             "best_accuracy": self.best_accuracy,
             "seconds": self.clock.seconds,
             "cpu_seconds": self.cpu_seconds,
@@ -76,6 +91,7 @@ class StepProgress:
         self._loss_sum = torch.as_tensor(state["loss_sum"], device=self._device)
         self._seen, self.best_accuracy = state["seen"], state["best_accuracy"]
         self.skips = state.get("skips", 0)
+        self.control = ControlledSettings(**state.get("control", {}))
         self.clock, self.epoch_clock = Stopwatch(state["seconds"]), Stopwatch(state["epoch_seconds"])
         known = state.get("cpu_seconds")
         self.cpu_clock = None if known is None else Stopwatch(known, clock=cpu_seconds)

@@ -14,6 +14,7 @@ from typing import Any
 
 from kharness.config.options import Options
 from kharness.runs.files import CHECKPOINTS
+from kharness.runs.replayed import REPLAYED, replayed_changes
 from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, own_name, position
 from kharness.training.errors import CheckpointError, ResumeError
 from kharness.training.fingerprint import state_sha256
@@ -33,6 +34,8 @@ class ResumePoint:
     state: Mapping[str, Any] | None = None
     passed_over: Sequence[tuple[str, str]] = ()
     """Newer checkpoints, and what is wrong with each."""
+    changes: Sequence[Record] = ()
+    """Changes that requests made after steps which are done again: they are made again (control_change)."""
     complete: bool = False
     """Whether the run has done everything that it was to do, so that there is nothing to begin."""
 
@@ -118,8 +121,10 @@ def find_origin(
     it was made with.
     """
     lineage = Lineage.read(directory / JOURNAL) if directory else Lineage()
-    if from_scratch or directory is None or not lineage.starts:
+    if directory is None:
         return ResumePoint(lineage)
+    if from_scratch or not lineage.starts:
+        return ResumePoint(lineage, changes=_to_replay(directory, Lineage()))
     candidates = _candidates(directory / CHECKPOINTS, lineage)
     if candidates or lineage.complete:
         now = {"tokenizer_sha256": tokenizer_sha256, "data_sha256": data_sha256}
@@ -137,8 +142,9 @@ def find_origin(
         if lineage.has_lost(attempt, seq):
             passed_over.append((path.name, f"the journal has lost its records up to {seq}"))
         elif not lineage.has_superseded(attempt, seq):
-            return ResumePoint(lineage, path, state, passed_over)
-    return ResumePoint(lineage, passed_over=passed_over)
+            changes = _to_replay(directory, lineage, after=state["global_step"])
+            return ResumePoint(lineage, path, state, passed_over, changes)
+    return ResumePoint(lineage, passed_over=passed_over, changes=_to_replay(directory, lineage))
 
 
 def log_checkpoint(
@@ -164,6 +170,18 @@ def _candidates(directory: Path, lineage: Lineage) -> list[Path]:
             files.setdefault(path.stat().st_ino, path)
     found = [path for path in files.values() if lineage.has_attempt(position(path)[0])]
     return sorted(found, key=position, reverse=True)
+
+
+def _to_replay(directory: Path, lineage: Lineage, *, after: int = 0) -> list[Record]:
+    """The changes of the reproduced run, if this is a reproduction, and its own, of the steps `after` one."""
+    found: dict[tuple[object, object], Record] = {}
+    for change in (*replayed_changes(directory), *lineage.changes):
+        found.setdefault((change["global_step"], change["control"]), change)
+    return [
+        change
+        for change in found.values()
+        if change["control"] in REPLAYED and int(str(change["global_step"])) > after
+    ]
 
 
 def _refuse_changes(

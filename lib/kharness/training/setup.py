@@ -23,6 +23,7 @@ from kharness.training.progress import StepProgress
 from kharness.training.pruning import Pruner, Pruning, build_pruner
 from kharness.training.schedules import Schedule
 from kharness.training.seeds import Generators, seed_everything, seed_rank
+from monitoring.telemetry.profiler import configured_profiler
 
 
 class Data(Protocol):
@@ -88,6 +89,8 @@ class Setup(Generic[DataT]):
         if options.DETERMINISTIC:
             make_deterministic()
         device = choose_device(options.DEVICE, world.local_rank)
+        if (profiler := configured_profiler(options.values)) is not None:
+            profiler.check(device.torch.type)
         threads = set_threads(options.NUM_THREADS, processes=world.local_size)
         # Before the model, whose first weights are random.
         seed_everything(options.SEED)

@@ -3,11 +3,12 @@
     RANK=0 WORLD_SIZE=2 … python tests/data/ddp/train.py FLAGS…      FAULT=nan:3:5
 
 FAULT is what, on which rank and at which step: `nan` in a sample, `refuse` one, `kill` or `stop` by a signal,
-`hang`.
+`hang`. CONTROL='{"5": {"lr_factor": 0.5}}' has rank 0 write a request in the 5th step, which the 6th follows.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -25,6 +26,7 @@ from kharness.config.errors import run_command
 from kharness.config.options import Options
 from kharness.training.errors import DatasetError
 from kharness.training.loop import open_training
+from monitoring import control
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -45,9 +47,11 @@ class Points:
 
 
 def main(argv: Sequence[str]) -> int:
+    control.POLL_SECONDS = control.DEBOUNCE_SECONDS = 0
     with open_training(argv, root=ROOT, model="lenet5", about="", prepare=prepare) as training:
         for indices in training.steps():
             inputs, wanted = training.batch(training.data, indices)
+            request(training.step + 1, Path(argv[argv.index("--run-dir") + 1]))
             scale = fault(training.step + 1)
             training.update(scale * F.mse_loss(training.model(inputs), wanted))
             if training.evaluation_is_due:
@@ -60,6 +64,13 @@ def main(argv: Sequence[str]) -> int:
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, Points]:
     layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(float(os.environ.get("DROPOUT", "0"))))
     return nn.Sequential(layers, nn.Linear(16, 1)).double(), Points()
+
+
+def request(step: int, run: Path) -> None:
+    requests = json.loads(os.environ.get("CONTROL", "{}"))
+    if os.environ.get("RANK", "0") == "0" and str(step) in requests:
+        content = {"timestamp": 1e9 + step, "source": "a test", **requests[str(step)]}
+        (run / "control.json").write_text(json.dumps(content))
 
 
 def fault(step: int) -> float:

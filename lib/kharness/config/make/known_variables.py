@@ -85,6 +85,7 @@ TARGETS: dict[str, Reads] = {
     "test_rerun": _RERUN,
     "test-rerun": _RERUN,
     "status": Reads(("FILTER", "RUN"), _NEWEST),
+    "control": Reads(("CHECKPOINT", "EVALUATE", "LOG_EVERY", "LR_FACTOR", "PROFILE", "RUN", "STOP"), _NEWEST),
     "estimate": Reads(("FILTER", "RUN"), (*_NEWEST, "MATRIX_JOBS")),
     "logs": Reads(("CELL", "FOLLOW", "RUN"), _NEWEST),
     "summary": Reads((*_JUDGED, "RUN"), (*_NEWEST, "REPORT_")),

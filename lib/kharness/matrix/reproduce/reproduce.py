@@ -17,6 +17,7 @@ from kharness.matrix.reproduce.revision import Code, GitState
 from kharness.runs.causes import EXPANDED, other_values
 from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Launch
+from kharness.runs.replayed import write_replayed
 from kharness.runs.rundir import numbered
 from kharness.runs.status import PENDING, RunStatus, write_status
 from monitoring.journal.files import JOURNAL
@@ -116,6 +117,7 @@ def prepare_again(
         resolved = tree.resolve(base, own)
         write_new_config(resolved, planning.directory, root=code.root)
         write_status(planning.directory, RunStatus(PENDING))
+        write_replayed(planning.directory, past.lineage.changes)
         planning.publish(newest=False)
     asked = {name: value for name, value in resolved.values.items() if name not in EXPANDED}
     return Launch(directory.name, directory, code.root, str(values["MODEL"]), asked)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
+from kharness.config.places import asked_path
 from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
 from kharness.runs.files import PREDICTIONS
 from kharness.training.checkpoint import Checkpoints, training_state
@@ -19,12 +20,15 @@ from kharness.training.guard import StopOnSignal
 from kharness.training.resume import log_checkpoint
 from kharness.training.setup import DataT, Setup
 from kharness.training.steps.agreement import StepAgreement
+from kharness.training.steps.control import StepControl
 from kharness.training.steps.update import GuardedUpdate, Updated
-from monitoring import Run
+from monitoring import Record, Run
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.end_status import INTERRUPTED
+from monitoring.journal.files import PROFILER
 from monitoring.telemetry.pace import open_pace
 from monitoring.telemetry.phases import Phases, open_phases
+from monitoring.telemetry.profiler import TorchProfiler, configured_profiler
 
 BatchT = TypeVar("BatchT", covariant=True)
 
@@ -48,7 +52,9 @@ class Training(Generic[DataT]):
         *,
         step: int,
         phases: Phases | None = None,
+        changes: Iterable[Record] = (),
     ) -> None:
+        """`changes` are control_change records whose changes are made again, after the same steps."""
         self.options, self.data = setup.options, setup.data
         self.step = step
         """Updates done, over all attempts."""
@@ -67,12 +73,41 @@ class Training(Generic[DataT]):
         """What a step and an evaluation call."""
         self._agreement = StepAgreement(setup.world, stop, is_out_of_time=self._has_used_up_its_time)
         self._update = GuardedUpdate(setup, self._agreement, self._phases, run.log_step)
+        folder = str(self.options.values.get("PROFILER_SAVE_DIR", PROFILER))
+        self._profiler = TorchProfiler(
+            run.directory / asked_path("PROFILER_SAVE_DIR", folder),
+            configured_profiler(self.options.values),
+            rank=self.world.rank,
+            attempt=run.attempt,
+            device=setup.device.torch.type,
+        )
+        self._control = StepControl(
+            run,
+            setup.progress.control,
+            self._agreement,
+            stop,
+            log_every=self.options.LOG_EVERY,
+            is_main=self.world.is_main,
+            profile=self._profiler.request,
+            changes=changes,
+        )
         self._rate = 0.0
         self._batch = torch.empty(0, dtype=torch.int64)
         self._validation: dict[str, float] = {}
         self._outcome: dict[str, Any] = {}
         self._samples: dict[str, Any] = {}
         setup.progress.start_clocks()
+
+    @contextmanager
+    def profiled(self) -> Iterator[None]:
+        """Within it the profiler keeps what it has, however the training ends."""
+        try:
+            yield
+        except torch.OutOfMemoryError:
+            self._profiler.out_of_memory()
+            raise
+        finally:
+            self._profiler.close()
 
     def steps(self) -> Iterator[Tensor]:
         """The indices of each step that is left, epoch after epoch; exits with 75 when a stop was requested.
@@ -93,16 +128,18 @@ class Training(Generic[DataT]):
         setup, batches = self._setup, iter(self._setup.batches)
         self._pace.restart()
         while not self._is_over:
+            self._profiler.begin_step(self.step + 1)
             self._batch, before = next(batches), self.step
             indices, factor = self.world.part(self._batch)
-            self._rate = setup.schedule(self.step)
+            self._rate = setup.schedule(self.step) * self._control.lr_factor
+            self._control.look(self.step + 1)
             self._update.begin(rate=self._rate, factor=factor)
             self._phases.begin()
             yield indices
             if self.step != before + 1:
                 raise RuntimeError("each step of a training calls update() once")
             self._end_step()
-            if self._agreement.stop_is_requested:
+            if self._agreement.stop_is_requested or self._control.stops:
                 break
         self._end_steps()
         if not self._is_over:
@@ -144,10 +181,11 @@ class Training(Generic[DataT]):
             self.accumulate(loss, share=1)
         updated = self._update.apply(self.step + 1, self._batch, clip_norm=clip_norm)
         self.step += 1
+        self._control.apply(self.step)
         self._pace.step(len(self._batch))
         if not updated.is_skipped:
             self._setup.progress.add(updated.loss, len(self._batch))
-            if self._is_over or self.step % self.options.LOG_EVERY == 0:
+            if self._is_over or self._control.records(self.step):
                 self._log_step(updated)
         if self.evaluation_is_due:
             self._update.wait()  # its metrics would be those of weights that are NaN already
@@ -162,6 +200,8 @@ class Training(Generic[DataT]):
         """
         if self.step == 0:
             return bool(self.options.values.get("EVAL_FIRST"))
+        if self._control.evaluates:
+            return True
         return self._is_over or self._evaluations.is_due(self.step, epoch=self._ended_epoch)
 
     def evaluated(self, split: str, **metrics: float) -> None:
@@ -255,8 +295,9 @@ class Training(Generic[DataT]):
         is_best = "val_loss" in validation and self._checkpoints.improves(
             validation["val_loss"], step=self.step
         )
-        if self._saves.is_due(self.step, epoch=epoch) or (is_best and self._saves):
-            self._save(best=is_best)
+        requested = self._control.saves_for or None
+        if self._saves.is_due(self.step, epoch=epoch) or (is_best and self._saves) or requested:
+            self._save(best=is_best, reason=requested)
         if epoch or validation or self._checkpoints.last_step == self.step:
             self._pace.restart()  # the time of evaluating and saving belongs to no step
 
@@ -277,6 +318,7 @@ class Training(Generic[DataT]):
 
     def _end_steps(self) -> None:
         """Save what is not saved yet, and note what the end record has."""
+        self._profiler.close()
         progress, best = self._setup.progress, self._checkpoints.best
         if self._checkpoints.last_step != self.step:
             self._save(reason=None if self._is_over else self._stop.requested or None)

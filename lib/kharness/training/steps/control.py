@@ -1,0 +1,141 @@
+"""Requests to a running training, applied in the same step on every rank (monitoring.control)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kharness.training.guard import StopOnSignal
+from kharness.training.progress import ControlledSettings
+from kharness.training.steps.agreement import StepAgreement
+from monitoring import Record, Run
+from monitoring.control import Change, ControlFile, ControlRequest, RefusedRequest
+
+
+@dataclass(frozen=True)
+class _Submitted:
+    """What rank 0 has every rank apply."""
+
+    request: ControlRequest | RefusedRequest
+    is_replayed: bool = False
+
+
+class StepControl:
+    """What was requested of a training while it runs: each step calls `look`, then `apply`.
+
+    Rank 0 alone looks at the file, between two steps, and answers in the journal. All ranks apply a request
+    in the step that follows: `log_every` counts from that step's record on, `lr_factor` from the next step
+    on, and evaluation, checkpoint and stop follow that step's update.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        settings: ControlledSettings,
+        agreement: StepAgreement,
+        stop: StopOnSignal,
+        *,
+        log_every: int,
+        is_main: bool,
+        profile: Callable[[int], None],
+        changes: Iterable[Record] = (),
+    ) -> None:
+        """`changes` are control_change records to apply again, after the step that each names.
+
+        `profile` begins to profile so many steps.
+        """
+        self.settings = settings
+        self.evaluates = False
+        """Whether an evaluation was requested after this step."""
+        self.saves_for = ""
+        """Who requested a checkpoint after this step."""
+        self.stops = False
+        """Whether this step is to be the last of this attempt."""
+        self._run, self._agreement, self._stop, self._is_main = run, agreement, stop, is_main
+        self._profile = profile
+        self._log_every = log_every
+        self._replays: dict[int, list[ControlRequest]] = {}
+        for change in changes if is_main else ():
+            request = _recorded(change)
+            self._replays.setdefault(int(str(change["global_step"])), []).append(request)
+            settings.answered = max(settings.answered, request.timestamp)
+        self._file = ControlFile(run.directory, answered=settings.answered) if is_main else None
+
+    @property
+    def lr_factor(self) -> float:
+        return self.settings.lr_factor
+
+    def records(self, step: int) -> bool:
+        """Whether a step has a record, if it is not the last."""
+        return step % (self.settings.log_every or self._log_every) == 0
+
+    def look(self, step: int) -> None:
+        """Before the `step`-th step: submit what is to be applied in it."""
+        self.evaluates, self.saves_for = False, ""
+        if self._file is None:
+            return
+        for request in self._replays.pop(step, ()):
+            self._agreement.submit(_Submitted(request, is_replayed=True))
+        for found in self._file.requests():
+            self._agreement.submit(_Submitted(found))
+
+    def apply(self, step: int) -> None:
+        """In the `step`-th step, after its exchange: what was submitted on rank 0."""
+        for submitted in self._agreement.requests:
+            assert isinstance(submitted, _Submitted)
+            request = submitted.request
+            if isinstance(request, RefusedRequest):
+                self._refused(step, request)
+                continue
+            self.settings.answered = max(self.settings.answered, request.timestamp)
+            for name, value in request.changes.items():
+                self._changed(step, name, value, submitted)
+
+    def _changed(self, step: int, name: str, value: Change, submitted: _Submitted) -> None:
+        request, settings = submitted.request, self.settings
+        old: float | None = None
+        assert isinstance(request, ControlRequest)
+        if name == "log_every":
+            old, settings.log_every = settings.log_every or self._log_every, int(value)
+        elif name == "lr_factor":
+            old, settings.lr_factor = settings.lr_factor, float(value)
+        elif name == "profile":
+            self._profile(int(value))
+        elif name == "evaluate":
+            self.evaluates = True
+        elif name == "checkpoint":
+            self.saves_for = request.source
+        elif name == "stop":
+            self.stops = True
+            self._stop.requested = self._stop.requested or request.source
+        if self._is_main:
+            about = {"requested_value": request.requested[name]} if name in request.requested else {}
+            if submitted.is_replayed:
+                about["replayed"] = True
+            self._run.log_control_change(
+                step,
+                control=name,
+                old=old,
+                new=value,
+                source=request.source,
+                request_time=request.timestamp,
+                **about,
+            )
+            was = f", was {old}" if old is not None else ""
+            print(f"step {step}: {name}={value}{was}, requested by {request.source}", flush=True)
+
+    def _refused(self, step: int, request: RefusedRequest) -> None:
+        if self._is_main:
+            self._run.log_control_refused(
+                step, reason=request.reason, source=request.source, request_time=request.timestamp
+            )
+            print(f"step {step}: a request by {request.source} is refused: {request.reason}", flush=True)
+
+
+def _recorded(change: Record) -> ControlRequest:
+    """The request for one change of a control_change record."""
+    name, new = str(change["control"]), change["new"]
+    requested = {name: change["requested_value"]} if "requested_value" in change else {}
+    time = change.get("request_time")
+    assert isinstance(new, (int, float))
+    return ControlRequest({name: new}, float(str(time or 0)), str(change.get("source")), requested)

@@ -1,0 +1,88 @@
+"""`make control`: what it sends, what the training answers, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from monitoring import Run
+from monitoring.journal.run_state import read_end
+
+from ..warm_python import WarmPython
+
+Control = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def control(root: Path, warm_python: WarmPython) -> Control:
+    """Exit code, output and errors of the script."""
+
+    def run(*variables: str) -> tuple[int, str, str]:
+        done = warm_python.run(["scripts/control.py", *variables], cwd=root)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_a_running_training_answers(
+    root: Path, tmp_path: Path, control: Control, warm_torch: WarmPython
+) -> None:
+    run = tmp_path / "run"
+    flags = ("--num-epochs", "100000", "--batch-size", "7", "--device", "cpu", "--tracker", "none")
+    training = warm_torch.start(
+        [root / "tests/data/ddp/train.py", "--run-dir", run, *flags], stdout=subprocess.DEVNULL
+    )
+    until = time.monotonic() + 600
+    while not read_end(run / "metrics.jsonl").step and training.poll() is None:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    code, out, err = control(f"RUN={run}", "LR_FACTOR=0.5", "EVALUATE=y")
+    assert (code, err) == (0, "")
+    step = int(out.split("after step ")[1].split(":")[0])
+    assert out.splitlines() == [
+        f"run: {run}",
+        f"applied after step {step}: lr_factor=0.5, was 1.0",
+        f"applied after step {step}: evaluate=True",
+    ]
+    assert control(f"RUN={run}", "STOP=1")[0] == 0
+    assert training.wait(600) == 75
+    assert control(f"RUN={run}", "STOP=1") == (
+        *(2, ""),
+        f"error: {run} has ended: interrupted\nhint: name one that is running\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ([], "nothing is requested"),
+        (["CHECKPOINT=0"], "CHECKPOINT=0 is neither 1 nor y"),
+        (["LR_FACTOR=half"], "LR_FACTOR=half is no number"),
+        (["LR_FACTOR=0"], "LR_FACTOR=0 is outside 0.0001..100"),
+        (["LR_FACTOR=nan"], "LR_FACTOR=nan is no number"),
+        (["PROFILE=1001"], "PROFILE=1001 is outside 1..1000"),
+        (["CHECKPONIT=1"], "CHECKPONIT=1 means nothing to make control"),
+    ],
+)
+def test_what_cannot_be_requested_is_not_sent(
+    tmp_path: Path, control: Control, words: list[str], error: str
+) -> None:
+    with Run(tmp_path / "run", name="run", project="p", config={}, agent=False) as run:
+        run.start(model={}, training={})
+        code, out, err = control(f"RUN={tmp_path / 'run'}", *words)
+    first, hint = err.splitlines()
+    assert (code, out, first) == (2, "", f"error: {error}")
+    assert hint.startswith("hint: ")
+    assert not (tmp_path / "run" / "control.json").exists()
+
+
+def test_the_hint_names_the_nearest_word(control: Control, tmp_path: Path) -> None:
+    assert control("CHECKPONIT=1")[2].endswith("hint: did you mean CHECKPOINT?\n")
+    (tmp_path / "empty").mkdir()
+    assert control(f"RUN={tmp_path / 'empty'}", "STOP=1")[2].startswith(
+        f"error: {tmp_path / 'empty'} is not a run that has begun\nhint: "
+    )
