@@ -28,7 +28,7 @@ def trained(profiler: TorchProfiler | None, steps: int, *, first: int = 1) -> Te
         (torch.randn(4, 8, generator=generator) @ weight).square().mean().backward()
         with torch.no_grad():
             assert weight.grad is not None
-            weight -= 0.1 * weight.grad
+            weight.sub_(0.1 * weight.grad)
     if profiler is not None:
         profiler.close()
     return weight.detach()
