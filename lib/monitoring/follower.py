@@ -37,8 +37,14 @@ TRACKERS = DropIns(
 EXPORTERS = DropIns(
     "exporter",
     "monitoring.exporters",
-    symbols={f"prometheus_{option}": f"PROMETHEUS_{option.upper()}" for option in ("host", "linger", "port")},
+    symbols={
+        **{f"prometheus_{option}": f"PROMETHEUS_{option.upper()}" for option in ("host", "linger", "port")},
+        "verbose_log_level": "VERBOSITY_LEVEL",
+    },
 )
+
+# Exporters whose documented switch is not called NAME_EXPORTER.
+SWITCHES = {"verbose_log": "USE_VERBOSE_LOGGING"}
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,11 @@ class LiveFollower(Follower, Protocol):
 def exporter_names() -> list[str]:
     """The exporters that can be turned on, so without those of every run."""
     return [name for name in EXPORTERS.names if name not in ALWAYS]
+
+
+def exporter_switch(name: str) -> str:
+    """The symbol that turns an exporter on."""
+    return SWITCHES.get(name, f"{name.upper()}_EXPORTER")
 
 
 def follower_kind(name: str) -> DropIns:

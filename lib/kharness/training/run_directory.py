@@ -15,7 +15,7 @@ from kharness.runs.rundir import has_plan, numbered
 from kharness.training.distributed.world import ALONE, World
 from kharness.training.errors import TrainingError
 from monitoring import Run
-from monitoring.follower import TRACKERS, configured_options, exporter_names
+from monitoring.follower import TRACKERS, configured_options, exporter_names, exporter_switch
 from monitoring.gpu.options import configured_gpu_monitor
 from monitoring.sampling.machine_options import configured_machine_monitor
 
@@ -62,9 +62,9 @@ def open_run(
 
 
 def enabled_followers(values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """The trackers that ENABLE_NAME turns on and the exporters of NAME_EXPORTER, with their options."""
+    """The trackers that ENABLE_NAME turns on and the exporters of `exporter_switch`, with their options."""
     enabled = [name for name in TRACKERS.names if values.get(f"ENABLE_{name.upper()}")]
-    enabled += [name for name in exporter_names() if values.get(f"{name.upper()}_EXPORTER")]
+    enabled += [name for name in exporter_names() if values.get(exporter_switch(name))]
     return {name: configured_options(name, values) for name in enabled}
 
 

@@ -38,6 +38,11 @@ class Entries:
         self._in_evaluation = False
         self._predictions = 0
 
+    @property
+    def last_step(self) -> int:
+        """0 before the first."""
+        return self._step or 0
+
     def system(self, time: float, info: Mapping[str, object]) -> list[Record]:
         return self._entry(time, "system_initialization", "🔧 Verbose logging started", system_info=info)
 
@@ -158,8 +163,11 @@ class Entries:
         about = {"step": step, "epoch": self._epoch, "prediction_step": self._predictions}
         return found + self._entry(time, "prediction_step", message, **about)
 
-    def evaluated(self, time: float, step: int, metrics: Record) -> list[Record]:
-        found = [] if self._in_evaluation else self._begin_evaluation(time, step)
+    def evaluated(
+        self, time: float, step: int, metrics: Record, *, is_known_to_begin: bool = True
+    ) -> list[Record]:
+        """Where it is not known when the evaluation began, no entry says so."""
+        found = [] if self._in_evaluation or not is_known_to_begin else self._begin_evaluation(time, step)
         self._in_evaluation, self._predictions = False, 0
         self._times.restart()
         loss = as_number(metrics.get("eval_loss", metrics.get("val_loss")))
@@ -177,10 +185,15 @@ class Entries:
             "total_seconds": seconds,
             "avg_seconds_per_step": seconds / steps if seconds is not None and steps > 0 else None,
         }
+        status = (facts or {}).get("status") or "complete"
+        is_complete = status == "complete"
         return self._entry(
             time,
             "training_complete",
-            f"🎉 Training completed after step {step}",
+            f"🎉 Training completed after step {step}"
+            if is_complete
+            else f"❌ Training ended after step {step}: {status}",
+            "INFO" if is_complete else "WARNING",
             step=step,
             epoch=self._epoch,
             statistics=statistics,

@@ -7,6 +7,7 @@ It is no journal: entries have the documented fields alone, so that the document
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import gzip
 import os
@@ -92,6 +93,12 @@ class LogFile:
         if os.fstat(self._file.fd).st_size >= self._file_bytes:
             self._rotate()
 
+    def check(self) -> None:
+        """Return when nothing waits; OSError while the disk takes nothing."""
+        self._wait(b"")
+        if self._waiting.count:
+            raise OSError(errno.EIO, "the disk takes no lines", str(self.path))
+
     def close(self) -> None:
         """Write what still waits, if the disk takes it now."""
         if self._file.fd == -1:
@@ -157,6 +164,12 @@ class LogFile:
                 archives[number].unlink()
         except OSError as error:
             self._errors.add(f"{self.path}: compression failed", error)
+
+
+def full_files(path: Path) -> list[Path]:
+    """The compressed files of a log, newest first."""
+    found = _numbered(path, ".gz")
+    return [found[number] for number in sorted(found, reverse=True)]
 
 
 def _numbered(path: Path, suffix: str) -> dict[int, Path]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from monitoring.gpu.sample import MIB, GpuSample
 from monitoring.host.environment import hardware, versions
@@ -98,23 +99,22 @@ def iso_time(seconds: float) -> str:
 
 def gpu_device(sample: GpuSample, *, complete: bool) -> Record:
     """A GPU sample as a log has it."""
-    used, total = sample.memory_used_mb, sample.memory_total_mb
-    found: Record = {
-        "index": sample.index,
-        "name": sample.name,
-        "utilization_percent": sample.utilization_percent,
-        "memory_usage_percent": 100 * used / total if used is not None and total else sample.memory_percent,
+    return gpu_record_device(sample._asdict(), complete=complete)
+
+
+def gpu_record_device(values: Mapping[str, Any], *, complete: bool) -> Record:
+    """The same of the values of a GpuSample, as a GPU of gpu_stats.jsonl has them."""
+    used, total = values.get("memory_used_mb"), values.get("memory_total_mb")
+    share = 100 * used / total if used is not None and total else values.get("memory_percent")
+    names = ("index", "name", "utilization_percent")
+    of_all = ("temperature_celsius", "power_draw_watts", "clock_sm_mhz", "throttle_reasons")
+    return {
+        **{name: values.get(name) for name in names},
+        "memory_usage_percent": share,
         "memory_used_gb": used * MIB / GB if used is not None else None,
         "memory_total_gb": total * MIB / GB if total is not None else None,
+        **{name: values.get(name) for name in of_all if complete},
     }
-    if complete:
-        found |= {
-            "temperature_celsius": sample.temperature_celsius,
-            "power_draw_watts": sample.power_draw_watts,
-            "clock_sm_mhz": sample.clock_sm_mhz,
-            "throttle_reasons": sample.throttle_reasons,
-        }
-    return found
 
 
 def torch_devices() -> list[Record]:

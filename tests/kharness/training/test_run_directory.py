@@ -43,6 +43,9 @@ def test_enabled_trackers_and_exporters_have_their_options() -> None:
         "prometheus": {"host": "127.0.0.1", "port": 9100},
     }
     assert enabled_followers({**values, "PROMETHEUS_EXPORTER": False}).keys() == {"trackio", "wandb"}
+    assert enabled_followers({"USE_VERBOSE_LOGGING": True, "VERBOSITY_LEVEL": "low"}) == {
+        "verbose_log": {"level": "low"}
+    }
 
 
 def test_new_run_is_named_by_its_template_and_holds_its_config(root: Path, tmp_path: Path) -> None:
