@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import resource
 import signal
 import subprocess
 import tempfile
@@ -206,6 +207,24 @@ def test_a_model_that_looks_at_values_is_not_estimated() -> None:
 
 
 def test_free_memory_is_what_the_system_says(tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable:      7 kB\n")
-    assert free_memory(torch.device("cpu"), tmp_path / "meminfo") == 7 * 1024
-    assert free_memory(torch.device("cpu"), tmp_path / "none") is None
+    cpu, proc = torch.device("cpu"), tmp_path / "proc"
+    assert free_memory(cpu, tmp_path) is None
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text("MemTotal: 900 kB\nMemFree: 1 kB\nMemAvailable:      7 kB\n")
+    assert free_memory(cpu, tmp_path) == 7 * 1024
+    (proc / "self/cgroup").write_text("0::/\n")
+    (proc / "self/mountinfo").write_text("30 1 0:1 / /cg rw - cgroup2 cgroup2 rw\n")
+    (tmp_path / "cg").mkdir()
+    for name, text in (("max", "5000\n"), ("current", "4000\n"), ("stat", "inactive_file 100\n")):
+        (tmp_path / f"cg/memory.{name}").write_text(text)
+    assert free_memory(cpu, tmp_path) == 1100
+    # A limit of the process itself, which the other files leave room for.
+    (proc / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {10**12} kB\n")
+    (tmp_path / "cg/memory.max").write_text("max\n")
+    (proc / "self/status").write_text("VmSize:    2000 kB\nVmData:    1000 kB\n")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (10**13, before[1]))
+    try:
+        assert free_memory(cpu, tmp_path) == 10**13 - 2000 * 1024
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)

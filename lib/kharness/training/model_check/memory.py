@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
@@ -15,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
 from kharness.training.optimizers import build_optimizer
+from monitoring.host.cgroup import CgroupLimits
 
 if TYPE_CHECKING:
     from torch.utils.flop_counter import FlopCounterMode
@@ -143,13 +145,30 @@ def state_bytes(optimizer: torch.optim.Optimizer) -> int:
     return num_bytes(_tensors_in(list(optimizer.state.values())))
 
 
-def free_memory(device: torch.device, meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Bytes that a training can still get on the device; None where the system does not say."""
+def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
+    """Bytes that a training can still get on the device; None where the system does not say.
+
+    On a CPU what is available, a limit of our cgroup and those of this process (`ulimit -v`, `ulimit -d`)
+    count; `root` has `proc` and what is mounted.
+    """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) + torch.cuda.memory_reserved(device)
+    free = [_bytes_in(root / "proc/meminfo", "MemAvailable")]
+    total = _bytes_in(root / "proc/meminfo", "MemTotal")
+    if total is not None and (limit := CgroupLimits(root).memory(total)) is not None:
+        free.append(max(0, limit.total - limit.used))
+    for kind, taken in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        limit, used = resource.getrlimit(kind)[0], _bytes_in(root / "proc/self/status", taken)
+        if limit != resource.RLIM_INFINITY and used is not None:
+            free.append(max(0, limit - used))
+    return min((found for found in free if found is not None), default=None)
+
+
+def _bytes_in(file: Path, name: str) -> int | None:
+    """A value of a file of /proc, which writes them as `Name:   12 kB`."""
     with suppress(OSError):
-        for line in meminfo.read_text().splitlines():
-            if line.startswith("MemAvailable:"):
+        for line in file.read_text().splitlines():
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     return None
 
