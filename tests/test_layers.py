@@ -106,6 +106,7 @@ FLOORS: dict[str, list[str]] = {
         "run_directory",
         "resume setup",
         "model_check",
+        "automatic",
         "steps",
         "loop",
     ],

@@ -9,6 +9,16 @@ from kharness.config.affects import Affects
 from kharness.config.dotconfig import parse_lines
 from kharness.config.values import Value
 
+AUTO = "auto"
+"""The `kind` of what a training has chosen by trials."""
+
+CHOSEN_FOR: Mapping[str, str] = {
+    "AMP": "AMP_AUTO",
+    "COMPILE": "COMPILE_AUTO",
+    "MICRO_BATCH_SIZE": "BATCH_SIZE_AUTO",
+}
+"""What a training chooses, and the option that has it do so, which is n afterwards."""
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -16,8 +26,8 @@ class Origin:
 
     kind: str
     """'default', 'preset', 'fragment', 'make variable', 'flag', 'matrix axis', 'range file', 'config file',
-    or the name of the make target that chose it: 'menuconfig', 'oldconfig', 'randconfig', 'allyesconfig',
-    'allnoconfig'."""
+    'auto' or the name of the make target that chose it: 'menuconfig', 'oldconfig', 'randconfig',
+    'allyesconfig', 'allnoconfig'."""
     where: str = ""
     """`lenet5/defconfigs/x:3`, `TRACKER=both`, `--optimizer adamw`, `OPTIMIZER=adam|adamw`."""
 
@@ -61,6 +71,14 @@ class Resolved:
     def beyond_defaults(self) -> set[str]:
         """The symbols of `minimal`."""
         return {line.symbol for line in parse_lines(self.minimal, "")}
+
+
+def chosen_name(symbol: str) -> str | None:
+    """Which of CHOSEN_FOR a symbol belongs to: itself, a member of its choice, or the option for it."""
+    for name, switch in CHOSEN_FOR.items():
+        if symbol in (name, switch) or symbol.startswith(f"{name}_"):
+            return name
+    return None
 
 
 def origin_text(origin: Origin) -> str:

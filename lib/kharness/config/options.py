@@ -6,18 +6,29 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
 from kharness.config.affects import Affects
-from kharness.config.assignment import Assignment, Origin, Resolved, printable
-from kharness.config.config_py import CONFIG_PY, is_current, read_config_py
+from kharness.config.assignment import (
+    AUTO,
+    CHOSEN_FOR,
+    Assignment,
+    Layer,
+    Origin,
+    Resolved,
+    chosen_name,
+    printable,
+)
+from kharness.config.config_py import CONFIG_PY, is_current, read_config_py, read_values
 from kharness.config.describe import Option, options
 from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError, exit_code
 from kharness.config.generate import checked_project_name, config_files, read_files
 from kharness.config.places import asked_path, shown_from
+from kharness.config.record import read_record
 from kharness.config.refused import collect
 from kharness.config.tree import Tree
 from kharness.config.values import Value
@@ -43,6 +54,31 @@ class Options:
         """The texts of `.config` and what belongs to it, for `kharness.config.generate.write_files`."""
         return config_files(self.resolved, self._tree.root)
 
+    def undecided(self) -> list[str]:
+        """What the training is to choose by trials, of CHOSEN_FOR."""
+        return [name for name, switch in CHOSEN_FOR.items() if self.values.get(switch)]
+
+    def automatic(self) -> dict[str, tuple[str, str]]:
+        """What the training has chosen, now or in an earlier attempt: the value, and the reason for it."""
+        return _chosen(self._asked(), self.values)
+
+    def with_chosen(self, name: str, value: str, reason: str) -> Options:
+        """With a choice, which stands in `.config` from now on as if it had been set by hand."""
+        switch = {} if name in self._loaded_tree().aliases else {CHOSEN_FOR[name]: "n"}
+        return self.with_values({**switch, name: value}, reason)
+
+    def with_values(self, values: Mapping[str, str], reason: str = "a trial") -> Options:
+        """With other values on top of these."""
+        tree, origin = self._loaded_tree(), Origin(AUTO, reason)
+        layers = [tree.assignments(name, value, origin) for name, value in values.items()]
+        return Options(tree.resolve(self._asked(), list(chain(*layers))), tree=tree)
+
+    def _asked(self) -> Layer:
+        return self.resolved.asked
+
+    def _loaded_tree(self) -> Tree:
+        return self._tree
+
     def __getattr__(self, name: str) -> Any:
         if not name.isupper():
             raise AttributeError(f"Options has no attribute {name}; options are named like their symbols")
@@ -61,16 +97,47 @@ class Options:
 class ConfiguredOptions(Options):
     """From the `config.py` of a directory alone, which `is_current`: no option tree is loaded."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, *, root: Path) -> None:
+        self._directory, self._root = directory, root
         read = read_config_py(directory / CONFIG_PY)
         self.values, self.affects = read.values, read.affects
 
     def files(self) -> Mapping[str, str]:
         return read_files(self._directory)
 
+    def automatic(self) -> dict[str, tuple[str, str]]:
+        return _chosen(read_record(self._directory).asked, self.values)
+
+    def _asked(self) -> Layer:
+        return self._loaded_tree().base(self._directory)
+
+    @cached_property
+    def _loaded(self) -> Tree:
+        return Tree.load(self._root)
+
+    def _loaded_tree(self) -> Tree:
+        return self._loaded
+
     def _why_not(self, name: str) -> str:
         return f"{self._directory / CONFIG_PY} has none"
+
+
+def chosen_in(directory: Path) -> dict[str, tuple[str, str]]:
+    """What the training of a run directory has chosen by trials; nothing in one that has no configuration."""
+    if not (directory / CONFIG_PY).is_file():
+        return {}
+    return _chosen(read_record(directory).asked, read_values(directory / CONFIG_PY))
+
+
+def _chosen(asked: Layer, values: Mapping[str, Value]) -> dict[str, tuple[str, str]]:
+    found: dict[str, tuple[str, str]] = {}
+    for assignment in asked:
+        name = chosen_name(assignment.symbol)
+        if name and assignment.origin.kind == AUTO and assignment.symbol != CHOSEN_FOR[name]:
+            value = values[name]
+            text = ("y" if value else "n") if isinstance(value, bool) else str(value)
+            found[name] = text, assignment.origin.where
+    return found
 
 
 def begin_script(file: str, name: str, *, about: str | None) -> Path:
@@ -137,7 +204,7 @@ def _read(
     else:  # it is to be begun
         directory, current = None, not flags and _is_untouched(root)
     if current and not flags:
-        found = ConfiguredOptions(directory or root)
+        found = ConfiguredOptions(directory or root, root=root)
         if found.affects.words and model == found.MODEL:
             return found, arguments, shown_from(root, (directory or root) / CONFIG)
     tree = Tree.load(root)

@@ -10,6 +10,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kharness.config.assignment import CHOSEN_FOR, chosen_name
 from kharness.runs.exit_codes import (
     CAUSE_OF_EXIT,
     DEVICE,
@@ -118,10 +119,14 @@ def judge_unseen(state: RunState, asked: Mapping[str, object]) -> Ending:
 
 
 def other_values(recorded: object, asked: Mapping[str, object]) -> str:
-    """The symbols in which the start record's configuration differs from the requested one; empty if none."""
+    """The symbols in which the start record's configuration differs from the requested one; empty if none.
+
+    What was left to trials (BATCH_SIZE_AUTO) is the training's to choose.
+    """
     if not isinstance(recorded, Mapping):
         return "the start record holds no configuration"
-    names = [name for name in asked if name not in EXPANDED]
+    left_to_trials = {name for name, switch in CHOSEN_FOR.items() if asked.get(switch)}
+    names = [name for name in asked if name not in EXPANDED and chosen_name(name) not in left_to_trials]
     different = [
         f"{name}={recorded[name]!r}, requested {asked[name]!r}"
         if name in recorded

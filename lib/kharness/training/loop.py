@@ -15,22 +15,27 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from kharness.config.options import parse
+from kharness.config.options import Options, parse
+from kharness.training.automatic.decisions import agreed, decided
+from kharness.training.automatic.search import Search
+from kharness.training.automatic.trial import BegunTrial, OwnTrial, Room, StepOnRequest, begin_trial
 from kharness.training.checkpoint import restore
 from kharness.training.console import lasting_output
+from kharness.training.device import uses_gpu
 from kharness.training.distributed.launch import launch
-from kharness.training.distributed.world import is_launched, joined_world, one_prints
+from kharness.training.distributed.world import World, is_launched, joined_world, one_prints
 from kharness.training.errors import ResumeError
 from kharness.training.guard import StopOnSignal, named_causes
 from kharness.training.model_check.step import EnoughMeasured, ModelCheck
 from kharness.training.resume import ResumePoint, find_origin
 from kharness.training.run_directory import open_run
 from kharness.training.setup import DataT, Prepare, Setup
-from kharness.training.steps.checked import CheckedTraining
+from kharness.training.steps.checked import CheckedTraining, StepWatch
 from kharness.training.steps.training import Training
 from monitoring.journal.lineage import Lineage
 
@@ -48,15 +53,54 @@ def open_training(
     """
     with lasting_output(), one_prints(os.environ):
         options, arguments = parse(argv, root=root, model=model, prog=f"{model}/train.py", description=about)
+        directory, scratch = arguments.run_dir, arguments.from_scratch
         if options.NUM_GPUS > 1 and not is_launched(os.environ):
             sys.exit(launch([sys.executable, str(root / model / "train.py"), *argv], options.NUM_GPUS))
+        search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
+        options = yield from _with_trials(search, prepare, root=root)
         with joined_world(device=options.DEVICE, minutes=options.RANK_TIMEOUT) as world:
+            options = agreed(options, world)
             with named_causes():
                 setup = Setup.of(options, prepare, world)
             if options.values.get("DRY_RUN"):
                 yield from _checked(setup, root=root)
             else:
-                yield from _opened(setup, arguments.run_dir, root=root, from_scratch=arguments.from_scratch)
+                yield from _opened(setup, directory, root=root, from_scratch=scratch)
+
+
+def _with_trials(
+    search: Search[Options, Options], prepare: Prepare[DataT], *, root: Path
+) -> Generator[Training[DataT], None, Options]:
+    """What a search finds. Of each of its trials, in a process of its own, this yields the training."""
+    trial: BegunTrial | None = None
+    with closing(search):
+        while True:
+            try:
+                options = next(search) if trial is None else search.send(trial)
+            except StopIteration as end:
+                found: Options = end.value
+                return found
+            begun = begin_trial()
+            if isinstance(begun, OwnTrial):
+                yield from _tried(begun, options, prepare, root=root)
+            else:
+                trial = begun
+
+
+def _tried(
+    trial: OwnTrial, options: Options, prepare: Prepare[DataT], *, root: Path
+) -> Iterator[Training[DataT]]:
+    """The training of a trial, whose process ends with it."""
+    with trial.last(), named_causes():
+        world = World.of(os.environ)
+        room = Room(ranks=world.local_size)
+        if not uses_gpu(options.DEVICE):
+            room.limit()
+        alone = World(local_rank=world.local_rank, local_size=world.local_size)
+        setup = Setup.of(options, prepare, alone)
+        steps = StepOnRequest(setup, trial, room, ranks=world.size)
+        with _watched(setup, steps, trial.folder, root=root) as training:
+            yield training
 
 
 def _opened(
@@ -95,20 +139,32 @@ def _checked(setup: Setup[DataT], *, root: Path) -> Iterator[Training[DataT]]:
 
     Each rank has a folder of its own: on several hosts there is none that they share.
     """
-    options, world = setup.options, setup.world
     check = ModelCheck(setup)
     with (
         tempfile.TemporaryDirectory(prefix="kharness-check-") as folder,
+        _watched(setup, check, Path(folder), root=root) as training,
+    ):
+        with suppress(EnoughMeasured):
+            yield training
+        before = time.perf_counter()
+        training.end()
+        check.saved(time.perf_counter() - before)
+    print(check.found())
+    sys.exit(0)
+
+
+@contextmanager
+def _watched(
+    setup: Setup[DataT], watch: StepWatch, folder: Path, *, root: Path
+) -> Iterator[CheckedTraining[DataT]]:
+    """A training for what its steps show, with a run in a folder that nobody keeps."""
+    options = setup.options
+    with (
         StopOnSignal() as stop,
-        open_run(options, Path(folder), root=root, identity=setup.identity(), is_followed=False) as run,
+        open_run(options, folder, root=root, identity=setup.identity(), is_followed=False) as run,
     ):
         checkpoints = ResumePoint(Lineage()).begin(
             run, options, model=setup.described_model(), training=setup.plan()
         )
-        with world.named_ends(), named_causes():
-            training: CheckedTraining[DataT] = CheckedTraining(check, run, checkpoints, stop)
-            with suppress(EnoughMeasured):
-                yield training
-            training.end()
-    print(check.found())
-    sys.exit(0)
+        with setup.world.named_ends(), named_causes():
+            yield CheckedTraining(setup, watch, run, checkpoints, stop)

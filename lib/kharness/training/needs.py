@@ -38,8 +38,14 @@ def check_device(values: Mapping[str, Any], *, devices: Path = Path("/dev")) -> 
     build = torch_build()
     if not (build.get("cuda") or build.get("hip")):
         raise no_gpu(f"torch {build['__version__']} is a build without GPU support")
-    if sys.platform == "linux" and not any(any(devices.glob(pattern)) for pattern in _DRIVER_FILES):
+    if not _has_driver(devices):
         raise no_gpu("no GPU is visible")
+
+
+def may_have_gpu(name: str, *, devices: Path = Path("/dev")) -> bool:
+    """Whether choose_device may give a GPU. No driver is asked: a process forked afterwards can use CUDA."""
+    build = torch_build() if name != "cpu" else {}
+    return bool(build.get("cuda") or build.get("hip")) and _has_driver(devices)
 
 
 def no_gpu(reason: str) -> DeviceError:
@@ -57,6 +63,10 @@ def torch_build() -> Mapping[str, Any]:
     if spec is None or spec.origin is None:
         raise DeviceError("torch is not installed", hint="run it through make, which installs it")
     return runpy.run_path(str(Path(spec.origin).with_name("version.py")))
+
+
+def _has_driver(devices: Path) -> bool:
+    return sys.platform != "linux" or any(any(devices.glob(pattern)) for pattern in _DRIVER_FILES)
 
 
 def _refusal(values: Mapping[str, Any], checks: Sequence[Check]) -> TrainingError | None:

@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import nn
 
+from kharness.config.assignment import AUTO
 from kharness.config.options import Options
 from kharness.training.averaging import MovingAverage, moving_average
 from kharness.training.checkpoint import Stateful
@@ -175,7 +176,12 @@ class Setup(Generic[DataT]):
 
     def identity(self) -> dict[str, Any]:
         """What run.json has about an attempt, besides what it has about every run."""
-        return {"seed": self.options.SEED, **self.data_identity(), "device": str(self.device)}
+        found = {
+            name: {"value": value, "provenance": AUTO, "reason": reason}
+            for name, (value, reason) in self.options.automatic().items()
+        }
+        chosen = {"automatic": found} if found else {}
+        return {"seed": self.options.SEED, **self.data_identity(), "device": str(self.device), **chosen}
 
     def data_identity(self) -> dict[str, str]:
         """Hashes of what is trained on, with which alone a run is resumed."""

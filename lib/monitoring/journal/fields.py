@@ -272,6 +272,9 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("device", start="where the tensors are, and why"),
     *_rows("cpu_threads", start="threads of a tensor operation"),
     *_rows("world_size", start="processes of the training, each with its part of every batch"),
+    *_rows("automatic",
+           start="only where trials have chosen an option (`BATCH_SIZE_AUTO`): by symbol its `value`, the "
+                 "`provenance` `auto` and the `reason`"),
     *_rows("numerics",
            start="what else decides the last bits, as torch reports it: deterministic algorithms, cuDNN's "
                  "`deterministic` and `benchmark`, `CUBLAS_WORKSPACE_CONFIG`, whether TF32 may be used; on a "

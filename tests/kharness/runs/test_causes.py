@@ -184,6 +184,16 @@ def test_values_are_compared_as_json_holds_them() -> None:
     assert other_values(json.loads(json.dumps(asked)), asked) == ""
     assert other_values({**asked, "FLAG": 1}, asked) == "FLAG=1, requested True"
     assert other_values({}, {"A": 1}) == "A is not recorded"
+
+
+def test_what_was_left_to_trials_is_the_trainings_to_choose() -> None:
+    asked = {"BATCH_SIZE_AUTO": True, "BATCH_SIZE": 8, "AMP": "auto", "AMP_AUTO": True, "AMP_NONE": False}
+    chosen = {"BATCH_SIZE_AUTO": False, "MICRO_BATCH_SIZE": 4, "BATCH_SIZE": 8}
+    precision = {"AMP": "none", "AMP_AUTO": False, "AMP_NONE": True}
+    assert other_values({**chosen, **precision}, asked) == ""
+    assert other_values({**chosen, **precision, "BATCH_SIZE": 6}, asked) == "BATCH_SIZE=6, requested 8"
+    by_hand = {"AMP": "none", "AMP_AUTO": False, "AMP_NONE": True, "COMPILE": True, "COMPILE_AUTO": False}
+    assert other_values({**by_hand, "COMPILE": False}, by_hand) == "COMPILE=False, requested True"
     assert other_values(None, {"A": 1}) == "the start record holds no configuration"
     assert other_values(dict.fromkeys("ABCDE", 0), dict.fromkeys("ABCDE", 2)) == (
         "A=0, requested 2; B=0, requested 2; C=0, requested 2 and 2 more"

@@ -153,18 +153,18 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0]) + torch.cuda.memory_reserved(device)
-    free = [_bytes_in(root / "proc/meminfo", "MemAvailable")]
-    total = _bytes_in(root / "proc/meminfo", "MemTotal")
+    free = [bytes_in(root / "proc/meminfo", "MemAvailable")]
+    total = bytes_in(root / "proc/meminfo", "MemTotal")
     if total is not None and (limit := CgroupLimits(root).memory(total)) is not None:
         free.append(max(0, limit.total - limit.used))
     for kind, taken in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
-        limit, used = resource.getrlimit(kind)[0], _bytes_in(root / "proc/self/status", taken)
+        limit, used = resource.getrlimit(kind)[0], bytes_in(root / "proc/self/status", taken)
         if limit != resource.RLIM_INFINITY and used is not None:
             free.append(max(0, limit - used))
     return min((found for found in free if found is not None), default=None)
 
 
-def _bytes_in(file: Path, name: str) -> int | None:
+def bytes_in(file: Path, name: str) -> int | None:
     """A value of a file of /proc, which writes them as `Name:   12 kB`."""
     with suppress(OSError):
         for line in file.read_text().splitlines():

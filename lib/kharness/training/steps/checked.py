@@ -1,28 +1,43 @@
-"""A training that takes a step only to measure it, and keeps nothing."""
+"""A training that takes a few steps only for what they show, and keeps nothing."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
+from typing import Protocol
 
 from torch import Tensor
 
 from kharness.runs.exit_codes import EXIT_STOPPED
 from kharness.training.checkpoint import Checkpoints
 from kharness.training.guard import StopOnSignal
-from kharness.training.model_check.step import EnoughMeasured, ModelCheck
-from kharness.training.setup import DataT
+from kharness.training.model_check.step import EnoughMeasured
+from kharness.training.setup import DataT, Setup
 from kharness.training.steps.training import Training
 from monitoring import Run
+from monitoring.telemetry.phases import Phases
+
+
+class StepWatch(Phases, Protocol):
+    """The phases of a training that takes a few steps for what they show."""
+
+    @property
+    def part_size(self) -> int | None:
+        """Samples of a step that are computed; None for all."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether no further step is needed."""
 
 
 class CheckedTraining(Training[DataT]):
-    """Takes the first micro-batch of a step until it has been measured, then ends in the evaluation."""
+    """Takes the first part of a step until that has been measured, then ends in the evaluation."""
 
-    def __init__(self, check: ModelCheck, run: Run, checkpoints: Checkpoints, stop: StopOnSignal) -> None:
-        super().__init__(check.setup, run, checkpoints, stop, step=0, phases=check)
-        self._check = check
+    def __init__(
+        self, setup: Setup[DataT], watch: StepWatch, run: Run, checkpoints: Checkpoints, stop: StopOnSignal
+    ) -> None:
+        super().__init__(setup, run, checkpoints, stop, step=0, phases=watch)
+        self._check = watch
 
     def steps(self) -> Iterator[Tensor]:
         for indices in super().steps():
@@ -40,9 +55,7 @@ class CheckedTraining(Training[DataT]):
 
     def end(self) -> None:
         """Write a checkpoint, and end the run."""
-        before = time.perf_counter()
         self._save()
-        self._check.saved(time.perf_counter() - before)
         self._run.finish(steps_done=self.step)
 
     @property
