@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from kharness.training.seeds import derived_seed
+
+# torchvision's RandomResizedCrop.get_params draws so often.
+ATTEMPTS = 10
+
+Box = tuple[int, int, int, int]
+"""Left, top, right and bottom of a part of a picture, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,41 @@ class Augmentation:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue with the random numbers after those that were drawn then."""
         self._generator.set_state(state["generator"])
+
+
+@dataclass(frozen=True)
+class ResizedCrops:
+    """A part of a picture of random size and shape, as torchvision's RandomResizedCrop takes one.
+
+    Szegedy et al. 2015 (Going deeper with convolutions): a share of the area, from `least_area` to all of it,
+    and a ratio of the sides from 3/4 to 4/3, uniform in its logarithm. What does not lie within the picture
+    is drawn again, up to ten times; then the middle is taken, in the ratio next to that of the picture.
+    """
+
+    seed: int
+    least_area: float
+
+    def box(self, width: int, height: int, *, epoch: int, number: int) -> Box:
+        """Of a picture by its number; the same for each number of readers, processes and micro-batches."""
+        key = derived_seed(self.seed, "crop", epoch, number)
+        draws = np.random.Generator(np.random.Philox(key=key)).random((ATTEMPTS, 4))
+        return resized_crop(width, height, draws.tolist(), least_area=self.least_area)
+
+
+def resized_crop(
+    width: int, height: int, draws: Sequence[Sequence[float]], *, least_area: float, ratio: float = 4 / 3
+) -> Box:
+    """The box by numbers below 1: of each attempt for area, ratio of the sides, left and top."""
+    for area, aspect, left, top in draws:
+        pixels = width * height * (least_area + (1 - least_area) * area)
+        sides = ratio ** (2 * aspect - 1)
+        w, h = round(math.sqrt(pixels * sides)), round(math.sqrt(pixels / sides))
+        if 0 < w <= width and 0 < h <= height:
+            x, y = int(left * (width - w + 1)), int(top * (height - h + 1))
+            return x, y, x + w, y + h
+    w, h = min(width, round(height * ratio)), min(height, round(width * ratio))
+    x, y = (width - w) // 2, (height - h) // 2
+    return x, y, x + w, y + h
 
 
 def centre(pictures: Tensor, size: int) -> Tensor:

@@ -21,7 +21,7 @@ from kharness.training.datasets._pictures import PictureSet
 from kharness.training.datasets.imagefolder import FolderPart, PictureFolder
 from kharness.training.errors import DatasetError
 from kharness.training.seeds import derived_seed
-from resnet50.augmentation import Augmentation, Normalisation, centre
+from resnet50.augmentation import Augmentation, Normalisation, ResizedCrops, centre
 from resnet50.folder import FolderPictures, PictureFiles
 
 # Of a picture in a file the middle is kept, so many times as large as what the model sees: 256 for 224.
@@ -127,11 +127,14 @@ def _in_files(
     size = options.RESNET50_IMAGE_SIZE
     normalise = Normalisation.of(found.mean, found.std, device)
     kept, held_out = _split(len(found.train.names), options, torch.device("cpu"))
-    side = round(size * WHOLE)
+    crops = None
+    if options.RESNET50_RESIZED_CROP:
+        crops = ResizedCrops(options.SEED, options.RESNET50_RESIZED_CROP_AREA)
 
     def pictures(part: FolderPart, numbers: Tensor, augmented: Augmentation | None) -> FolderPictures:
+        cropped = crops if augmented else None
         return FolderPictures(
-            PictureFiles(part, numbers, side=side),
+            PictureFiles(part, numbers, side=size if cropped else round(size * WHOLE), crops=cropped),
             normalise,
             size=size,
             device=device,
@@ -158,12 +161,14 @@ def _split(count: int, options: Options, device: torch.device) -> tuple[Tensor, 
     """
     held_out = evenly_spaced(count, options.RESNET50_VALIDATION_FRACTION).to(device)
     size, last = options.BATCH_SIZE, (count - len(held_out)) % options.BATCH_SIZE
+    part = options.MICRO_BATCH_SIZE or size
+    name = "MICRO_BATCH_SIZE" if options.MICRO_BATCH_SIZE else "BATCH_SIZE"
     field = options.RESNET50_IMAGE_SIZE // (8 if options.RESNET50_STEM == "small" else 32)
-    if field <= 1 and (last == 1 or size == 1):
+    if field <= 1 and 1 in (part, size % part, last % part):
         raise DatasetError(
-            f"BATCH_SIZE={size} leaves one picture for a step, and RESNET50_STEM={options.RESNET50_STEM} one "
+            f"{name}={part} leaves one picture for a step, and RESNET50_STEM={options.RESNET50_STEM} one "
             "pixel of it: batch norm needs more",
-            hint=f"choose BATCH_SIZE={size + 1}, or RESNET50_STEM=small",
+            hint=f"choose {name}={part + 1}, or RESNET50_STEM=small",
         )
     kept = torch.ones(count, dtype=torch.bool, device=device)
     kept[held_out] = False

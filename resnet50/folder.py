@@ -20,7 +20,7 @@ from kharness.training.data import Batches
 from kharness.training.datasets.imagefolder import FolderPart
 from kharness.training.errors import DatasetError
 from monitoring.host.libc import ending_with
-from resnet50.augmentation import Augmentation, Normalisation, centre
+from resnet50.augmentation import Augmentation, Box, Normalisation, ResizedCrops, centre
 
 
 @dataclass(frozen=True)
@@ -44,27 +44,37 @@ class Undecodable:
 class PictureFiles(Dataset[Decoded | Undecodable]):
     """Decodes files by their number; in arrays, which forked workers share, unlike lists of text."""
 
-    def __init__(self, part: FolderPart, kept: Tensor, *, side: int) -> None:
-        """`kept` are the numbers of the files in `part` that belong to this split."""
+    def __init__(
+        self, part: FolderPart, kept: Tensor, *, side: int, crops: ResizedCrops | None = None
+    ) -> None:
+        """`kept` are the numbers of the files in `part` that belong to this split.
+
+        Pictures are `side` high and wide: their middle, or one of the `crops`.
+        """
         self._folder = os.fsencode(part.folder)
         names = [os.fsencode(part.names[number]) for number in kept.tolist()]
         self._names = np.array(names)
         self._labels = torch.tensor(part.labels)[kept]
-        self._side = side
+        self._side, self._crops = side, crops
 
     def __len__(self) -> int:
         return len(self._names)
 
-    def __getitems__(self, numbers: Sequence[int]) -> Decoded | Undecodable:
-        """A batch, as torch's DataLoader asks for one."""
-        pictures = torch.empty(len(numbers), 3, self._side, self._side, dtype=torch.uint8)
-        for picture, number in zip(pictures, numbers, strict=True):
+    def __getitems__(self, wanted: Sequence[tuple[int, int]]) -> Decoded | Undecodable:
+        """A batch of (epoch, number), as torch's DataLoader asks for one."""
+        pictures = torch.empty(len(wanted), 3, self._side, self._side, dtype=torch.uint8)
+        for picture, (epoch, number) in zip(pictures, wanted, strict=True):
             path = os.path.join(self._folder, bytes(self._names[number]))
             try:
-                picture.copy_(torch.from_numpy(square(path, self._side)).permute(2, 0, 1))
+                if self._crops is None:
+                    found = square(path, self._side)
+                else:
+                    box = partial(self._crops.box, epoch=epoch, number=number)
+                    found = resized(path, self._side, box)
+                picture.copy_(torch.from_numpy(found).permute(2, 0, 1))
             except (OSError, SyntaxError, ValueError, _too_large()) as error:
                 return Undecodable(Path(os.fsdecode(path)), str(error) or type(error).__name__)
-        indices = torch.tensor(numbers)
+        indices = torch.tensor([number for _, number in wanted])
         return Decoded(indices, pictures, self._labels[indices])
 
 
@@ -109,19 +119,20 @@ class FolderPictures:
 
     def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """All of them in order, read ahead by workers of their own."""
-        for found in self._read(torch.arange(len(self)).split(size)):
+        for found in self._read((0, part) for part in torch.arange(len(self)).split(size)):
             pictures, labels = self._on_device(found)
             yield self._normalise(centre(pictures, self._size)), labels
 
     def _next(self, indices: Tensor) -> Decoded:
         """The pictures of the indices: the next of the batches to come, or a part of it."""
-        if self._rest is None:
+        count = len(indices)
+        if self._rest is None or not torch.equal(self._rest.indices[:count], indices):
+            # A trial that leaves out the rest of a batch begins with the next one.
             if self._batches is not None:
                 self._reading, self._batches = self._read(self._batches.ahead()), None
-            self._rest = next(self._reading, None) or next(
-                self._read([indices])
-            )  # the latter: follows nothing
-        found, count = self._rest, len(indices)
+            follows_nothing = [(0, indices)]
+            self._rest = next(self._reading, None) or next(self._read(follows_nothing))
+        found = self._rest
         if not torch.equal(found.indices[:count], indices):
             raise RuntimeError("other pictures are requested than those that follow")
         rest = Decoded(found.indices[count:], found.pictures[count:], found.labels[count:])
@@ -134,17 +145,19 @@ class FolderPictures:
 
 
 class _Lists:
-    """Numbers as a DataLoader takes them."""
+    """Epochs and numbers as a DataLoader takes them."""
 
-    def __init__(self, batches: Iterable[Tensor]) -> None:
+    def __init__(self, batches: Iterable[tuple[int, Tensor]]) -> None:
         self._batches = batches
 
-    def __iter__(self) -> Iterator[list[int]]:
-        for batch in self._batches:
-            yield batch.tolist()
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        for epoch, batch in self._batches:
+            yield [(epoch, number) for number in batch.tolist()]
 
 
-def decoded(files: PictureFiles, batches: Iterable[Tensor], *, readers: int, ahead: int) -> Iterator[Decoded]:
+def decoded(
+    files: PictureFiles, batches: Iterable[tuple[int, Tensor]], *, readers: int, ahead: int
+) -> Iterator[Decoded]:
     """The batches in their order, each decoded by one of the workers; DatasetError for a broken file."""
     with warnings.catch_warnings():
         # Python 3.12 warns that a fork copies the locks of other threads: these children only decode. And
@@ -179,14 +192,28 @@ def square(path: bytes, side: int) -> np.ndarray:
     from PIL import Image
 
     with Image.open(path) as picture:
-        picture.draft(
-            "RGB", (side, side)
-        )  # a JPEG is decoded at half or a quarter of its size where that does
+        # A JPEG is decoded at half or a quarter of its size where that does.
+        picture.draft("RGB", (side, side))
         coloured = picture.convert("RGB")
     width, height = coloured.size
     short = min(width, height)
     left, top = (width - short) / 2, (height - short) / 2
     box = (left, top, left + short, top + short)
+    return np.array(coloured.resize((side, side), Image.Resampling.BILINEAR, box))
+
+
+def resized(path: bytes, side: int, box_of: Callable[[int, int], Box]) -> np.ndarray:
+    """The part of a picture that `box_of` gives for its width and height, scaled: (side, side, 3) bytes."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        width, height = picture.size
+        left, top, right, bottom = box_of(width, height)
+        # So that the part is still as large as what it is scaled to.
+        picture.draft("RGB", (width * side // (right - left), height * side // (bottom - top)))
+        coloured = picture.convert("RGB")
+    across, down = coloured.width / width, coloured.height / height
+    box = (left * across, top * down, right * across, bottom * down)
     return np.array(coloured.resize((side, side), Image.Resampling.BILINEAR, box))
 
 

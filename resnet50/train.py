@@ -32,11 +32,13 @@ def main(argv: Sequence[str]) -> int:
     """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
     with open_training(argv, root=ROOT, model="resnet50", about=__doc__, prepare=prepare) as training:
         data, options = training.data, training.options
-        smoothing, chunk = options.RESNET50_LABEL_SMOOTHING, options.BATCH_SIZE
+        smoothing, chunk = options.RESNET50_LABEL_SMOOTHING, options.MICRO_BATCH_SIZE or options.BATCH_SIZE
         for indices in training.steps():
-            pictures, labels = training.batch(data.train, indices)
-            loss = F.cross_entropy(training.model(pictures), labels, label_smoothing=smoothing)
-            training.update(loss)
+            for part, share in training.micro_batches(indices):
+                pictures, labels = training.batch(data.train, part)
+                loss = F.cross_entropy(training.model(pictures), labels, label_smoothing=smoothing)
+                training.accumulate(loss, share=share)
+            training.update()
             if training.evaluation_is_due:
                 training.evaluated("val", **evaluate(training.models, data.validation.chunks(chunk)))
         training.inferred(*infer(training.model, data, options))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from resnet50.augmentation import Augmentation, Normalisation, centre
+from resnet50.augmentation import Augmentation, Normalisation, ResizedCrops, centre, resized_crop
 
 CPU = torch.device("cpu")
 
@@ -82,3 +83,40 @@ def test_bytes_become_normal_numbers_in_three_channels() -> None:
 def test_an_evaluation_sees_the_middle() -> None:
     picture = torch.arange(48).reshape(1, 1, 6, 8)
     assert torch.equal(centre(picture, 4), picture[:, :, 1:5, 2:6])
+
+
+def test_a_resized_crop_is_torchvisions_for_the_same_random_numbers() -> None:
+    """RandomResizedCrop.get_params (torchvision 0.28) worked by hand for a picture 400 wide and 300 high."""
+    middle = [0.5, 0.5, 0.5, 0.5]
+    # 120,000 x 0.54 = 64,800 pixels, square: 254.56 a side; left int(0.5 x 146), top int(0.5 x 46).
+    assert resized_crop(400, 300, [middle], least_area=0.08) == (73, 23, 73 + 255, 23 + 255)
+    # The whole area in the ratio 4/3; its draws of a place have one outcome.
+    assert resized_crop(400, 300, [[1.0, 1.0, 0.9, 0.9]], least_area=0.08) == (0, 0, 400, 300)
+    # The least area, 9,600 pixels, in the ratio 3/4: sqrt(7200) = 84.85 and sqrt(12800) = 113.14.
+    assert resized_crop(400, 300, [[0.0, 0.0, 0.0, 0.999]], least_area=0.08) == (0, 187, 85, 300)
+    # All of the area as a square of 346 is higher than the picture, so the second attempt counts.
+    assert resized_crop(400, 300, [[1.0, 0.5, 0.1, 0.1], middle], least_area=0.08) == (73, 23, 328, 278)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "box"),
+    [(400, 300, (0, 0, 400, 300)), (900, 300, (250, 0, 650, 300)), (300, 900, (0, 250, 300, 650))],
+)
+def test_ten_attempts_that_do_not_fit_give_the_middle(
+    width: int, height: int, box: tuple[int, int, int, int]
+) -> None:
+    """As torchvision does: in the ratio 3/4 to 4/3 that is next to the picture's."""
+    too_high = [[1.0, 0.5, 0.0, 0.0]] * 10
+    assert resized_crop(width, height, too_high, least_area=1.0) == box
+
+
+def test_a_crop_depends_on_seed_epoch_and_picture_alone() -> None:
+    crops = ResizedCrops(seed=1, least_area=0.08)
+    first = crops.box(400, 300, epoch=0, number=7)
+    assert ResizedCrops(seed=1, least_area=0.08).box(400, 300, epoch=0, number=7) == first
+    others = [
+        crops.box(400, 300, epoch=1, number=7),
+        crops.box(400, 300, epoch=0, number=8),
+        ResizedCrops(seed=2, least_area=0.08).box(400, 300, epoch=0, number=7),
+    ]
+    assert len({first, *others}) == 4

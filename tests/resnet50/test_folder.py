@@ -21,8 +21,8 @@ from torch import Tensor
 from kharness.training.data import Batches
 from kharness.training.datasets.imagefolder import Options, load
 from kharness.training.errors import DatasetError
-from resnet50.augmentation import Augmentation, Normalisation
-from resnet50.folder import FolderPictures, PictureFiles, square
+from resnet50.augmentation import Augmentation, Normalisation, ResizedCrops
+from resnet50.folder import FolderPictures, PictureFiles, resized, square
 
 from ..warm_python import WarmPython
 
@@ -42,11 +42,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pictures"
 
 
-def pictures(folder: Path, *, readers: int, augmented: bool = False) -> FolderPictures:
+def pictures(
+    folder: Path, *, readers: int, augmented: bool = False, crops: ResizedCrops | None = None
+) -> FolderPictures:
     part = load(Options(str(folder)), Path("/")).train
     augmentation = Augmentation(size=16, padding=0, flip=True, cutout=4, seed=1, device=CPU)
     return FolderPictures(
-        PictureFiles(part, torch.arange(len(part.names)), side=SIDE),
+        PictureFiles(part, torch.arange(len(part.names)), side=16 if crops else SIDE, crops=crops),
         Normalisation.of((0.0,), (1.0,), CPU),
         size=16,
         device=CPU,
@@ -102,6 +104,40 @@ def test_workers_read_what_the_training_would_and_resume_at_the_sample(folder: P
     assert same(list(steps(pictures(folder, readers=2), resumed, 4)), whole[5:])
     labels = [label for _, batch in whole[:3] for label in batch.tolist()]
     assert sorted(labels) == [0, 0, 0, 0, 1, 1, 1]
+
+
+def test_resized_crops_are_the_same_for_any_readers_parts_and_resumed(folder: Path) -> None:
+    """The colour of each pixel is its place, so no two parts of a picture are alike."""
+    places = np.stack([*np.mgrid[:48, :60] * 4, np.zeros((48, 60))], axis=2).astype(np.uint8)
+    for path in (folder / "train").glob("*/[0-9].*"):
+        Image.fromarray(places).save(path)
+    crops = ResizedCrops(seed=3, least_area=0.08)
+    whole = list(steps(pictures(folder, readers=0, crops=crops), Batches(7, 4, seed=5, device=CPU), 4))
+    assert same(
+        list(steps(pictures(folder, readers=2, crops=crops), Batches(7, 4, seed=5, device=CPU), 4)), whole
+    )
+    resumed = Batches(7, 4, seed=5, device=CPU)
+    resumed.load_state_dict({"epoch": 1, "position": 0})
+    assert same(list(steps(pictures(folder, readers=0, crops=crops), resumed, 2)), whole[2:])
+    looks = {bytes(picture.mul(255).byte().numpy().tobytes()) for batch, _ in whole for picture in batch}
+    assert len(looks) == 14, "each look at a picture is another part of it"
+
+
+def test_a_part_of_a_picture_is_scaled(tmp_path: Path) -> None:
+    """The box is in the second stripe, in pixels of the file also where JPEG is decoded smaller."""
+    stripes = np.zeros((400, 800, 3), dtype=np.uint8)
+    stripes[:, :400, 0] = stripes[:, 400:, 2] = 255
+    for name in ("stripes.png", "stripes.jpg"):
+        Image.fromarray(stripes).save(tmp_path / name, quality=100)
+        sizes: list[tuple[int, int]] = []
+
+        def box(width: int, height: int, sizes: list[tuple[int, int]] = sizes) -> tuple[int, int, int, int]:
+            sizes.append((width, height))
+            return 420, 20, 780, 380
+
+        found = resized(os.fsencode(tmp_path / name), 8, box)
+        assert (sizes, found.shape) == ([(800, 400)], (8, 8, 3))
+        assert np.abs(found.astype(int) - [0, 0, 255]).max() <= 3
 
 
 def test_micro_batches_are_parts_of_a_batch(folder: Path) -> None:

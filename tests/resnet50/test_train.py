@@ -131,3 +131,17 @@ def test_a_training_without_an_average_keeps_none(train: Train, tmp_path: Path) 
     state = load(checkpoint_files(tmp_path / "run" / "checkpoints")[0])
     assert "average" not in state["parts"]
     assert not any(name.startswith("val_ema") for record in records for name in record)
+
+
+def test_micro_batches_of_all_samples_change_nothing_and_parts_have_their_own_batch_norm(
+    train: Train, tmp_path: Path, whole: tuple[Path, Records]
+) -> None:
+    """Batch norm's statistics are those of each part, so losses differ from the entire batch's."""
+    one = train(tmp_path / "one", *EVERYTHING, "--micro-batch-size", "36")
+    assert values(one, "model_sha256") == values(whole[1], "model_sha256")
+    parts = train(tmp_path / "parts", "--max-steps", "1", "--micro-batch-size", "12")
+    assert [record["batch_size"] for record in parts if record["event"] == "start"] == [36]
+    (step,) = (record for record in parts if record["event"] == "step")
+    first = next(record for record in whole[1] if record["event"] == "step")
+    assert step["train_loss"] != first["train_loss"]
+    assert step["train_loss"] == pytest.approx(first["train_loss"], rel=0.2)

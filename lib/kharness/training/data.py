@@ -77,13 +77,17 @@ class Batches:
                 self.epoch, self.position = self.epoch + 1, 0
             yield indices
 
-    def ahead(self) -> Iterator[Tensor]:
-        """This process's part of the batch taken last and of all that follow, without taking them."""
+    def ahead(self) -> Iterator[tuple[int, Tensor]]:
+        """This process's part of the batch taken last and of all that follow, without taking them.
+
+        Each with the epoch (from 0) that it belongs to.
+        """
         others = copy(self)
         others.upcoming = None
         taken = self.epoch * self.steps_per_epoch + self.position - 1
         others.epoch, others.position = divmod(taken, self.steps_per_epoch)
-        return map(self.part, others)
+        for number, batch in enumerate(others, taken):
+            yield number // self.steps_per_epoch, self.part(batch)
 
     def order(self, epoch: int) -> Tensor:
         """The permutation of an epoch (from 0): the same on every device, for it is made on the CPU."""
