@@ -157,10 +157,10 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     total = bytes_in(root / "proc/meminfo", "MemTotal")
     if total is not None and (limit := CgroupLimits(root).memory(total)) is not None:
         free.append(max(0, limit.total - limit.used))
-    for kind, taken in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
-        limit, used = resource.getrlimit(kind)[0], bytes_in(root / "proc/self/status", taken)
-        if limit != resource.RLIM_INFINITY and used is not None:
-            free.append(max(0, limit - used))
+    for number, taken in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        most, used = resource.getrlimit(number)[0], bytes_in(root / "proc/self/status", taken)
+        if most != resource.RLIM_INFINITY and used is not None:
+            free.append(max(0, most - used))
     return min((found for found in free if found is not None), default=None)
 
 
