@@ -1,6 +1,6 @@
 """One module per GPU vendor, which defines `probe(root: Path) -> Sampler | None`; here they work together.
 
-`machine` is what samples the rest of the machine.
+`machine` samples the rest of the machine, and finds no GPU.
 """
 
 from __future__ import annotations
@@ -17,14 +17,10 @@ SAMPLERS = DropIns("sampler", "monitoring.samplers")
 # The order in which vendors get their indices; a further module comes after them.
 FIRST = ("nvidia", "amd", "intel")
 
-# The one module that samples no GPUs.
-MACHINE = "machine"
-
 
 def sampler_names() -> list[str]:
     """The vendors in the order of their indices."""
-    vendors = [name for name in SAMPLERS.names if name != MACHINE]
-    return sorted(vendors, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
+    return sorted(SAMPLERS.names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
 def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:

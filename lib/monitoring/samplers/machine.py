@@ -77,6 +77,10 @@ class MachineSample(NamedTuple):
     """Which of `cpu`, `memory` and `swap` are those of a control group, not of the machine."""
 
 
+def probe(root: Path) -> None:
+    """None: it has no GPU. `MachineSampler` is what samples it."""
+
+
 class MachineSampler:
     """Samples this machine; one thread calls it."""
 
