@@ -1,7 +1,7 @@
 """Alert rules over a run's records: each alert fires once, is resolved once, and outlives the agent.
 
-The rules see every record of metrics.jsonl and gpu_stats.jsonl in order, and those that compare ranks the
-journals of all. What was reported is in
+The rules see every record of metrics.jsonl and of the journals of samples in order, and those that compare
+ranks the journals of all. What was reported is in
 alerts.jsonl with the `seq` of the record that showed it; an agent that is started again reads that and shows
 the rules all records again, without reporting anything twice.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from monitoring.errors import FollowerOptionsError
 from monitoring.journal.alerts import Alerts
-from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, journal_name
+from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES, journal_name
 from monitoring.journal.ranks import rank_journals
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, read_records
@@ -51,7 +51,7 @@ class RuleWatch:
                 self._rules[name] = open_rule(name, config)
             except FollowerOptionsError as error:
                 alerts.add("rule", "error", str(error))
-        self._tails = {source: RecordTail(directory / source) for source in (JOURNAL, GPU_STATS)}
+        self._tails = {source: RecordTail(directory / source) for source in (JOURNAL, *SAMPLES.values())}
         self._seen = dict.fromkeys(self._tails, 0)  # the seq of the last record of each
         self._directory = directory
         self._of_ranks: dict[int, RecordTail] = {}

@@ -44,7 +44,7 @@ class Rule(Protocol):
     before it is resolved."""
 
     def update(self, record: Record) -> Sequence[Finding]:
-        """What the next record of metrics.jsonl or gpu_stats.jsonl shows; nothing if it does not matter."""
+        """What the next record of metrics.jsonl, or the next sample, shows; nothing if it does not matter."""
 
 
 class RankRule(Rule, Protocol):
@@ -86,3 +86,8 @@ def number(record: Mapping[str, object], name: str) -> float | None:
     """A record's number, None where it has none of that name."""
     value = record.get(name)
     return value if type(value) is float else as_number(value)  # nearly all are
+
+
+def host_of(record: Record) -> str:
+    """The machine of a sample, which is the subject of alerts about it."""
+    return str(record.get("host") or "this machine")

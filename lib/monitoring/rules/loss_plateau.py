@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
+from monitoring.rules._robust import median, spread
 
 EVENTS = ("start", "step")
 
@@ -56,16 +57,15 @@ class _Watched:
         if not whole or len(self.window) < FEWEST_RECORDS or step < self.next:
             return None
         self.next = step + width / EVERY
-        return _median([loss for _, loss in self.window])
+        return median([loss for _, loss in self.window])
 
     def standard_error(self, middle: float) -> float:
         """The standard error of the window's median, from the median distance to it.
 
-        For a normal distribution: 1.4826 makes a standard deviation of that distance, and a median is
-        1.2533 times as uncertain as a mean.
+        For a normal distribution a median is 1.2533 times as uncertain as a mean.
         """
-        spread = 1.4826 * _median([abs(loss - middle) for _, loss in self.window])
-        return 1.2533 * spread / math.sqrt(len(self.window))
+        noise = spread([loss for _, loss in self.window], middle)
+        return 1.2533 * noise / math.sqrt(len(self.window))
 
 
 class Rule:
@@ -98,10 +98,3 @@ class Rule:
             watched.lowest, watched.lowest_at = middle, step
         stuck = step - watched.lowest_at >= self._steps
         return [Finding(stuck, f"the loss has not decreased in {self._steps} steps", value=middle)]
-
-
-def _median(values: Iterable[float]) -> float:
-    """As statistics.median, whose import would cost every agent several milliseconds."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from monitoring.journal.alerts import Severity
+from monitoring.journal.files import SAMPLES
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
 
@@ -31,7 +32,7 @@ class Rule:
         self._waiting = False
 
     def update(self, record: Record) -> Sequence[Finding]:
-        if record.get("event") == "gpu":
+        if record.get("event") in SAMPLES:
             return ()
         before, self._last = self._last, number(record, "time")
         self._waiting = record.get("event") != "end"

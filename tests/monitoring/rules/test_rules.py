@@ -74,14 +74,22 @@ def messages(directory: Path) -> list[object]:
 
 def test_rules_are_the_documented_ones() -> None:
     assert list(RULES.names) == [
+        "disk_full",
         "gpu_memory",
+        "gpu_memory_full",
         "gpu_temperature",
         "gpu_utilization",
         "gradient_norm",
+        "host_memory",
         "loss_plateau",
+        "loss_spike",
+        "memory_leak",
         "nonfinite",
+        "overfitting",
         "stalled",
+        "step_time",
         "straggler",
+        "vanishing_gradient",
     ]
 
 
