@@ -2,8 +2,9 @@
 
 `fetch(options, root, sources) -> Path` brings the files where `load(options, root)` reads and verifies them,
 and returns the folder; `check(options, root)` raises a DatasetError if they are not there, without reading
-them. `root` is the repository, where relative paths start. A dataset and the models that train on it agree on
-what `load` returns.
+them. A module may take them from a value that says what the dataset is, as of a HubDataset. `root` is the
+repository, where relative paths start. A dataset and the models that train on it agree on what `load`
+returns.
 
 `make data` fetches all datasets of the model, but a module with `ON_REQUEST = True` only as the DATASET.
 """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.training.datasets._files import Dataset, IdxArray, read_verified
+from kharness.training.datasets._files import DataFolder, Dataset, IdxArray, Sources, read_verified
 
 TRAIN_IMAGES = "train-images-idx3-ubyte"
 TRAIN_LABELS = "train-labels-idx1-ubyte"
@@ -25,6 +25,33 @@ class Mnist:
     test_labels: IdxArray
     sha256: str = ""
     """Which data this is; empty for what was not read from files."""
+
+
+@dataclass(frozen=True)
+class FetchedDigits:
+    """Such a dataset, whose files `make data` fetches into a folder of its name."""
+
+    dataset: Dataset
+    hint: str
+    """What to do where a file is missing."""
+
+    def fetch(self, options: DataFolder, root: Path, sources: Sources) -> Path:
+        """The folder of the verified files, those that are missing or damaged fetched from `sources`."""
+        # not above: trainings and the checks before a matrix need no HTTP client, which takes long to import
+        from kharness.training.datasets._fetch import fetch_files
+
+        return fetch_files(self.dataset, self._folder(options, root), sources)
+
+    def check(self, options: DataFolder, root: Path) -> None:
+        """DatasetError if a file is missing."""
+        self.dataset.check(self._folder(options, root), hint=self.hint)
+
+    def load(self, options: DataFolder, root: Path) -> Mnist:
+        """The verified arrays; DatasetError if a file is missing or damaged."""
+        return read_digits(self.dataset, self._folder(options, root), hint=self.hint)
+
+    def _folder(self, options: DataFolder, root: Path) -> Path:
+        return options.folder(root) / self.dataset.name
 
 
 def read_digits(dataset: Dataset, folder: Path, *, hint: str) -> Mnist:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
+from kharness.config.places import asked_path
 from kharness.training.errors import DatasetError
 
 # IDX, the format of the MNIST files: two zero bytes, type 8 (unsigned byte), number of dimensions, then
@@ -61,6 +62,18 @@ class Dataset:
         for file in self.files:
             if file.find(folder) is None:
                 raise DatasetError(f"{folder / file.name}{file.suffix} does not exist", hint=hint)
+
+
+@dataclass(frozen=True)
+class DataFolder:
+    """Options of a dataset whose files are in the folder of all."""
+
+    data_dir: str = "data"
+    """Folder of all datasets; a relative path starts at the repository."""
+
+    def folder(self, root: Path) -> Path:
+        """Where all datasets are."""
+        return root / asked_path("DATA_DIR", self.data_dir)
 
 
 @dataclass(frozen=True)

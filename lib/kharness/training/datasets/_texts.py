@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.places import asked_path
-from kharness.training.datasets._files import Say, Sources
+from kharness.training.datasets._files import DataFolder, Say, Sources
 from kharness.training.errors import DatasetError
 from kharness.training.tokens.documents import Documents, on_hub
 from kharness.training.tokens.manifest import MANIFEST, Manifest, check_intact
@@ -30,20 +30,13 @@ AUTOMATIC = ("gpt2", "bytes")
 
 
 @dataclass(frozen=True)
-class TextOptions:
+class TextOptions(DataFolder):
     """Where the tokens are and what makes them."""
 
-    data_dir: str = "data"
-    """Folder of all datasets; a relative path starts at the repository."""
     tokenizer: str = "auto"
     """`gpt2`, `bytes`, `chars`, or `auto`: gpt2 where its vocabulary and tiktoken are there, else bytes."""
     vocabulary: str = "gpt2/vocabulary"
     """File or folder of GPT-2's vocabulary."""
-
-
-def data_folder(options: TextOptions, root: Path) -> Path:
-    """Where all datasets are."""
-    return root / asked_path("DATA_DIR", options.data_dir)
 
 
 def fetch_text(name: str, place: Path, options: TextOptions, root: Path, say: Say) -> Path:
@@ -60,6 +53,14 @@ def fetch_text(name: str, place: Path, options: TextOptions, root: Path, say: Sa
 
 
 @dataclass(frozen=True)
+class HubOptions(TextOptions):
+    """As of all text, and how much of it."""
+
+    max_tokens: int = 0
+    """Training tokens at most; 0 takes all."""
+
+
+@dataclass(frozen=True)
 class HubDataset:
     """A large dataset of documents on the Hugging Face hub."""
 
@@ -69,7 +70,7 @@ class HubDataset:
     """Pattern of the names of its files in the repository."""
     revision: str = "main"
 
-    def fetch(self, options: TextOptions, root: Path, sources: Sources, *, most_tokens: int) -> Path:
+    def fetch(self, options: HubOptions, root: Path, sources: Sources) -> Path:
         """The folder of its tokens, made from files of the user's or streamed; what is intact stays."""
         if sources.mirrors:
             raise DatasetError(
@@ -85,23 +86,24 @@ class HubDataset:
                 return Documents.in_folder(sources.local)
             return on_hub(self.repository, self.files, revision=self.revision, local_form=hint)
 
-        requested = {"dataset": self.name, "most_tokens": most_tokens}
-        tokenizer, sizes = _tokenizer(options, root, sources.say), Sizes(train=most_tokens)
+        requested = {"dataset": self.name, "most_tokens": options.max_tokens}
+        tokenizer, sizes = _tokenizer(options, root, sources.say), Sizes(train=options.max_tokens)
         return _prepared(self.name, options, root, tokenizer, requested, opened, say=sources.say, sizes=sizes)
 
-    def check(self, options: TextOptions, root: Path, *, most_tokens: int) -> None:
+    def check(self, options: HubOptions, root: Path) -> None:
         """DatasetError if it is not prepared, or not as it is configured."""
-        self._found(options, root, most_tokens)
+        self._found(options, root)
 
-    def load(self, options: TextOptions, root: Path, *, most_tokens: int) -> TokenSplits:
+    def load(self, options: HubOptions, root: Path) -> TokenSplits:
         """Its tokens; DatasetError if they are missing or damaged."""
-        return load_tokens(*self._found(options, root, most_tokens), options, root)
+        return load_tokens(*self._found(options, root), options, root)
 
-    def _found(self, options: TextOptions, root: Path, most_tokens: int) -> tuple[Path, Manifest]:
+    def _found(self, options: HubOptions, root: Path) -> tuple[Path, Manifest]:
         folder, manifest = find_tokens(self.name, options, root)
-        if (made := manifest.requested["most_tokens"]) != most_tokens:
+        wanted = options.max_tokens
+        if (made := manifest.requested["most_tokens"]) != wanted:
             raise DatasetError(
-                f"{folder} was prepared with {made:,} training tokens at most, not {most_tokens:,} (0: all)",
+                f"{folder} was prepared with {made:,} training tokens at most, not {wanted:,} (0: all)",
                 hint="make data prepares it again",
             )
         return folder, manifest
@@ -200,4 +202,4 @@ def _vocabulary(options: TextOptions, root: Path) -> Path:
 
 
 def _folder(name: str, tokenizer: str, options: TextOptions, root: Path) -> Path:
-    return data_folder(options, root) / "tokens" / f"{name}-{tokenizer}"
+    return options.folder(root) / "tokens" / f"{name}-{tokenizer}"

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
-from kharness.config.places import asked_path
-from kharness.training.datasets._files import Sources
-from kharness.training.datasets._pictures import PictureSet
+from kharness.training.datasets._files import DataFolder
 from kharness.training.datasets._pictures.cifar import Cifar
 
 CIFAR10 = Cifar(
     name="CIFAR-10",
+    folder="cifar10",
     python_folder="cifar-10-batches-py",
     python_files=(tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",)),
     label_key=b"labels",
@@ -29,31 +25,5 @@ CIFAR10 = Cifar(
 # You unpack the official archive; `make data` looks whether it is intact.
 ON_REQUEST = True
 
-
-@dataclass(frozen=True)
-class Options:
-    """Where the files are."""
-
-    data_dir: str = "data"
-    """Folder of all datasets; a relative path starts at the repository."""
-
-
-def fetch(options: Options, root: Path, sources: Sources) -> Path:
-    """The folder in which the archive was unpacked; DatasetError if a file is missing or damaged."""
-    load(options, root)
-    return CIFAR10.find(_places(options, root))[0]
-
-
-def check(options: Options, root: Path) -> None:
-    """DatasetError if a file is missing."""
-    CIFAR10.find(_places(options, root))
-
-
-def load(options: Options, root: Path) -> PictureSet:
-    """The pictures; DatasetError if a file is missing or damaged."""
-    return CIFAR10.load(_places(options, root))
-
-
-def _places(options: Options, root: Path) -> list[Path]:
-    folder = root / asked_path("DATA_DIR", options.data_dir)
-    return [folder, folder / "cifar10"]
+Options = DataFolder
+fetch, check, load = CIFAR10.fetch, CIFAR10.check, CIFAR10.load

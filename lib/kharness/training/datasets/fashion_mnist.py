@@ -5,21 +5,17 @@ H. Xiao, K. Rasul, R. Vollgraf 2017 (arXiv 1708.07747), MIT licence, Zalando SE.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.config.places import asked_path
 from kharness.training.datasets._digits import (
     TEST_IMAGES,
     TEST_LABELS,
     TRAIN_IMAGES,
     TRAIN_LABELS,
-    read_digits,
+    FetchedDigits,
 )
-from kharness.training.datasets._files import Dataset, DatasetFile, Sources
+from kharness.training.datasets._files import DataFolder, Dataset, DatasetFile
 from kharness.training.datasets._pictures import PictureSet
-
-HINT = "make data fetches it; DATASET=digits needs no download"
 
 # Of the publisher's files: their gzip MD5 sums stand in https://github.com/zalandoresearch/fashion-mnist
 FASHION_MNIST = Dataset(
@@ -46,32 +42,12 @@ CLASSES = (
 )
 
 
-@dataclass(frozen=True)
-class Options:
-    """Where the files are."""
+FETCHED = FetchedDigits(FASHION_MNIST, hint="make data fetches it; DATASET=digits needs no download")
 
-    data_dir: str = "data"
-    """Folder of all datasets; a relative path starts at the repository."""
-
-
-def fetch(options: Options, root: Path, sources: Sources) -> Path:
-    """The folder of the verified files, those that are missing or damaged fetched from `sources`."""
-    # not above: trainings and the checks before a matrix need no HTTP client, which takes long to import
-    from kharness.training.datasets._fetch import fetch_files
-
-    return fetch_files(FASHION_MNIST, _folder(options, root), sources)
-
-
-def check(options: Options, root: Path) -> None:
-    """DatasetError if a file is missing."""
-    FASHION_MNIST.check(_folder(options, root), hint=HINT)
+Options = DataFolder
+fetch, check = FETCHED.fetch, FETCHED.check
 
 
 def load(options: Options, root: Path) -> PictureSet:
     """The verified pictures; DatasetError if a file is missing or damaged."""
-    clothes = read_digits(FASHION_MNIST, _folder(options, root), hint=HINT)
-    return PictureSet.grey(clothes, classes=CLASSES, mean=0.2860, std=0.3530)
-
-
-def _folder(options: Options, root: Path) -> Path:
-    return root / asked_path("DATA_DIR", options.data_dir) / FASHION_MNIST.name
+    return PictureSet.grey(FETCHED.load(options, root), classes=CLASSES, mean=0.2860, std=0.3530)

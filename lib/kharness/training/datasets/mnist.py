@@ -5,21 +5,14 @@ Y. LeCun, C. Cortes, C. J. C. Burges; see lenet5/mnist-subset/README.md for prov
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-
-from kharness.config.places import asked_path
 from kharness.training.datasets._digits import (
     TEST_IMAGES,
     TEST_LABELS,
     TRAIN_IMAGES,
     TRAIN_LABELS,
-    Mnist,
-    read_digits,
+    FetchedDigits,
 )
-from kharness.training.datasets._files import Dataset, DatasetFile, Sources
-
-HINT = "make data fetches it; DATASET=mnist-subset needs no download"
+from kharness.training.datasets._files import DataFolder, Dataset, DatasetFile
 
 MNIST = Dataset(
     name="mnist",
@@ -40,31 +33,7 @@ MNIST = Dataset(
 )
 
 
-@dataclass(frozen=True)
-class Options:
-    """Where the files are."""
+FETCHED = FetchedDigits(MNIST, hint="make data fetches it; DATASET=mnist-subset needs no download")
 
-    data_dir: str = "data"
-    """Folder of all datasets; a relative path starts at the repository."""
-
-
-def fetch(options: Options, root: Path, sources: Sources) -> Path:
-    """The folder of the verified files, those that are missing or damaged fetched from `sources`."""
-    # not above: trainings and the checks before a matrix need no HTTP client, which takes long to import
-    from kharness.training.datasets._fetch import fetch_files
-
-    return fetch_files(MNIST, _folder(options, root), sources)
-
-
-def check(options: Options, root: Path) -> None:
-    """DatasetError if a file is missing."""
-    MNIST.check(_folder(options, root), hint=HINT)
-
-
-def load(options: Options, root: Path) -> Mnist:
-    """The verified arrays; DatasetError if a file is missing or damaged."""
-    return read_digits(MNIST, _folder(options, root), hint=HINT)
-
-
-def _folder(options: Options, root: Path) -> Path:
-    return root / asked_path("DATA_DIR", options.data_dir) / MNIST.name
+Options = DataFolder
+fetch, check, load = FETCHED.fetch, FETCHED.check, FETCHED.load

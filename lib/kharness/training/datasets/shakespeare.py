@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.training.datasets._files import Dataset, DatasetFile, Sources
-from kharness.training.datasets._texts import TextOptions, data_folder, fetch_text, find_text, load_tokens
+from kharness.training.datasets._texts import TextOptions, fetch_text, find_text, load_tokens
 from kharness.training.tokens.streams import TokenSplits
 
 _COMMIT = "6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e"
@@ -40,7 +40,7 @@ def fetch(options: TextOptions, root: Path, sources: Sources, *, name: str = "sh
     # not above: trainings and the checks before a matrix need no HTTP client, which takes long to import
     from kharness.training.datasets._fetch import fetch_files
 
-    folder = fetch_files(TINY_SHAKESPEARE, data_folder(options, root) / TINY_SHAKESPEARE.name, sources)
+    folder = fetch_files(TINY_SHAKESPEARE, options.folder(root) / TINY_SHAKESPEARE.name, sources)
     return fetch_text(name, folder / "input.txt", options, root, sources.say)
 
 

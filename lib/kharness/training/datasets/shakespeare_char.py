@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.training.datasets import shakespeare
-from kharness.training.datasets._files import Sources
+from kharness.training.datasets._files import DataFolder, Sources
 from kharness.training.datasets._texts import TextOptions
 from kharness.training.tokens.streams import TokenSplits
 
 NAME = "shakespeare_char"
 
-
-@dataclass(frozen=True)
-class Options:
-    """Where the tokens are."""
-
-    data_dir: str = "data"
-    """Folder of all datasets; a relative path starts at the repository."""
+Options = DataFolder
 
 
 def fetch(options: Options, root: Path, sources: Sources) -> Path:

@@ -54,7 +54,7 @@ def ten(tmp_path: Path) -> Path:
 
 
 def test_both_formats_of_cifar10_hold_the_same(ten: Path, tmp_path: Path) -> None:
-    found = CIFAR10.load([tmp_path])
+    found = CIFAR10.read([tmp_path])
     assert (found.train_images.shape, found.test_images.shape) == ((10, 3, 32, 32), (2, 3, 32, 32))
     assert bytes(found.train_images.data) == b"".join(PICTURES[:10])
     assert (list(found.train_labels.data), list(found.test_labels.data)) == (LABELS[:10], LABELS[10:])
@@ -65,21 +65,21 @@ def test_both_formats_of_cifar10_hold_the_same(ten: Path, tmp_path: Path) -> Non
     binary = other / "cifar-10-batches-bin"
     write_binary(binary, [*CIFAR10.binary_files[0], *CIFAR10.binary_files[1]])
     (binary / "batches.meta.txt").write_text("\n".join([*TEN, "", ""]))
-    assert CIFAR10.load([other]) == found
+    assert CIFAR10.read([other]) == found
 
 
 def test_both_formats_of_cifar100_have_the_fine_labels(tmp_path: Path) -> None:
     folder = tmp_path / "cifar-100-python"
     write_python(folder, ("train", "test"), label_key="fine_labels")
     (folder / "meta").write_bytes(dumped({"fine_label_names": [b"apple"] * 100}))
-    found = CIFAR100.load([tmp_path])
+    found = CIFAR100.read([tmp_path])
     assert list(found.train_labels.data) == LABELS[:2]
     assert found.classes == ("apple",) * 100
     other = tmp_path / "binary"
     other.mkdir()
     write_binary(other / "cifar-100-binary", ("train.bin", "test.bin"), before=b"\x07")
     (other / "cifar-100-binary" / "fine_label_names.txt").write_text("apple\n" * 100)
-    assert CIFAR100.load([other]) == found
+    assert CIFAR100.read([other]) == found
 
 
 class Harmful:
@@ -106,7 +106,7 @@ def test_a_file_with_anything_else_is_refused(
     monkeypatch.chdir(tmp_path)
     (ten / "data_batch_3").write_bytes(dumped(entries))
     with pytest.raises(DatasetError) as caught:
-        CIFAR10.load([tmp_path])
+        CIFAR10.read([tmp_path])
     assert str(caught.value).startswith(f"{ten / 'data_batch_3'}")
     assert reason in str(caught.value)
     assert caught.value.hint == "unpack the official archive again"
@@ -117,7 +117,7 @@ def test_a_file_with_anything_else_is_refused(
 def test_a_file_that_is_no_pickle_is_refused(ten: Path, tmp_path: Path, content: bytes) -> None:
     (ten / "test_batch").write_bytes(content)
     with pytest.raises(DatasetError, match="test_batch"):
-        CIFAR10.load([tmp_path])
+        CIFAR10.read([tmp_path])
 
 
 def test_a_binary_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_binary_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     content = (folder / "two.bin").read_bytes()
     (folder / "two.bin").write_bytes(content[:-1])
     with pytest.raises(DatasetError, match=r"two\.bin: 6,144 bytes and 1 labels are no pictures of CIFAR-10"):
-        small.load([tmp_path])
+        small.read([tmp_path])
 
 
 def test_files_that_are_missing_are_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kharness.training.datasets._files import IdxArray
+from kharness.training.datasets._files import DataFolder, IdxArray, Sources
 from kharness.training.datasets._pictures import PictureSet
 from kharness.training.errors import DatasetError
 
@@ -27,6 +27,8 @@ class Cifar:
     """The files of one of the two sets, in their official folders."""
 
     name: str
+    folder: str
+    """In the folder of all datasets, which may also hold the files itself."""
     python_folder: str
     python_files: tuple[tuple[str, ...], tuple[str, ...]]
     """Those of the training pictures, and those of the test pictures."""
@@ -44,6 +46,22 @@ class Cifar:
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
+    def fetch(self, options: DataFolder, root: Path, sources: Sources) -> Path:
+        """The folder in which the archive was unpacked; DatasetError if a file is missing or damaged."""
+        self.load(options, root)
+        return self.find(self._places(options, root))[0]
+
+    def check(self, options: DataFolder, root: Path) -> None:
+        """DatasetError if a file is missing."""
+        self.find(self._places(options, root))
+
+    def load(self, options: DataFolder, root: Path) -> PictureSet:
+        """The pictures; DatasetError if a file is missing or damaged."""
+        return self.read(self._places(options, root))
+
+    def _places(self, options: DataFolder, root: Path) -> list[Path]:
+        return [options.folder(root), options.folder(root) / self.folder]
+
     def find(self, places: Sequence[Path]) -> tuple[Path, bool]:
         """The folder that has every file, and whether they are in the binary format; DatasetError if none."""
         wanted = {self.python_folder: (self.python_files, self.names_file)}
@@ -59,7 +77,7 @@ class Cifar:
             hint=f"unpack {self.name} there, as www.cs.toronto.edu/~kriz/cifar.html has it, or set DATA_DIR",
         )
 
-    def load(self, places: Sequence[Path]) -> PictureSet:
+    def read(self, places: Sequence[Path]) -> PictureSet:
         """The pictures; DatasetError where a file is missing or is not what its format says."""
         folder, is_binary = self.find(places)
         train, test = (
