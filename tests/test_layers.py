@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.callbacks.accelerate": frozenset({"accelerate"}),
     "monitoring.callbacks.hugging_face": frozenset({"torch", "transformers"}),
     "monitoring.callbacks.lightning": frozenset({"torch"}),  # and Lightning, by either of its names
+    "monitoring.agent.notifications": frozenset({"apprise"}),
     "monitoring.exporters._families": frozenset({"prometheus_client"}),
     "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),
     "monitoring.samplers.nvidia": frozenset({"pynvml"}),
@@ -235,7 +236,7 @@ def test_a_folder_is_seen_at_a_glance(folder: Path) -> None:
 @pytest.mark.parametrize(
     "package",
     [
-        *("torch", "trackio", "wandb", "tensorboard", "prometheus_client", "pynvml"),
+        *("torch", "trackio", "wandb", "tensorboard", "prometheus_client", "pynvml", "apprise"),
         *(
             "matplotlib",
             "PIL",

@@ -33,6 +33,7 @@ from monitoring.agent.delivery import (
     write_progress,
 )
 from monitoring.agent.log import log_as_json
+from monitoring.agent.notifications import notifications
 from monitoring.agent.rule_watch import RuleWatch
 from monitoring.agent.samplings import samplings
 from monitoring.errors import MonitoringError, RunBusyError, report_error
@@ -70,6 +71,7 @@ def follow(directory: Path) -> bool:
             sampling.start()
             deliveries = _deliveries(directory, trackers, alerts)
             rules = RuleWatch(directory, run["config"], alerts)
+            sender = notifications(directory, run, alerts)
             threads = _start(
                 deliveries, attempt=attempt["attempt"], ending=ending, stop=stop, sampled=sampling.done
             )
@@ -91,6 +93,8 @@ def follow(directory: Path) -> bool:
                 _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
             while rules.look(time.time(), running=False):
                 pass
+            if sender is not None:
+                sender.close()
             _write_progress(directory, deliveries)
     for delivery in deliveries:  # without the lock, so that the next attempt's agent begins at once
         delivery.linger(stop)

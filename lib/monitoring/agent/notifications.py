@@ -1,0 +1,183 @@
+"""Takes the alerts of a run to somebody: to a command, and to chats, mail, phones and webhooks by apprise.
+
+A thread of the agent sends, so neither the training nor the trackers wait for a server. The first alert
+goes at once; what comes within INTERVAL seconds of a message goes together in the next. Addresses hold
+passwords and tokens: they come from the environment variable NOTIFY_SECRET_URLS or from a file, and stand
+in no configuration, log or alert.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import orjson
+
+from monitoring.errors import FollowerOptionsError
+from monitoring.journal.alerts import Alerts
+from monitoring.journal.files import ALERTS
+from monitoring.journal.record_tail import RecordTail
+from monitoring.journal.records import Record
+
+# Addresses for apprise, separated by blanks or line breaks.
+URLS = "NOTIFY_SECRET_URLS"
+
+# What this module reports itself, which is not sent: a server that fails would be told of its failure.
+OWN = "notify"
+
+# Seconds that a command may take, and that the end of a run waits for the last message.
+COMMAND_SECONDS = 30.0
+LAST_SECONDS = 30.0
+
+# Alerts that one message lists.
+MOST = 20
+
+# Seconds between looks for alerts.
+LOOK_EVERY = 0.5
+
+
+class NotifyOptions(NamedTuple):
+    """What a configuration says of it."""
+
+    command: str = ""
+    urls_file: str = ""
+    errors_only: bool = False
+    interval: float = 60.0
+
+    @classmethod
+    def of(cls, config: Mapping[str, object]) -> NotifyOptions:
+        """Those of the symbols NOTIFY_…."""
+        given = {name: config.get(f"NOTIFY_{name.upper()}") for name in cls._fields}
+        return cls(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+
+
+class Notifications:
+    """Sends what is added to a run's alerts.jsonl from construction to `close`."""
+
+    def __init__(self, directory: Path, name: str, options: NotifyOptions, alerts: Alerts) -> None:
+        """`name` is the run's, `alerts` gets what goes wrong here, once each."""
+        self._directory, self._name, self._options, self._alerts = directory, name, options, alerts
+        self._tail = RecordTail(directory / ALERTS)
+        for _ in self._tail.new():  # what an earlier agent has seen
+            pass
+        self._ending = threading.Event()
+        self._waiting: list[Record] = []
+        self._told: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Send what waits, in a bounded time."""
+        self._ending.set()
+        self._thread.join(LAST_SECONDS)
+
+    def _run(self) -> None:
+        due = 0.0
+        while True:
+            is_last = self._ending.is_set()
+            self._waiting += [record for record in self._tail.new() if self._is_wanted(record)]
+            if self._waiting and (is_last or time.monotonic() >= due):
+                due = time.monotonic() + self._options.interval
+                sent, self._waiting = self._waiting, []
+                self._send(sent)
+            if is_last:
+                return
+            self._ending.wait(LOOK_EVERY)
+
+    def _is_wanted(self, record: Record) -> bool:
+        """Errors and warnings, and that one of them is over."""
+        if record.get("rule") == OWN:
+            return False
+        if self._options.errors_only:
+            return record.get("severity") == "error"
+        return record.get("severity") != "info" or record.get("state") == "resolved"
+
+    def _send(self, found: Sequence[Record]) -> None:
+        for send in (self._run_command, self._send_to_urls):
+            try:
+                send(found)
+            except Exception as error:  # noqa: BLE001 - a command and a library are called here; it becomes an alert
+                self._tell_once(f"alerts were not sent: {_reason(error)}")
+
+    def _run_command(self, found: Sequence[Record]) -> None:
+        if not self._options.command:
+            return
+        about = {"run": self._name, "directory": str(self._directory), "alerts": list(found)}
+        environment = {name: value for name, value in os.environ.items() if name != URLS}
+        subprocess.run(
+            shlex.split(self._options.command),
+            input=orjson.dumps(about),
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=COMMAND_SECONDS,
+            check=True,
+        )
+
+    def _send_to_urls(self, found: Sequence[Record]) -> None:
+        urls = addresses(self._options.urls_file)
+        if not urls:
+            return
+        try:
+            import apprise
+        except ImportError:
+            raise FollowerOptionsError("apprise is not installed: pip install 'kharness[notify]'") from None
+        import logging
+
+        logging.getLogger("apprise").disabled = True  # its messages may hold addresses
+        service = apprise.Apprise()
+        known = [service.add(url) for url in urls]
+        if not all(known):
+            self._tell_once(f"apprise does not know one of the addresses in {URLS} or the file")
+        lines = [str(record.get("message")) for record in found[:MOST]]
+        lines += [f"and {len(found) - MOST} more, in {ALERTS}"] if len(found) > MOST else []
+        worst = "failure" if any(record.get("severity") == "error" for record in found) else "warning"
+        kind = worst if any(record.get("state") != "resolved" for record in found) else "success"
+        if len(service) and not service.notify(
+            body="\n".join(lines), title=f"{self._name}: {_count(found)}", notify_type=kind
+        ):
+            self._tell_once("alerts were not sent: a server did not take them")
+
+    def _tell_once(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            self._alerts.add(OWN, "warning", message)
+
+
+def notifications(directory: Path, run: Mapping[str, object], alerts: Alerts) -> Notifications | None:
+    """Those that the configuration of a run and the environment ask for; None if they ask for none."""
+    config, tracking = run["config"], run["tracking"]
+    assert isinstance(config, dict)
+    assert isinstance(tracking, dict)
+    options = NotifyOptions.of(config)
+    if not (options.command or options.urls_file or os.environ.get(URLS)):
+        return None
+    return Notifications(directory, str(tracking["name"]), options, alerts)
+
+
+def addresses(file: str) -> list[str]:
+    """Those of the environment and of the file, whose lines that begin with `#` do not count."""
+    lines = Path(file).expanduser().read_text().splitlines() if file else []
+    found = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
+    return [*os.environ.get(URLS, "").split(), *found]
+
+
+def _count(found: Sequence[Record]) -> str:
+    return f"{len(found)} alert{'' if len(found) == 1 else 's'}"
+
+
+def _reason(error: Exception) -> str:
+    """Without the command's arguments, and without what a library may have put into its message."""
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"NOTIFY_COMMAND exited with {error.returncode}"
+    if isinstance(error, subprocess.TimeoutExpired):
+        return f"NOTIFY_COMMAND took longer than {COMMAND_SECONDS:g} s"
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {error.filename}"
+    return str(error) if isinstance(error, FollowerOptionsError | ValueError) else type(error).__name__
