@@ -128,8 +128,9 @@ def _opened(
             run, options, model=setup.described_model(), training=setup.plan(), is_main=world.is_main
         )
         step = origin.state["global_step"] if origin.state else 0
+        timed = (origin.state or {}).get("timers", ())
         with world.named_ends(), named_causes():
-            training = Training(setup, run, checkpoints, stop, step=step, changes=origin.changes)
+            training = Training(setup, run, checkpoints, stop, step=step, changes=origin.changes, timed=timed)
             with training.profiled():
                 yield training
 

@@ -160,6 +160,22 @@ FIELDS: tuple[FieldRow, ...] = (
     *_rows("collective_seconds", "s", "down", "wall time",
            step="what a step waits for other ranks, left out of the three above; only where a training "
                 "leaves it out"),
+    *_rows("tokens_per_second", "1/s", "up", "machine",
+           step="only of text: `samples_per_sec` times the tokens of a sample"),
+    *_rows("step_mfu", "fraction", "up", "machine",
+           step="with `INCLUDE_PERFORMANCE_METRICS`: model FLOPs utilisation, the model's FLOPs of a step by "
+                "`sec_per_step` and the peak of all devices; `null` where the peak is not known"),
+    *_rows("overall_mfu", "fraction", "up", "machine",
+           step="the same of all steps so far, over the time of the training with its evaluations and "
+                "checkpoints"),
+    *_rows("step_hfu", "fraction", "up", "machine",
+           step="only where a model computes something twice (activation checkpointing): `step_mfu` with "
+                "that"),
+    *_rows("flops_per_step", "FLOP", kind="machine",
+           end="with `INCLUDE_PERFORMANCE_METRICS`: of the model in a step, forward and backward, by torch's "
+               "counter"),
+    *_rows("flops_per_step_6n", "FLOP", kind="machine",
+           end="the same of text by the formula of 6 FLOPs a parameter and token, without attention"),
     *_rows("gpu_mem_allocated", "GB", "down", "machine",
            prometheus="memory_allocation_mb", prometheus_type="summary",
            step="what `torch.cuda.memory_allocated` gives; `null` without a GPU",

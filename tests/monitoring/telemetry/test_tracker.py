@@ -167,7 +167,8 @@ def test_a_rank_without_a_number_is_named() -> None:
 
 
 def test_timers_measure_blocks_and_functions_also_within_themselves_and_those_that_fail() -> None:
-    tracker, began = TelemetryTracker(), time.perf_counter()
+    began = time.perf_counter()
+    tracker = TelemetryTracker()
 
     @tracker.timer("counted")
     def count_down(number: int) -> int:

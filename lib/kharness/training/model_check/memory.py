@@ -97,6 +97,9 @@ class ModelWithoutValues:
 
     def __init__(self, model: nn.Module) -> None:
         """As it is now: later hooks are not in it."""
+        self.recomputed_flops = 0
+        """Of those that `step` counted: what backward computed a second time, as with checkpointing."""
+        self._is_backward = False
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._model = copy_without_values(model, self._mode.from_tensor)
 
@@ -107,13 +110,19 @@ class ModelWithoutValues:
         """
         with suppress(RuntimeError, NotImplementedError), self._mode:
             kept = SavedTensors(self._model)
-            with _flop_counter() as counter:
+            with _flop_counter(self._note_recomputed) as counter:
                 with kept.hooks():
                     found = self._model(*(self._faked(value) for value in inputs))
                 activations = kept.num_bytes
+                self._is_backward = True
                 found.sum().backward()
             return activations, counter.get_total_flops()
         return None, None
+
+    def _note_recomputed(self, flops: int) -> None:
+        """Backward itself computes without gradients; what it computes with them is a forward pass again."""
+        if self._is_backward and torch.is_grad_enabled():
+            self.recomputed_flops += flops
 
     def _faked(self, value: Any) -> Any:
         return self._mode.from_tensor(value) if isinstance(value, Tensor) else value
@@ -190,8 +199,11 @@ def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _flop_counter() -> FlopCounterMode:
-    """Counts the fused attention of the CPU too, which torch's counter does not know by itself."""
+def _flop_counter(note: Callable[[int], None]) -> FlopCounterMode:
+    """Counts the fused attention of the CPU too, which torch's counter does not know by itself.
+
+    Calls `note` with the FLOPs of each operation.
+    """
     from torch.utils import flop_counter  # here: every training imports this module
 
     def forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
@@ -200,8 +212,21 @@ def _flop_counter() -> FlopCounterMode:
     def backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
         return int(flop_counter.sdpa_backward_flop_count(gradient, query, key, value))
 
+    def noted(count: Callable[..., int]) -> Callable[..., int]:
+        def counted(*shapes: Any, **named: Any) -> int:
+            flops = count(*shapes, **named)
+            note(flops)
+            return flops
+
+        counted._get_raw = True  # type: ignore[attr-defined]  # as torch marks those that take tensors
+        return counted
+
     attention = {
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: forward,
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: flop_counter.shape_wrapper(forward),
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: flop_counter.shape_wrapper(
+            backward
+        ),
     }
-    return flop_counter.FlopCounterMode(display=False, custom_mapping=attention)
+    known = {**flop_counter.flop_registry, **attention}
+    mapping = {operation: noted(count) for operation, count in known.items()}
+    return flop_counter.FlopCounterMode(display=False, custom_mapping=mapping)

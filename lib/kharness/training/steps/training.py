@@ -21,6 +21,7 @@ from kharness.training.resume import log_checkpoint
 from kharness.training.setup import DataT, Setup
 from kharness.training.steps.agreement import StepAgreement
 from kharness.training.steps.control import StepControl
+from kharness.training.steps.telemetry import StepTelemetry, open_telemetry
 from kharness.training.steps.update import GuardedUpdate, Updated
 from monitoring import Record, Run
 from monitoring.journal.atomic_file import write_atomically
@@ -53,8 +54,12 @@ class Training(Generic[DataT]):
         step: int,
         phases: Phases | None = None,
         changes: Iterable[Record] = (),
+        timed: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """`changes` are control_change records whose changes are made again, after the same steps."""
+        """`changes` are control_change records whose changes are made again, after the same steps.
+
+        `timed` is what a checkpoint has of the telemetry of each rank.
+        """
         self.options, self.data = setup.options, setup.data
         self.step = step
         """Updates done, over all attempts."""
@@ -69,6 +74,11 @@ class Training(Generic[DataT]):
         self._evaluations = Every(epochs=1, steps=self.options.EVAL_INTERVAL)
         self._saves = Every.checkpoints(self.options.values)
         self._pace, self._phases = open_pace(setup.device.torch), phases or open_phases(setup.device.torch)
+        self._telemetry = (
+            StepTelemetry(setup)  # of a check of the model, which has looks of its own into it
+            if phases
+            else open_telemetry(setup, run.directory, timed=timed, counted=self._restart_clocks)
+        )
         self.model = distributed_model(setup.model, setup.world, setup.device.torch, self._phases)
         """What a step and an evaluation call."""
         self._agreement = StepAgreement(setup.world, stop, is_out_of_time=self._has_used_up_its_time)
@@ -135,6 +145,7 @@ class Training(Generic[DataT]):
             self._control.look(self.step + 1)
             self._update.begin(rate=self._rate, factor=factor)
             self._phases.begin()
+            self._telemetry.begin_step()
             yield indices
             if self.step != before + 1:
                 raise RuntimeError("each step of a training calls update() once")
@@ -159,6 +170,7 @@ class Training(Generic[DataT]):
         with unsynchronized(self.model) if others else nullcontext():
             for part in others:
                 yield part, len(part) / len(indices)
+                self._telemetry.end_part()
         yield last, len(last) / len(indices)
 
     def accumulate(self, loss: Tensor, *, share: float) -> None:
@@ -181,6 +193,7 @@ class Training(Generic[DataT]):
             self.accumulate(loss, share=1)
         updated = self._update.apply(self.step + 1, self._batch, clip_norm=clip_norm)
         self.step += 1
+        self._telemetry.end_step()
         self._control.apply(self.step)
         self._pace.step(len(self._batch))
         if not updated.is_skipped:
@@ -256,15 +269,16 @@ class Training(Generic[DataT]):
             self._run.log_eval(self.step, split=split, **named)
 
     def _log_step(self, updated: Updated) -> None:
-        measured: dict[str, Any] = {**self._pace.read(), **self._phases.read()}
+        measured: dict[str, Any] = {"train_loss": updated.train_loss, "lr": self._rate}
+        measured |= {"grad_norm": updated.grad_norm, **self._pace.read(), **self._phases.read()}
         measured |= {**self._setup.device.memory(), **self._setup.pruner.measured()}
-        self._run.log_step(
-            self.step,
-            train_loss=updated.train_loss,
-            lr=self._rate,
-            grad_norm=updated.grad_norm,
-            **measured,
-        )
+        measured |= self._telemetry.measured(self.step, measured)
+        self._run.log_step(self.step, **measured)
+
+    def _restart_clocks(self) -> None:
+        """What was done until now in this step is none of its work."""
+        self._pace.restart()
+        self._phases.begin()
 
     def _has_used_up_its_time(self) -> bool:
         seconds = 60 * self.options.MAX_TIME
@@ -329,6 +343,7 @@ class Training(Generic[DataT]):
             "best_val_loss": best.val_loss if best else None,
             "best_val_accuracy": progress.best_accuracy,
             **self._setup.counted(),
+            **self._telemetry.end(),
             **self._setup.pruner.measured(),
         }
 
@@ -342,6 +357,7 @@ class Training(Generic[DataT]):
             journal_seq=self._run.last_seq(),
             attempt=self._run.attempt,
             config=dict(self.options.values),
+            **self._telemetry.state(),
         )
         if not self.world.is_main:
             self._checkpoints.last_step = self.step

@@ -1,0 +1,188 @@
+"""What a training measures of itself where that is requested: times of its phases, and its devices' use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kharness.training.device import uses_bf16
+from kharness.training.setup import Setup, tokens_per_sample
+from monitoring.journal.journal import say
+from monitoring.telemetry.device_pool import DeviceScalar
+
+if TYPE_CHECKING:
+    from monitoring.telemetry.utilisation import Utilisation
+
+
+class StepTelemetry:
+    """Of every training; it measures the tokens of text alone."""
+
+    def __init__(self, setup: Setup[Any]) -> None:
+        self._tokens = tokens_per_sample(setup.data)
+
+    def begin_step(self) -> None:
+        """A step begins."""
+
+    def end_part(self) -> None:
+        """A micro-batch that is not the last of its step has ended."""
+
+    def end_step(self) -> None:
+        """A step has ended."""
+
+    def measured(self, step: int, record: Mapping[str, Any]) -> dict[str, Any]:
+        """What a step record has besides; `record` is what it has so far."""
+        if self._tokens is None:
+            return {}
+        tokens, rate = self._tokens, record["samples_per_sec"]
+        if isinstance(rate, DeviceScalar):
+            later = rate
+            return {"tokens_per_second": DeviceScalar(later.arrived, lambda: _times(later.item(), tokens))}
+        return {"tokens_per_second": _times(rate, tokens)}
+
+    def end(self) -> dict[str, Any]:
+        """The steps have ended; what the end record has of it."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint has of it."""
+        return {}
+
+
+class RequestedTelemetry(StepTelemetry):
+    """With INCLUDE_PERFORMANCE_METRICS: the files of telemetry/, and MFU."""
+
+    def __init__(
+        self,
+        setup: Setup[Any],
+        directory: Path,
+        *,
+        timed: Sequence[Mapping[str, Any]],
+        counted: Callable[[], None],
+    ) -> None:
+        from monitoring.telemetry.callback import TelemetryCallback  # here: most trainings need none
+
+        super().__init__(setup)
+        values, rank = setup.options.values, setup.world.rank
+        self._setup, self._counted = setup, counted
+        self._callback = TelemetryCallback(
+            directory,
+            world_process_zero_only=bool(values.get("WORLD_PROCESS_ZERO_ONLY")),
+            include_timer_metrics=bool(values.get("INCLUDE_TIMER_METRICS")),
+            track_gpu_temperature=bool(values.get("TRACK_GPU_TEMPERATURE")),
+            rank=rank,
+        )
+        if rank < len(timed):
+            self._callback.load_state_dict(timed[rank])
+        self._use: Utilisation | None = None
+        self._flops: dict[str, int] = {}
+        self._has_warned = False
+        self._count_once()
+
+    def begin_step(self) -> None:
+        batches = self._setup.batches
+        if batches.position == 1 or batches.steps_per_epoch == 1:  # it is the place of the next step
+            self._callback.on_epoch_begin()
+        self._callback.on_step_begin()
+
+    def end_part(self) -> None:
+        self._callback.on_substep_end()
+
+    def end_step(self) -> None:
+        self._callback.on_step_end()
+        if self._setup.batches.position == 0:
+            self._callback.on_epoch_end()
+
+    def measured(self, step: int, record: Mapping[str, Any]) -> dict[str, Any]:
+        found = super().measured(step, record)
+        if self._use is None:
+            found |= {"step_mfu": None, "overall_mfu": None}
+        else:
+            seconds = self._setup.progress.clock.seconds
+            found |= self._use.measured(record["sec_per_step"], seconds=seconds, steps=step, warn=self._warn)
+        return {**found, **self._callback.on_log({"global_step": step, **record, **found})}
+
+    def end(self) -> dict[str, Any]:
+        self._callback.on_train_end()
+        return dict(self._flops)
+
+    def state(self) -> dict[str, Any]:
+        return {"timers": self._setup.world.collected(self._callback.state_dict())}
+
+    def _count_once(self) -> None:
+        """Count the FLOPs when the first inputs are there, on a copy of the model without values."""
+        from kharness.training.model_check.memory import ModelWithoutValues
+
+        model = self._setup.model
+        without_values = ModelWithoutValues(model)
+
+        def count(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
+            if not module.training:
+                return
+            handle.remove()
+            with torch.random.fork_rng(devices=[]):  # no number of the training's may be used up
+                _, flops = without_values.step(inputs)
+            self._note(flops, without_values.recomputed_flops, samples=len(inputs[0]))
+            self._counted()
+
+        handle = model.register_forward_pre_hook(count)
+
+    def _note(self, flops: int | None, recomputed: int, *, samples: int) -> None:
+        if flops is None:
+            print("MFU: not computed: the model looks at values, so its FLOPs cannot be counted without them")
+            return
+        from monitoring.telemetry.utilisation import Utilisation, dense_flops
+
+        setup = self._setup
+        size = setup.batches.batch_size
+        of_step = round((flops - recomputed) * size / samples)
+        self._flops = {"flops_per_step": of_step}
+        formula = ""
+        if self._tokens is not None:
+            parameters = sum(weight.numel() for weight in setup.model.parameters())
+            self._flops["flops_per_step_6n"] = dense_flops(parameters, self._tokens * size)
+            formula = f" (6N: {self._flops['flops_per_step_6n']:.3g})"
+        device = setup.device.torch
+        self._use = Utilisation.of(
+            of_step,
+            device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+            dtype=self._dtype(),
+            num_devices=setup.world.size,
+            hardware_flops_per_step=round(flops * size / samples) if recomputed else None,
+        )
+        known = "" if self._use.peak is not None else "not computed: "
+        print(f"MFU: {known}{self._use.about}; {of_step:.3g} FLOPs a step{formula}", flush=True)
+
+    def _dtype(self) -> str:
+        """In what the model's matrix products are computed."""
+        amp = self._setup.options.values.get("AMP")
+        if amp is not None and uses_bf16(str(amp), self._setup.device.torch):
+            return "bfloat16"
+        return "tf32" if self._setup.numerics.tf32_matmul else "float32"
+
+    def _warn(self, sentence: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            say(f"warning: MFU: {sentence}")
+
+
+def open_telemetry(
+    setup: Setup[Any],
+    directory: Path,
+    *,
+    timed: Sequence[Mapping[str, Any]],
+    counted: Callable[[], None],
+) -> StepTelemetry:
+    """As the options request it. `timed` are the states of all ranks in a checkpoint.
+
+    `counted` is called when the FLOPs were counted, which is no work of a step.
+    """
+    if not setup.options.values.get("INCLUDE_PERFORMANCE_METRICS"):
+        return StepTelemetry(setup)
+    return RequestedTelemetry(setup, directory, timed=timed, counted=counted)
+
+
+def _times(rate: float | None, factor: int) -> float | None:
+    return None if rate is None else rate * factor

@@ -1,0 +1,137 @@
+"""INCLUDE_PERFORMANCE_METRICS in a training of the loop: its files, its records, and that results stay."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from gpt2.model import GPT2, Shape
+from kharness.training.checkpoint import checkpoint_files, load
+from kharness.training.model_check.memory import ModelWithoutValues
+from lenet5.model import LeNet5
+from monitoring import read_records
+from resnet50.model import ResNet
+
+from ....warm_python import WarmPython
+
+FLAGS = (
+    *("--batch-size", "10", "--num-epochs", "2", "--device", "cpu", "--tracker", "none", "--log-every", "1"),
+    *("--learning-rate", "0.05", "--checkpoint-every-steps", "3"),
+)
+
+
+def trained(
+    warm: WarmPython, root: Path, run: Path, *flags: str, code: int = 0, **env: str
+) -> list[dict[str, Any]]:
+    """The records of tests/data/ddp/train.py: two epochs of three steps."""
+    given = (*FLAGS, *flags) if flags else ()
+    done = warm.run([root / "tests/data/ddp/train.py", "--run-dir", run, *given], env={**os.environ, **env})
+    assert done.returncode == code, done.stderr
+    (run / "printed").write_text(done.stdout)
+    return [dict(record) for record, _ in read_records(run / "metrics.jsonl")]
+
+
+def test_a_training_writes_its_telemetry_and_the_same_numbers(
+    warm_torch: WarmPython, root: Path, tmp_path: Path
+) -> None:
+    plain = trained(warm_torch, root, tmp_path / "plain", "--seed", "1")
+    records = trained(
+        warm_torch,
+        root,
+        tmp_path / "run",
+        *("--include-performance-metrics", "--include-timer-metrics", "--no-world-process-zero-only"),
+    )
+    for name in ("train_loss", "grad_norm"):
+        assert [it.get(name) for it in records] == [it.get(name) for it in plain]
+    steps = [it for it in records if it["event"] == "step"]
+    assert [(it["step_mfu"], it["overall_mfu"]) for it in steps] == [(None, None)] * 6
+    assert steps[0]["rank000_steps_mean"] > 0
+    assert not any(name.startswith("rank0") for it in plain for name in it)
+    found = json.loads((tmp_path / "run/telemetry/telemetry_callback_rank0000.json").read_text())
+    counts = {name: timer["count"] for name, timer in found["timers"].items()}
+    assert counts == {"microsteps": 6, "steps": 6, "epochs": 2}
+    assert sorted(os.listdir(tmp_path / "run/telemetry")) == [
+        "telemetry_callback_all_ranks.json",
+        "telemetry_callback_metrics_rank0000.json",
+        "telemetry_callback_rank0000.json",
+    ]
+    assert not (tmp_path / "plain/telemetry").exists()
+    # 8 x 16 and 16 x 1 weights: forward, both gradients, but none of the inputs
+    flops = 10 * (6 * (8 * 16 + 16) - 2 * 8 * 16)
+    assert records[-1]["flops_per_step"] == flops
+    line = f"MFU: not computed: no peak FLOP/s known of cpu; {flops:.3g} FLOPs a step"
+    assert line in (tmp_path / "run/printed").read_text().splitlines()
+
+
+def test_a_resumed_training_continues_its_timers(warm_torch: WarmPython, root: Path, tmp_path: Path) -> None:
+    """Killed at step 5, resumed after step 3."""
+    run = tmp_path / "run"
+    trained(warm_torch, root, run, "--include-performance-metrics", code=-9, FAULT="kill:0:5")
+    before = load(checkpoint_files(run / "checkpoints")[0])["timers"]
+    assert [rank["timers"]["steps"]["count"] for rank in before] == [3]
+    trained(warm_torch, root, run)
+    found = json.loads((run / "telemetry/telemetry_callback_rank0000.json").read_text())
+    assert (found["timers"]["steps"]["count"], found["timers"]["epochs"]["count"]) == (6, 2)
+    assert found["total_time"] > before[0]["total_time"]
+
+
+class Twice(torch.nn.Module):
+    """Computes its first half again in backward."""
+
+    def __init__(self, *, is_checkpointed: bool) -> None:
+        super().__init__()
+        self.first = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 8))
+        self.last, self.is_checkpointed = torch.nn.Linear(8, 4), is_checkpointed
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        hidden = (
+            checkpoint(self.first, values, use_reentrant=False)
+            if self.is_checkpointed
+            else self.first(values)
+        )
+        found: torch.Tensor = self.last(hidden)
+        return found
+
+
+def test_what_is_computed_twice_is_not_the_model_s() -> None:
+    plain, twice = (ModelWithoutValues(Twice(is_checkpointed=value)) for value in (False, True))
+    inputs = [torch.ones(5, 8)]
+    (_, flops), (_, with_both) = plain.step(inputs), twice.step(inputs)
+    assert flops is not None
+    assert with_both is not None
+    assert plain.recomputed_flops == 0
+    # nobody needs the output of its last layer again, so torch stops before it
+    assert twice.recomputed_flops > 0
+    assert with_both - twice.recomputed_flops == flops
+
+
+MODELS: dict[str, Callable[[], tuple[torch.nn.Module, torch.Tensor]]] = {
+    "lenet5": lambda: (LeNet5(), torch.randn(4, 1, 28, 28)),
+    "gpt2": lambda: (
+        GPT2(Shape(vocabulary=64, block_size=16, layers=2, heads=2, width=64)),
+        torch.randint(64, (2, 16)),
+    ),
+    "resnet50": lambda: (ResNet(10, blocks=(1, 1, 1, 1)), torch.randn(2, 3, 32, 32)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_flops_without_values_are_those_of_a_real_step(name: str) -> None:
+    """By torch's counter, which does not know the CPU's fused attention, and so counts its parts."""
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    _, flops = ModelWithoutValues(model).step([inputs])
+    with (
+        FlopCounterMode(display=False) as counter,
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+    ):
+        model(inputs).sum().backward()
+    assert flops == pytest.approx(counter.get_total_flops(), rel=0.02)

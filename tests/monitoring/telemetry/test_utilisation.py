@@ -1,0 +1,84 @@
+"""Model FLOPs utilisation by the table of devices; what is not known is null, what cannot be no number."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from monitoring.telemetry.device_peaks import DEVICES, device_peak
+from monitoring.telemetry.device_pool import DeviceScalar
+from monitoring.telemetry.utilisation import Utilisation, dense_flops
+
+H100 = "NVIDIA H100 80GB HBM3"
+
+
+def test_a_step_and_all_of_a_training_are_shares_of_the_peak_of_all_devices() -> None:
+    said: list[str] = []
+    use = Utilisation.of(
+        989.5e12, device=H100, dtype="bfloat16", num_devices=2, hardware_flops_per_step=1.319e15
+    )
+    assert use.about == f"989.5 TFLOP/s of {H100} in bfloat16 (NVIDIA H100 datasheet, SXM)"
+    found = use.measured(1.0, seconds=40.0, steps=20, warn=said.append)
+    assert found == pytest.approx({"step_mfu": 0.5, "overall_mfu": 0.25, "step_hfu": 0.6665}, rel=1e-3)
+    assert said == []
+
+
+def test_a_number_of_a_device_stays_under_way() -> None:
+    later = DeviceScalar(lambda: False, lambda: 0.5)
+    use = Utilisation.of(1e12, device="NVIDIA T4", dtype="float32")
+    share = use.measured(later, seconds=0.0, steps=0, warn=print)["step_mfu"]
+    assert isinstance(share, DeviceScalar)
+    assert not share.arrived()
+    assert share.item() == pytest.approx(2 / 8.1)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "about"),
+    [
+        ("cpu", "float32", "no peak FLOP/s known of cpu"),
+        ("NVIDIA V100-SXM2-16GB", "bfloat16", "no peak FLOP/s known of NVIDIA V100-SXM2-16GB in bfloat16"),
+    ],
+)
+def test_an_unknown_device_has_no_share(device: str, dtype: str, about: str) -> None:
+    use = Utilisation.of(1e12, device=device, dtype=dtype)
+    assert use.about == about
+    assert use.measured(1.0, seconds=1.0, steps=1, warn=print) == {"step_mfu": None, "overall_mfu": None}
+
+
+def test_more_than_all_is_reported_and_no_number() -> None:
+    said: list[str] = []
+    use = Utilisation.of(3e12, device="made up", dtype="float32")
+    use = Utilisation(use.flops_per_step, 1e12, about="1 TFLOP/s")
+    assert use.measured(1.0, seconds=6.0, steps=1, warn=said.append) == {"step_mfu": None, "overall_mfu": 0.5}
+    assert said == ["a utilisation of 3.00 cannot be: 1 TFLOP/s, or the FLOPs of a step, are wrong"]
+
+
+def test_names_as_torch_gives_them_find_their_own_device() -> None:
+    names = {
+        "NVIDIA A100-SXM4-80GB": 312e12,
+        "NVIDIA A100 80GB PCIe": 312e12,
+        "NVIDIA H100 PCIe": 756.5e12,
+        "NVIDIA H100 NVL": 835.5e12,
+        H100: 989.5e12,
+        "NVIDIA H200": 989.5e12,
+        "NVIDIA L4": 121e12,
+        "NVIDIA L40S": 362.05e12,
+        "NVIDIA A10": 125e12,
+        "AMD Instinct MI300X": 1307.4e12,
+    }
+    found = {name: device_peak(name) for name in names}
+    assert {name: peak and peak.flops["bfloat16"] for name, peak in found.items()} == names
+    assert [device_peak(name) for name in ("NVIDIA A10G", "NVIDIA H100", "NVIDIA L40", "cpu", "")] == [
+        None
+    ] * 5
+
+
+def test_every_peak_has_a_source_and_types_in_order() -> None:
+    for device in DEVICES:
+        assert re.search("datasheet", device.source)
+        assert list(device.flops.values()) == sorted(device.flops.values(), reverse=True)
+
+
+def test_the_usual_formula_stands_beside() -> None:
+    assert dense_flops(124_000_000, 1024) == 6 * 124_000_000 * 1024
