@@ -102,6 +102,10 @@ status: $(setup)		## report how far a matrix or a run is: RUN=dir (default: the 
 control: $(setup)		## ask a running training for something: RUN=dir CHECKPOINT=1 EVALUATE=1 STOP=1 LR_FACTOR=x LOG_EVERY=n PROFILE=n
 	@$(python) scripts/control.py
 
+.PHONY: inspect-batch
+inspect-batch: $(setup)		## show the samples of one step of a run, with the loss of each: RUN=dir STEP=n
+	@$(python) scripts/inspect_batch.py
+
 .PHONY: estimate
 estimate: $(setup)		## estimate how long a running or interrupted matrix still takes: RUN=dir JOBS=n
 	@$(python) scripts/estimate.py

@@ -12,6 +12,8 @@ RUNNER_LOCK = ".runner.lock"
 CHECKPOINTS = "checkpoints"
 REPLAYED_JSON = "replayed.json"
 """Changes of a past run (its control_change records) that its reproduction makes after the same steps."""
+INSPECTED = "inspected"
+"""Folder of pictures of samples (`make inspect-batch`)."""
 PREDICTIONS = "predictions.png"
 
 SUMMARY_JSON = "summary.json"

@@ -36,8 +36,11 @@ from kharness.training.resume import ResumePoint, find_origin
 from kharness.training.run_directory import open_run
 from kharness.training.setup import DataT, Prepare, Setup
 from kharness.training.steps.checked import CheckedTraining, StepWatch
+from kharness.training.steps.inspected import InspectedTraining, load_weights, report, step_indices
 from kharness.training.steps.training import Training
+from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage
+from monitoring.journal.run_state import read_end
 
 __all__ = ["Training", "open_training"]
 
@@ -62,7 +65,9 @@ def open_training(
             options = agreed(options, world)
             with named_causes():
                 setup = Setup.of(options, prepare, world)
-            if options.values.get("DRY_RUN"):
+            if options.values.get("INSPECT_STEP"):
+                yield from _inspected(setup, directory, root=root)
+            elif options.values.get("DRY_RUN"):
                 yield from _checked(setup, root=root)
             else:
                 yield from _opened(setup, directory, root=root, from_scratch=scratch)
@@ -169,3 +174,30 @@ def _watched(
         )
         with setup.world.named_ends(), named_causes():
             yield CheckedTraining(setup, watch, run, checkpoints, stop)
+
+
+def _inspected(setup: Setup[DataT], directory: Path | None, *, root: Path) -> Iterator[Training[DataT]]:
+    """A training of the samples of one step of a past run, one by one; prints them and exits with 0."""
+    if directory is None:
+        raise ResumeError("INSPECT_STEP needs a run", hint="make inspect-batch RUN=dir STEP=n")
+    start, step = read_end(directory / JOURNAL).start, setup.options.INSPECT_STEP
+    ranks = start.get("world_size", 1)
+    step_indices(setup, step)
+    print(f"step {step} of {directory}; losses by weights: {load_weights(setup, directory)}")
+    with (
+        tempfile.TemporaryDirectory(prefix="kharness-inspect-") as folder,
+        StopOnSignal() as stop,
+        open_run(setup.options, Path(folder), root=root, identity=setup.identity(), is_followed=False) as run,
+    ):
+        checkpoints = ResumePoint(Lineage()).begin(
+            run, setup.options, model=setup.described_model(), training=setup.plan()
+        )
+        training: InspectedTraining[DataT] = InspectedTraining(
+            setup, run, checkpoints, stop, ranks=ranks if isinstance(ranks, int) else 1
+        )
+        with named_causes(), suppress(EnoughMeasured):
+            yield training
+    open_tokenizer = getattr(setup.data, "open_tokenizer", None)
+    decode = open_tokenizer().decode if open_tokenizer else None
+    print("\n".join(report(training.samples, run=directory, step=step, decode=decode)))
+    sys.exit(0)

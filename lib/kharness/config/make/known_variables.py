@@ -86,6 +86,7 @@ TARGETS: dict[str, Reads] = {
     "test-rerun": _RERUN,
     "status": Reads(("FILTER", "RUN"), _NEWEST),
     "control": Reads(("CHECKPOINT", "EVALUATE", "LOG_EVERY", "LR_FACTOR", "PROFILE", "RUN", "STOP"), _NEWEST),
+    "inspect-batch": Reads(("RUN", "STEP"), _NEWEST),
     "estimate": Reads(("FILTER", "RUN"), (*_NEWEST, "MATRIX_JOBS")),
     "logs": Reads(("CELL", "FOLLOW", "RUN"), _NEWEST),
     "summary": Reads((*_JUDGED, "RUN"), (*_NEWEST, "REPORT_")),

@@ -1,0 +1,154 @@
+"""The samples of one step of a past run: which they were, what they look like, and the loss of each."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from kharness.runs.files import CHECKPOINTS, INSPECTED
+from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, position
+from kharness.training.errors import CheckpointError, TrainingError
+from kharness.training.guard import StopOnSignal
+from kharness.training.model_check.step import EnoughMeasured
+from kharness.training.setup import DataT, Setup
+from kharness.training.steps.training import Split, Training
+from monitoring import Run
+from monitoring.journal.atomic_file import write_atomically
+
+COLUMNS = 8
+"""Pictures in a row."""
+
+MOST_CHARACTERS = 200
+"""Of the text of a sample that are printed."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sample of a step."""
+
+    index: int
+    """In the training set."""
+    rank: int
+    """The process that had it."""
+    inputs: Tensor
+    targets: Tensor
+    loss: float
+
+
+class InspectedTraining(Training[DataT]):
+    """Gives the samples of one step one by one, and collects their losses; no weight changes."""
+
+    def __init__(
+        self, setup: Setup[DataT], run: Run, checkpoints: Checkpoints, stop: StopOnSignal, *, ranks: int
+    ) -> None:
+        """`ranks` is how many processes shared the step."""
+        super().__init__(setup, run, checkpoints, stop, step=0)
+        self.samples: list[Sample] = []
+        self._ranks = ranks
+        self._inputs = self._targets = torch.empty(0)
+        self._sample_loss = 0.0
+
+    def steps(self) -> Iterator[Tensor]:
+        """Each sample of the step INSPECT_STEP; ends the training."""
+        batch = step_indices(self._setup, self.options.INSPECT_STEP)
+        for rank, part in enumerate(batch.tensor_split(self._ranks)):
+            for index in part.split(1):
+                self._setup.model.eval()
+                self._sample_loss = 0.0
+                yield index
+                inputs, targets = self._inputs[0].cpu(), self._targets[0].cpu()
+                self.samples.append(Sample(int(index), rank, inputs, targets, self._sample_loss))
+        raise EnoughMeasured
+
+    def batch(self, split: Split[tuple[Tensor, Tensor]], indices: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        self._inputs, self._targets = found = split.batch(indices)
+        return found
+
+    def accumulate(self, loss: Tensor, *, share: float) -> None:
+        self._sample_loss += share * loss.item()
+
+    def update(self, loss: Tensor | None = None, *, clip_norm: float | None = None) -> None:
+        if loss is not None:
+            self.accumulate(loss, share=1)
+
+    @property
+    def evaluation_is_due(self) -> bool:
+        return False
+
+
+def step_indices(setup: Setup[DataT], step: int) -> Tensor:
+    """The samples of a step (from 1), of all ranks: they follow from seed, epoch and step alone."""
+    batches = setup.batches
+    if not 1 <= step <= setup.schedule.num_steps:
+        raise TrainingError(
+            f"INSPECT_STEP={step} is outside 1..{setup.schedule.num_steps}", hint="name a step of the run"
+        )
+    epoch, place = divmod(step - 1, batches.steps_per_epoch)
+    return batches.order(epoch)[place * batches.batch_size : (place + 1) * batches.batch_size]
+
+
+def load_weights(setup: Setup[DataT], run: Path) -> str:
+    """Load those of the newest intact checkpoint before INSPECT_STEP, if any; says which these are."""
+    for path in checkpoint_files(run / CHECKPOINTS):
+        step = position(path)[1]
+        if step < setup.options.INSPECT_STEP:
+            try:
+                setup.model.load_state_dict(load(path)["model"])
+            except CheckpointError:
+                continue
+            return f"those after step {step}, of {path.name}"
+    return "the first ones: no checkpoint before this step is left"
+
+
+def report(
+    samples: Sequence[Sample], *, run: Path, step: int, decode: Callable[[list[int]], str] | None
+) -> list[str]:
+    """Lines about each sample; pictures go into INSPECTED of the run, row by row in the same order."""
+    lines = [f"{'place':>5} {'rank':>4} {'index':>8} {'loss':>9}  label or text"]
+    for place, sample in enumerate(samples, 1):
+        is_label = sample.targets.ndim == 0
+        text = str(int(sample.targets)) if is_label else _text(sample.inputs.tolist(), decode)
+        lines.append(f"{place:>5} {sample.rank:>4} {sample.index:>8} {sample.loss:>9.4f}  {text}")
+    if samples and samples[0].inputs.ndim == 3:
+        path = run / INSPECTED / f"step{step:08}.png"
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, png(grid([sample.inputs for sample in samples])))
+        lines.append(f"pictures: {path}, {COLUMNS} in a row")
+    return lines
+
+
+def _text(tokens: list[int], decode: Callable[[list[int]], str] | None) -> str:
+    found = repr(decode(tokens) if decode else " ".join(map(str, tokens)))
+    return found if len(found) <= MOST_CHARACTERS else f"{found[:MOST_CHARACTERS]}…"
+
+
+def grid(pictures: Sequence[Tensor]) -> Tensor:
+    """Pictures (1 or 3, height, width) in rows, as bytes (rows, columns, 3), each from its darkest on."""
+    rows = -(-len(pictures) // COLUMNS)
+    height, width = pictures[0].shape[1:]
+    sheet = torch.full((rows * (height + 2), min(COLUMNS, len(pictures)) * (width + 2), 3), 128)
+    sheet = sheet.to(torch.uint8)
+    for place, picture in enumerate(pictures):
+        top, left = place // COLUMNS * (height + 2) + 1, place % COLUMNS * (width + 2) + 1
+        low, high = picture.min(), picture.max()
+        scaled = (picture - low) / (high - low).clamp(min=1e-12) * 255
+        sheet[top : top + height, left : left + width] = scaled.round().byte().permute(1, 2, 0)
+    return sheet
+
+
+def png(sheet: Tensor) -> bytes:
+    """A PNG of bytes (rows, columns, 3), by ISO/IEC 15948: 8 bits a sample, truecolour, no filter."""
+    height, width, _ = sheet.shape
+    lines = b"".join(b"\0" + row.numpy().tobytes() for row in sheet.contiguous())
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )

@@ -1,0 +1,41 @@
+"""Show the samples of one step of a run: inspect_batch.py RUN=dir STEP=n.
+
+Their indices, labels or text and the loss of each, by the newest checkpoint before the step; pictures as a
+PNG in the run directory. Computed on the CPU, beside a training that is running, if need be.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.config.config_py import CONFIG_PY, read_values
+from kharness.config.errors import ConfigError, run_command
+from kharness.config.make import variables as make_variables
+from kharness.runs.latest import asked_directory, shown
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main(argv: Sequence[str]) -> int:
+    """The exit code of the training script, which makes the samples as the training did."""
+    variables = make_variables.given(argv, os.environ, "inspect-batch", root=ROOT)
+    step = variables.get("STEP", "")
+    if not step.isdecimal() or int(step) == 0:
+        raise ConfigError(f"STEP={step} is no step", hint="for example STEP=120, from 1 on")
+    run = asked_directory(variables, make_variables.output_directory(variables, ROOT))
+    config = run / CONFIG_PY
+    if not config.is_file():
+        raise ConfigError(
+            f"{shown(run)} is no run: it has no {CONFIG_PY}", hint="name a run: RUN=results/NAME"
+        )
+    model = str(read_values(config).get("MODEL"))
+    command = [sys.executable, f"{model}/train.py", "--run-dir", str(run), "--inspect-step", step]
+    return subprocess.run([*command, "--device", "cpu", "--num-gpus", "1"], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    run_command(main)
