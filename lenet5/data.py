@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Mean and standard deviation of the pixels of the 60,000 training images, scaled to 0..1.
 MEAN, STD = 0.1307, 0.3081
 
+CLASSES = "0123456789"
+
 
 @dataclass(frozen=True)
 class Splits:
@@ -74,6 +76,11 @@ def load_splits(options: Options, *, root: Path, device: torch.device) -> Splits
         test=_on_device(_array(digits.test_images).copy(), _array(digits.test_labels), device),
         sha256=digits.sha256,
     )
+
+
+def undone(images: Tensor) -> Tensor:
+    """The bytes (n, 3, 28, 28) of normalised images (n, 1, 28, 28)."""
+    return images.mul(STD).add_(MEAN).mul_(255).round_().clamp_(0, 255).byte().expand(-1, 3, -1, -1)
 
 
 def _array(idx: IdxArray) -> npt.NDArray[np.uint8]:

@@ -23,8 +23,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from kharness.training.data import LabelledImages
+from kharness.training.inference.predictions import infer
 from kharness.training.loop import open_training
-from lenet5.data import Splits, load_splits
+from lenet5 import data
 from lenet5.model import LeNet5
 
 
@@ -37,12 +38,21 @@ def main(argv: Sequence[str]) -> int:
             training.update(loss)
             if training.evaluation_is_due:
                 training.evaluated("val", **evaluate(training.model, training.data.validation))
+        shown = infer(
+            training.model,
+            training.data.test,
+            classes=data.CLASSES,
+            undone=data.undone,
+            batch_sizes=training.options.LENET5_LATENCY_BATCHES,
+            predictions=training.options.LENET5_PREDICTIONS,
+        )
+        training.inferred(*shown)
         return training.finish(**evaluate(training.model, training.data.test))
 
 
-def prepare(options: Options, device: torch.device) -> tuple[nn.Module, Splits]:
+def prepare(options: Options, device: torch.device) -> tuple[nn.Module, data.Splits]:
     """The model with its first weights, and all images as tensors on the device."""
-    splits = load_splits(options, root=ROOT, device=device)
+    splits = data.load_splits(options, root=ROOT, device=device)
     model: nn.Module = LeNet5().to(device)
     if options.CHANNELS_LAST:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's stubs

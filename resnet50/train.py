@@ -22,9 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from kharness.training.inference.predictions import infer
 from kharness.training.loop import open_training
 from resnet50.data import PictureSplits, load_splits
-from resnet50.inference import infer
 from resnet50.model import build_model
 
 
@@ -41,7 +41,15 @@ def main(argv: Sequence[str]) -> int:
             training.update()
             if training.evaluation_is_due:
                 training.evaluated("val", **evaluate(training.models, data.validation.chunks(chunk)))
-        training.inferred(*infer(training.model, data, options))
+        shown = infer(
+            training.model,
+            data.test,
+            classes=data.classes,
+            undone=data.normalise.undone,
+            batch_sizes=options.RESNET50_LATENCY_BATCHES,
+            predictions=options.RESNET50_PREDICTIONS,
+        )
+        training.inferred(*shown)
         return training.finish(**evaluate(training.models, data.test.chunks(chunk)))
 
 

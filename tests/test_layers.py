@@ -40,6 +40,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.config.tree": frozenset({"kconfiglib"}),
     "kharness.runs": frozenset({"kharness.config", "monitoring"}),
     "kharness.training": frozenset({"torch", "numpy", "kharness.config", "kharness.runs", "monitoring"}),
+    "kharness.training.inference.predictions": frozenset({"PIL"}),
     "kharness.training.optimizers.ademamix": frozenset({"pytorch_optimizer"}),
     "kharness.training.optimizers.lion": frozenset({"pytorch_optimizer"}),
     "kharness.training.optimizers.schedulefree": frozenset({"schedulefree"}),
@@ -57,7 +58,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.report.graphs": frozenset({"matplotlib", "PIL"}),  # matplotlib brings PIL
     "scripts": frozenset({"kharness", "monitoring"}),
     "resnet50.folder": frozenset({"PIL", "monitoring.host"}),
-    "resnet50.inference": frozenset({"PIL"}),
     **{
         model: frozenset({"torch", "numpy", "kharness.config", "kharness.training", "monitoring"})
         for model in MODELS
@@ -100,7 +100,7 @@ FLOORS: dict[str, list[str]] = {
     "kharness.training": [
         "console errors fingerprint forkserver progress seeds",
         "averaging checkpoint data determinism due guard optimizers pruning schedules tokens",
-        "datasets",
+        "datasets inference",
         "needs",
         "device",
         "distributed",

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from kharness.training.inference.predictions import LINE, TILE, measure, sheet
 from resnet50.augmentation import Normalisation
 from resnet50.data import HeldPictures
-from resnet50.inference import LINE, TILE, measure, sheet
 
 CPU = torch.device("cpu")
 NORMALISE = Normalisation.of((0.5, 0.4, 0.3), (0.2, 0.3, 0.4), CPU)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import io
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from kharness.config.options import Options
 from kharness.training.data import evenly_spaced
-from resnet50.data import PictureSplit, PictureSplits
 
 # Batches of each size that are timed; of the first ones memory and kernels are chosen.
 TIMED, WARM_UP = 20, 2
@@ -22,31 +21,50 @@ TIMED, WARM_UP = 20, 2
 TILE, LINE, COLUMNS = 96, 16, 8
 
 
+class HeldOutPictures(Protocol):
+    """Pictures and labels that the model has not seen."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Tensor, /) -> tuple[Tensor, Tensor]:
+        """What the model takes (n, channels, height, width), and the labels."""
+
+    def chunks(self, size: int) -> Iterable[tuple[Tensor, Tensor]]:
+        """All of them in order."""
+
+
 @torch.inference_mode()
 def infer(
-    model: nn.Module, data: PictureSplits, options: Options
+    model: nn.Module,
+    test: HeldOutPictures,
+    *,
+    classes: Sequence[str],
+    undone: Callable[[Tensor], Tensor],
+    batch_sizes: Iterable[int],
+    predictions: int,
 ) -> tuple[dict[str, float], list[dict[str, object]], bytes | None]:
-    """Latency and accuracy by batch size, some predictions, and a PNG of these; on test pictures.
+    """Latency and accuracy by batch size, some predictions, and a PNG of these; nothing of none.
 
-    RESNET50_LATENCY_BATCHES and RESNET50_PREDICTIONS choose them; nothing where they are empty and 0.
+    `classes` are the names of the labels; `undone` gives bytes (n, 3, height, width) of what the
+    model takes.
     """
     model.eval()
     measured: dict[str, float] = {}
-    for size in options.RESNET50_LATENCY_BATCHES:
-        measured |= measure(model, data.test, size)
-    count = min(options.RESNET50_PREDICTIONS, len(data.test))
+    for size in batch_sizes:
+        measured |= measure(model, test, size)
+    count = min(predictions, len(test))
     if count == 0:
         return measured, [], None
-    pictures, labels = data.test.batch(evenly_spaced(len(data.test), count / len(data.test))[:count])
+    pictures, labels = test.batch(evenly_spaced(len(test), count / len(test))[:count])
     chances, guesses = model(pictures).softmax(1).max(1)
-    predictions: list[dict[str, object]] = [
-        {"label": data.classes[label], "predicted": data.classes[guess], "probability": chance}
+    found: list[dict[str, object]] = [
+        {"label": classes[label], "predicted": classes[guess], "probability": chance}
         for label, guess, chance in zip(labels.tolist(), guesses.tolist(), chances.tolist(), strict=True)
     ]
-    return measured, predictions, sheet(data.normalise.undone(pictures).cpu(), predictions)
+    return measured, found, sheet(undone(pictures).cpu(), found)
 
 
-def measure(model: nn.Module, split: PictureSplit, size: int) -> dict[str, float]:
+def measure(model: nn.Module, split: HeldOutPictures, size: int) -> dict[str, float]:
     """Median time from a batch on the device to its logits, and the share that is right, in 20 batches."""
     seconds: list[float] = []
     right, count = 0, 0
