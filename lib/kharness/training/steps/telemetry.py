@@ -115,19 +115,15 @@ class RequestedTelemetry(StepTelemetry):
         """Count the FLOPs when the first inputs are there, on a copy of the model without values."""
         from kharness.training.model_check.memory import ModelWithoutValues
 
-        model = self._setup.model
-        without_values = ModelWithoutValues(model)
+        without_values = ModelWithoutValues(self._setup.model)
 
-        def count(module: torch.nn.Module, inputs: tuple[Any, ...]) -> None:
-            if not module.training:
-                return
-            handle.remove()
+        def count(inputs: tuple[Any, ...]) -> None:
             with torch.random.fork_rng(devices=[]):  # no number of the training's may be used up
                 _, flops = without_values.step(inputs)
             self._note(flops, without_values.recomputed_flops, samples=len(inputs[0]))
             self._counted()
 
-        handle = model.register_forward_pre_hook(count)
+        before_first_call(self._setup.model, count)
 
     def _note(self, flops: int | None, recomputed: int, *, samples: int) -> None:
         if flops is None:
@@ -166,6 +162,23 @@ class RequestedTelemetry(StepTelemetry):
         if not self._has_warned:
             self._has_warned = True
             say(f"warning: MFU: {sentence}")
+
+
+def before_first_call(model: torch.nn.Module, look: Callable[[tuple[Any, ...]], None]) -> None:
+    """Have `look` see the inputs of the first call in training, before that is done as any other.
+
+    In the place of the compiled call, which a model that is not compiled has not: a hook would be compiled
+    with the model, and the model a second time without it.
+    """
+    compiled = model._compiled_call_impl
+
+    def call(*inputs: Any, **named: Any) -> Any:
+        if model.training:
+            model._compiled_call_impl = compiled
+            look(inputs)
+        return (model._call_impl if compiled is None else compiled)(*inputs, **named)
+
+    model._compiled_call_impl = call
 
 
 def open_telemetry(

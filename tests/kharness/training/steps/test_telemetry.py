@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from gpt2.model import GPT2, Shape
 from kharness.training.checkpoint import checkpoint_files, load
 from kharness.training.model_check.memory import ModelWithoutValues
+from kharness.training.steps.telemetry import before_first_call
 from lenet5.model import LeNet5
 from monitoring import read_records
 from resnet50.model import ResNet
@@ -81,6 +82,23 @@ def test_a_resumed_training_continues_its_timers(warm_torch: WarmPython, root: P
     found = json.loads((run / "telemetry/telemetry_callback_rank0000.json").read_text())
     assert (found["timers"]["steps"]["count"], found["timers"]["epochs"]["count"]) == (6, 2)
     assert found["total_time"] > before[0]["total_time"]
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_the_first_call_in_training_is_seen_once(is_compiled: bool) -> None:
+    model, seen = torch.nn.Linear(3, 2), []
+    if is_compiled:
+        model.compile(backend="eager")
+    compiled = model._compiled_call_impl
+    expected = model(torch.ones(4, 3))
+    before_first_call(model, lambda inputs: seen.append(inputs[0].shape))
+    with torch.inference_mode():
+        model.eval()(torch.ones(5, 3))
+    model.train()
+    assert torch.equal(model(torch.ones(4, 3)), expected)
+    model(torch.ones(6, 3))
+    assert seen == [(4, 3)]
+    assert model._compiled_call_impl is compiled
 
 
 class Twice(torch.nn.Module):
