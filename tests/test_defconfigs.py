@@ -81,6 +81,7 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
         "pruning": pruned * models,
         "gpt2-optimizers": 14,
         "gpt2-pruning": 8,
+        "gpt2-recipe": 14 * 5,
         "lenet5-everything": everything,
         "lenet5-mnist-optimizers": 14 * 5,
         "lenet5-mnist-pruning": 6,
