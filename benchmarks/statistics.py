@@ -145,7 +145,7 @@ def judged(table: NDArray[np.float64], *, first: int = 0, planned_seeds: int = 0
     variants = [variant(str(i), row, seeds) for i, row in enumerate(table.tolist())]
     settings = ReportSettings(seeds_planned=planned_seeds, first_seeds=tuple(seeds[:first]))
     pairs = [(one, variants[0]) for one in variants[1:]]
-    return judge(pairs, metric_named(METRIC), settings)
+    return judge(pairs, [metric_named(METRIC)] * len(pairs), settings)
 
 
 def variant(label: str, numbers: Sequence[float], seeds: Sequence[str]) -> Variant:
