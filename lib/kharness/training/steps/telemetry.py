@@ -176,7 +176,8 @@ def before_first_call(model: torch.nn.Module, look: Callable[[tuple[Any, ...]], 
         if model.training:
             model._compiled_call_impl = compiled
             look(inputs)
-        return (model._call_impl if compiled is None else compiled)(*inputs, **named)
+        usual: Callable[..., Any] = model._call_impl if compiled is None else compiled
+        return usual(*inputs, **named)
 
     model._compiled_call_impl = call
 
