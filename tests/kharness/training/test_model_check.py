@@ -28,7 +28,8 @@ from kharness.training.model_check.memory import (
     measured_memory,
 )
 from kharness.training.model_check.step import ModelCheck
-from kharness.training.optimizers import build_optimizer
+from kharness.training.optimizers import OPTIMIZERS, build_optimizer
+from kharness.training.optimizers._averages import weights_of
 from kharness.training.setup import Setup
 from lenet5.model import LeNet5
 from lenet5.train import prepare
@@ -182,12 +183,13 @@ def test_what_does_not_fit_is_not_begun(root: Path, capsys: pytest.CaptureFixtur
     assert memory(capsys.readouterr().out)["weights"] == ("246.8 kB", "-")
 
 
-@pytest.mark.parametrize("name", ["adafactor", "adam", "muon", "sgd"])
+@pytest.mark.parametrize("name", OPTIMIZERS.names)
 def test_the_state_of_an_optimizer_is_known_before_its_step(root: Path, name: str) -> None:
     options, _ = parse(["--optimizer", name], root=root, model="lenet5", prog="train.py", description="")
     model = LeNet5()
     estimated = estimated_memory(model, name, options.values)
     optimizer, _ = build_optimizer(name, model, options.values)
+    weights_of(model, optimizer).to_train()
     model(torch.zeros(2, 1, 28, 28)).sum().backward()
     optimizer.step()
     measured = measured_memory(model, optimizer, 0)

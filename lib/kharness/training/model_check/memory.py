@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
 
 from kharness.training.optimizers import build_optimizer
+from kharness.training.optimizers._averages import weights_of
 from monitoring.host.cgroup import CgroupLimits
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def estimated_memory(model: nn.Module, optimizer: str, symbols: Mapping[str, Any
             group["fused"] = False  # such steps are not on the meta device; their state is the same
         for weight in _trained(meta):
             weight.grad = torch.empty_like(weight)
+        weights_of(meta, stepping).to_train()
         stepping.step()
         state = state_bytes(stepping)
     return StepMemory(
