@@ -147,6 +147,23 @@ def test_log_every_thins_the_steps_and_keeps_the_last(train: Train) -> None:
     assert [record["global_step"] for record in done.records("checkpoint")] == [7]
 
 
+@pytest.mark.parametrize(
+    ("flags", "steps"),
+    [
+        (("--logging-first-step", "--log-every", "5"), [1, 5, 10, 12]),
+        (("--logging-strategy", "epoch", "--log-every", "5"), [6, 12]),
+        (("--logging-strategy", "no"), []),
+    ],
+)
+def test_logging_options_say_which_steps_have_records(
+    train: Train, flags: tuple[str, ...], steps: list[int]
+) -> None:
+    short = ("--batch-size", "900", "--num-epochs", "2", "--checkpoint-every", "0")
+    done = train(*short, *flags)
+    assert [step["global_step"] for step in done.records("step")] == steps
+    assert [epoch["global_step"] for epoch in done.records("epoch")] == [6, 12]
+
+
 def wait_for_steps(results: Path, count: int) -> Path:
     """The run's directory, once its journal has that many steps."""
     deadline = time.monotonic() + 600
@@ -289,7 +306,8 @@ def test_a_new_run_directory_is_begun_and_then_complete(
     command = train_command(tmp_path / "results", *flags)
     first = warm_torch.run(command[1:], cwd=tmp_path)
     assert (first.returncode, first.stderr) == (0, "")
-    assert f"run: {new}\n" in first.stdout
+    assert f"run: {new}\n[telemetry] run_name=" in first.stdout
+    assert f"[telemetry] Logging to {new}/metrics.jsonl (and metrics.csv)\n" in first.stdout
     assert not (tmp_path / "results").exists()
     again = warm_torch.run([command[1], "--run-dir", new], cwd=tmp_path)
     assert (again.returncode, again.stderr) == (0, "")

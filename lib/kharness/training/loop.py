@@ -38,7 +38,7 @@ from kharness.training.setup import DataT, Prepare, Setup
 from kharness.training.steps.checked import CheckedTraining, StepWatch
 from kharness.training.steps.inspected import InspectedTraining, load_weights, report, step_indices
 from kharness.training.steps.training import Training
-from monitoring.journal.files import JOURNAL
+from monitoring.journal.files import JOURNAL, METRICS_CSV
 from monitoring.journal.lineage import Lineage
 from monitoring.journal.run_state import read_end
 
@@ -128,7 +128,9 @@ def _opened(
         StopOnSignal() as stop,
         open_run(options, directory, root=root, identity=setup.identity(), world=world) as run,
     ):
-        print(f"{origin}run: {run.directory}", flush=True)
+        print(f"{origin}run: {run.directory}")
+        print(f"[telemetry] run_name={run.name}")
+        print(f"[telemetry] Logging to {run.directory / JOURNAL} (and {METRICS_CSV})", flush=True)
         checkpoints = origin.begin(
             run, options, model=setup.described_model(), training=setup.plan(), is_main=world.is_main
         )

@@ -28,7 +28,7 @@ PIPE_BYTES = 2**20
 
 # Seconds for which the events of quick steps are kept. The calls that encode and write them cost a step
 # 15 us each, because their code has left the processor's caches since the last; an append costs 3.
-FLUSH_EVERY = 0.25
+FLUSH_EVERY = 0.5
 
 # Events that wait for a writer that does not get on; beyond that the oldest half is lost.
 MOST_WAITING = 20_000

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from time import perf_counter
 from typing import Any, TypeVar, cast
 
 from monitoring.host.correlation import own_rank
@@ -70,31 +71,40 @@ class VerboseHooks:
         arguments = (level.name, str(path), own_rank(), os.getpid(), file_bytes)
         self._channel = Channel([str(argument) for argument in arguments], self._errors)
         self._reader: ResourceReader | None = None
-        self._began = 0.0
+        self._began = math.nan  # null in the log
         self._in_evaluation = False
         # what a step asks, without an attribute of an attribute
         self._step_every = level.step_every
         self._has_step_begin = "step_begin" in level.types
         self._events = self._channel.events
         self._send = self._channel.send
+        if not level.step_every:
+            vars(self).update(on_step_begin=_nothing, on_step_end=_nothing)
 
     # ------------------------------------------------------------- each step
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._began = time.perf_counter()
+        self._began = perf_counter()
         if self._has_step_begin:
             self._add_step("step_begin", self._began, state)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self._step_every:
-            now = time.perf_counter()
-            self._add_step("step_end", now, state, now - self._began if self._began else None)
+        try:  # as _add_step, whose call would cost each step more
+            step = state.global_step
+            if step % self._step_every:
+                return
+            now = perf_counter()
+            self._events.append(("step_end", now, step, state.epoch, now - self._began))
+            if now >= self._channel.flush_at:
+                self._channel.flush()
+        except Exception as error:  # noqa: BLE001 - as _guarded, without its call
+            self._errors.add("on_step_end", error)
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
         try:
-            now = time.perf_counter()
+            now = perf_counter()
             # a copy, because other callbacks take values out of it
             self._events.append(("log", now, state.global_step, state.epoch, dict(logs or ())))
             if now >= self._channel.flush_at:
@@ -105,21 +115,19 @@ class VerboseHooks:
     @_guarded
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._has_step_begin:
-            self._add_step("batch_end", time.perf_counter(), state)
+            self._add_step("batch_end", perf_counter(), state)
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None: ...
 
-    def _add_step(self, kind: str, now: float, state: Any, *facts: float | None) -> None:
-        """An event of one of the steps that have a record."""
+    def _add_step(self, kind: str, now: float, state: Any) -> None:
+        """An event of a step, at a level at which each has records."""
         try:
-            step = state.global_step
-            if self._step_every == 1 or not step % self._step_every:
-                self._events.append((kind, now, step, state.epoch, *facts))
-                if now >= self._channel.flush_at:
-                    self._channel.flush()
-        except Exception as error:  # noqa: BLE001 - as _guarded, without its call, which costs a step more
+            self._events.append((kind, now, state.global_step, state.epoch))
+            if now >= self._channel.flush_at:
+                self._channel.flush()
+        except Exception as error:  # noqa: BLE001 - as _guarded, without its call
             self._errors.add(kind, error)
 
     # ------------------------------------------------------------- a few times
@@ -235,6 +243,10 @@ class VerboseHooks:
         """The first entry of a log."""
         if not self._channel.is_open:
             self._send("system")
+
+
+def _nothing(*args: object, **kwargs: object) -> None:
+    """In place of hooks that a level does not need."""
 
 
 def _number(holder: Any, name: str) -> Any:

@@ -17,6 +17,8 @@ import pytest
 
 from monitoring.verbose_logging.hooks import VerboseHooks
 
+from ...simulated_nvml.simulated_nvml import SimulatedNvml
+
 STATE = SimpleNamespace(global_step=1, epoch=0.5, max_steps=4, num_train_epochs=1)
 
 
@@ -146,3 +148,19 @@ def test_another_rank_writes_files_of_its_own(
         "log.rank0003.jsonl",
         "training_logs.rank0003.jsonl",
     ]
+
+
+def test_gpus_are_in_the_log_and_warn(visible_nvml: SimulatedNvml, hooks: VerboseHooks, path: Path) -> None:
+    visible_nvml.write("gpus 2", "gpu 1 memory_used 80000")
+    hooks.on_train_begin(None, STATE, None)
+
+    def warned() -> bool:
+        hooks.flush()
+        return any(entry.get("resource") == "GPU 1 memory" for entry in entries(path))
+
+    wait_for(warned)
+    [warning] = [entry for entry in entries(path) if entry.get("resource") == "GPU 1 memory"]
+    assert warning["message"] == "⚠️ High GPU 1 memory usage: 98.1%"
+    devices = warning["resource_usage"]["gpu"]["devices"]
+    assert [device["index"] for device in devices] == [0, 1]
+    assert devices[1]["memory_total_gb"] == pytest.approx(81559 * 2**20 / 1e9)

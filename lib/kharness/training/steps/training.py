@@ -198,7 +198,7 @@ class Training(Generic[DataT]):
         self._pace.step(len(self._batch))
         if not updated.is_skipped:
             self._setup.progress.add(updated.loss, len(self._batch))
-            if self._is_over or self._control.records(self.step):
+            if self._has_record:
                 self._log_step(updated)
         if self.evaluation_is_due:
             self._update.wait()  # its metrics would be those of weights that are NaN already
@@ -267,6 +267,17 @@ class Training(Generic[DataT]):
     def _log_eval(self, split: str, named: Mapping[str, float]) -> None:
         if self.world.is_main:
             self._run.log_eval(self.step, split=split, **named)
+
+    @property
+    def _has_record(self) -> bool:
+        """Whether the latest step has a record; FiniteWatch records those that are not finite."""
+        values = self.options.values
+        if self.step == 1 and values.get("LOGGING_FIRST_STEP"):
+            return True
+        strategy = values.get("LOGGING_STRATEGY", "steps")
+        if strategy == "steps":
+            return self._is_over or self._control.records(self.step)
+        return strategy == "epoch" and self._ended_epoch is not None
 
     def _log_step(self, updated: Updated) -> None:
         measured: dict[str, Any] = {"train_loss": updated.train_loss, "lr": self._rate}
