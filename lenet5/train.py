@@ -11,7 +11,7 @@ process is lost, 71 out of memory, 74 a checkpoint cannot be written, 2 a mistak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kharness.config.errors import run_command
 from kharness.config.options import Options, begin_script
@@ -20,11 +20,10 @@ ROOT = begin_script(__file__, __name__, about=__doc__)  # checks flags before to
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
-from kharness.training.data import LabelledImages
 from kharness.training.inference.predictions import infer
-from kharness.training.loop import open_training
+from kharness.training.loop import Training, open_training
 from lenet5 import data
 from lenet5.model import LeNet5
 
@@ -32,22 +31,23 @@ from lenet5.model import LeNet5
 def main(argv: Sequence[str]) -> int:
     """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
     with open_training(argv, root=ROOT, model="lenet5", about=__doc__, prepare=prepare) as training:
+        splits, turns = training.data, training.world.turns
         for indices in training.steps():
-            images, labels = training.batch(training.data.train, indices)
+            images, labels = training.batch(splits.train, indices)
             loss = F.cross_entropy(training.model(images), labels)
             training.update(loss)
             if training.evaluation_is_due:
-                training.evaluated("val", **evaluate(training.model, training.data.validation))
+                training.evaluated("val", **evaluate(training, splits.validation.chunks(1000, turns)))
         shown = infer(
             training.model,
-            training.data.test,
+            splits.test,
             classes=data.CLASSES,
             undone=data.undone,
             batch_sizes=training.options.LENET5_LATENCY_BATCHES,
             predictions=training.options.LENET5_PREDICTIONS,
         )
         training.inferred(*shown)
-        return training.finish(**evaluate(training.model, training.data.test))
+        return training.finish(**evaluate(training, splits.test.chunks(1000, turns)))
 
 
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, data.Splits]:
@@ -60,16 +60,18 @@ def prepare(options: Options, device: torch.device) -> tuple[nn.Module, data.Spl
 
 
 @torch.inference_mode()
-def evaluate(model: nn.Module, images: LabelledImages) -> dict[str, float]:
-    """Mean cross-entropy (nats) and accuracy (0 to 1)."""
-    model.eval()
-    loss = correct = torch.zeros((), device=images.labels.device)
-    for chunk, labels in images.chunks(1000):
-        logits = model(chunk)
+def evaluate(training: Training[data.Splits], chunks: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Mean cross-entropy (nats) and accuracy (0 to 1), over the chunks of all processes."""
+    model, total = training.models[""].eval(), training.world.total
+    loss, correct, count = torch.zeros(()), torch.zeros(()), 0
+    for images, labels in chunks:
+        logits = model(images)
         loss = loss + F.cross_entropy(logits, labels, reduction="sum")
         correct = correct + (logits.argmax(1) == labels).sum()
+        count += len(labels)
     model.train()
-    return {"loss": loss.item() / len(images), "accuracy": correct.item() / len(images)}
+    samples = total(count)
+    return {"loss": total(loss.item()) / samples, "accuracy": total(correct.item()) / samples}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kharness.training.data import Batches
 from kharness.training.seeds import derived_seed
 
 # torchvision's RandomResizedCrop.get_params draws so often.
@@ -51,6 +52,16 @@ class Augmentation:
         """`size` is the side of the crops, `cutout` that of a square that is blanked; 0 for none."""
         self.size, self.padding, self.flip, self.cutout = size, padding, flip, cutout
         self._generator = torch.Generator(device).manual_seed(seed)
+        self._shared: Batches | None = None
+
+    def follow(self, batches: Batches) -> None:
+        """Draw for all samples of each batch, however many processes share it.
+
+        Each process then uses what is drawn for its own part: what a picture undergoes does not depend on
+        the number of processes, and all generators stay where that of one process would be. With
+        MICRO_BATCH_SIZE each draws for its own micro-batches.
+        """
+        self._shared = batches if batches.is_shared else None
 
     def crop(self, pictures: Tensor) -> Tensor:
         """A random window of the bytes with a black border, mirrored in half of the cases."""
@@ -77,7 +88,12 @@ class Augmentation:
         return pictures.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0.0)
 
     def _random(self, below: int, count: int) -> Tensor:
-        return torch.randint(below, (count,), generator=self._generator, device=self._generator.device)
+        shared, device = self._shared, self._generator.device
+        if shared is None or len(shared.part(torch.arange(shared.num_taken))) != count:  # a micro-batch
+            return torch.randint(below, (count,), generator=self._generator, device=device)
+        return shared.part(
+            torch.randint(below, (shared.num_taken,), generator=self._generator, device=device)
+        )
 
     def state_dict(self) -> dict[str, Tensor]:
         """Where the generator is."""

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
-from kharness.training.data import Batches, LabelledImages, evenly_spaced
+from kharness.training.data import Batches, LabelledImages, Turns, evenly_spaced
 from kharness.training.datasets import load_dataset
 from kharness.training.datasets._files import IdxArray
 from kharness.training.datasets._pictures import PictureSet
@@ -36,7 +36,7 @@ class PictureSplit(Protocol):
     def batch(self, indices: Tensor, /) -> tuple[Tensor, Tensor]:
         """Pictures (n, 3, size, size), normalised, and their labels."""
 
-    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """All of them in order, as an evaluation sees them: the middle of each picture."""
 
 
@@ -60,6 +60,7 @@ class PictureSplits:
 
     def begin(self, batches: Batches) -> Mapping[str, Stateful]:
         """A resumed training draws the random numbers that follow."""
+        self.augmentation.follow(batches)
         if isinstance(self.train, FolderPictures):
             self.train.follow(batches)
         return {"augmentation": self.augmentation}
@@ -80,9 +81,9 @@ class HeldPictures(LabelledImages):
             return self.normalise(centre(pictures, self.size)), labels
         return self.augmentation.blank(self.normalise(self.augmentation.crop(pictures))), labels
 
-    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """Without copying the bytes."""
-        for pictures, labels in super().chunks(size):
+        for pictures, labels in super().chunks(size, turns):
             yield self.normalise(centre(pictures, self.size)), labels
 
 

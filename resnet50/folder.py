@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from kharness.training.data import Batches
+from kharness.training.data import Batches, Turns
 from kharness.training.datasets.imagefolder import FolderPart
 from kharness.training.errors import DatasetError
 from monitoring.host.libc import ending_with
@@ -117,9 +117,9 @@ class FolderPictures:
             return self._normalise(centre(pictures, self._size)), labels
         return self._augmentation.blank(self._normalise(self._augmentation.crop(pictures))), labels
 
-    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
         """All of them in order, read ahead by workers of their own."""
-        for found in self._read((0, part) for part in torch.arange(len(self)).split(size)):
+        for found in self._read((0, part) for part in turns(torch.arange(len(self)).split(size))):
             pictures, labels = self._on_device(found)
             yield self._normalise(centre(pictures, self._size)), labels
 

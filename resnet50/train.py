@@ -11,7 +11,7 @@ Exit codes: 0 complete, 75 stopped on request with a checkpoint, 65 the loss is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from kharness.config.errors import run_command
 from kharness.config.options import Options, begin_script
@@ -23,45 +23,51 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kharness.training.inference.predictions import infer
-from kharness.training.loop import open_training
-from resnet50.data import PictureSplits, load_splits
+from kharness.training.loop import Training, open_training
+from resnet50 import data
 from resnet50.model import build_model
 
 
 def main(argv: Sequence[str]) -> int:
     """Train what the configuration says; the loop (kharness.training.loop) records, saves and stops."""
     with open_training(argv, root=ROOT, model="resnet50", about=__doc__, prepare=prepare) as training:
-        data, options = training.data, training.options
+        splits, options, turns = training.data, training.options, training.world.turns
         smoothing, chunk = options.RESNET50_LABEL_SMOOTHING, options.MICRO_BATCH_SIZE or options.BATCH_SIZE
         for indices in training.steps():
             for part, share in training.micro_batches(indices):
-                pictures, labels = training.batch(data.train, part)
+                pictures, labels = training.batch(splits.train, part)
                 loss = F.cross_entropy(training.model(pictures), labels, label_smoothing=smoothing)
                 training.accumulate(loss, share=share)
             training.update()
             if training.evaluation_is_due:
-                training.evaluated("val", **evaluate(training.models, data.validation.chunks(chunk)))
+                training.evaluated("val", **evaluate(training, splits.validation.chunks(chunk, turns)))
         shown = infer(
             training.model,
-            data.test,
-            classes=data.classes,
-            undone=data.normalise.undone,
+            splits.test,
+            classes=splits.classes,
+            undone=splits.normalise.undone,
             batch_sizes=options.RESNET50_LATENCY_BATCHES,
             predictions=options.RESNET50_PREDICTIONS,
         )
         training.inferred(*shown)
-        return training.finish(**evaluate(training.models, data.test.chunks(chunk)))
+        return training.finish(**evaluate(training, splits.test.chunks(chunk, turns)))
 
 
-def prepare(options: Options, device: torch.device) -> tuple[nn.Module, PictureSplits]:
+def prepare(options: Options, device: torch.device) -> tuple[nn.Module, data.PictureSplits]:
     """The model with its first weights, and its pictures."""
-    splits = load_splits(options, root=ROOT, device=device)
+    splits = data.load_splits(options, root=ROOT, device=device)
     return build_model(options, classes=len(splits.classes), device=device), splits
 
 
 @torch.inference_mode()
-def evaluate(models: Mapping[str, nn.Module], chunks: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Mean cross-entropy (nats), top-1 and top-5 accuracy (0 to 1), of the weights and of their average."""
+def evaluate(
+    training: Training[data.PictureSplits], chunks: Iterable[tuple[Tensor, Tensor]]
+) -> dict[str, float]:
+    """Mean cross-entropy (nats), top-1 and top-5 accuracy (0 to 1), of the weights and of their average.
+
+    Over the chunks of all processes.
+    """
+    models, total = training.models, training.world.total
     sums: dict[str, Tensor] = {}
     count = 0
     for pictures, labels in chunks:
@@ -72,11 +78,12 @@ def evaluate(models: Mapping[str, nn.Module], chunks: Iterable[tuple[Tensor, Ten
             right = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
             sums[prefix] = sums.get(prefix, 0) + torch.stack([loss, right[:, 0].sum(), right.sum()])
     models[""].train()
+    samples = total(count)
     names = ("loss", "accuracy", "top5_accuracy")
     return {
-        f"{prefix}{name}": value / count
-        for prefix, found in sums.items()
-        for name, value in zip(names, found.tolist(), strict=True)
+        f"{prefix}{name}": total(value) / samples
+        for prefix in models
+        for name, value in zip(names, sums.get(prefix, torch.zeros(3)).tolist(), strict=True)
     }
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from kharness.training.errors import DatasetError
 from kharness.training.seeds import derived_seed
+
+Turns = Callable[[Iterable[Any]], Iterator[Any]]
+"""Which chunks this process looks at, of those that all look at together (World.turns)."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +31,9 @@ class LabelledImages:
         """Images and labels of the given indices."""
         return self.images.index_select(0, indices), self.labels.index_select(0, indices)
 
-    def chunks(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """All images in order, without copying them."""
-        return zip(torch.split(self.images, size), torch.split(self.labels, size), strict=True)
+    def chunks(self, size: int, turns: Turns = iter) -> Iterator[tuple[Tensor, Tensor]]:
+        """All images in order, without copying them; of several processes each has its `turns`."""
+        return turns(zip(torch.split(self.images, size), torch.split(self.labels, size), strict=True))
 
 
 class Batches:
@@ -57,8 +61,16 @@ class Batches:
         self.upcoming: Callable[[Tensor], None] | None = None
         """Called with each batch while the one before it is taken; not with the first of an epoch."""
         self.part: Callable[[Tensor], Tensor] = lambda batch: batch
-        """What of a batch this process reads, where several share it."""
+        """What of a batch is this process's own."""
+        self.is_shared = False
+        """Whether several processes share each batch."""
+        self.num_taken = 0
+        """Samples of the batch that was taken last, of all processes."""
         self._seed = seed
+
+    def share(self, part: Callable[[Tensor], Tensor]) -> None:
+        """Of several processes this one has a `part` of each batch."""
+        self.part, self.is_shared = part, True
 
     def __iter__(self) -> Iterator[Tensor]:
         """Batches without end, from the next one on."""
@@ -72,7 +84,7 @@ class Batches:
             indices, following = order[first : first + size], order[first + size : first + 2 * size]
             if self.upcoming and len(following):
                 self.upcoming(self.part(following))
-            self.position += 1
+            self.position, self.num_taken = self.position + 1, len(indices)
             if self.position == self.steps_per_epoch:
                 self.epoch, self.position = self.epoch + 1, 0
             yield indices

@@ -98,7 +98,7 @@ class Setup(Generic[DataT]):
         model, data = prepare(options, device.torch)
         batches = Batches(data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device.torch)
         if world.size > 1:
-            batches.part = world.own_part
+            batches.share(world.own_part)
         tokens = tokens_per_sample(data)
         num_steps = planned_steps(
             options.values,

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kharness.runs.exit_codes import EXIT_STOPPED
 from kharness.training.checkpoint import Checkpoints
+from kharness.training.distributed.world import ALONE
 from kharness.training.guard import StopOnSignal
 from kharness.training.model_check.step import EnoughMeasured
 from kharness.training.setup import DataT, Setup
@@ -42,6 +43,11 @@ class CheckedTraining(Training[DataT]):
     def steps(self) -> Iterator[Tensor]:
         for indices in super().steps():
             yield indices[: self._check.part_size]
+
+    def update(self, loss: Tensor | None = None, *, clip_norm: float | None = None) -> None:
+        super().update(loss, clip_norm=clip_norm)
+        if self._is_over:  # the first batch of an evaluation ends it on each rank, and there may be but one
+            self.world = ALONE
 
     @property
     def evaluation_is_due(self) -> bool:

@@ -203,6 +203,8 @@ class Training(Generic[DataT]):
         if self.evaluation_is_due:
             self._update.wait()  # its metrics would be those of weights that are NaN already
             self._setup.weights.to_evaluate()
+            # Each rank has its own statistics of batch norm until a step begins; rank 0's are evaluated.
+            self.world.overwrite([b for model in self.models.values() for b in model.buffers()])
 
     @property
     def evaluation_is_due(self) -> bool:

@@ -1,0 +1,46 @@
+"""The real torchrun: two agents that meet as those of two hosts do, with a rank each."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from monitoring import read_records
+
+from ....warm_python import WarmPython
+
+FLAGS = (
+    *("--batch-size", "8", "--num-epochs", "1", "--max-steps", "2", "--device", "cpu", "--tracker", "none"),
+    *("--log-every", "1"),
+)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_two_agents_start_one_training(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
+    agent = [
+        *("-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d"),
+        *("--rdzv-id", "hosts", "--rdzv-endpoint", f"127.0.0.1:{free_port()}"),
+        *("--no-python", sys.executable),  # by its name: what is started that way is a fork here
+        *(root / "tests/data/ddp/train.py", "--run-dir", tmp_path / "run", *FLAGS),
+    ]
+    agents = [
+        warm_torch.start(agent, env=dict(os.environ), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    printed = [process.communicate(timeout=600) for process in agents]
+    assert [process.wait() for process in agents] == [0, 0], printed
+    assert sorted("2 processes" in output for output, _ in printed) == [False, True]
+    journals = [
+        [dict(record) for record, _ in read_records(tmp_path / "run" / name)]
+        for name in ("metrics.jsonl", "metrics.rank0001.jsonl")
+    ]
+    assert [journal[0]["world_size"] for journal in journals] == [2, 2]
+    losses = [[r["train_loss"] for r in journal if r["event"] == "step"] for journal in journals]
+    assert (len(losses[0]), losses[0]) == (2, losses[1])
