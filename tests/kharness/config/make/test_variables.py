@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
 from kharness.config.errors import ConfigError
-from kharness.config.make.known_variables import ENVIRONMENT, EVERYWHERE, SHORT, TARGETS
+from kharness.config.make.known_variables import ENVIRONMENT, EVERYWHERE, SHORT, TARGETS, target_of
 from kharness.config.make.variables import check_call, given
 from kharness.config.tree import Tree
 
@@ -131,6 +134,28 @@ def test_what_scripts_look_up_is_in_the_table(root: Path) -> None:
     assert known - found == set()
     known |= {*SHORT, *EVERYWHERE}
     assert {name for name in found - known if not name.startswith(("CONFIG_", *ENVIRONMENT))} == set()
+
+
+def test_what_the_docs_type_is_taken(root: Path) -> None:
+    """Each call of make in a block of the docs whose words are targets."""
+    seen, taken = [], []
+    for page in (root / "README.md", *root.glob("docs/*.md")):
+        for block in re.findall(r"^```.*?^```", page.read_text(), flags=re.M | re.S):
+            for line in re.findall(r"^make (.*)$", block.replace("\\\n", " "), flags=re.M):
+                words = list(takewhile(lambda word: word not in ("&&", "|"), _words(line)))
+                goals = [word for word in words if "=" not in word]
+                if all(target_of(goal) in TARGETS for goal in goals):
+                    variables = dict(word.split("=", 1) for word in words if "=" in word)
+                    seen.append(f"{page.name}: {line}")
+                    taken += [seen[-1]] if not refused(root, " ".join(goals) or "train", **variables) else []
+    assert any("NUM_GPUS=4" in line for line in taken)
+    assert seen == taken
+
+
+def _words(line: str) -> list[str]:
+    with suppress(ValueError):  # no call but a line of a table that begins with `make`
+        return shlex.split(line, comments=True)
+    return ["?"]
 
 
 def test_make_hands_over_its_targets(root: Path, tmp_path: Path) -> None:
