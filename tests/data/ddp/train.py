@@ -1,6 +1,6 @@
 """A training in float64 whose ranks can be made to fail, through the loop of the reference trainings.
 
-    RANK=0 WORLD_SIZE=2 … python tests/data/ddp/train.py FLAGS…      FAULT=nan:3:5
+    RANK=0 WORLD_SIZE=2 … python tests/data/ddp/train.py FLAGS…      FAULT=nan:3:5 DTYPE=float32 MODEL=gpt2
 
 FAULT is what, on which rank and at which step: `nan` in a sample, `refuse` one, `kill` or `stop` by a signal,
 `hang`. CONTROL='{"5": {"lr_factor": 0.5}}' has rank 0 write a request in the 5th step, which the 6th follows.
@@ -29,6 +29,7 @@ from kharness.training.loop import open_training
 from monitoring import control
 
 ROOT = Path(__file__).resolve().parents[3]
+DTYPE: torch.dtype = getattr(torch, os.environ.get("DTYPE", "float64"))
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Points:
     """Thirty inputs and a function of each."""
 
     inputs: Tensor = field(
-        default_factory=lambda: torch.arange(240, dtype=torch.float64).reshape(30, 8).remainder(7) / 8
+        default_factory=lambda: torch.arange(240, dtype=DTYPE).reshape(30, 8).remainder(7) / 8
     )
     sizes: Mapping[str, int] = field(default_factory=lambda: {"train": 30})
     sha256: str = "d" * 64
@@ -48,12 +49,15 @@ class Points:
 
 def main(argv: Sequence[str]) -> int:
     control.POLL_SECONDS = control.DEBOUNCE_SECONDS = 0
-    with open_training(argv, root=ROOT, model="lenet5", about="", prepare=prepare) as training:
+    model = os.environ.get("MODEL", "lenet5")  # whose options there are: gpt2's has micro-batches
+    with open_training(argv, root=ROOT, model=model, about="", prepare=prepare) as training:
         for indices in training.steps():
-            inputs, wanted = training.batch(training.data, indices)
             request(training.step + 1, Path(argv[argv.index("--run-dir") + 1]))
             scale = fault(training.step + 1)
-            training.update(scale * F.mse_loss(training.model(inputs), wanted))
+            for part, share in training.micro_batches(indices) if model == "gpt2" else [(indices, 1.0)]:
+                inputs, wanted = training.batch(training.data, part)
+                training.accumulate(scale * F.mse_loss(training.model(inputs), wanted), share=share)
+            training.update()
             if training.evaluation_is_due:
                 inputs, wanted = training.data.batch(torch.arange(30))
                 with torch.inference_mode():
@@ -63,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
 
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, Points]:
     layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(float(os.environ.get("DROPOUT", "0"))))
-    return nn.Sequential(layers, nn.Linear(16, 1)).double(), Points()
+    return nn.Sequential(layers, nn.Linear(16, 1)).to(DTYPE), Points()
 
 
 def request(step: int, run: Path) -> None:

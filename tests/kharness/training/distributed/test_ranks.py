@@ -91,6 +91,19 @@ def test_curve_is_that_of_one_process(start_ranks: StartRanks, tmp_path: Path) -
     assert all(step["collective_seconds"] > 0 for step in journals[0])
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
+def test_curve_with_micro_batches_is_that_of_one_process_without(
+    start_ranks: StartRanks, tmp_path: Path, dtype: str, tolerance: float
+) -> None:
+    """Of a part of four samples three go through the model at once, and of the other rank's three all."""
+    about = {"MODEL": "gpt2", "DTYPE": dtype}
+    assert ends(start_ranks(tmp_path / "one", 1, **about)) == [(0, "")]
+    assert ends(start_ranks(tmp_path / "two", 2, "--micro-batch-size", "3", **about)) == [(0, "")] * 2
+    one, two = curve(tmp_path / "one"), curve(tmp_path / "two")
+    assert one.shape == (15, 2)
+    torch.testing.assert_close(two, one, rtol=tolerance, atol=tolerance / 100)
+
+
 def test_request_to_one_rank_stops_all_and_another_number_of_ranks_resumes(
     start_ranks: StartRanks, tmp_path: Path
 ) -> None:
