@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring": frozenset({"orjson", "psutil"}),
     "monitoring.callbacks.accelerate": frozenset({"accelerate"}),
     "monitoring.callbacks.hugging_face": frozenset({"torch", "transformers"}),
-    "monitoring.callbacks.lightning": frozenset({"torch"}),  # and Lightning, by either of its names
+    "monitoring.callbacks.lightning": frozenset({"lightning", "torch"}),
     "monitoring.agent.notifications": frozenset({"apprise"}),
     "monitoring.exporters._families": frozenset({"prometheus_client"}),
     "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),

@@ -3,18 +3,19 @@
     logger = LightningLogger("results/first", trackers={"trackio": {}})
     Trainer(logger=logger, callbacks=[LightningRun(logger)]).fit(module, data)
 
-The package may be `lightning` or `pytorch_lightning`.
+The package is `lightning`, not the older `pytorch_lightning`.
 """
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
 
 from monitoring.callbacks.described import adapter_fields, model_fields
 from monitoring.callbacks.logged import Logged
@@ -22,14 +23,8 @@ from monitoring.callbacks.open_run import OpenRun, RunSettings
 from monitoring.run import Run
 from monitoring.telemetry.pace import Pace, open_pace
 
-# The one of its two names that the program uses.
-_IS_OLD_NAME = "pytorch_lightning" in sys.modules and "lightning" not in sys.modules
-_LIGHTNING = "pytorch_lightning" if _IS_OLD_NAME else "lightning.pytorch"
-Callback: Any = importlib.import_module(f"{_LIGHTNING}.callbacks").Callback
-Logger: Any = importlib.import_module(f"{_LIGHTNING}.loggers").Logger
 
-
-class LightningLogger(Logger):  # type: ignore[misc] # either of the two
+class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed for us
     """Records in a run directory what the module logs; `experiment` is the Run.
 
     The run ends with the process, or with `close`, so that `trainer.test` after `fit` belongs to it.

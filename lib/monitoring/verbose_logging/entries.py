@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.records import Record, as_number
 from monitoring.verbose_logging.crossings import Crossings
 from monitoring.verbose_logging.levels import Verbosity
@@ -185,8 +186,8 @@ class Entries:
             "total_seconds": seconds,
             "avg_seconds_per_step": seconds / steps if seconds is not None and steps > 0 else None,
         }
-        status = (facts or {}).get("status") or "complete"
-        is_complete = status == "complete"
+        status = (facts or {}).get("status") or COMPLETE
+        is_complete = status == COMPLETE
         return self._entry(
             time,
             "training_complete",

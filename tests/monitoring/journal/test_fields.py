@@ -41,15 +41,20 @@ LISTS_OF_NAMES = {
     "kharness.report.compare": "which rows the comparison of two sides has, in their order",
     "kharness.report.gpu.history": "which values of a sample reports keep, by their short names there",
     "kharness.report.judging.conclusions": "which costs a result is set against, in their order",
+    "monitoring.callbacks.hugging_face": "what the Trainer calls them",
+    "monitoring.callbacks.logged": "what other frameworks and their examples call them",
     "monitoring.exporters._families": "how a rank's state gives the value of each",
+    "monitoring.exporters.verbose_log": "what the documented entries call them",
     "monitoring.gpu.aggregates": "which value of a sample each point in trackers is; below the rows' floor",
     "monitoring.gpu_monitor.history": "which values of a sample its statistics and its documented lines have",
+    "monitoring.rules.memory_leak": "what each is in a message, in megabytes",
     "monitoring.samplers._nvml_reading": "which values a call of the driver's writes, in their order",
     "monitoring.samplers.nvidia": "which number of the driver's is which value",
     "monitoring.telemetry.load_balance": "what its table calls the phases of a step",
     "monitoring.telemetry.phases": "the phases in the order of a step, by which loops mark them",
     "monitoring.terminal.run_view": "the order of a point's values",
     "monitoring.terminal.panels.run_panel": "which numbers of a run have room beside its graphs",
+    "monitoring.verbose_logging.resources": "which value of a sample each documented name is",
 }
 
 
