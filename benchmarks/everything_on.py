@@ -2,9 +2,9 @@
 
 Pairs of the same training on the CPU, one thread: with nothing but its journal, and with GPU and machine
 monitoring, every tracker that is installed, timers on every rank, verbose logging at its highest level,
-Prometheus, control and all alert rules. What is compared is the CPU time of the training process in its
-training loop (`training_cpu_seconds` of the end record), so that the agent, which works beside it, does not
-count by being on the same cores; its own CPU time is printed as a share of the training's wall time.
+Prometheus, control and all alert rules. What is compared is the median step of a run (`sec_per_step` of its
+records): what is done once, such as the counting of FLOPs before the second step, is no step's cost. The
+agent and the verbose log's writer are other processes; on a machine whose cores are all busy they show here.
 
     python benchmarks/everything_on.py [PAIRS]
 """
@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
     pairs = int(argv[0]) if argv else PAIRS
     trackers = [name for name in TRACKERS if importlib.util.find_spec(name)]
     print(f"{pairs} pairs, 1 thread, torch {torch.__version__}; trackers: {', '.join(trackers)}")
-    print(f"{'model':<10}{'steps':>7}{'alone, CPU s':>14}{'with everything':>17}{'ratio':>9}{'of pairs':>19}")
+    print(f"{'model':<10}{'steps':>7}{'alone, ms':>14}{'with everything':>17}{'ratio':>9}{'of pairs':>19}")
     for model, flags in TRAININGS.items():
         alone: list[tuple[float, int]] = []
         watched: list[tuple[float, int]] = []
@@ -60,8 +60,8 @@ def main(argv: list[str]) -> int:
         ratios = [b / a for (a, _), (b, _) in zip(alone, watched, strict=True)]
         seconds = [statistics.median(each for each, _ in found) for found in (alone, watched)]
         print(
-            f"{model:<10}{alone[0][1]:>7}{seconds[0]:>14.2f}{seconds[1]:>17.2f}{statistics.median(ratios):>9.4f}"
-            f"{min(ratios):>11.4f}{max(ratios):>8.4f}",
+            f"{model:<10}{alone[0][1]:>7}{1e3 * seconds[0]:>14.3f}{1e3 * seconds[1]:>17.3f}"
+            f"{statistics.median(ratios):>9.4f}{min(ratios):>11.4f}{max(ratios):>8.4f}",
             flush=True,
         )
     return 0
@@ -80,7 +80,7 @@ def watched_flags(trackers: list[str]) -> list[str]:
 
 
 def trained(model: str, flags: list[str]) -> tuple[float, int]:
-    """CPU seconds of the training, and its number of steps."""
+    """Seconds of the median step, and the number of steps."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         run = Path(folder) / "run"
         environment = {
@@ -97,9 +97,8 @@ def trained(model: str, flags: list[str]) -> tuple[float, int]:
         if done.returncode:
             sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-2000:]}")
         records = [record for record, _ in read_records(run / "metrics.jsonl")]
-        steps: Any = max(record.get("global_step") or 0 for record in records)  # type: ignore[type-var]
-        end: Any = records[-1]
-        return float(end["training_cpu_seconds"]), int(steps)
+        steps: list[Any] = [record for record in records if record["event"] == "step"]
+        return statistics.median(step["sec_per_step"] for step in steps), steps[-1]["global_step"]
 
 
 if __name__ == "__main__":
