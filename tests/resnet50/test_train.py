@@ -18,19 +18,8 @@ from ..warm_python import WarmPython
 FIXED = ("--device", "cpu", "--num-threads", "1", "--tracker", "none", "--dataset", "digits")
 SMALL = ("--resnet50-width", "4", "--resnet50-blocks", "1 1 1 1", "--resnet50-stem", "imagenet")
 STEPS = ("--batch-size", "36", "--checkpoint-every-steps", "2", "--checkpoint-keep", "9")
-EVERYTHING = (
-    "--max-steps",
-    "3",
-    "--resnet50-latency-batches",
-    "1 8",
-    "--resnet50-predictions",
-    "10",
-    "--ema-decay",
-    "0.9",
-    "--resnet50-cutout",
-    "8",
-    "--resnet50-flip",
-)
+TRAINED = ("--max-steps", "3", "--ema-decay", "0.9", "--resnet50-cutout", "8", "--resnet50-flip")
+EVERYTHING = (*TRAINED, "--resnet50-latency-batches", "1 8", "--resnet50-predictions", "10")
 
 Records = list[dict[str, Any]]
 Train = Callable[..., Records]
@@ -137,7 +126,7 @@ def test_micro_batches_of_all_samples_change_nothing_and_parts_have_their_own_ba
     train: Train, tmp_path: Path, whole: tuple[Path, Records]
 ) -> None:
     """Batch norm's statistics are those of each part, so losses differ from the entire batch's."""
-    one = train(tmp_path / "one", *EVERYTHING, "--micro-batch-size", "36")
+    one = train(tmp_path / "one", *TRAINED, "--micro-batch-size", "36")
     assert values(one, "model_sha256") == values(whole[1], "model_sha256")
     parts = train(tmp_path / "parts", "--max-steps", "1", "--micro-batch-size", "12")
     assert [record["batch_size"] for record in parts if record["event"] == "start"] == [36]

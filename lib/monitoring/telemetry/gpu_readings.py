@@ -14,9 +14,9 @@ _GB = 1e9
 
 
 def has_cuda() -> bool:
-    """Whether this process has imported torch, and torch sees a GPU."""
+    """Whether this process computes on a GPU: torch is imported, and has begun to use CUDA."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda.is_available())
+    return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def gpu_memory() -> dict[str, float] | None:

@@ -175,7 +175,7 @@ class StepOnRequest:
         self.is_enough = False
         of_rank = samples_of_rank(setup.options.BATCH_SIZE, ranks)
         # Two micro-batches: with the second the gradients of the first are there, too.
-        self.part_size: int | None = min(2 * (setup.options.MICRO_BATCH_SIZE or of_rank), of_rank)
+        self.part_size: int | None = min(of_rank, 2 * (setup.options.MICRO_BATCH_SIZE or of_rank))
         self._trial, self._room = trial, room
         self._free = room.free(setup.device.torch)
         self._seconds: dict[str, float] = {}
