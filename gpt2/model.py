@@ -17,6 +17,7 @@ alone; logits come out as float32.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -188,6 +189,8 @@ class Attention(nn.Module):
         self.values = None
         if shape.value_embeddings and number % 2 == 0:
             self.values = nn.Embedding(shape.padded_vocabulary, shape.width)
+        self.on_attention: Callable[[Tensor, Tensor], None] | None = None
+        """Called with queries and keys (n, heads, t, head): fused attention does not return its weights."""
 
     def forward(self, x: Tensor, tokens: Tensor, turns: Tensor | None) -> Tensor:
         n, t, width = x.shape
@@ -201,6 +204,8 @@ class Attention(nn.Module):
         if turns is not None:
             qk = turned(qk, turns)
         q, k = qk.chunk(2, 1)
+        if self.on_attention is not None:
+            self.on_attention(q, k)
         dropout = self.dropout if self.training else 0.0
         heads = F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
         out: Tensor = self.drop(self.c_proj(heads.transpose(1, 2).reshape(n, t, width)))

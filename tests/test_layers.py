@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.exporters._families": frozenset({"prometheus_client"}),
     "monitoring.exporters._metrics_server": frozenset({"prometheus_client"}),
     "monitoring.samplers.nvidia": frozenset({"pynvml"}),
+    "monitoring.telemetry.activations": frozenset({"torch"}),
     "monitoring.telemetry.profiler": frozenset({"torch"}),
     "monitoring.telemetry.quantiles": frozenset({"datasketches"}),
     "monitoring.trackers._event_file": frozenset({"google_crc32c", "tensorboard"}),

@@ -11,6 +11,7 @@ import torch
 from kharness.training.device import uses_bf16
 from kharness.training.setup import Setup, tokens_per_sample
 from monitoring.journal.journal import say
+from monitoring.telemetry.activations import ActivationStatistics
 from monitoring.telemetry.device_pool import DeviceScalar
 
 if TYPE_CHECKING:
@@ -18,29 +19,39 @@ if TYPE_CHECKING:
 
 
 class StepTelemetry:
-    """Of every training; it measures the tokens of text alone."""
+    """Of every training; it measures the tokens of text, and activations every few steps if requested."""
 
-    def __init__(self, setup: Setup[Any]) -> None:
+    def __init__(self, setup: Setup[Any], *, activations_every: int = 0) -> None:
         self._tokens = tokens_per_sample(setup.data)
+        self._activations = ActivationStatistics(setup.model, every=activations_every)
 
-    def begin_step(self) -> None:
-        """A step begins."""
+    @property
+    def wants_record(self) -> bool:
+        """Whether the latest step has a record whatever LOG_EVERY is: what was measured is of this step."""
+        return bool(self._activations.measured)
+
+    def begin_step(self, step: int) -> None:
+        """A step (from 1) begins."""
+        self._activations.begin_step(step)
 
     def end_part(self) -> None:
         """A micro-batch that is not the last of its step has ended."""
 
     def end_step(self) -> None:
         """A step has ended."""
+        self._activations.end_step()
 
     def measured(self, step: int, record: Mapping[str, Any]) -> dict[str, Any]:
         """What a step record has besides; `record` is what it has so far."""
+        activations: dict[str, Any] = dict(self._activations.measured)
         if self._tokens is None:
-            return {}
+            return activations
         tokens, rate = self._tokens, record["samples_per_sec"]
         if isinstance(rate, DeviceScalar):
             later = rate
-            return {"tokens_per_second": DeviceScalar(later.arrived, lambda: _times(later.item(), tokens))}
-        return {"tokens_per_second": _times(rate, tokens)}
+            found = DeviceScalar(later.arrived, lambda: _times(later.item(), tokens))
+            return {"tokens_per_second": found, **activations}
+        return {"tokens_per_second": _times(rate, tokens), **activations}
 
     def end(self) -> dict[str, Any]:
         """The steps have ended; what the end record has of it."""
@@ -61,10 +72,11 @@ class RequestedTelemetry(StepTelemetry):
         *,
         timed: Sequence[Mapping[str, Any]],
         counted: Callable[[], None],
+        activations_every: int = 0,
     ) -> None:
         from monitoring.telemetry.callback import TelemetryCallback  # here: most trainings need none
 
-        super().__init__(setup)
+        super().__init__(setup, activations_every=activations_every)
         values, rank = setup.options.values, setup.world.rank
         self._setup, self._counted = setup, counted
         self._callback = TelemetryCallback(
@@ -81,7 +93,8 @@ class RequestedTelemetry(StepTelemetry):
         self._has_warned = False
         self._count_once()
 
-    def begin_step(self) -> None:
+    def begin_step(self, step: int) -> None:
+        super().begin_step(step)
         batches = self._setup.batches
         if batches.position == 1 or batches.steps_per_epoch == 1:  # it is the place of the next step
             self._callback.on_epoch_begin()
@@ -91,6 +104,7 @@ class RequestedTelemetry(StepTelemetry):
         self._callback.on_substep_end()
 
     def end_step(self) -> None:
+        super().end_step()
         self._callback.on_step_end()
         if self._setup.batches.position == 0:
             self._callback.on_epoch_end()
@@ -193,9 +207,11 @@ def open_telemetry(
 
     `counted` is called when the FLOPs were counted, which is no work of a step.
     """
-    if not setup.options.values.get("INCLUDE_PERFORMANCE_METRICS"):
-        return StepTelemetry(setup)
-    return RequestedTelemetry(setup, directory, timed=timed, counted=counted)
+    values = setup.options.values
+    every = int(str(values.get("ACTIVATION_STATISTICS_EVERY") or 0))
+    if not values.get("INCLUDE_PERFORMANCE_METRICS"):
+        return StepTelemetry(setup, activations_every=every)
+    return RequestedTelemetry(setup, directory, timed=timed, counted=counted, activations_every=every)
 
 
 def _times(rate: float | None, factor: int) -> float | None:

@@ -145,7 +145,7 @@ class Training(Generic[DataT]):
             self._control.look(self.step + 1)
             self._update.begin(rate=self._rate, factor=factor)
             self._phases.begin()
-            self._telemetry.begin_step()
+            self._telemetry.begin_step(self.step + 1)
             yield indices
             if self.step != before + 1:
                 raise RuntimeError("each step of a training calls update() once")
@@ -275,6 +275,8 @@ class Training(Generic[DataT]):
         """Whether the latest step has a record; FiniteWatch records those that are not finite."""
         values = self.options.values
         if self.step == 1 and values.get("LOGGING_FIRST_STEP"):
+            return True
+        if self._telemetry.wants_record:
             return True
         strategy = values.get("LOGGING_STRATEGY", "steps")
         if strategy == "steps":

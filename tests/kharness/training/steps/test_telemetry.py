@@ -72,6 +72,30 @@ def test_a_training_writes_its_telemetry_and_the_same_numbers(
     assert line in (tmp_path / "run/printed").read_text().splitlines()
 
 
+def test_a_training_records_its_activations_and_the_same_numbers(
+    warm_torch: WarmPython, root: Path, tmp_path: Path
+) -> None:
+    """Also of a step that LOGGING_STRATEGY leaves out."""
+    plain = trained(warm_torch, root, tmp_path / "plain", "--seed", "1")
+    flags = ("--activation-statistics-every", "2", "--logging-strategy", "epoch")
+    records = trained(warm_torch, root, tmp_path / "run", *flags)
+    models = [
+        load(checkpoint_files(tmp_path / name / "checkpoints")[0])["model"] for name in ("plain", "run")
+    ]
+    assert all(torch.equal(models[0][name], value) for name, value in models[1].items())
+    losses = {it["global_step"]: it["train_loss"] for it in plain if it["event"] == "step"}
+    steps = {it["global_step"]: it for it in records if it["event"] == "step"}
+    assert {step: it["train_loss"] for step, it in steps.items()} == {
+        step: losses[step] for step in (2, 3, 4, 6)
+    }
+    layers = {
+        step: {name[16:] for name in it if name.startswith("activation_mean/")} for step, it in steps.items()
+    }
+    both = {"0", "0.0", "1"}  # the block of a linear layer, that layer, and the last one
+    assert layers == {2: both, 3: set(), 4: both, 6: both}
+    assert steps[6]["activation_std/0.0"] > 0
+
+
 def test_a_resumed_training_continues_its_timers(warm_torch: WarmPython, root: Path, tmp_path: Path) -> None:
     """Killed at step 5, resumed after step 3."""
     run = tmp_path / "run"
