@@ -18,7 +18,19 @@ from monitoring.agent.follow import is_followed, undelivered
 from monitoring.agent.starter import AgentStarter
 from monitoring.journal.files import AGENT_LOG
 
+from ..conftest import READ_BY_TORCH
 from ..warm_python import SERVER, WarmPython
+
+# What the first Trainer, Lightning's and Accelerate import, sooner or later.
+FRAMEWORKS = (
+    *("torch._dynamo", "transformers.trainer", "transformers.models.gpt2.modeling_gpt2"),
+    *("accelerate.tracking", "peft", "lightning.pytorch", "monitoring.callbacks.hugging_face"),
+    *("monitoring.callbacks.lightning", "monitoring.callbacks.accelerate"),
+)
+# Nothing is looked for on the network.
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
+
+RunProgram = Callable[..., str]
 
 T = TypeVar("T")
 
@@ -132,3 +144,30 @@ def wait_until(condition: Callable[[], T], what: str, seconds: float = 600.0, *,
 def wait_for_delivery(directory: Path) -> None:
     """Until every follower has all, and the agent is gone."""
     wait_until(lambda: not undelivered(directory) and not is_followed(directory), "delivery")
+
+
+@pytest.fixture(scope="session")
+def warm_frameworks() -> Iterator[WarmPython]:
+    warm = WarmPython(*FRAMEWORKS, read=(*READ_BY_TORCH, "HF_"), **OFFLINE)
+    yield warm
+    warm.close()
+
+
+@pytest.fixture
+def offline() -> dict[str, str]:
+    """The environment of programs that look for nothing on the network."""
+    return OFFLINE
+
+
+@pytest.fixture
+def run_program(warm_frameworks: WarmPython, results: Path, forked_agents: None) -> RunProgram:
+    """Run the text of a program in the test's folder, to its end; its output."""
+
+    def run(text: str, code: int = 0) -> str:
+        program = results / "program.py"
+        program.write_text(text)
+        done = warm_frameworks.run([program], cwd=results, env={**os.environ, **OFFLINE})
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run

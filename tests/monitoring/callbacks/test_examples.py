@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from monitoring import read_records
+from tests.monitoring.conftest import RunProgram
 from tests.warm_python import WarmPython
 
-from .conftest import RunProgram, example
+from .conftest import example
 
 
 def records(results: Path, name: str) -> list[dict[str, Any]]:

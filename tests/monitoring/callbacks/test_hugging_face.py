@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring import read_records
-
-from .conftest import RunProgram
+from tests.monitoring.conftest import RunProgram
 
 BEFORE = """
 import torch

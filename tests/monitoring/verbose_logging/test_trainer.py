@@ -2,71 +2,66 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.monitoring.conftest import RunProgram
+
+PROGRAM = """
+import inspect, json, sys
 import torch
-from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+from monitoring.verbose_logging import VerboseLoggingCallback
 
 
-class Sequences(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Eight sequences of eight tokens."""
-
-    def __len__(self) -> int:
+class Sequences(torch.utils.data.Dataset):
+    def __len__(self):
         return 8
 
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
+    def __getitem__(self, index):
         tokens = torch.arange(8) + index
         return {"input_ids": tokens, "labels": tokens}
 
 
-def trained(folder: Path, **options: Any) -> tuple[Any, list[float]]:
-    """Four steps with a callback, if `options` has one; the trainer and the sums of its weights."""
-    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
-
+def trained(**options):
     torch.manual_seed(0)
     size = {"n_layer": 1, "n_head": 1, "n_embd": 8, "vocab_size": 32, "n_positions": 8}
     model = GPT2LMHeadModel(GPT2Config(**size, bos_token_id=0, eos_token_id=0))
     arguments = TrainingArguments(
-        output_dir=str(folder / "out"),
-        max_steps=4,
-        per_device_train_batch_size=2,
-        gradient_accumulation_steps=2,
-        logging_steps=2,
-        eval_strategy="steps",
-        eval_steps=4,
-        save_steps=4,
-        report_to=[],
-        disable_tqdm=True,
-        use_cpu=True,
-        dataloader_pin_memory=False,
+        output_dir="out", max_steps=4, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+        logging_steps=2, eval_strategy="steps", eval_steps=4, save_steps=4, report_to=[], disable_tqdm=True,
+        use_cpu=True, dataloader_pin_memory=False,
     )
-    trainer = Trainer(model, arguments, train_dataset=Sequences(), eval_dataset=Sequences(), **options)
-    trainer.train()
-    return trainer, [float(weight.double().sum()) for weight in model.parameters()]
+    Trainer(model, arguments, train_dataset=Sequences(), eval_dataset=Sequences(), **options).train()
+    return [float(weight.double().sum()) for weight in model.parameters()]
 
 
-@pytest.mark.filterwarnings("ignore")  # of transformers' own
-def test_the_trainer_calls_it_and_trains_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import TrainerCallback
-
-    from monitoring.verbose_logging import VerboseLoggingCallback
-
-    monkeypatch.chdir(tmp_path)
-    assert issubclass(VerboseLoggingCallback, TrainerCallback)
-    hooks = {name for name, _ in inspect.getmembers(TrainerCallback) if name.startswith("on_")}
-    own = [
+callback = VerboseLoggingCallback(verbosity_level="ultra")
+with_it = trained(callbacks=[callback])
+callback.close()
+hooks = {name for name, _ in inspect.getmembers(TrainerCallback) if name.startswith("on_")}
+found = {
+    "is_callback": issubclass(VerboseLoggingCallback, TrainerCallback),
+    "not_ours": [
         name for name in hooks if getattr(VerboseLoggingCallback, name).__module__.startswith("transformers")
-    ]
-    assert own == []
-    callback = VerboseLoggingCallback(verbosity_level="ultra")
-    _, weights = trained(tmp_path, callbacks=[callback])
-    callback.close()
-    found = [json.loads(line) for line in (tmp_path / "verbose_training_logs.jsonl").read_text().splitlines()]
+    ],
+    "with_it": with_it,
+    "without": trained(),
+}
+open("found.json", "w").write(json.dumps(found))
+"""
+
+
+def test_the_trainer_calls_it_and_trains_the_same(results: Path, run_program: RunProgram) -> None:
+    run_program(PROGRAM)
+    told = json.loads((results / "found.json").read_text())
+    assert (told["is_callback"], told["not_ours"]) == (True, [])
+    assert told["with_it"] == told["without"]
+    found = [json.loads(line) for line in (results / "verbose_training_logs.jsonl").read_text().splitlines()]
     counts = Counter(entry["type"] for entry in found)
     assert counts == {
         **dict.fromkeys(("system_initialization", "training_initialization", "training_start"), 1),
@@ -88,10 +83,9 @@ def test_the_trainer_calls_it_and_trains_the_same(tmp_path: Path, monkeypatch: p
         *(set(), {"loss", "grad_norm", "learning_rate", "epoch"}) * 2
     ]
     assert steps[3]["timing"]["eta_minutes"] == 0.0
-    assert of["model_checkpoint_save"]["checkpoint_path"] == str(tmp_path / "out" / "checkpoint-4")
+    assert of["model_checkpoint_save"]["checkpoint_path"] == "out/checkpoint-4"
     assert of["training_complete"]["final_metrics"].keys() >= {"loss", "eval_loss", "train_runtime"}
-    assert not (tmp_path / "verbose_logging_errors.log").exists()
-    assert trained(tmp_path)[1] == weights
+    assert not (results / "verbose_logging_errors.log").exists()
 
 
 def test_importing_it_imports_no_framework(bare_python: Any) -> None:
