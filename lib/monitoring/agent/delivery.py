@@ -188,6 +188,7 @@ class Delivery:
                 more = self._advance(last_pass=last_pass)
                 if not more and all_sampled and (last_pass or self._has_ended(attempt)):
                     self._close()
+                    self._note_success()
                     return
             except Exception as error:  # noqa: BLE001 - a follower is called here; the failure becomes an alert
                 if not self._retry_after(error, last_pass=last_pass or self._is_over(attempt), stop=stop):
@@ -378,7 +379,7 @@ class Delivery:
         """Note the failure, close the follower and wait before the next try; False when it is given up."""
         message = f"{self.name}: {type(error).__name__}: {error}"
         if self.error is None or str(error) != str(self.error):
-            self._alerts.add("follower", "warning", f"{message}; it is tried again")
+            self._alerts.fire("follower", "warning", f"{message}; it is tried again", subject=self.name)
         self.error = error
         self.progress = replace(self.progress, ended=False, error=message)
         # How much of the last batch the sink holds is unknown: the next `_open` asks it where to read from.
@@ -394,7 +395,7 @@ class Delivery:
             self._last_tries -= self._allowed + 1 if isinstance(error, MonitoringError) else 1
         if stop.is_set() or self._last_tries < 0:
             rest = "" if self._live else ", `make sync` delivers the rest"
-            self._alerts.add("follower", "error", f"{message}; not tried again{rest}")
+            self._alerts.fire("follower", "error", f"{message}; not tried again{rest}", subject=self.name)
             return False
         # Waiting longer helps nobody where the end of a run waits for it, or where its values are of now.
         delay = self._backoff.failed()
@@ -403,8 +404,8 @@ class Delivery:
         return True
 
     def _note_success(self) -> None:
+        self._alerts.resolve("follower", f"{self.name}: takes records again", subject=self.name)
         if self.error is not None:
-            self._alerts.add("follower", "info", f"{self.name}: takes records again")
             self.error, self._last_tries = None, self._allowed
         if time.monotonic() - self._failed_at > STEADY_SECONDS:
             self._backoff.reset()

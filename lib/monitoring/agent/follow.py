@@ -72,6 +72,8 @@ def follow(directory: Path) -> bool:
             deliveries = _deliveries(directory, trackers, alerts)
             rules = RuleWatch(directory, run["config"], alerts)
             sender = notifications(directory, run, alerts)
+            if _is_running(attempt):
+                alerts.resolve("trainer", "another training process continues the run")
             threads = _start(
                 deliveries, attempt=attempt["attempt"], ending=ending, stop=stop, sampled=sampling.done
             )
@@ -81,14 +83,16 @@ def follow(directory: Path) -> bool:
                 if not ending.is_set() and not _is_running(attempt):
                     ending.set()
                     if (last_record(directory / JOURNAL) or {}).get("event") != "end":
-                        alerts.add("trainer", "error", "the training process is gone and wrote no end record")
+                        alerts.fire(
+                            "trainer", "error", "the training process is gone and wrote no end record"
+                        )
                 if ending.is_set() or (not sampling.done.is_set() and _has_ended(directory, attempt)):
                     sampling.end()
                 sampling.watch()
                 if _hanging(deliveries, ending):
-                    alerts.add(
-                        "follower", "error", "a follower is not responding: `make sync` delivers the rest"
-                    )
+                    what = "is not responding: `make sync` delivers the rest"
+                    for name in (delivery.name for delivery in deliveries if not delivery.finished):
+                        alerts.fire("follower", "error", f"{name} {what}", subject=name)
                     break
                 _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
             while rules.look(time.time(), running=False):

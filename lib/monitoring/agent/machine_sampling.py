@@ -82,7 +82,7 @@ class MachineSampling:
                 except Exception as error:  # noqa: BLE001 - whatever fails becomes an alert, and is tried again
                     message = f"the machine is not sampled: {type(error).__name__}: {error}"
                     if message != self._failure:
-                        self._alerts.add("machine_monitor", "warning", f"{message}; it is tried again")
+                        self._alerts.fire("machine_monitor", "warning", f"{message}; it is tried again")
                         self._failure = message
                     if self._ending.wait(backoff.failed(lived=time.monotonic() - began)):
                         return
@@ -102,9 +102,8 @@ class MachineSampling:
                 for pid, started in processes.roots().items():
                     trainer.add_root(pid, started)
                 stats.append(sampler.sample()._asdict())
-                if self._failure:
-                    self._alerts.add("machine_monitor", "info", "the machine is sampled again")
-                    self._failure = ""
+                self._alerts.resolve("machine_monitor", "the machine is sampled again")
+                self._failure = ""
                 if is_last:
                     return
                 due = max(due + self._options.interval, time.monotonic())

@@ -68,7 +68,7 @@ class Notifications:
             pass
         self._ending = threading.Event()
         self._waiting: list[Record] = []
-        self._told: set[str] = set()
+        self._failed = False
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
         self._thread.start()
 
@@ -99,11 +99,14 @@ class Notifications:
         return record.get("severity") != "info" or record.get("state") == "resolved"
 
     def _send(self, found: Sequence[Record]) -> None:
+        self._failed = False
         for send in (self._run_command, self._send_to_urls):
             try:
                 send(found)
             except Exception as error:  # noqa: BLE001 - a command and a library are called here; it becomes an alert
-                self._tell_once(f"alerts were not sent: {_reason(error)}")
+                self._fire(f"alerts were not sent: {_reason(error)}")
+        if not self._failed:
+            self._alerts.resolve(OWN, "alerts are sent again")
 
     def _run_command(self, found: Sequence[Record]) -> None:
         if not self._options.command:
@@ -134,7 +137,7 @@ class Notifications:
         service = apprise.Apprise()
         known = [service.add(url) for url in urls]
         if not all(known):
-            self._tell_once(f"apprise does not know one of the addresses in {URLS} or the file")
+            self._fire(f"apprise does not know one of the addresses in {URLS} or the file")
         lines = [str(record.get("message")) for record in found[:MOST]]
         lines += [f"and {len(found) - MOST} more, in {ALERTS}"] if len(found) > MOST else []
         worst = "failure" if any(record.get("severity") == "error" for record in found) else "warning"
@@ -142,12 +145,11 @@ class Notifications:
         if len(service) and not service.notify(
             body="\n".join(lines), title=f"{self._name}: {_count(found)}", notify_type=kind
         ):
-            self._tell_once("alerts were not sent: a server did not take them")
+            self._fire("alerts were not sent: a server did not take them")
 
-    def _tell_once(self, message: str) -> None:
-        if message not in self._told:
-            self._told.add(message)
-            self._alerts.add(OWN, "warning", message)
+    def _fire(self, message: str) -> None:
+        self._failed = True
+        self._alerts.fire(OWN, "warning", message)
 
 
 def notifications(directory: Path, run: Mapping[str, object], alerts: Alerts) -> Notifications | None:

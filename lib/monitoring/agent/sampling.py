@@ -33,6 +33,9 @@ HANGING_AFTER = 10.0
 
 HANGS = "a GPU driver has not answered for 10 s; there are no samples until it does"
 
+# The state of a GPU that each of these rules reports, from its beginning to its end, and its words.
+EPISODES = {"gpu_lost": ("lost", "is lost"), "gpu_error": ("error", "cannot be read")}
+
 
 class GpuSampling:
     """Samples one attempt of a run until `end` is called; then `done` is set, and no sample follows.
@@ -87,7 +90,7 @@ class GpuSampling:
             return
         if not self._told_hanging:
             self._told_hanging = True
-            self._alerts.add("gpu_monitor", "warning", HANGS)
+            self._alerts.fire("gpu_monitor", "warning", HANGS)
         if self._ending.is_set():
             self._loop.give_up()
 
@@ -95,7 +98,8 @@ class GpuSampling:
         """Begin, or continue, the run's gpu_stats.jsonl if there are GPUs."""
         if devices is None:
             why = f": {'; '.join(problems)}" if problems else ""
-            self._tell_once("warning", f"GPU_MONITOR=y, but there is no GPU{why}; {GPU_STATS} is not written")
+            what = f"GPU_MONITOR=y, but there is no GPU{why}; {GPU_STATS} is not written"
+            self._alerts.fire("gpu_monitor", "warning", what)
             return
         for problem in problems:
             self._tell_once("warning", f"some GPUs are not sampled: {problem}")
@@ -128,15 +132,15 @@ class GpuSampling:
             self._tell_counter(sample, stands_still=True)
         for sample in self._stats.moving:
             self._tell_counter(sample, stands_still=False)
-        if self._failure or self._told_hanging:
-            self._alerts.add("gpu_monitor", "info", "GPUs are sampled again")
+        self._resolve_states(samples)
+        self._alerts.resolve("gpu_monitor", "GPUs are sampled again")
         self._failure, self._told_hanging = "", False
 
     def failed(self, restart: Restart) -> None:
         """Make an alert of it, unless the same was the last, or all GPUs were reported to have failed."""
         self._close()
         if restart.message != self._failure and not self._states.have_failed:
-            self._alerts.add("gpu_monitor", restart.severity, restart.message, **restart.facts)
+            self._alerts.fire("gpu_monitor", restart.severity, restart.message, **restart.facts)
             self._failure = restart.message
 
     def _sample(self) -> None:
@@ -152,23 +156,31 @@ class GpuSampling:
         self._stats = self._step = None
 
     def _tell_event(self, event: GpuEvent) -> None:
-        self._alerts.add(
-            f"gpu_{event.kind}",
-            "info" if event.kind == "back" else "error",
-            event.message,
-            subject=event.uuid,
-            value=event.code,
-        )
+        rule = f"gpu_{event.kind}"
+        if rule in EPISODES:
+            self._alerts.fire(rule, "error", event.message, subject=event.uuid, value=event.code)
+        else:
+            severity: Severity = "info" if event.kind == "back" else "error"
+            self._alerts.add(rule, severity, event.message, subject=event.uuid, value=event.code)
+
+    def _resolve_states(self, samples: Sequence[GpuSample]) -> None:
+        """Judged by how GPUs are now, not by events: an agent may have been killed between the two."""
+        for rule, (state, what) in EPISODES.items():
+            well = [sample for sample in samples if sample.state != state]
+            for sample in well:
+                if sample.uuid is not None:
+                    self._alerts.resolve(rule, f"no longer: {gpu_name(sample)} {what}", subject=sample.uuid)
+            if len(well) == len(
+                samples
+            ):  # an alert without a subject is of all GPUs, or of one without a UUID
+                self._alerts.resolve(rule, f"no longer: a GPU {what}")
 
     def _tell_counter(self, sample: GpuSample, *, stands_still: bool) -> None:
         what = f"{gpu_name(sample)} draws power, but its energy counter stands still: power is integrated"
-        self._alerts.add(
-            "gpu_energy",
-            "warning" if stands_still else "info",
-            what if stands_still else f"no longer: {what}",
-            state="firing" if stands_still else "resolved",
-            subject=sample.uuid,
-        )
+        if stands_still:
+            self._alerts.fire("gpu_energy", "warning", what, subject=sample.uuid)
+        else:
+            self._alerts.resolve("gpu_energy", f"no longer: {what}", subject=sample.uuid)
 
     def _tell_once(self, severity: Severity, message: str) -> None:
         if message not in self._told:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import Literal
 
 from monitoring.journal.files import ALERTS
 from monitoring.journal.journal import Journal
-from monitoring.journal.records import Record
+from monitoring.journal.records import Record, read_records
 from monitoring.journal.turns import Turns
 
 Severity = Literal["info", "warning", "error"]
@@ -22,6 +23,8 @@ class Alerts:
         self._shared = {} if correlation_id is None else {"correlation_id": correlation_id}
         self._journal = Journal(directory / ALERTS)
         self._turns = Turns(self._take)
+        self._firing = _firing(directory / ALERTS)
+        self._episodes = threading.Lock()
 
     def add(self, rule: str, severity: Severity, message: str, **fields: object) -> None:
         """Record one alert: the rule that found it, a sentence for a person, and what else it holds."""
@@ -39,6 +42,22 @@ class Alerts:
             }
         )
 
+    def fire(
+        self, rule: str, severity: Severity, message: str, *, subject: str | None = None, **fields: object
+    ) -> None:
+        """Record the beginning of an episode, unless that is recorded, by whichever agent."""
+        key = rule, subject or ""
+        with self._episodes:
+            if self._firing.get(key) != message:
+                self._firing[key] = message
+                self.add(rule, severity, message, state="firing", subject=subject, **fields)
+
+    def resolve(self, rule: str, message: str, *, subject: str | None = None) -> None:
+        """Record the end of an episode, if one was going on; `message` says how it is now."""
+        with self._episodes:
+            if self._firing.pop((rule, subject or ""), None) is not None:
+                self.add(rule, "info", message, state="resolved", subject=subject)
+
     def close(self) -> None:
         self._turns.add(None)
 
@@ -47,3 +66,15 @@ class Alerts:
             self._journal.close()
         else:
             self._journal.append_any(record)
+
+
+def _firing(path: Path) -> dict[tuple[str, str], str]:
+    """The message of each rule and subject whose last alert is not resolved."""
+    firing: dict[tuple[str, str], str] = {}
+    for alert, _ in read_records(path):
+        key = str(alert.get("rule")), str(alert.get("subject") or "")
+        if alert.get("state") == "firing":
+            firing[key] = str(alert.get("message"))
+        elif alert.get("state") == "resolved":
+            firing.pop(key, None)
+    return firing

@@ -197,7 +197,7 @@ class Restart:
     severity: Severity
     delay: float | None
     """Seconds until sampling begins again, None if it does not."""
-    facts: dict[str, object] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
     """The signal and the call of a death, for an alert."""
 
 
@@ -224,7 +224,7 @@ class Restarts:
         if not isinstance(error, SamplerDied):
             kind = "" if isinstance(error, SamplerError) else f"{type(error).__name__}: "
             return Restart(f"GPUs cannot be sampled: {kind}{error}; it is tried again", "warning", delay)
-        facts: dict[str, object] = {"signal": error.signal, "call": error.call}
+        facts: dict[str, Any] = {"signal": error.signal, "call": error.call}
         self._quick_deaths += error.is_own
         if self._quick_deaths < QUICK_DEATHS:
             return Restart(f"{error}; restarting in {delay:g} s", "warning", delay, facts)

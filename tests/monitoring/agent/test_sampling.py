@@ -233,7 +233,7 @@ def test_gpu_that_is_lost_is_an_alert_and_the_others_are_sampled_on(
         wait_until(lambda: len(stats(run_dir)) > seen + 3, "three more samples")
         lost = stats(run_dir)[-1]
         gpus.write("gpus 2", "all utilization 90")
-        wait_until(lambda: len(alerts(run_dir)) == 3, "the next alert")
+        wait_until(lambda: len(alerts(run_dir)) == 4, "both alerts of its end")
     wait_for_delivery(run_dir)
     assert [gpu["state"] for gpu in lost["multi_gpu_data"]] == ["ok", "lost"]
     assert lost["aggregate_stats"]["lost"] == [1]
@@ -242,6 +242,7 @@ def test_gpu_that_is_lost_is_an_alert_and_the_others_are_sampled_on(
     assert sorted(map(str, alerts(run_dir))) == [
         str(("gpu_back", f"GPU 1 ({UUID}) answers again")),
         str(("gpu_lost", f"GPU 1 ({UUID}) is lost: GPU is lost")),
+        str(("gpu_lost", f"no longer: GPU 1 ({UUID}) is lost")),
         str(("gpu_xid", f"GPU 0 ({UUID.replace('1-', '0-', 1)[:-1]}0): {xid}")),
     ]
 
@@ -268,6 +269,7 @@ def test_gpu_that_is_lost_before_the_first_sample_comes_back(
     lost = [
         ("gpu_lost", "GPU 1 (nvidia) is lost: GPU is lost"),
         ("gpu_back", f"GPU 1 ({UUID}) answers again"),
+        ("gpu_lost", "no longer: a GPU is lost"),
     ]
     assert alerts(run_dir) == ([] if by_uuid else lost)
 
