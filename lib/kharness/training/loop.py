@@ -25,7 +25,7 @@ from kharness.training.automatic.decisions import agreed, decided
 from kharness.training.automatic.search import Search
 from kharness.training.automatic.trial import BegunTrial, OwnTrial, Room, StepOnRequest, begin_trial
 from kharness.training.checkpoint import restore
-from kharness.training.console import lasting_output
+from kharness.training.console import lasting_output, printing
 from kharness.training.device import uses_gpu
 from kharness.training.distributed.launch import launch
 from kharness.training.distributed.world import World, is_launched, joined_world, one_prints
@@ -59,18 +59,19 @@ def open_training(
         directory, scratch = arguments.run_dir, arguments.from_scratch
         if options.NUM_GPUS > 1 and not is_launched(os.environ):
             sys.exit(launch([sys.executable, str(root / model / "train.py"), *argv], options.NUM_GPUS))
-        search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
-        options = yield from _with_trials(search, prepare, root=root)
-        with joined_world(device=options.DEVICE, minutes=options.RANK_TIMEOUT) as world:
-            options = agreed(options, world)
-            with named_causes():
-                setup = Setup.of(options, prepare, world)
-            if options.values.get("INSPECT_STEP"):
-                yield from _inspected(setup, directory, root=root)
-            elif options.values.get("DRY_RUN"):
-                yield from _checked(setup, root=root)
-            else:
-                yield from _opened(setup, directory, root=root, from_scratch=scratch)
+        with printing(options.values):
+            search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
+            options = yield from _with_trials(search, prepare, root=root)
+            with joined_world(device=options.DEVICE, minutes=options.RANK_TIMEOUT) as world:
+                options = agreed(options, world)
+                with named_causes():
+                    setup = Setup.of(options, prepare, world)
+                if options.values.get("INSPECT_STEP"):
+                    yield from _inspected(setup, directory, root=root)
+                elif options.values.get("DRY_RUN"):
+                    yield from _checked(setup, root=root)
+                else:
+                    yield from _opened(setup, directory, root=root, from_scratch=scratch)
 
 
 def _with_trials(

@@ -63,6 +63,24 @@ Prepare = Callable[[Options, torch.device], tuple[nn.Module, DataT]]
 """The model on the device, with its first weights, and its data."""
 
 
+MOST_PARTS = 12
+"""Of a model in one line."""
+
+
+def summary(model: nn.Module) -> str:
+    """Name, number of parameters and the parts that have some; a parameter that two share counts once."""
+    counts: dict[str, int] = {}
+    for name, parameter in model.named_parameters():
+        part = name.partition(".")[0]
+        counts[part] = counts.get(part, 0) + parameter.numel()
+    total = sum(counts.values())
+    trained = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    parts = [f"{name} {count:,}" for name, count in counts.items()]
+    parts = [*parts[:MOST_PARTS], *["…"] * (len(parts) > MOST_PARTS)]
+    some = f", {trained:,} of them trained" if trained != total else ""
+    return f"{type(model).__name__}, {total:,} parameters{some}: {', '.join(parts)}"
+
+
 @dataclass(frozen=True)
 class Setup(Generic[DataT]):
     """A training that has not begun."""
@@ -121,6 +139,8 @@ class Setup(Generic[DataT]):
         plan = (
             f"{num_steps:,} steps of {batches.batch_size} samples{f' of {tokens} tokens' if tokens else ''}"
         )
+        if options.values.get("LOG_MODEL_SUMMARY"):
+            print(f"model: {summary(model)}")
         limit = f", at most {options.MAX_TIME:g} min" if options.MAX_TIME else ""
         print(f"plan: {plan}{limit}, {options.OPTIMIZER}, {schedule.name}")
         note = few_validations(

@@ -9,9 +9,12 @@ FAULT is what, on which rank and at which step: `nan` in a sample, `refuse` one,
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
+import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -66,8 +69,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, Points]:
+    if "LOGS" in os.environ:
+        log_at_each_level()
     layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(float(os.environ.get("DROPOUT", "0"))))
     return nn.Sequential(layers, nn.Linear(16, 1)).to(DTYPE), Points()
+
+
+def log_at_each_level() -> None:
+    for name in ("some_package.part", "torch.nn"):
+        for level in ("debug", "info", "warning", "error"):
+            getattr(logging.getLogger(name), level)(level)
+    warnings.warn("by warnings", stacklevel=1)
+    print("verbosity:", os.environ.get("TRANSFORMERS_VERBOSITY"), file=sys.stderr)
 
 
 def request(step: int, run: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from kharness.training.console import nothing_printed
 from kharness.training.device import uses_gpu
 from kharness.training.distributed.lost_ranks import LostRanks
 from kharness.training.errors import TrainingError
@@ -195,7 +196,7 @@ def one_prints(environment: Mapping[str, str]) -> Iterator[None]:
     if World.of(environment).is_main:
         yield
         return
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+    with nothing_printed():
         yield
 
 
