@@ -1,0 +1,193 @@
+"""Every name of the documents that kharness unites exists, or docs/names.md says what it is called here.
+
+tests/data/reference holds the documents.
+"""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import importlib.util
+import keyword
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring.journal.fields import UNKNOWN_UNIT, row_of
+
+from .documented_names import DocumentedName, names_in
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = sorted((ROOT / "tests/data/reference").glob("*.md"))
+PAGE = ROOT / "docs/names.md"
+SOURCES = ("lib", "scripts", "examples", *(path.parent.name for path in ROOT.glob("*/model.py")))
+# Programs of the system, and Python itself.
+OF_THE_SYSTEM = {"make", "pip", "python"}
+
+HINT = "no such name: build it, or say in docs/names.md what it is called here"
+
+Nodes = Callable[[Path], list[Any]]
+
+
+def renamed() -> dict[str, str]:
+    """What a document says -> what is called so here, the rows of docs/names.md."""
+    rows = re.findall(r"^\| `([^|]+)` \| ([^|]+) \|", PAGE.read_text(), flags=re.M)
+    return {name: here.strip() for name, here in rows}
+
+
+@pytest.fixture(scope="module")
+def code_names(nodes: Nodes) -> set[str]:
+    """Names that code defines, takes or writes: functions, classes, arguments, attributes, whole strings."""
+    return {
+        name
+        for folder in SOURCES
+        for path in (ROOT / folder).rglob("*.py")
+        for node in nodes(path)
+        for name in names_of(node)
+    }
+
+
+def names_of(node: Any) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.arg | ast.keyword) and node.arg:
+        yield node.arg
+    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        yield node.target.id
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in node.values)
+
+
+@cache
+def symbols() -> frozenset[str]:
+    files = [ROOT / "Kconfig", *ROOT.glob("*/Kconfig"), *ROOT.glob("lib/**/Kconfig")]
+    return frozenset(
+        name for file in files for name in re.findall(r"^\t?config (\w+)", file.read_text(), re.M)
+    )
+
+
+@cache
+def make_words() -> frozenset[str]:
+    text = (ROOT / "Makefile").read_text()
+    return frozenset(re.findall(r"^([\w-]+):", text, re.M)) | frozenset(re.findall(r"\b[A-Z][A-Z_]+\b", text))
+
+
+@cache
+def tracked() -> frozenset[str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return frozenset(listed.split())
+
+
+def exists(name: DocumentedName, code: set[str], table: Mapping[str, str]) -> bool:
+    """Whether kharness has a documented name as it stands; a flag, that of a program called otherwise."""
+    match name.kind:
+        case "command":
+            return command_exists(name.text.split(), code)
+        case "flag":
+            return flag_exists(name.text, table.get(name.command, name.command).strip("`"), code)
+        case "import":
+            return import_exists(name.text)
+        case "path":
+            return path_exists(name.text, code)
+        case "key":
+            return key_exists(name.text, code)
+
+
+def command_exists(words: list[str], code: set[str]) -> bool:
+    if words[0] == "make":
+        return len(words) == 1 or words[1] in make_words()
+    if words[:2] == ["python", "-m"]:
+        return importlib.util.find_spec(words[2]) is not None
+    if words[0] == "python" and len(words) > 1:
+        return words[1] in tracked()
+    if "=" in words[0]:
+        return words[0].split("=")[0] in code
+    program = words[0].removeprefix("./")
+    return (
+        program in OF_THE_SYSTEM
+        or program in tracked()
+        or shutil.which(program, path=str(Path(sys.executable).parent)) is not None
+    )
+
+
+def flag_exists(flag: str, command: str, code: set[str]) -> bool:
+    if not command.startswith("python"):
+        return command_exists(command.split(), code)  # of another program
+    symbol = flag.removeprefix("--").replace("-", "_").upper()
+    if command.endswith("/train.py") and symbol in symbols():
+        return True
+    return command_exists(command.split(), code) and flag in code
+
+
+def path_exists(path: str, code: set[str]) -> bool:
+    """A file of the repository, or one whose name, up to what is filled in, stands in the code."""
+    if path.strip("/") in code or any(f"/{file}".endswith(f"/{path}") for file in tracked()):
+        return True
+    path = path.replace("XXXX", "0000")  # of a rank
+    fixed = path.split("YYYY")[0]
+    if fixed != path:
+        return any(name.startswith(fixed.rstrip("_")) for name in code)
+    return is_made(path, code)
+
+
+def is_made(text: str, code: set[str]) -> bool:
+    """Whether an f-string of the code may give it, one that has more than a separator of its own."""
+    made = (name for name in code if "*" in name and len(re.sub(r"\W", "", name)) > 4)
+    return any(fnmatch.fnmatchcase(text, name) for name in made)
+
+
+def import_exists(text: str) -> bool:
+    """A module, or a name that one defines."""
+    module, _, last = text.rpartition(".")
+    if text == "config.config":
+        return "config.py" in (ROOT / ".gitignore").read_text()  # generated at the root
+    try:
+        if importlib.util.find_spec(text) is not None:
+            return True
+    except ModuleNotFoundError:
+        pass
+    try:
+        return bool(module) and hasattr(importlib.import_module(module), last)
+    except ModuleNotFoundError:
+        return False
+
+
+def key_exists(text: str, code: set[str]) -> bool:
+    *sections, last = text.split(".")
+    if sections:  # of a configuration: an option of that name, or of a section's and that
+        options = {last.upper(), *(f"{section}_{last}".upper() for section in sections)}
+        return bool(options & symbols())
+    return (
+        text in code
+        or is_made(text, code)
+        or keyword.iskeyword(text)
+        or text.removeprefix("CONFIG_").upper() in symbols()
+        or text in make_words()
+        or row_of(text).unit != UNKNOWN_UNIT
+        or importlib.util.find_spec(text) is not None
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_every_name_exists_or_is_in_the_table(document: Path, code_names: set[str]) -> None:
+    table = renamed()
+    missing = [
+        name.text
+        for name in dict.fromkeys(names_in(document.read_text()))
+        if name.text not in table and not exists(name, code_names, table)
+    ]
+    assert not missing, f"{HINT}: {missing}"
+
+
+def test_a_name_in_the_table_stands_in_a_document() -> None:
+    documented = {name.text for document in DOCUMENTS for name in names_in(document.read_text())}
+    assert [name for name in renamed() if name not in documented] == []
