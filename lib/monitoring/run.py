@@ -104,11 +104,7 @@ class Run:
             raise unwritable(self.directory, error) from error
         self._journal = Journal(self.directory / journal_name(rank))
         self._hardware = hardware()
-        self._about = {
-            "hardware": self._hardware,
-            "versions": versions(),
-            "git": git_state(_program_folder()),
-        }
+        self._about = {"hardware": self._hardware, **_program()}
         try:
             if rank:
                 run = self._joined()
@@ -424,6 +420,11 @@ def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
         check = getattr(follower_module(name), "check", None)
         if check is not None:
             check(options)
+
+
+def _program() -> Record:
+    """The versions that can change a result, and the git revision."""
+    return {"versions": versions(), "git": git_state(_program_folder())}
 
 
 def _program_folder() -> Path | None:
