@@ -110,6 +110,16 @@ def priority_stays() -> Iterator[None]:
     assert os.nice(0) == before
 
 
+@pytest.fixture(autouse=True)
+def signals_stay() -> Iterator[None]:
+    """What an agent does with signals in a test's process ends with the test: children would inherit it."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
+            signal.signal(number, handler)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nobodys_settings() -> Iterator[None]:
     """No test, and no fixture of a module, sees the developer's logins or what `make check` exports."""

@@ -17,7 +17,7 @@ from monitoring.agent.gpu_archive import GpuStatsFiles
 from monitoring.agent.gpu_stats import GpuStats
 from monitoring.agent.last_step import LastStep
 from monitoring.agent.run_processes import RunProcesses
-from monitoring.gpu.device_states import DeviceStates, gpu_name
+from monitoring.gpu.device_states import WORDS, DeviceStates, gpu_name
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.gpu.run_devices import RunDevices
 from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
@@ -33,8 +33,8 @@ HANGING_AFTER = 10.0
 
 HANGS = "a GPU driver has not answered for 10 s; there are no samples until it does"
 
-# The state of a GPU that each of these rules reports, from its beginning to its end, and its words.
-EPISODES = {"gpu_lost": ("lost", "is lost"), "gpu_error": ("error", "cannot be read")}
+# The state of a GPU that each of these rules reports, from its beginning to its end.
+EPISODES = {"gpu_lost": "lost", "gpu_error": "error"}
 
 
 class GpuSampling:
@@ -165,14 +165,14 @@ class GpuSampling:
 
     def _resolve_states(self, samples: Sequence[GpuSample]) -> None:
         """Judged by how GPUs are now, not by events: an agent may have been killed between the two."""
-        for rule, (state, what) in EPISODES.items():
+        for rule, state in EPISODES.items():
+            what = WORDS[state]
             well = [sample for sample in samples if sample.state != state]
             for sample in well:
                 if sample.uuid is not None:
                     self._alerts.resolve(rule, f"no longer: {gpu_name(sample)} {what}", subject=sample.uuid)
-            if len(well) == len(
-                samples
-            ):  # an alert without a subject is of all GPUs, or of one without a UUID
+            # an alert without a subject is of all GPUs, or of one without a UUID
+            if len(well) == len(samples):
                 self._alerts.resolve(rule, f"no longer: a GPU {what}")
 
     def _tell_counter(self, sample: GpuSample, *, stands_still: bool) -> None:

@@ -7,6 +7,9 @@ from typing import Any
 
 from monitoring.gpu.sample import GpuEvent, GpuSample
 
+WORDS = {"lost": "is lost", "error": "cannot be read"}
+"""State of a GPU that does not answer -> what is said of it."""
+
 
 class DeviceStates:
     """Reports when a GPU is lost, fails or is back, once each."""
@@ -38,7 +41,7 @@ def _change(sample: GpuSample, name: str, now: float, *, many: bool) -> GpuEvent
     if sample.state == "ok":
         message = f"{name} answer{'' if many else 's'} again"
         return GpuEvent(now, sample.index, sample.uuid, "back", None, message)
-    what = f"{'are' if many else 'is'} lost" if sample.state == "lost" else "cannot be read"
+    what = "are lost" if many and sample.state == "lost" else WORDS[sample.state]
     return GpuEvent(now, sample.index, sample.uuid, sample.state, None, f"{name} {what}: {sample.error}")
 
 

@@ -299,7 +299,7 @@ def states(directory: Path) -> list[list[str]]:
     return [[gpu["state"] for gpu in record["multi_gpu_data"]] for record in stats(directory)]
 
 
-def test_driver_that_is_reloaded_is_opened_again_and_is_two_alerts(
+def test_driver_that_is_reloaded_is_opened_again_and_is_one_episode(
     gpus: SimulatedNvml, run_dir: Path
 ) -> None:
     monitor = {"interval": 0.05}
@@ -320,6 +320,7 @@ def test_driver_that_is_reloaded_is_opened_again_and_is_two_alerts(
     assert alerts(run_dir) == [
         ("error", "all 2 GPUs cannot be read: Uninitialized"),
         ("info", "all 2 GPUs answer again"),
+        ("info", "no longer: a GPU cannot be read"),
     ]
 
 
