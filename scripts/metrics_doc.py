@@ -1,7 +1,7 @@
 """metrics_doc.py [--check]: write the tables of fields in docs/*.md, or say which page is out of date.
 
 A table stands between `<!-- fields: PLACE -->` and `<!-- end of fields -->`, is made from
-lib/monitoring/journal/fields.py, and is the only part of a page that this writes.
+lib/monitoring/journal/fields/table.py, and is the only part of a page that this writes.
 """
 
 import re

@@ -198,6 +198,6 @@ def test_nothing_else_lists_metrics(root: Path) -> None:
             text = path.read_text()
             named = set(re.findall(r'"(\w+)"', text)) & known
             lines = list(lists_of_metrics(ast.parse(text), known)) if len(named) >= 3 else []
-            if lines and module != "monitoring.journal.fields":
+            if lines and module != "monitoring.journal.fields.table":
                 found[module] = lines
     assert found.keys() == LISTS_OF_NAMES.keys(), f"what is known of a metric stands in its row: {found}"
