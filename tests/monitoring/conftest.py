@@ -19,6 +19,7 @@ from monitoring.agent.starter import AgentStarter
 from monitoring.journal.files import AGENT_LOG
 
 from ..conftest import READ_BY_TORCH
+from ..processes import kill_process
 from ..warm_python import SERVER, WarmPython
 
 # What the first Trainer, Lightning's and Accelerate import, sooner or later.
@@ -43,7 +44,7 @@ def results(tmp_path: Path) -> Iterator[Path]:
     """A directory for runs; agents of them that are still there when the test ends are killed."""
     yield tmp_path
     for process in agents_of(tmp_path):
-        process.kill()
+        kill_process(process)
 
 
 @pytest.fixture

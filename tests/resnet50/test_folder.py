@@ -24,6 +24,7 @@ from kharness.training.errors import DatasetError
 from resnet50.augmentation import Augmentation, Normalisation, ResizedCrops
 from resnet50.folder import FolderPictures, PictureFiles, resized, square
 
+from ..processes import is_gone
 from ..warm_python import WarmPython
 
 CPU = torch.device("cpu")
@@ -205,13 +206,6 @@ def readers_of(trainer: psutil.Process) -> list[psutil.Process]:
             if os.getpgid(child.pid) == child.pid and child.cmdline() == trainer.cmdline():
                 found.append(child)
     return found
-
-
-def is_gone(process: psutil.Process) -> bool:
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_workers_end_with_a_trainer_that_is_killed(

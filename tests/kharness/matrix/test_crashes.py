@@ -20,6 +20,7 @@ from monitoring.journal.lineage import counting
 from monitoring.journal.records import Record, read_records
 
 from ...few_digits import environment_of
+from ...processes import kill_process
 from ...warm_python import StartedPython, WarmPython
 
 WaitUntil = Callable[[Callable[[], bool]], None]
@@ -130,8 +131,7 @@ class Matrix:
         elif victim == "both" and (cells := self.cells()):
             victims = [pick.choice(cells)]
         for process in victims:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+            kill_process(process)
         if victim == "cell":
             return not self.has_ended()
         self.runner.kill()

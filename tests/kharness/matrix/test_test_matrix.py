@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ...processes import is_gone
 from .conftest import Checkout, behaviour, printed, records
 
 FOUR = ["optimizer-adam_seed-1", "optimizer-adam_seed-2", "optimizer-sgd_seed-1", "optimizer-sgd_seed-2"]
@@ -238,7 +239,7 @@ def test_runs_die_with_a_runner_that_is_killed(
     assert training.is_running()
     process.kill()
     process.communicate()
-    wait_until(lambda: not training.is_running() or training.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: is_gone(training))
 
 
 def test_matrices_started_together_share_no_directory(checkout: Checkout) -> None:

@@ -27,6 +27,7 @@ from monitoring.agent.follow import catch_up, is_followed, undelivered
 from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
 from monitoring.journal.records import Record, points, read_records
 
+from ...processes import kill_process
 from ...warm_python import StartedPython, WarmPython
 from ..conftest import agent_of, wait_for_delivery, wait_until
 
@@ -180,7 +181,7 @@ def test_agent_killed_at_any_moment_is_started_again_by_its_run(tmp_path: Path, 
         for directory in directories:
             agent = agent_of(directory)
             time.sleep(moments.random() * 0.3)
-            agent.kill()
+            kill_process(agent)
             directory.with_suffix(".go").touch()
         for directory, run in zip(directories, runs, strict=True):
             assert run.wait(600) == 0

@@ -27,6 +27,7 @@ from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
 from monitoring.trackers import TrackerPoint, journal_points
 
+from ...processes import kill_process
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ..conftest import agents_of, wait_for_delivery, wait_until
 
@@ -176,7 +177,7 @@ def test_trackers_get_each_sample_once_though_the_agent_is_killed(gpus: Simulate
         time.sleep(0.005)
         agents = alive(run_dir, killed)
         if len(killed) < 2 and agents and len(stats(run_dir)) > seen + 8:
-            agents[0].kill()
+            kill_process(agents[0])
             killed.add(agents[0].pid)
             seen = len(stats(run_dir))
     run.finish()

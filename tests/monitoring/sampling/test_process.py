@@ -24,6 +24,7 @@ from monitoring.host.backoff import STEADY_SECONDS
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.sampling.process import Restart, Restarts, SamplerDied, SamplerProcess
 
+from ...processes import is_gone, kill_process, with_arguments
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ..conftest import agent_of, agents_of, wait_for_delivery, wait_until
 
@@ -59,11 +60,7 @@ def sample_once(process: SamplerProcess) -> None:
 
 def servers_of(pid: int) -> list[psutil.Process]:
     """The living processes that sample for another."""
-    return [
-        child
-        for child in psutil.Process(pid).children()
-        if child.status() != psutil.STATUS_ZOMBIE and "monitoring.sampling.server" in child.cmdline()
-    ]
+    return with_arguments("monitoring.sampling.server", psutil.Process(pid).children())
 
 
 def rows(directory: Path) -> list[str]:
@@ -120,7 +117,7 @@ def test_process_that_is_killed_is_followed_by_another(gpus: SimulatedNvml, run_
         wait_until(lambda: stats(run_dir), "the first sample")
         agent = agent_of(run_dir)
         [server] = servers_of(agent.pid)
-        server.kill()
+        kill_process(server)
         wait_until(lambda: len(alerts(run_dir)) == 2, "the alerts")
         assert [process.pid for process in agents_of(run_dir)] == [agent.pid]
         [second] = servers_of(agent.pid)
@@ -145,8 +142,8 @@ def test_nothing_is_left_of_an_agent_that_is_killed(gpus: SimulatedNvml, run_dir
     if hangs:  # it then waits inside the driver and not for its socket
         gpus.add("all utilization hang")
         wait_until(lambda: time.time() - stats(run_dir)[-1]["time"] > 1, "a pause")
-    agent.kill()
-    assert wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "its end")
+    kill_process(agent)
+    assert wait_until(lambda: is_gone(server), "its end")
     run.finish()
 
 
@@ -227,7 +224,7 @@ def test_stop_ends_a_process_that_hangs_in_the_driver(
     )
     monitor.stop()
     assert monitor.problems == ["the GPU driver does not answer; the process that asks it is killed"]
-    wait_until(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "its end")
+    wait_until(lambda: is_gone(server), "its end")
 
 
 def died(status: int | None, call: str | None = None) -> SamplerDied:

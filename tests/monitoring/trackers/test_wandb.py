@@ -16,6 +16,7 @@ from monitoring.journal.records import read_records
 from monitoring.trackers import TrackerPoint, wandb
 from monitoring.trackers._wandb_log import BLOCK
 
+from ...processes import is_gone
 from ..conftest import wait_until
 from .conftest import Followed, MakeFollowed, WandbServer, new_run
 
@@ -264,7 +265,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert run.follow(**wandb_server.environment()).returncode == 0
 
     [uploaded] = wandb_server.runs.values()
-    assert not upload.is_running() or upload.status() == psutil.STATUS_ZOMBIE
+    assert is_gone(upload)
     assert (uploaded.overwritten, uploaded.exit_code) == ([], 0)
     assert ordered(points_of(uploaded.rows())) == ordered(run.sent())
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ....processes import is_gone
 from ..conftest import Checkout, attempts, behaviour, printed, status
 
 TWO = "CONFIG_MATRIX_AXES=SEED=1|2"
@@ -162,7 +163,7 @@ def test_what_a_training_started_ends_with_it(
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=600)
     assert checkout.statuses() == {"seed-1": "killed"}
-    wait_until(lambda: not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: is_gone(grandchild))
 
 
 def test_a_second_runner_of_a_matrix_is_refused(

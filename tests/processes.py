@@ -1,0 +1,31 @@
+"""Processes that may end at any moment, also between two questions about them."""
+
+from __future__ import annotations
+
+import contextlib
+
+import psutil
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether it has ended, also where nobody has waited for it yet."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def kill_process(process: psutil.Process) -> None:
+    """SIGKILL, unless it has ended by itself meanwhile."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.kill()
+
+
+def with_arguments(argument: str, processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those that run and were started with this argument."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.status() != psutil.STATUS_ZOMBIE and argument in process.cmdline():
+                found.append(process)
+    return found
