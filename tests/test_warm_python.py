@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -87,10 +88,12 @@ def test_whoever_needs_the_same_modules_shares_a_server() -> None:
 
 
 @pytest.fixture
-def other_lib(tmp_path: Path) -> Path:
-    """Of another checkout."""
+def other_lib(root: Path, tmp_path: Path) -> Path:
+    """Of another checkout, with all that lies beside the packages of this one."""
     package = tmp_path / "checkout" / "lib" / "monitoring"
     package.mkdir(parents=True)
+    for module in (root / "lib").glob("*.py"):
+        shutil.copy(module, package.parent)
     (package / "__init__.py").touch()
     (package / "errors.py").touch()
     return package.parent

@@ -44,7 +44,7 @@ READ_LATER = ("MKL_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONPATH", "PYTHONUNBUFFE
 GIVEN = os.environ.get("PYTHONPATH", "")
 PATH = sys.path[1 + len(GIVEN.split(":")) * bool(GIVEN) :]
 OF_ALL = (sys.prefix, sys.base_prefix)
-OURS = {"kharness", "monitoring"}
+OURS = {path.name for path in (ROOT / "lib").iterdir()} | {"__pycache__"}
 
 
 def main(listener: int, modules: Sequence[str]) -> None:

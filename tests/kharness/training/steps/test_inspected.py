@@ -16,6 +16,7 @@ from kharness.training.steps.inspected import COLUMNS, grid, png
 from monitoring import read_records
 
 from ....few_digits import environment_of
+from ....monitoring.conftest import wait_for_delivery
 from ....warm_python import WarmPython
 
 FLAGS = (
@@ -41,6 +42,7 @@ def train(few_digits: Path, warm_torch: WarmPython) -> Train:
 def test_samples_are_those_of_the_step_and_their_mean_loss_is_its_loss(train: Train, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert train("--run-dir", run, *FLAGS).returncode == 0
+    wait_for_delivery(run)  # its agent ends after it
     before = {path: path.stat().st_mtime_ns for path in run.iterdir()}
     done = train("--run-dir", run, "--inspect-step", "3")
     assert (done.returncode, done.stderr) == (0, "")
