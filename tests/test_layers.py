@@ -71,7 +71,7 @@ FLOORS: dict[str, list[str]] = {
         "counts errors host",
         "dropins gpu",
         "journal samplers",
-        "control follower lineage rotating_journal sampling telemetry",
+        "alert_lines control follower lineage rotating_journal sampling telemetry",
         "rules",
         "agent trackers verbose_logging",
         "exporters run",

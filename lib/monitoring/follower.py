@@ -6,9 +6,9 @@ which the trainer calls before step 0: it raises a MonitoringError for what the 
 package), is quick and imports nothing outside the standard library. It may define `LIVE = True`: it shows
 a run while it runs and keeps nothing, so that there is nothing to deliver later; `deliver` is then also
 called without records, about once a second, and a LiveFollower's `linger` before the last `close`. And
-it may define `JOURNALS`, the journals that it takes: `(JOURNAL, *SAMPLES.values())` adds the samples of GPUs
-and machine, and `OPTIONS_APART`, the options that are others while it catches up in a process of its own (see
-catching_up).
+it may define `JOURNALS`, the journals that it takes: `(JOURNAL, *SAMPLES.values(), ALERTS)` adds the samples
+of GPUs and machine, and the alerts. And `OPTIONS_APART`, the options that are others while it catches up in a
+process of its own (see catching_up).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Follower(Protocol):
         """Take complete records, each with a `seq` above `last_seq()` of its journal.
 
         Those of one journal come in its order, those of several about in that of their times; the records
-        of samples have the events in SAMPLES. One of refusals.CONTENT_ERRORS says that a record's content
+        of the agent have the events in OF_AGENT. One of refusals.CONTENT_ERRORS says that a record's content
         is refused, and that nothing of these records was taken: they come again in smaller parts.
         """
 

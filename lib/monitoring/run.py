@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from monitoring.agent.process import AgentProcess
+from monitoring.alert_lines import AlertLines
 from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_options
 from monitoring.gpu.masks import mask_of
@@ -127,6 +128,8 @@ class Run:
                 )
             self.attempt = self._journal.attempt
             self._agent = AgentProcess(self.directory) if agent and not rank else None
+            is_shown = self._agent is not None and run["config"].get("NOTIFY_TERMINAL", True)
+            self._alerts = AlertLines(self.directory) if is_shown else None
             if self._agent is not None:
                 self._agent.start()
         except OSError as error:
@@ -300,6 +303,8 @@ class Run:
         self._journal.close()
         with self._looking:
             self._memory.close()
+            if self._alerts is not None:
+                self._alerts.look()
             if os.environ.get(CORRELATION_ID) == self.run_id:
                 del os.environ[CORRELATION_ID]
             if self._agent is not None:
@@ -336,7 +341,10 @@ class Run:
             say(f"warning: {self._journal.path}: {shown(step)} is no step; such records have a refused_step")
 
     def _look_around(self, now: float) -> None:
-        """The once-in-a-second work: memory use, and an agent that is gone; one thread at a time does it."""
+        """The once-in-a-second work: memory use, an agent that is gone, and the alerts of one that is there.
+
+        One thread at a time does it.
+        """
         self._looked, self._next_look = now, now + LOOK_EVERY
         if self._journal.closed or not self._looking.acquire(blocking=False):
             return
@@ -344,6 +352,8 @@ class Run:
             self._memory_mb = self._memory.read_mb()
             if self._agent is not None:
                 self._agent.keep_alive()
+            if self._alerts is not None:
+                self._alerts.look()
         finally:
             self._looking.release()
 

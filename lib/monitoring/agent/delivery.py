@@ -26,7 +26,7 @@ from monitoring.follower import (
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.files import FOLLOWERS_JSON, GPU_STATS, JOURNAL, SAMPLES, SYSTEM_STATS
+from monitoring.journal.files import ALERTS, FOLLOWERS_JSON, GPU_STATS, JOURNAL, OF_AGENT, SYSTEM_STATS
 from monitoring.journal.records import Record, as_number, last_record
 from monitoring.journal.tail import Tail
 
@@ -53,8 +53,8 @@ LONGEST_LAST_DELAY = 8.0
 
 
 # The fields of DeliveryProgress that are of each journal.
-SEQ_FIELDS = {JOURNAL: "seq", GPU_STATS: "gpu_seq", SYSTEM_STATS: "system_seq"}
-HELD_FIELDS = {JOURNAL: "held", GPU_STATS: "gpu_held", SYSTEM_STATS: "system_held"}
+SEQ_FIELDS = {JOURNAL: "seq", GPU_STATS: "gpu_seq", SYSTEM_STATS: "system_seq", ALERTS: "alert_seq"}
+HELD_FIELDS = {JOURNAL: "held", GPU_STATS: "gpu_held", SYSTEM_STATS: "system_held", ALERTS: "alert_held"}
 
 
 class Awaited(Protocol):
@@ -88,6 +88,8 @@ class DeliveryProgress:
     """The last record of gpu_stats.jsonl that is durably in the sink, of a follower that takes those."""
     system_seq: int = 0
     """The same of system_stats.jsonl."""
+    alert_seq: int = 0
+    """The same of alerts.jsonl."""
     ended: bool = False
     """Whether the sink was closed after the run's end record."""
     error: str | None = None
@@ -98,6 +100,8 @@ class DeliveryProgress:
     """The same of `gpu_seq`."""
     system_held: int = 0
     """The same of `system_seq`."""
+    alert_held: int = 0
+    """The same of `alert_seq`."""
     refused: int = 0
     """Records that the sink refused and that were skipped."""
     refusal: str | None = None
@@ -147,7 +151,7 @@ class Delivery:
         self.name = name
         self.progress = saved
         self.delivered = 0
-        """Records that this delivery has brought into the sink."""
+        """Records that this delivery has brought into the sink, but for alerts."""
         self.last_moved = time.monotonic()
         self.finished = False
         """Whether the sink has everything and is closed."""
@@ -162,6 +166,7 @@ class Delivery:
         self._follower: Follower | None = None
         self._lingering: LiveFollower | None = None
         self._pending = 0  # records taken and not flushed
+        self._pending_alerts = 0  # those of them that are alerts
         self._flushed_at = 0.0
         self._last: Record = {}
         self._refused: set[tuple[object, object]] = set()  # event and seq of what this delivery skipped
@@ -172,11 +177,18 @@ class Delivery:
         self._batch = BATCH
 
     def follow(
-        self, *, attempt: int, ending: threading.Event, stop: threading.Event, sampled: Awaited
+        self,
+        *,
+        attempt: int,
+        ending: threading.Event,
+        stop: threading.Event,
+        sampled: Awaited,
+        reached_end: threading.Event,
     ) -> None:
         """Deliver until `attempt` has ended and everything is in the sink, until `stop`, or until given up.
 
-        `ending` says that no more records of the training will come, `sampled` that no more samples will.
+        `ending` says that no more records of the training will come, `sampled` that none of the agent will
+        that are awaited: samples, and what rules find. `reached_end` is set once the attempt has ended.
         Never raises: what the follower raises becomes an alert.
         """
         while True:
@@ -186,7 +198,9 @@ class Delivery:
                 if self._is_far_behind():
                     self._catch_up_apart()
                 more = self._advance(last_pass=last_pass)
-                if not more and all_sampled and (last_pass or self._has_ended(attempt)):
+                if has_ended := not more and (last_pass or self._has_ended(attempt)):
+                    reached_end.set()
+                if has_ended and all_sampled:
                     self._close()
                     self._note_success()
                     return
@@ -197,7 +211,7 @@ class Delivery:
             self._note_success()
             if not more:
                 growing = time.monotonic() - self.last_moved < STILL_AFTER
-                awaited: Awaited = sampled if last_pass else ending
+                awaited: Awaited = sampled if has_ended else ending
                 awaited.wait(POLL if growing else LONGEST_POLL)
 
     def bring_up_to_date(self, report: Callable[[], None]) -> None:
@@ -269,13 +283,14 @@ class Delivery:
             deliver_apart(self._follower.deliver, batch, self._put_aside)
         if batch:
             self._pending += len(batch)
+            self._pending_alerts += sum(record.get("event") == "alert" for record in batch)
             self.last_moved = time.monotonic()
         ended = self._last.get("event") == "end"
         if self._pending and (last_pass or ended or time.monotonic() - self._flushed_at >= FLUSH_EVERY):
             self._follower.flush()
             self._flushed_at = time.monotonic()
-            self.delivered += self._pending
-            self._pending = 0
+            self.delivered += self._pending - self._pending_alerts
+            self._pending = self._pending_alerts = 0
         if not self._pending:
             self.progress = self._where()
         return any(tail.has_more for tail in self._tails.values())
@@ -292,7 +307,7 @@ class Delivery:
             batch = [record for tail in waiting.values() for record in tail.take_all()]
         else:
             batch = _merged(waiting)
-        self._last = next((it for it in reversed(batch) if it.get("event") not in SAMPLES), self._last)
+        self._last = next((it for it in reversed(batch) if it.get("event") not in OF_AGENT), self._last)
         return batch
 
     def _open(self) -> Follower:
@@ -309,7 +324,7 @@ class Delivery:
                 tail.seek(held[name], offset=saved.offset if saved.seq <= held[name] else 0)
             else:
                 self._note_gone(name, tail.seek(held[name]))
-        self._pending = 0
+        self._pending = self._pending_alerts = 0
         self._last = last_record(self._journal) or {}  # stands if there is nothing left to read
         return follower
 
@@ -343,7 +358,7 @@ class Delivery:
 
     def _note_gone(self, journal: str, records: int) -> None:
         if records:
-            of = "GPU samples" if journal == GPU_STATS else "samples of the machine"
+            of = {GPU_STATS: "GPU samples", ALERTS: "alerts"}.get(journal, "samples of the machine")
             self._alerts.add(
                 "follower",
                 "warning",

@@ -35,7 +35,7 @@ from monitoring.agent.delivery import (
 from monitoring.agent.log import log_as_json
 from monitoring.agent.notifications import notifications
 from monitoring.agent.rule_watch import RuleWatch
-from monitoring.agent.samplings import samplings
+from monitoring.agent.samplings import AllDone, samplings
 from monitoring.errors import MonitoringError, RunBusyError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live, journals_of
 from monitoring.host.process import is_alive
@@ -74,12 +74,21 @@ def follow(directory: Path) -> bool:
             sender = notifications(directory, run, alerts)
             if _is_running(attempt):
                 alerts.resolve("trainer", "another training process continues the run")
+            judged, reached_end = threading.Event(), threading.Event()
             threads = _start(
-                deliveries, attempt=attempt["attempt"], ending=ending, stop=stop, sampled=sampling.done
+                deliveries,
+                attempt=attempt["attempt"],
+                ending=ending,
+                stop=stop,
+                sampled=AllDone([sampling.done, judged]),
+                reached_end=reached_end,
             )
             while any(thread.is_alive() for thread in threads) or not sampling.done.is_set():
                 _write_progress(directory, deliveries)
+                has_all = sampling.done.is_set() and (ending.is_set() or reached_end.is_set())
                 more = rules.look(time.time(), running=not ending.is_set())
+                if has_all and not more:  # what the rules find in the last records, trackers get too
+                    judged.set()
                 if not ending.is_set() and not _is_running(attempt):
                     ending.set()
                     if (last_record(directory / JOURNAL) or {}).get("event") != "end":
@@ -94,7 +103,10 @@ def follow(directory: Path) -> bool:
                     for name in (delivery.name for delivery in deliveries if not delivery.finished):
                         alerts.fire("follower", "error", f"{name} {what}", subject=name)
                     break
-                _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
+                if judged.is_set():
+                    _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
+                elif not more:
+                    _wait_for_end(reached_end, sampling.done)
             while rules.look(time.time(), running=False):
                 pass
             if sender is not None:
@@ -126,7 +138,12 @@ def catch_up(
     ):
         deliveries = _deliveries(directory, chosen, alerts, last_tries=1)  # the caller can try again
         threads = _start(
-            deliveries, attempt=run["attempts"][-1]["attempt"], ending=ending, stop=stop, sampled=ending
+            deliveries,
+            attempt=run["attempts"][-1]["attempt"],
+            ending=ending,
+            stop=stop,
+            sampled=ending,
+            reached_end=threading.Event(),
         )
         try:
             while any(thread.is_alive() for thread in threads) and not _hanging(deliveries, ending):
@@ -138,7 +155,7 @@ def catch_up(
 
 
 def newest_seqs(directory: Path) -> dict[str, int]:
-    """Journal -> the `seq` of its last record; 0 for none."""
+    """Journal of measurements -> the `seq` of its last record; 0 for none."""
     samples = {name: _last_seq(newest_record(directory / name)) for name in SAMPLES.values()}
     return {JOURNAL: _last_seq(last_record(directory / JOURNAL)), **samples}
 
@@ -146,7 +163,8 @@ def newest_seqs(directory: Path) -> dict[str, int]:
 def undelivered(directory: Path, newest: Mapping[str, int] | None = None) -> dict[str, int]:
     """How many records each follower of the run still lacks, by followers.json; empty if none lacks any.
 
-    Of those up to `newest`, if given, else of all.
+    Of those up to `newest`, if given, else of all. Alerts do not count: some are about how a tracker ended,
+    and no agent is left to deliver these.
     """
     last = newest or newest_seqs(directory)
     progress = read_progress(directory)
@@ -155,7 +173,7 @@ def undelivered(directory: Path, newest: Mapping[str, int] | None = None) -> dic
     lacking = {}
     for name in names:
         held = progress.get(name, DeliveryProgress())
-        lacking[name] = sum(max(0, last[it] - held.seq_of(it)) for it in journals_of(name))
+        lacking[name] = sum(max(0, last[it] - held.seq_of(it)) for it in journals_of(name) if it in last)
     return {name: count for name, count in lacking.items() if count > 0}
 
 
@@ -225,9 +243,11 @@ def _start(
     ending: threading.Event,
     stop: threading.Event,
     sampled: Awaited,
+    reached_end: threading.Event,
 ) -> list[threading.Thread]:
     """One daemon thread a follower: what hangs in a tracker's code must not keep the process."""
     arguments = {"attempt": attempt, "ending": ending, "stop": stop, "sampled": sampled}
+    arguments["reached_end"] = reached_end
     threads = [
         threading.Thread(target=delivery.follow, kwargs=arguments, name=delivery.name, daemon=True)
         for delivery in deliveries
@@ -243,6 +263,14 @@ def _join(threads: Sequence[threading.Thread], sampled: Awaited, seconds: float)
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
     sampled.wait(max(0.0, deadline - time.monotonic()))
+
+
+def _wait_for_end(reached_end: threading.Event, sampled: Awaited) -> None:
+    """Wait a while for the end of the attempt, or, once that is reached, for the last sample."""
+    if reached_end.is_set():
+        sampled.wait(LOOK_EVERY)
+    else:
+        reached_end.wait(LOOK_EVERY)
 
 
 def _hanging(deliveries: Sequence[Delivery], ending: threading.Event) -> bool:

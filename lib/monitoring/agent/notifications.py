@@ -20,7 +20,7 @@ from typing import NamedTuple
 import orjson
 
 from monitoring.errors import FollowerOptionsError
-from monitoring.journal.alerts import Alerts
+from monitoring.journal.alerts import Alerts, is_news
 from monitoring.journal.files import ALERTS
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record
@@ -96,7 +96,7 @@ class Notifications:
             return False
         if self._options.errors_only:
             return record.get("severity") == "error"
-        return record.get("severity") != "info" or record.get("state") == "resolved"
+        return is_news(record)
 
     def _send(self, found: Sequence[Record]) -> None:
         self._failed = False

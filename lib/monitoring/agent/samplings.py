@@ -50,7 +50,7 @@ class Samplings:
 class AllDone:
     """Several events, none of which is ever cleared, as one."""
 
-    def __init__(self, events: Sequence[threading.Event]) -> None:
+    def __init__(self, events: Sequence[threading.Event | AllDone]) -> None:
         self._events = events
 
     def is_set(self) -> bool:

@@ -15,6 +15,11 @@ from monitoring.journal.turns import Turns
 Severity = Literal["info", "warning", "error"]
 
 
+def is_news(alert: Record) -> bool:
+    """Whether somebody is to hear of an alert: a warning, an error, or that one of them is over."""
+    return alert.get("severity") != "info" or alert.get("state") == "resolved"
+
+
 class Alerts:
     """Appends alert records; any thread may, and a full disk raises nothing (see Journal)."""
 

@@ -12,6 +12,9 @@ SAMPLES = {"gpu": GPU_STATS, "system": SYSTEM_STATS}
 """Event of an agent's sample -> the journal of such; those of a training's own records are in JOURNAL."""
 
 ALERTS = "alerts.jsonl"
+OF_AGENT = {**SAMPLES, "alert": ALERTS}
+"""Event of a record that the agent writes -> the journal of such."""
+
 RUN_JSON = "run.json"
 FOLLOWERS_JSON = "followers.json"
 METRICS_CSV = "metrics.csv"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from monitoring.errors import MissingPackage
 from monitoring.gpu.aggregates import gpu_texts
 from monitoring.journal.encoding.global_step import whole_step
-from monitoring.journal.files import JOURNAL, SAMPLES
+from monitoring.journal.files import JOURNAL, OF_AGENT
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, fields_of, points
 
 EPOCH = "epoch/"
@@ -78,7 +78,7 @@ def journal_metric(shown: str, event: str) -> str:
 
 def journal_of(record: Record) -> str:
     """The journal that holds a record."""
-    return SAMPLES.get(event_of(record), JOURNAL)
+    return OF_AGENT.get(event_of(record), JOURNAL)
 
 
 def seq_of(record: Record) -> int:

@@ -12,12 +12,19 @@ from typing import Any
 import orjson
 
 from monitoring.follower import RunInfo
+from monitoring.trackers._alerts import TrackerAlert
 from monitoring.trackers._protobuf import delimited, varint
 
 # W&B refuses longer names, and these characters in a project.
 LONGEST_NAME = 128
 NOT_IN_PROJECT = str.maketrans(dict.fromkeys("/\\#?%:", "-"))
 
+# W&B's limit of an alert's title, and how long, in milliseconds, it sends no other of the same title: a year.
+LONGEST_ALERT_TITLE = 63
+ALERT_WAIT_MS = 365 * 24 * 3600 * 1000
+
+# What the `uuid` of an alert's record begins with; its seq follows.
+ALERT_UUID = "alert-"
 
 # Bytes of the longest number in JSON, -1.2345678901234567e-308, and some more.
 LONGEST_NUMBER = 32
@@ -126,6 +133,21 @@ class LogRecords:
             record.summary.update.add(nested_key=[name], value_json=orjson.dumps(value).decode())
         self._add(record)
 
+    def alert(self, run_id: str, alert: TrackerAlert) -> None:
+        """What `run.alert` records. Its title is of this alert alone, so that W&B sends it once.
+
+        W&B sends no second one of a title within `wait_duration`, and each `wandb sync` of a log begins with
+        its first record.
+        """
+        record = self._new()
+        record.uuid = f"{ALERT_UUID}{alert.seq}"
+        own = f" ({run_id[:8]}-{alert.seq})"
+        record.alert.title = alert.title[: LONGEST_ALERT_TITLE - len(own)] + own
+        record.alert.text = alert.text + (f" (step {alert.step})" if alert.step is not None else "")
+        record.alert.level = alert.level.upper()
+        record.alert.wait_duration = ALERT_WAIT_MS
+        self._add(record)
+
     def exit(self, code: int) -> None:
         """The end of the run."""
         record = self._new()
@@ -161,6 +183,11 @@ def is_row(record: bytes) -> bool:
     while record[at : at + 1] >= b"\x80":
         at += 1
     return record[at + 1 : at + 2] == HISTORY
+
+
+def alert_seq(record: Any) -> int | None:
+    """The seq of the alert in a record, None of another kind of record."""
+    return int(record.uuid.removeprefix(ALERT_UUID)) if record.HasField("alert") else None
 
 
 def row_of(record: Any) -> dict[str, Any] | None:

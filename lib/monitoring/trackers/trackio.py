@@ -1,8 +1,9 @@
 """Trackio: the points of a run in Trackio's own SQLite database, where `trackio show` finds them.
 
-One delivery is one transaction. Every row has a log id made from run, seq and event;
-the database keeps a log id once. So a SIGKILL leaves complete deliveries, and a delivery made twice counts
-once. No Run object of Trackio's is made: it would start threads, sample the machine and write when it likes.
+One delivery is one transaction, and its alerts are another. Every row has a log id made from run, seq and
+event, every alert an id made from run and seq; the database keeps an id once. So a SIGKILL leaves complete
+transactions, and a delivery made twice counts once. No Run object of Trackio's is
+made: it would start threads, sample the machine and write when it likes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import orjson
 
 from monitoring.follower import RunInfo
-from monitoring.journal.files import JOURNAL, SAMPLES
+from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
@@ -33,8 +34,9 @@ from monitoring.trackers import (
     step_of,
     time_of,
 )
+from monitoring.trackers._alerts import TrackerAlert, is_alert, tracker_alert
 
-JOURNALS = (JOURNAL, *SAMPLES.values())
+JOURNALS = (JOURNAL, *SAMPLES.values(), ALERTS)
 
 # Trackio names its files after the project; file systems take 255 bytes, and Trackio adds up to 40.
 LONGEST_PROJECT = 200
@@ -83,16 +85,23 @@ class TrackioFollower:
 
     def last_seq(self, journal: str = JOURNAL) -> int:
         """The highest seq among the run's rows from that journal."""
-        seq = f"CAST(substr(log_id, {len(self._run.run_id) + 2}) AS INTEGER)"
+        if journal == ALERTS:
+            return self._highest_seq("alerts", "alert_id")
         sampled = [f"log_id LIKE '%:{event}'" for event, it in SAMPLES.items() if journal in (it, JOURNAL)]
         of_journal = f"{'NOT ' if journal == JOURNAL else ''}({' OR '.join(sampled)})"
-        query = f"SELECT MAX({seq}) AS seq FROM metrics WHERE {_is_run(self._run)} AND {of_journal}"
-        [row] = _query(self._project, query)
+        return self._highest_seq("metrics", "log_id", of_journal)
+
+    def _highest_seq(self, table: str, key: str, condition: str = "TRUE") -> int:
+        """Of the run's rows in a table; `key` is the column of their ids, which begin with run and seq."""
+        seq = f"CAST(substr({key}, {len(self._run.run_id) + 2}) AS INTEGER)"
+        rows = f"{table} WHERE {_is_run(self._run, key)} AND {condition}"
+        [row] = _query(self._project, f"SELECT MAX({seq}) AS seq FROM {rows}")
         return row["seq"] or 0
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Add one row for each record that has points; one without a step is at the last step before it."""
         rows: list[tuple[object, ...]] = []
+        alerts: list[tuple[str, TrackerAlert]] = []
         last_step = self._last_step
         run_id, name = self._run.run_id, self._run.name
         for fields, group in alike(records):
@@ -100,6 +109,8 @@ class TrackioFollower:
             for record in group:
                 metrics: dict[str, object] = dict(zip(names, fields.values_in(record), strict=True))
                 metrics |= shown_texts(record)
+                if is_alert(record) and (alert := tracker_alert(record)) is not None:
+                    alerts.append((_shown_time(record), alert))
                 if not metrics:
                     continue
                 step = step_of(record)
@@ -107,12 +118,13 @@ class TrackioFollower:
                     step = last_step
                 elif not is_sample:
                     last_step = step
-                time = datetime.fromtimestamp(time_of(record), UTC).isoformat()
                 log_id = f"{run_id}:{seq_of(record)}:{fields.event}"
-                rows.append((time, run_id, name, step, orjson.dumps(metrics), log_id))
+                rows.append((_shown_time(record), run_id, name, step, orjson.dumps(metrics), log_id))
         if rows:
             self._insert(rows)
             self._last_step = last_step
+        if alerts:
+            self._insert_alerts(alerts)
 
     def flush(self) -> None:
         """Nothing to do: a delivery returns after its transaction."""
@@ -133,6 +145,21 @@ class TrackioFollower:
                 part = rows[first : first + ROWS_A_STATEMENT]
                 values = list(itertools.chain.from_iterable(part))
                 database.execute(INSERT + ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(part)), values)
+
+    def _insert_alerts(self, alerts: Sequence[tuple[str, TrackerAlert]]) -> None:
+        """What `trackio.alert` brings into the database, without a thread and without its webhooks."""
+        times, shown = zip(*alerts, strict=True)
+        self._storage.bulk_alert(
+            self._project,
+            self._run.name,
+            titles=[alert.title for alert in shown],
+            texts=[alert.text for alert in shown],
+            levels=[alert.level for alert in shown],
+            steps=[self._last_step if alert.step is None else alert.step for alert in shown],
+            timestamps=list(times),
+            alert_ids=[f"{self._run.run_id}:{alert.seq}" for alert in shown],
+            run_id=self._run.run_id,
+        )
 
     def _begin(self, row: tuple[Any, ...]) -> None:
         """Write the run's configuration with its first row, as Trackio does."""
@@ -227,9 +254,13 @@ def _kept_names(fields: Fields) -> tuple[str, ...]:
     return tuple(f"__{name}" if name in RESERVED else name for name in shown_names(fields))
 
 
-def _is_run(run: RunInfo) -> str:
+def _shown_time(record: Record) -> str:
+    return datetime.fromtimestamp(time_of(record), UTC).isoformat()
+
+
+def _is_run(run: RunInfo, key: str = "log_id") -> str:
     """The condition on a row; run ids are hexadecimal, so nothing needs quoting."""
-    return f"run_id = '{run.run_id}' AND log_id LIKE '{run.run_id}:%'"
+    return f"run_id = '{run.run_id}' AND {key} LIKE '{run.run_id}:%'"
 
 
 def _query(project: str, query: str) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from monitoring.follower import RunInfo
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
-from monitoring.journal.files import JOURNAL, SAMPLES
+from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
@@ -35,14 +35,15 @@ from monitoring.trackers import (
     step_of,
     time_of,
 )
+from monitoring.trackers._alerts import is_alert, tracker_alert
 from monitoring.trackers._wandb_log import LogWriter, read_log
-from monitoring.trackers._wandb_records import Columns, LogRecords, is_row, row_of
+from monitoring.trackers._wandb_records import Columns, LogRecords, alert_seq, is_row, row_of
 from monitoring.trackers._wandb_upload import Uploader, is_uploaded, unmark, uploaded_to
 
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
 EXIT_CODES = {COMPLETE: 0, INTERRUPTED: 255, FAILED: 1}
 
-JOURNALS = (JOURNAL, *SAMPLES.values())
+JOURNALS = (JOURNAL, *SAMPLES.values(), ALERTS)
 
 # While it catches up in a process of its own, which ends before the run does; the upload comes after that.
 OPTIONS_APART = {"offline": True}
@@ -104,7 +105,7 @@ class WandbFollower:
         """Add one row for each record that has points, and the last values as the run's summary."""
         out = LogRecords(_record, self._log.records)
         if self._writer is None:
-            if not any(event_of(record) == "start" or shown_points(record) for record in records):
+            if not any(map(_begins_log, records)):
                 return  # nothing for a log, which may be uploaded already
             self._begin(out, records[0])
         seqs, step = self._add_rows(out, records)
@@ -165,6 +166,9 @@ class WandbFollower:
         seqs, row_step = dict(self._log.seqs), self._log.step
         for fields, group in alike(records):
             journal = journal_of(group[0])
+            if journal == ALERTS:
+                self._add_alerts(out, group, seqs)
+                continue
             for record in group:
                 texts = shown_texts(record)
                 if not fields.names and not texts:
@@ -189,6 +193,12 @@ class WandbFollower:
             rows = [columns.row(numbers) | texts for columns, (numbers, texts) in latest.items()]
             out.summary({name: value for row in rows for name, value in row.items()})
         return seqs, row_step
+
+    def _add_alerts(self, out: LogRecords, records: Sequence[Record], seqs: dict[str, int]) -> None:
+        for record in records:
+            if (alert := tracker_alert(record)) is not None:
+                out.alert(self._run.run_id, alert)
+                seqs[ALERTS] = alert.seq
 
     def _define(self, out: LogRecords, names: Iterable[str]) -> None:
         for name in names:
@@ -283,6 +293,8 @@ def _read_state(run: RunInfo) -> _State:
                 break
             if record.HasField("run"):
                 state.start = record.run.start_time.ToNanoseconds() / 1e9
+            elif (seq := alert_seq(record)) is not None:
+                state.seqs[ALERTS] = seq
         state.end = stored.end
         state.records += 1
     for journal, last in last_rows.items():
@@ -290,6 +302,13 @@ def _read_state(run: RunInfo) -> _State:
         state.step = max(state.step, row["_step"])
         state.seqs[journal] = row.get("seq", row["_step"])
     return state
+
+
+def _begins_log(record: Record) -> bool:
+    """Whether there is something in a record for a log that has not begun."""
+    if is_alert(record):
+        return tracker_alert(record) is not None
+    return event_of(record) == "start" or bool(shown_points(record))
 
 
 @functools.lru_cache(maxsize=MOST_FIELDS)

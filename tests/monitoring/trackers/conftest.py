@@ -90,6 +90,14 @@ def followed(tmp_path: Path, shared_trackio: None, warm_trackers: WarmPython) ->
     return make
 
 
+def sync(run: Followed, environment: dict[str, str]) -> str:
+    """Upload with W&B's command, as a user would; what it says."""
+    command = ["-m", "wandb", "sync", run.directory / "wandb"]
+    done = run.python.run(command, env={**os.environ, **environment}, cwd=run.directory, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
 def new_run(directory: Path, project: str, *trackers: str) -> Run:
     """A run whose records nobody delivers meanwhile."""
     options: dict[str, dict[str, object]] = {name: {} for name in trackers}
@@ -125,6 +133,7 @@ class WandbServer(ThreadingHTTPServer):
         self.runs: dict[str, UploadedRun] = {}
         self.lock = threading.Lock()
         self.requests = 0
+        self.alerts: list[dict[str, Any]] = []
 
     @property
     def url(self) -> str:
@@ -145,6 +154,9 @@ class WandbServer(ThreadingHTTPServer):
         if "createRunFiles" in query:
             files = [{"name": name, "uploadUrl": f"{self.url}/upload"} for name in variables.get("files", [])]
             return {"createRunFiles": {"runID": "b1", "uploadHeaders": [], "files": files}}
+        if "notifyScriptableRunAlert" in query:
+            self.alerts.append(variables)
+            return {"notifyScriptableRunAlert": {"success": True}}
         if "viewer" in query:
             viewer = {
                 "id": "u1",

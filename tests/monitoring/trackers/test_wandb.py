@@ -18,15 +18,7 @@ from monitoring.trackers._wandb_log import BLOCK
 
 from ...processes import is_gone
 from ..conftest import wait_until
-from .conftest import Followed, MakeFollowed, WandbServer, new_run
-
-
-def sync(run: Followed, environment: dict[str, str]) -> str:
-    """Upload with W&B's command, as a user would; what it says."""
-    command = ["-m", "wandb", "sync", run.directory / "wandb"]
-    done = run.python.run(command, env={**os.environ, **environment}, cwd=run.directory, timeout=600)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+from .conftest import MakeFollowed, WandbServer, new_run, sync
 
 
 def points_of(rows: list[dict[str, Any]]) -> list[TrackerPoint]:

@@ -1,0 +1,81 @@
+"""Alerts in the training's own terminal: what its agent finds, as lines of the training's standard error.
+
+    alert: nonfinite: train_loss is not a finite number (error, step 120)
+
+The agent outlives the training and may outlive its terminal, so it is the training that prints, from what
+the agent has written to alerts.jsonl: about once a second, when it logs a record.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from monitoring.journal.alerts import is_news
+from monitoring.journal.files import ALERTS
+from monitoring.journal.journal import say
+from monitoring.journal.records import Record, last_record, read_records
+
+# Lines that one look prints, and characters of a message in it.
+MOST_LINES = 5
+MOST_CHARACTERS = 300
+
+# Takes away what a progress bar has left on the terminal's line.
+CLEAR = "\r\x1b[K"
+
+
+class AlertLines:
+    """Prints the warnings and errors, and their ends, that come from construction on.
+
+    One thread at a time calls `look`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / ALERTS
+        self._seq = _seq(last_record(self._path) or {})
+        self._size = self._offset = self._path.stat().st_size if self._seq else 0
+
+    def look(self) -> None:
+        """Print what is new; raises nothing, and prints nothing that a terminal takes for a command."""
+        try:
+            new = [alert for alert in self._new() if is_news(alert)]
+        except OSError:  # there is no file yet, or a disk that does not answer now
+            return
+        left_out = len(new) - MOST_LINES
+        lines = [_line(alert) for alert in new[:MOST_LINES]]
+        lines += [f"alert: {left_out} more, in {ALERTS}"] if left_out > 0 else []
+        if lines:
+            say(_clear() + "\n".join(lines))
+
+    def _new(self) -> list[Record]:
+        size = os.stat(self._path).st_size
+        if size == self._size:
+            return []
+        offset = self._offset if size > self._offset else 0  # cut, or another file
+        found = list(read_records(self._path, offset))
+        new = [alert for alert, _ in found if _seq(alert) > self._seq]
+        self._size, self._offset = size, found[-1][1] if found else offset
+        self._seq = max([self._seq, *map(_seq, new)])
+        return new
+
+
+def _line(alert: Record) -> str:
+    over = "resolved" if alert.get("state") == "resolved" else alert.get("severity")
+    step = alert.get("global_step")
+    at = f", step {step}" if isinstance(step, int) else ""
+    text = f"alert: {alert.get('rule')}: {str(alert.get('message'))[:MOST_CHARACTERS]} ({over}{at})"
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def _clear() -> str:
+    try:
+        is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+    except (AttributeError, ValueError):  # no stderr, or a closed one
+        return ""
+    return CLEAR if is_terminal else ""
+
+
+def _seq(alert: Record) -> int:
+    seq = alert.get("seq")
+    return seq if isinstance(seq, int) else 0

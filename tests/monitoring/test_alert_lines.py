@@ -1,0 +1,94 @@
+"""Alerts that the training itself prints, from what its agent has written."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from monitoring import Run
+from monitoring.alert_lines import AlertLines
+from monitoring.journal.alerts import Alerts
+
+from .conftest import wait_until
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+class Unwritable(Terminal):
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, "the terminal is gone")
+
+
+def test_lines_show_what_is_new_and_news_on_one_line_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with contextlib.closing(Alerts(tmp_path)) as alerts:
+        alerts.add("follower", "error", "of an earlier training")
+        lines = AlertLines(tmp_path)
+        lines.look()
+        alerts.add("loss_spike", "warning", "a \x1b[31mleap\r\nof 5", state="firing", global_step=7)
+        alerts.add("gpu_back", "info", "it is back")
+        alerts.add("loss_spike", "info", "no longer: a leap", state="resolved", global_step=9)
+        lines.look()
+        lines.look()
+    assert capsys.readouterr().err.splitlines() == [
+        "alert: loss_spike: a  [31mleap  of 5 (warning, step 7)",
+        "alert: loss_spike: no longer: a leap (resolved, step 9)",
+    ]
+
+
+def test_many_at_once_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = AlertLines(tmp_path)  # before there is a file
+    with contextlib.closing(Alerts(tmp_path)) as alerts:
+        for number in range(8):
+            alerts.add("nonfinite", "error", f"field {number} " + 400 * "x")
+    lines.look()
+    shown = capsys.readouterr().err.splitlines()
+    assert [line[:24] for line in shown[:-1]] == [f"alert: nonfinite: field {n}"[:24] for n in range(5)]
+    assert (shown[-1], max(map(len, shown)) < 350) == ("alert: 3 more, in alerts.jsonl", True)
+
+
+def test_line_takes_the_place_of_a_progress_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, terminal = AlertLines(tmp_path), Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with contextlib.closing(Alerts(tmp_path)) as alerts:
+        alerts.add("nonfinite", "error", "lr is not finite")
+    terminal.write("epoch 1: 30%|###")
+    lines.look()
+    assert terminal.getvalue() == "epoch 1: 30%|###\r\x1b[Kalert: nonfinite: lr is not finite (error)\n"
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_stderr_that_takes_nothing_disturbs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    lines, terminal = AlertLines(tmp_path), Unwritable()
+    if is_closed:
+        terminal.close()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with contextlib.closing(Alerts(tmp_path)) as alerts:
+        alerts.add("nonfinite", "error", "lr is not finite")
+        lines.look()
+    assert lines._new() == []
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_training_prints_what_its_own_agent_finds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_wanted: bool
+) -> None:
+    config = {} if is_wanted else {"NOTIFY_TERMINAL": False}
+    with Run(tmp_path / "run", name="r", project="p", config=config) as run:
+        run.log_step(1, train_loss=float("nan"))
+        alerts = run.directory / "alerts.jsonl"
+        wait_until(lambda: alerts.exists() and b"nonfinite" in alerts.read_bytes(), "the agent's rule")
+    said = "alert: nonfinite: train_loss is not a finite number (error, step 1)\n"
+    assert capsys.readouterr().err == (said if is_wanted else "")
