@@ -8,7 +8,9 @@ a run while it runs and keeps nothing, so that there is nothing to deliver later
 called without records, about once a second, and a LiveFollower's `linger` before the last `close`. And
 it may define `JOURNALS`, the journals that it takes: `(JOURNAL, *SAMPLES.values(), ALERTS)` adds the samples
 of GPUs and machine, and the alerts. And `OPTIONS_APART`, the options that are others while it catches up in a
-process of its own (see catching_up).
+process of its own (see catching_up). And `upload_command(directory: Path, options: Options) -> str | None`,
+the command that uploads what it keeps of a run offline, which the trainer prints in the end: None where
+nothing waits for that. It is as quick as `check`.
 """
 
 from __future__ import annotations
@@ -148,6 +150,16 @@ def is_live(name: str) -> bool:
 def follower_options(name: str, values: Mapping[str, object]) -> Any:
     """The `Options` of the follower `name`; FollowerOptionsError for a value it does not have or take."""
     return follower_kind(name).made(name, values)
+
+
+def upload_commands(directory: Path) -> dict[str, str]:
+    """Tracker -> the command that uploads what it has of a run; of those that keep it offline."""
+    found: dict[str, str] = {}
+    for name, values in read_run_json(directory)["tracking"]["trackers"].items():
+        command = getattr(follower_module(name), "upload_command", None)
+        if command is not None and (said := command(directory, follower_options(name, values))) is not None:
+            found[name] = said
+    return found
 
 
 def configured_options(name: str, config: Mapping[str, object]) -> dict[str, object]:

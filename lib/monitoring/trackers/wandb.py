@@ -10,6 +10,7 @@ with rows of GPU samples in between, the next free number; its column `seq` then
 from __future__ import annotations
 
 import functools
+import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -38,7 +39,7 @@ from monitoring.trackers import (
 from monitoring.trackers._alerts import is_alert, tracker_alert
 from monitoring.trackers._wandb_log import LogWriter, read_log
 from monitoring.trackers._wandb_records import Columns, LogRecords, alert_seq, is_row, row_of
-from monitoring.trackers._wandb_upload import Uploader, is_uploaded, unmark, uploaded_to
+from monitoring.trackers._wandb_upload import UPLOAD_LOCK, Uploader, is_uploaded, unmark, uploaded_to
 
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
 EXIT_CODES = {COMPLETE: 0, INTERRUPTED: 255, FAILED: 1}
@@ -257,6 +258,31 @@ def where(run: RunInfo) -> str:
     if path is None:
         return "W&B is disabled (WANDB_MODE); nothing was recorded"
     return uploaded_to(path) or f"wandb sync {shlex.quote(str(path.parent))}"
+
+
+def upload_command(directory: Path, options: Options) -> str | None:
+    """What uploads a run that W&B keeps offline, None if it is sent as it is, or not recorded.
+
+    W&B decides that in the agent, and the trainer does not import it: by what is certain without it, and else
+    by what the agent has done.
+    """
+    mode, folder = os.environ.get("WANDB_MODE", ""), directory / "wandb"
+    if mode == "disabled":
+        return None
+    if not (options.offline or mode in ("offline", "dryrun") or not _may_have_login()):
+        logs = folder.glob("offline-run-*/*.wandb")
+        if (folder / UPLOAD_LOCK).exists() or not any(logs):
+            return None
+    command = f"wandb sync {shlex.quote(str(folder))}/offline-run-*"
+    return command if options.offline else f"{command}, or make sync RUN={shlex.quote(str(directory))}"
+
+
+def _may_have_login() -> bool:
+    """Whether there is a key, or a file that may hold one."""
+    if any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
+        return True
+    files = [os.environ.get("NETRC"), "~/.netrc", "~/_netrc"]
+    return any(Path(file).expanduser().exists() for file in files if file)
 
 
 @dataclass

@@ -62,16 +62,18 @@ def plain(training: Training[Points], indices: Tensor) -> None:
 
 
 class Train(Protocol):
-    def __call__(self, *flags: str, step: Step = plain, run: str = "run") -> Tensor: ...
+    def __call__(
+        self, *flags: str, step: Step = plain, run: str = "run", tracker: str = "none"
+    ) -> Tensor: ...
 
 
 @pytest.fixture
 def train(root: Path, tmp_path: Path) -> Train:
     """Train in a directory to the end, ten samples in batches of four; returns the weights it ended with."""
 
-    def run(*flags: str, step: Step = plain, run: str = "run") -> Tensor:
+    def run(*flags: str, step: Step = plain, run: str = "run", tracker: str = "none") -> Tensor:
         fixed = [
-            *("--batch-size", "4", "--num-epochs", "2", "--device", "cpu", "--tracker", "none"),
+            *("--batch-size", "4", "--num-epochs", "2", "--device", "cpu", "--tracker", tracker),
             *PLAIN_SGD,
         ]
         there = (tmp_path / run / ".config").exists()
@@ -93,6 +95,18 @@ def events(directory: Path) -> list[tuple[object, object]]:
 
 def steps(first: int, last: int) -> list[tuple[str, int]]:
     return [("step", step) for step in range(first, last + 1)]
+
+
+def test_training_ends_with_the_command_that_uploads_what_is_offline(
+    train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    train("--max-steps", "1", tracker="wandb")
+    run = tmp_path / "run"
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"wandb has this run offline; it is uploaded by wandb sync {run}/wandb/offline-run-*, "
+        f"or make sync RUN={run}"
+    )
 
 
 def test_an_epoch_ends_with_its_evaluation_then_its_record_then_the_checkpoint(

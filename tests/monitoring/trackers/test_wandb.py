@@ -174,6 +174,44 @@ def test_offline_run_is_whole_and_no_upload_is_started(
     assert sorted(path.name for path in (run.directory / "wandb").iterdir()) == [log_of(run.info).parent.name]
 
 
+UPLOAD = "wandb sync '{0}/a run/wandb'/offline-run-*"
+OR_SYNC = ", or make sync RUN='{0}/a run'"
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "left", "command"),
+    [
+        ({}, {}, [], UPLOAD + OR_SYNC),
+        ({"WANDB_MODE": "offline", "WANDB_API_KEY": "k"}, {}, [], UPLOAD + OR_SYNC),
+        ({"WANDB_API_KEY": "k"}, {"offline": True}, [], UPLOAD),
+        ({"WANDB_API_KEY": "k"}, {}, [], None),
+        ({"NETRC": "netrc"}, {}, [], None),
+        ({"NETRC": "netrc"}, {}, ["offline-run-1/run-1.wandb"], UPLOAD + OR_SYNC),
+        ({"NETRC": "netrc"}, {}, ["offline-run-1/run-1.wandb", ".upload.lock"], None),
+        ({"WANDB_MODE": "disabled"}, {}, [], None),
+    ],
+)
+def test_command_that_uploads_what_is_offline(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    options: dict[str, Any],
+    left: list[str],
+    command: str | None,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("WANDB_MODE", "WANDB_API_KEY", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    for name in ("netrc", *(f"a run/wandb/{file}" for file in left)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = wandb.upload_command(tmp_path / "a run", wandb.Options(**options))
+    assert found == (None if command is None else command.format(tmp_path))
+
+
 def test_disabled_wandb_records_nothing(followed: MakeFollowed) -> None:
     run = followed("wandb")
     run.train(5)

@@ -24,6 +24,7 @@ from kharness.training.steps.control import StepControl
 from kharness.training.steps.telemetry import StepTelemetry, open_telemetry
 from kharness.training.steps.update import GuardedUpdate, Updated
 from monitoring import Record, Run
+from monitoring.follower import upload_commands
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.end_status import INTERRUPTED
 from monitoring.journal.files import PROFILER
@@ -156,6 +157,7 @@ class Training(Generic[DataT]):
         if not self._is_over:
             self._run.finish(INTERRUPTED, cause=STOPPED, reason=self._stop.requested, **self._outcome)
             print(f"stopped by {self._stop.requested} after step {self.step}; everything is saved")
+            self._print_uploads()
             sys.exit(EXIT_STOPPED)
 
     def batch(self, split: Split[BatchT], indices: Tensor) -> BatchT:
@@ -264,7 +266,13 @@ class Training(Generic[DataT]):
         self._run.finish(**named, **self._outcome, **self._samples)
         if named:
             print(_shown(named))
+        self._print_uploads()
         return 0
+
+    def _print_uploads(self) -> None:
+        if self.world.is_main:
+            for tracker, command in upload_commands(self._run.directory).items():
+                print(f"{tracker} has this run offline; it is uploaded by {command}")
 
     def _log_eval(self, split: str, named: Mapping[str, float]) -> None:
         if self.world.is_main:
