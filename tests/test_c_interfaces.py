@@ -63,6 +63,8 @@ def kind_of(type_: Any) -> str:
 
 def names_of(type_: Any) -> tuple[str, ...]:
     """What C may call a type: its own name, if it has one there, or those of such a number."""
+    if type_ is ctypes.c_char_p:
+        return ("const char *",)
     if issubclass(type_, ctypes._Pointer):
         return tuple(f"{name} *" for name in names_of(type_._type_))
     if type_.__module__ not in ("ctypes", "_ctypes"):
@@ -166,6 +168,7 @@ def test_wrong_structure_or_number_is_seen(headers: Compile, monkeypatch: pytest
 def test_what_is_asked_of_the_system_is_declared_as_in_its_headers(headers: Compile) -> None:
     """prctl and the others of libc, and the two structures that the socket and ioctl modules hand over."""
     includes = (
+        "fcntl.h",
         "net/if.h",
         "netinet/in.h",
         "stdio.h",
@@ -179,7 +182,9 @@ def test_what_is_asked_of_the_system_is_declared_as_in_its_headers(headers: Comp
     for name, (answer, arguments) in libc.FUNCTIONS.items():
         [word] = names_of(answer)
         functions.append(prototype(name, word, arguments, variable_from=variable.get(name)))
-    numbers = {name: value for name, value in vars(libc).items() if name.startswith("PR_")}
+    numbers = {
+        name: value for name, value in vars(libc).items() if name.startswith(("PR_", "RENAME_", "AT_"))
+    }
     address = "__builtin_offsetof(struct ifreq, ifr_addr) + __builtin_offsetof(struct sockaddr_in, sin_addr)"
     facts = {
         **numbers,
@@ -200,7 +205,7 @@ def test_what_is_asked_of_the_system_is_declared_as_in_its_headers(headers: Comp
         assertion("sizeof(struct ifreq) <= 256", "struct ifreq"),
         "",
     ]
-    assert len(functions) == 3
+    assert len(functions) == 4
     assert headers("\n".join(text)) == []
 
 

@@ -8,11 +8,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable
-from ctypes import POINTER, c_int, c_ulong
+from ctypes import POINTER, c_char_p, c_int, c_uint, c_ulong
+from pathlib import Path
 
 # linux/prctl.h
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
+
+# linux/fs.h, and fcntl.h for a path that counts from the current folder
+RENAME_EXCHANGE = 2
+AT_FDCWD = -100
 
 # The kernel keeps so many bytes of a process's name.
 NAME_BYTES = 15
@@ -27,6 +32,7 @@ class FILE(ctypes.Structure):
 FUNCTIONS = {
     "fflush": (c_int, (POINTER(FILE),)),
     "prctl": (c_int, (c_int, c_ulong, c_ulong, c_ulong, c_ulong)),
+    "renameat2": (c_int, (c_int, c_char_p, c_int, c_char_p, c_uint)),
     "syncfs": (c_int, (c_int,)),
 }
 
@@ -56,6 +62,16 @@ def name_process(name: str) -> None:
 def sync_filesystem(descriptor: int) -> bool:
     """Write out the file system that an open file is on; False if it cannot be. Linux only."""
     return _function("syncfs")(descriptor) == 0
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Give each of two files the other's name in one step; False, and nothing is done, where that fails."""
+    try:
+        rename = _function("renameat2")
+    except AttributeError:  # no Linux, or a C library that has no such function
+        return False
+    names = AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other)
+    return rename(*names, RENAME_EXCHANGE) == 0
 
 
 def flush_streams() -> None:

@@ -45,13 +45,33 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
+        if durable:
+            os.replace(temporary, path)
+        else:
+            _replace_soon(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         error.filename, error.filename2 = str(path), None
         raise
     except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
+
+
+def _replace_soon(temporary: Path, path: Path) -> None:
+    """As os.replace, before which ext4 brings a new file to the disk; who waits for that may be a training.
+
+    It does not where two files exchange their names (fs/ext4/namei.c: ext4_rename, ext4_cross_rename).
+    """
+    from monitoring.host.libc import exchange  # here: most processes write no such file
+
+    if not exchange(temporary, path):
+        os.replace(temporary, path)
+        return
+    try:
+        temporary.unlink()
+    except OSError:  # it is a folder
+        exchange(temporary, path)
         raise
 
 

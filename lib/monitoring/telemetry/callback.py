@@ -81,30 +81,31 @@ class TelemetryCallback:
 
     def on_epoch_begin(self) -> None:
         """A pass over the data begins."""
-        self._begin(EPOCHS)
+        self._since[EPOCHS] = time.perf_counter()
 
     def on_step_begin(self) -> None:
         """A step begins, and its first microstep."""
-        self._begin(STEPS)
-        self._begin(MICROSTEPS)
+        self._since[STEPS] = self._since[MICROSTEPS] = time.perf_counter()
 
     def on_substep_begin(self) -> None:
         """A microstep begins here, where the one before did not end just now."""
-        self._begin(MICROSTEPS)
+        self._since[MICROSTEPS] = time.perf_counter()
 
     def on_substep_end(self) -> None:
         """A microstep that is not the last of its step has ended, and the next begins."""
-        self._end(MICROSTEPS)
-        self._begin(MICROSTEPS)
+        now = time.perf_counter()
+        self._end(MICROSTEPS, now)
+        self._since[MICROSTEPS] = now
 
     def on_step_end(self) -> None:
         """A step has ended, with its last microstep."""
-        self._end(MICROSTEPS)
-        self._end(STEPS)
+        now = time.perf_counter()
+        self._end(MICROSTEPS, now)
+        self._end(STEPS, now)
 
     def on_epoch_end(self) -> None:
         """A pass over the data has ended."""
-        self._end(EPOCHS)
+        self._end(EPOCHS, time.perf_counter())
 
     def on_log(self, metrics: Mapping[str, Any]) -> dict[str, float]:
         """A log interval has ended: write the files, if the last ones are a second old.
@@ -138,13 +139,10 @@ class TelemetryCallback:
         """Continue with the times that a checkpoint has of this rank."""
         self.tracker.load_state_dict(state)
 
-    def _begin(self, phase: str) -> None:
-        self._since[phase] = time.perf_counter()
-
-    def _end(self, phase: str) -> None:
+    def _end(self, phase: str, now: float) -> None:
         since = self._since.pop(phase, None)
         if since is not None:
-            self.tracker.record_time(phase, time.perf_counter() - since)
+            self.tracker.record_time(phase, now - since)
 
     def _write(self, of_all_ranks: Any) -> dict[str, float]:
         if self._tracks_temperature:
@@ -187,8 +185,11 @@ class TelemetryCallback:
 
     def _write_file(self, name: str, content: Mapping[str, Any]) -> None:
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_json(self._folder / name, content)
+            try:
+                write_json(self._folder / name, content)
+            except FileNotFoundError:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                write_json(self._folder / name, content)
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True

@@ -52,6 +52,7 @@ class Quantiles:
     def median(self) -> float | None:
         """None without measurements, or where nothing keeps many of them."""
         if self._exact is not None:
+            self._exact.sort()  # where it stays: the next time only what came since is out of order
             return median(self._exact) if self._exact else None
         return float(self._sketch.get_quantile(0.5)) if self._sketch is not None else None
 

@@ -76,7 +76,7 @@ class VerboseHooks:
         # what a step asks, without an attribute of an attribute
         self._step_every = level.step_every
         self._has_step_begin = "step_begin" in level.types
-        self._events = self._channel.events
+        self._append = self._channel.events.append
         self._send = self._channel.send
         if not level.step_every:
             vars(self).update(on_step_begin=_nothing, on_step_end=_nothing)
@@ -94,7 +94,7 @@ class VerboseHooks:
             if step % self._step_every:
                 return
             now = perf_counter()
-            self._events.append(("step_end", now, step, state.epoch, now - self._began))
+            self._append(("step_end", now, step, state.epoch, now - self._began))
             if now >= self._channel.flush_at:
                 self._channel.flush()
         except Exception as error:  # noqa: BLE001 - as _guarded, without its call
@@ -106,7 +106,7 @@ class VerboseHooks:
         try:
             now = perf_counter()
             # a copy, because other callbacks take values out of it
-            self._events.append(("log", now, state.global_step, state.epoch, dict(logs or ())))
+            self._append(("log", now, state.global_step, state.epoch, {**logs} if logs else {}))
             if now >= self._channel.flush_at:
                 self._channel.flush()
         except Exception as error:  # noqa: BLE001 - as _guarded, without its call
@@ -124,7 +124,7 @@ class VerboseHooks:
     def _add_step(self, kind: str, now: float, state: Any) -> None:
         """An event of a step, at a level at which each has records."""
         try:
-            self._events.append((kind, now, state.global_step, state.epoch))
+            self._append((kind, now, state.global_step, state.epoch))
             if now >= self._channel.flush_at:
                 self._channel.flush()
         except Exception as error:  # noqa: BLE001 - as _guarded, without its call

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from itertools import pairwise
+from operator import mul
 
 from monitoring.journal.records import Record
 
@@ -33,20 +34,30 @@ class Trend:
     """The newest values of one measurement."""
 
     def __init__(self) -> None:
-        self._values: deque[tuple[float, float]] = deque(maxlen=TREND_WINDOW)
+        self._times: deque[float] = deque(maxlen=TREND_WINDOW)
+        self._values: deque[float] = deque(maxlen=TREND_WINDOW)
+        self._shown: dict[bool, Record] = {}
 
     def add(self, time: float, value: object) -> None:
         """A value at a time in seconds; what is no finite number is left out."""
         if isinstance(value, int | float) and math.isfinite(value):
-            if self._values and time < self._values[-1][0]:
-                self._values.clear()  # the clock was set back
-            self._values.append((time, float(value)))
+            if self._times and time < self._times[-1]:
+                self._times.clear()  # the clock was set back
+                self._values.clear()
+            self._times.append(time)
+            self._values.append(float(value))
+            self._shown = {}
 
     def shown(self, *, in_detail: bool) -> Record | None:
         """`current`, `avg_last_5` and `trend_direction`, in detail also the slope; None without a value."""
         if not self._values:
             return None
-        newest = [value for _, value in self._values][-5:]
+        if in_detail not in self._shown:  # many steps are shown between two samples of the machine
+            self._shown[in_detail] = self._made(in_detail=in_detail)
+        return self._shown[in_detail]
+
+    def _made(self, *, in_detail: bool) -> Record:
+        newest = list(self._values)[-5:]
         slope, direction = self._regression()
         found: Record = {
             "current": newest[-1],
@@ -59,15 +70,16 @@ class Trend:
 
     def _regression(self) -> tuple[float, str]:
         """The slope (1/s) of the least-squares line, and increasing, decreasing or stable."""
-        times, values = zip(*self._values, strict=True)
-        count = len(times)
-        mean_time, mean = sum(times) / count, sum(values) / count
-        spread = sum((time - mean_time) ** 2 for time in times)
+        count = len(self._times)
+        mean_time, mean = sum(self._times) / count, sum(self._values) / count
+        times = [time - mean_time for time in self._times]
+        spread = sum(map(mul, times, times))
         if count < FEWEST or not spread:
             return 0.0, "stable"
-        pairs = [(time - mean_time, value - mean) for time, value in self._values]
-        slope = sum(time * value for time, value in pairs) / spread
-        error = math.sqrt(sum((value - slope * time) ** 2 for time, value in pairs) / (count - 2) / spread)
+        values = [value - mean for value in self._values]
+        slope = sum(map(mul, times, values)) / spread
+        apart = [value - slope * time for time, value in zip(times, values, strict=True)]
+        error = math.sqrt(sum(map(mul, apart, apart)) / (count - 2) / spread)
         change = abs(slope) * (times[-1] - times[0])
         if abs(slope) <= ERRORS * error or change <= SMALLEST_CHANGE * abs(mean):
             return slope, "stable"
@@ -81,6 +93,7 @@ class StepTimes:
         self._seconds: deque[float] = deque(maxlen=STEP_WINDOW)
         self._ends: deque[tuple[int, float]] = deque(maxlen=STEP_WINDOW + 1)
         self._is_anomalous = False
+        self._pace: tuple[float | None] | None = None
 
     def add(self, step: int, end: float, seconds: float | None) -> bool:
         """A step by its end and its own seconds; True if its time is far from what was usual until now.
@@ -90,6 +103,7 @@ class StepTimes:
         if self._ends and (step <= self._ends[-1][0] or end < self._ends[-1][1]):
             self._ends.clear()  # a resumed training does steps again; or the clock was set back
         self._ends.append((step, end))
+        self._pace = None
         if seconds is None:
             return False
         usual = _middle_mean(list(self._seconds)) if len(self._seconds) >= KNOWN_AFTER else math.inf
@@ -113,9 +127,15 @@ class StepTimes:
     def restart(self) -> None:
         """What comes before the next step, such as an evaluation, is no part of any."""
         self._ends.clear()
+        self._pace = None
 
     def pace(self) -> float | None:
         """Seconds from one step to the next, the robust mean of recent ones; None while not measured."""
+        if self._pace is None:
+            self._pace = (self._found_pace(),)
+        return self._pace[0]
+
+    def _found_pace(self) -> float | None:
         between = [
             (later - earlier) / (step - before) for (before, earlier), (step, later) in pairwise(self._ends)
         ]

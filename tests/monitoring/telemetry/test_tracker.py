@@ -96,6 +96,16 @@ def of_timer(*values: float) -> dict[str, Any]:
     return timer_statistics(found.statistics(), found.total, 3600.0)
 
 
+def test_a_duration_under_a_known_name_makes_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A phase of a training ends so in each step."""
+    telemetry = TelemetryTracker()
+    telemetry.record_time("steps", 1.0)
+    monkeypatch.delattr("monitoring.telemetry.tracker.Measurements")
+    telemetry.record_time("steps", 3.0)
+    found = telemetry.get_summary()["timers"]["steps"]
+    assert (found["count"], found["mean"]) == (2, 2.0)
+
+
 def test_a_summary_is_printed_as_documented() -> None:
     summary = {
         "hostname": "my-machine",

@@ -72,7 +72,7 @@ def test_what_was_sent_is_written_when_the_training_is_killed(path: Path) -> Non
         try:
             hooks = VerboseHooks("high", path)
             hooks.on_train_begin(None, STATE, None)
-            hooks._events.append(("step_end", time.perf_counter(), 1, 0.5, 0.25))
+            hooks._append(("step_end", time.perf_counter(), 1, 0.5, 0.25))
             hooks.on_epoch_end(None, STATE, None)
         finally:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -223,13 +223,23 @@ def _is_encodable(name: str) -> bool:
 def _is_strict(value: object) -> bool:
     """Whether it is of JSON's own types alone and every number is finite, so that its nulls are its own."""
     kind = type(value)
-    if kind is float:
-        return math.isfinite(value)  # type: ignore[arg-type]
     if kind is dict:
-        return {*map(type, value)} <= {str} and all(map(_is_strict, value.values()))  # type: ignore[call-overload, attr-defined]
-    if kind is list:
-        return all(map(_is_strict, value))  # type: ignore[call-overload]
-    return value is None or kind is str or kind is int or kind is bool
+        if not {*map(type, value)} <= {str}:  # type: ignore[call-overload]
+            return False
+        parts = value.values()  # type: ignore[attr-defined]
+    else:
+        parts = value if kind is list else (value,)
+    for part in parts:  # numbers and text are judged here: a call for each would be most of the time
+        kind = type(part)
+        if kind is float:
+            if not math.isfinite(part):
+                return False
+        elif kind is dict or kind is list:
+            if not _is_strict(part):
+                return False
+        elif not (part is None or kind is str or kind is int or kind is bool):
+            return False
+    return True
 
 
 def _has_nonfinite(value: object) -> bool:
