@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 from kharness.config import dotconfig
@@ -472,14 +472,18 @@ class Tree:
     def _origin(self, name: str, asked: Mapping[str, Assignment]) -> Origin:
         """Who made a symbol what it is: for a choice's members and alias, who chose."""
         symbol = self.kconf.syms[name]
-        deciding = symbol
-        if choice := symbol.choice or self._aliased_choice(name):
-            deciding = choice.selection or symbol
         if name in asked:
             return asked[name].origin
-        if deciding.name in asked:
-            return asked[deciding.name].origin
-        return Origin("default", self.place(symbol))
+        if choice := symbol.choice or self._aliased_choice(name):
+            deciding = choice.selection or symbol
+            if deciding.name in asked:
+                return asked[deciding.name].origin
+        return self._defaults[name]
+
+    @cached_property
+    def _defaults(self) -> dict[str, Origin]:
+        """Who makes a symbol what it is where nobody requests anything."""
+        return {s.name: Origin("default", self.place(s)) for s in self.kconf.unique_defined_syms}
 
     def _aliased_choice(self, name: str) -> Any:
         for member in self.aliases.get(name, {}).values():
@@ -489,12 +493,17 @@ class Tree:
     def _text(self) -> str:
         """The `.config` as C conf writes it (kconfiglib's own writer adds `# end of` lines)."""
         chunks = [f"#\n# {dotconfig.HEADER}\n# {self.kconf.mainmenu_text}\n#\n"]
-        for node in self.kconf.node_iter(unique_syms=True):
-            if _is_symbol(node.item):
+        for node, is_symbol in self._nodes:
+            if is_symbol:
                 chunks.append(node.item.config_string)
             elif self._heads_section(node):
                 chunks.append(f"\n#\n# {node.prompt[0]}\n#\n")
         return "".join(chunks)
+
+    @cached_property
+    def _nodes(self) -> list[tuple[Any, bool]]:
+        """The menu's nodes in their order, each symbol once, and which of them are symbols."""
+        return [(node, _is_symbol(node.item)) for node in self.kconf.node_iter(unique_syms=True)]
 
     def _heads_section(self, node: Any) -> bool:
         if not self._lib.expr_value(node.dep):
@@ -551,6 +560,7 @@ def _is_symbol(item: Any) -> bool:
     return isinstance(item, _kconfiglib().Symbol)
 
 
+@cache
 def _kconfiglib() -> Any:
     """The kconfiglib module, if it is the one that kharness was written for."""
     try:

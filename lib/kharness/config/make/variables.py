@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from kharness.config.assignment import Layer, Origin, show
@@ -167,6 +167,7 @@ def _check_paths(name: str, value: str) -> None:
             check_path(name, word)
 
 
+@cache
 def _symbols(root: Path | None) -> list[str]:
     """The symbols of the option tree, read without kconfiglib, which may not be installed yet."""
     if root is None:
