@@ -1,4 +1,4 @@
-"""What a start record says of a model of any framework, and of the adapters that are trained in it."""
+"""What records say of a model of any framework, and of the adapters that are trained in it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ def model_fields(model: Any) -> dict[str, object]:
         "parameters": sum(count for count, _ in counts),
         "trainable_parameters": sum(count for count, trained in counts if trained),
     }
+
+
+def gradient_norm(model: Any) -> Any:
+    """The L2 norm of all gradients of a torch module, as a scalar on its device: no device is waited for."""
+    import torch  # the model's own
+
+    return torch.nn.utils.get_total_norm([one.grad for one in model.parameters() if one.grad is not None])
 
 
 def adapter_fields(model: Any) -> dict[str, object]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from monitoring.callbacks.described import adapter_fields, model_fields
+from monitoring.callbacks.described import adapter_fields, gradient_norm, model_fields
 from monitoring.callbacks.open_run import OpenRun, RunSettings
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 from monitoring.telemetry.callback import TelemetryCallback
@@ -67,7 +67,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
             **self._open.resumed(state.global_step, checkpoint),
         )
         self._filtered, args.logging_nan_inf_filter = args.logging_nan_inf_filter, False
-        self._samples = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        self._samples = _batch_size(args)
         self._pace = open_pace(args.device)
         self._norm: object = None
 
@@ -77,10 +77,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
         """Measure the gradient norm of a step that is logged, where the Trainer, which clips, does not."""
         self._norm = None
         if model is not None and not args.max_grad_norm and _is_logged(args, state, state.global_step + 1):
-            import torch  # the model's own
-
-            gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
-            self._norm = torch.nn.utils.get_total_norm(gradients)
+            self._norm = gradient_norm(model)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: object) -> None:
         if self._pace is not None:
@@ -216,7 +213,7 @@ class GPUMonitoringCallback(TrainerCallback):  # type: ignore[misc] # transforme
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
         """Start the monitor, if nobody has."""
-        self._samples = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        self._samples = _batch_size(args)
         self._callback.on_train_begin()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
@@ -258,16 +255,20 @@ class GPUMonitoringCallback(TrainerCallback):  # type: ignore[misc] # transforme
 
 def _training(args: Any, state: Any) -> dict[str, object]:
     """How it is trained, of the Trainer's arguments."""
-    batch = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
     epochs = math.ceil(args.num_train_epochs) if args.max_steps <= 0 else state.num_train_epochs
     return {
         "num_steps": state.max_steps,
         "num_epochs": epochs,
         "steps_per_epoch": math.ceil(state.max_steps / epochs) if epochs else None,
-        "batch_size": batch,
+        "batch_size": _batch_size(args),
         "optimizer": str(getattr(args.optim, "value", args.optim)),
         "schedule": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
     }
+
+
+def _batch_size(args: Any) -> int:
+    """Samples of an optimizer step, of all processes."""
+    return int(args.train_batch_size * args.gradient_accumulation_steps * args.world_size)
 
 
 def _is_logged(args: Any, state: Any, step: int) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 
-from monitoring.callbacks.described import adapter_fields, model_fields
+from monitoring.callbacks.described import adapter_fields, gradient_norm, model_fields
 from monitoring.callbacks.logged import Logged
 from monitoring.callbacks.open_run import OpenRun, RunSettings
 from monitoring.run import Run
@@ -115,10 +115,7 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Measure the gradient norm, before clipping, of a step that is logged; no device is waited for."""
         if (trainer.global_step + 1) % trainer.log_every_n_steps == 0:
-            import torch  # the module's own
-
-            gradients = [weight.grad for weight in pl_module.parameters() if weight.grad is not None]
-            self._logger.step_fields["grad_norm"] = torch.nn.utils.get_total_norm(gradients)
+            self._logger.step_fields["grad_norm"] = gradient_norm(pl_module)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
