@@ -20,6 +20,7 @@ Nodes = Callable[[Path], list[Any]]
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring": frozenset({"orjson", "psutil"}),
     "monitoring.callbacks.accelerate": frozenset({"accelerate"}),
+    "monitoring.callbacks.described": frozenset({"torch"}),
     "monitoring.callbacks.hugging_face": frozenset({"torch", "transformers"}),
     "monitoring.callbacks.lightning": frozenset({"lightning", "torch"}),
     "monitoring.agent.notifications": frozenset({"apprise"}),
