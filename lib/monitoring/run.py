@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import platform
 import shlex
 import sys
 import threading
@@ -24,6 +23,7 @@ from monitoring.gpu.masks import mask_of
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.host.correlation import CORRELATION_ID
 from monitoring.host.environment import git_state, gpu_names, hardware, versions
+from monitoring.host.name import host_name
 from monitoring.host.process import process_started
 from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
 from monitoring.journal.encoding.json_form import free_name
@@ -446,7 +446,7 @@ def _program_folder() -> Path | None:
 def _this_process() -> Record:
     return {
         "started": time.time(),
-        "host": platform.node(),
+        "host": host_name(),
         "command": shlex.join([sys.executable, *sys.argv]),
         "cwd": os.getcwd(),
         "pid": os.getpid(),

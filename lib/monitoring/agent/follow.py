@@ -14,7 +14,6 @@ import contextlib
 import fcntl
 import functools
 import os
-import platform
 import signal
 import sys
 import threading
@@ -38,6 +37,7 @@ from monitoring.agent.rule_watch import RuleWatch
 from monitoring.agent.samplings import AllDone, samplings
 from monitoring.errors import MonitoringError, RunBusyError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live, journals_of
+from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.files import AGENT_LOCK, JOURNAL, SAMPLES
@@ -295,7 +295,7 @@ def _has_ended(directory: Path, attempt: Mapping[str, Any]) -> bool:
 
 def _is_running(attempt: Mapping[str, Any]) -> bool:
     """Whether the process of this attempt is still alive, as far as this host can tell."""
-    return attempt["host"] == platform.node() and is_alive(attempt)
+    return attempt["host"] == host_name() and is_alive(attempt)
 
 
 def _set_signals(stop: threading.Event, ending: threading.Event) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import threading
 import time
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from monitoring.agent.run_processes import RunProcesses
 from monitoring.gpu.sample import MIB
 from monitoring.host.backoff import Backoff
 from monitoring.host.machine_work import MachineWork
+from monitoring.host.name import host_name
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import JOURNAL, SYSTEM_STATS
@@ -128,7 +128,7 @@ class SystemStats:
             "attempt": run["attempts"][-1]["attempt"],
             "global_step": 0,
             "correlation_id": run["run_id"],
-            "host": platform.node(),
+            "host": host_name(),
         }
         self._journal = RotatingJournal(directory / SYSTEM_STATS, file_bytes=file_bytes, keep=keep)
         self._step = LastStep(directory / JOURNAL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from monitoring.gpu.masks import Mask, mask_of
 from monitoring.gpu.run_devices import NO_GPU
+from monitoring.host.name import host_name
 from monitoring.host.process import ProcessTree, sees_all_pids
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.ranks import rank_journals
@@ -81,7 +81,7 @@ class RunProcesses:
 
     def _add(self, rank: int, about: Mapping[str, Any]) -> None:
         """What run.json or a start record says of a rank; rank 0's start record names no process."""
-        if about.get("host", platform.node()) != platform.node():
+        if about.get("host", host_name()) != host_name():
             return
         if about.get("pid_started") is not None:
             self._tree.add(about["pid"], about["pid_started"])

@@ -6,7 +6,6 @@ and one that crashes ends that process only.
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from monitoring.gpu.device_states import WORDS, DeviceStates, gpu_name
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.gpu.run_devices import RunDevices
 from monitoring.gpu.sample import MIB, DeviceInfo, GpuEvent, GpuSample
+from monitoring.host.name import host_name
 from monitoring.host.steady_clock import SteadyClock
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.encoding.archiver import Archiver
@@ -112,7 +112,7 @@ class GpuSampling:
             run_id=self._run["run_id"],
             attempt=attempt["attempt"],
             started=attempt["started"],
-            host=platform.node(),
+            host=host_name(),
             devices=RunDevices(devices, self._ranks),
         )
         self._states = DeviceStates(self._stats.before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import is_followed, newest_seqs, undelivered
 from monitoring.counts import counted
+from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import last_record
@@ -47,7 +47,7 @@ def is_training(directory: Path) -> bool:
     last = last_record(directory / JOURNAL) or {}
     if last.get("event") == "end" and last.get("attempt") == attempt["attempt"]:
         return False
-    return attempt["host"] != platform.node() or is_alive(attempt)
+    return attempt["host"] != host_name() or is_alive(attempt)
 
 
 def _story(directory: Path, lacking: dict[str, int], *, running: bool) -> str:

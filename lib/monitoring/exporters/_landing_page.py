@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from html import escape
 
 from monitoring.counts import counted
 from monitoring.exporters._families import ShownRun, version
+from monitoring.host.name import host_name
 
 
 def landing_page(runs: Sequence[ShownRun]) -> str:
@@ -19,7 +19,7 @@ def landing_page(runs: Sequence[ShownRun]) -> str:
     )
     return (
         '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>kharness exporter</title>\n'
-        f"<h1>kharness exporter</h1>\n<p>Version {escape(version())} on {escape(platform.node())}\n"
+        f"<h1>kharness exporter</h1>\n<p>Version {escape(version())} on {escape(host_name())}\n"
         f'<p><a href="/metrics">Metrics</a> for Prometheus, of {counted(len(runs), "run")}\n'
         f"<table><tr><th>run<th>project<th>host<th>state\n{rows}</table>\n"
     )

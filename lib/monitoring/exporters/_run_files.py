@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from monitoring.errors import MonitoringError
 from monitoring.exporters._families import ShownRun
 from monitoring.exporters._monitor_files import STALE_SAMPLE, SUFFIX, MonitorFile, monitors
 from monitoring.exporters._shared_port import SharedPort
+from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, RUN_JSON, SYSTEM_STATS
 from monitoring.journal.ranks import rank_journals
@@ -89,7 +89,7 @@ class RunFiles:
     def _is_running(self, rank: RunState) -> bool:
         if rank.ended:
             return False
-        away = bool(self._attempt["host"] != platform.node())
+        away = bool(self._attempt["host"] != host_name())
         return away or is_alive(self._attempt)
 
     def samples(self, now: float) -> list[dict[str, Any]]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 import threading
 from typing import TYPE_CHECKING, Any
 
 from monitoring.gpu.aggregates import aggregate
 from monitoring.gpu.sample import MIB
 from monitoring.gpu_monitor.history import GpuHistory
+from monitoring.host.name import host_name
 from monitoring.journal.encoding.json_form import mark_nonfinite
 from monitoring.journal.fields import STEP, rows_at
 from monitoring.journal.records import Record
@@ -28,7 +28,7 @@ class MonitorMetrics:
 
     def __init__(self, name: str, history: GpuHistory, correlation_id: str) -> None:
         self.name = name
-        self.host = platform.node()
+        self.host = host_name()
         self.run: dict[str, Any] = {"run_id": correlation_id, "tracking": {"project": "", "group": None}}
         self._history = history
         self._rank = RankMetrics()

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+from monitoring.host.name import host_name
+
 # Packages whose version can change a result or a record; listed if this process has imported them.
 PACKAGES = ("torch", "torchvision", "numpy", "triton", "transformers", "lightning", "orjson")
 
@@ -19,7 +21,7 @@ PACKAGES = ("torch", "torchvision", "numpy", "triton", "transformers", "lightnin
 def hardware() -> dict[str, object]:
     """Host, processor, memory (bytes) and the GPUs that this process can use by torch."""
     return {
-        "host": platform.node(),
+        "host": host_name(),
         "cpu": _cpu_name(),
         "cpu_count": os.cpu_count(),
         "cpu_usable": len(os.sched_getaffinity(0)),

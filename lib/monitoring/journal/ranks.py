@@ -6,12 +6,12 @@ all have the same run id and the same number of the attempt.
 
 from __future__ import annotations
 
-import platform
 import time
 from pathlib import Path
 from typing import Any
 
 from monitoring.errors import RunDirectoryError
+from monitoring.host.name import host_name
 from monitoring.host.process import is_alive, own_age
 from monitoring.journal.files import JOURNAL, RANK_JOURNALS, RUN_JSON, rank_of
 from monitoring.journal.run_json import read_run_json
@@ -55,6 +55,6 @@ def registered_by_rank_0(directory: Path, rank: int, *, seconds: float = WAIT_FO
 
 def _is_of_this_launch(attempt: dict[str, Any], begun: float) -> bool:
     """Whether an attempt is not one of an earlier launch, which run.json has until rank 0 registers again."""
-    if attempt["host"] != platform.node():
+    if attempt["host"] != host_name():
         return bool(attempt["started"] >= begun - APART)
     return bool(attempt["started"] >= begun or is_alive(attempt))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import traceback
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 from monitoring.host.correlation import own_rank
+from monitoring.host.name import host_name
 from monitoring.journal.encoding.global_step import shown
 from monitoring.journal.records import Record
 
@@ -25,7 +25,7 @@ class JsonLog(logging.Handler):
         self._append = append
         self._about = {
             "correlation_id": correlation_id,
-            "host": platform.node(),
+            "host": host_name(),
             "pid": os.getpid(),
             "rank": own_rank(),
         }

@@ -12,11 +12,11 @@ for step, batch in enumerate(loader):
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monitoring.host.name import host_name
 from monitoring.telemetry import gpu_readings
 from monitoring.telemetry.device_pool import POOL, DevicePool
 from monitoring.telemetry.measurements import Measurements
@@ -116,7 +116,7 @@ class TelemetryTracker:
         memory = {name: found.statistics() for name, found in self._memory.items()}
         temperature = self._temperature.statistics()
         return {
-            "hostname": platform.node(),
+            "hostname": host_name(),
             "rank": own_rank() if self._rank is None else self._rank,
             "total_time": total_time,
             "timers": _by_name(self._timers, total_time),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from monitoring.host.name import host_name
 from monitoring.terminal.display.cells import Line, line_target, target_at
 from monitoring.terminal.display.keys import Event, MouseEvent
 from monitoring.terminal.display.numbers import span
@@ -171,7 +171,7 @@ class Dashboard:
             watched=str(self._run_directory or ""),
             processes=self._processes,
             selected=self._selected,
-            title="GPUs of the run" if recorded else f"GPUs of {platform.node()}",
+            title="GPUs of the run" if recorded else f"GPUs of {host_name()}",
             label=self._label,
             host=self._host_line.line(width) if self._host_line is not None else [],
             message=self._message if time.monotonic() - self._told < MESSAGE_SECONDS else "",

@@ -7,13 +7,13 @@ even distances, and the newest files are read entirely.
 from __future__ import annotations
 
 import contextlib
-import platform
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 from monitoring.gpu.sample import GpuSample
+from monitoring.host.name import host_name
 from monitoring.journal.encoding.archive import Archive
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.records import Record, as_number, last_record, parse
@@ -82,7 +82,7 @@ class Past:
         self._seq = int(seq)
         samples = samples_of(record)
         if self._uuids is not None:
-            here = record.get("host") == platform.node()
+            here = record.get("host") == host_name()
             samples = [it for it in samples if here and self._uuids.get(it.index) == it.uuid]
         with self.lock:
             self.timeline.add(time, samples)

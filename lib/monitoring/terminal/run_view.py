@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from monitoring.errors import MonitoringError
 from monitoring.gpu.sample import MIB
+from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.encoding.global_step import whole_step
 from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
@@ -93,7 +93,7 @@ class RunView:
         """`running`, how it ended, or `died` if it is gone without a word."""
         if self.rank.status is not None:
             return self.rank.status
-        if self._attempt["host"] != platform.node():
+        if self._attempt["host"] != host_name():
             return f"running on {self._attempt['host']}, as far as its journal says"
         return "running" if is_alive(self._attempt) else "died"
 

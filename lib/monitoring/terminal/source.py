@@ -165,15 +165,14 @@ class RecordedGpus:
         return (directory / GPU_STATS).exists()
 
     def look(self) -> list[TimedSamples]:
-        import platform
-
+        from monitoring.host.name import host_name
         from monitoring.terminal.past import samples_of
 
         found = []
         for record in self._tail.new():
             if record.get("event") == "gpu":
                 host = str(record.get("host", ""))
-                self.host = None if host == platform.node() else host
+                self.host = None if host == host_name() else host
                 found.append(TimedSamples(float(str(record["time"])), samples_of(record)))
         self.newest += found
         self.latest = found[-1] if found else self.latest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import getitem
@@ -12,6 +11,7 @@ from typing import Any
 import orjson
 
 from monitoring.follower import RunInfo
+from monitoring.host.name import host_name
 from monitoring.trackers._alerts import TrackerAlert
 from monitoring.trackers._protobuf import delimited, varint
 
@@ -77,7 +77,7 @@ class LogRecords:
         record.run.project = run.project.translate(NOT_IN_PROJECT)[:LONGEST_NAME]
         record.run.display_name = run.name[:LONGEST_NAME]
         record.run.run_group = (run.group or "")[:LONGEST_NAME]
-        record.run.host = platform.node()
+        record.run.host = host_name()
         record.run.start_time.FromNanoseconds(round(start * 1e9))
         for key, value in run.config.items():
             record.run.config.update.add(key=key, value_json=orjson.dumps(value).decode())

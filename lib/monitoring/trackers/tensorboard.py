@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.follower import RunInfo
+from monitoring.host.name import host_name, in_file_names
 from monitoring.journal.files import JOURNAL, SAMPLES
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
@@ -121,7 +121,7 @@ class TensorboardFollower:
         if self._fd is None:
             self._directory.mkdir(exist_ok=True)
             # the life's number, so that the name sorts after those of earlier lives
-            name = f"events.out.tfevents.{len(_files(self._directory)):010d}.{socket.gethostname()}"
+            name = f"events.out.tfevents.{len(_files(self._directory)):010d}.{in_file_names(host_name())}"
             self._fd = os.open(self._directory / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         written = 0
         try:

@@ -1,0 +1,28 @@
+"""The name of this host in a run's files, and what of it can stand in a file's name."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+
+# Its value is the name where hosts have none of their own, as containers that are all called `localhost`.
+HOST_NAME = "MONITORING_HOST_NAME"
+
+# As many characters as Linux gives a host name.
+LONGEST = 64
+
+
+def host_name() -> str:
+    """What the system calls this host, unless the environment gives it a name."""
+    return os.environ.get(HOST_NAME) or platform.node()
+
+
+def in_file_names(host: str) -> str:
+    """The name itself where it can be part of a file's name; else what can stay of it, and 6 hex digits."""
+    kept = re.sub(r"[^A-Za-z0-9._-]", "_", host)[:LONGEST]
+    if kept == host and host:
+        return host
+    import hashlib  # few names need it
+
+    return f"{kept}-{hashlib.md5(host.encode(errors='replace'), usedforsecurity=False).hexdigest()[:6]}"
