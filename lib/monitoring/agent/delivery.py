@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -26,8 +26,16 @@ from monitoring.follower import (
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.files import ALERTS, FOLLOWERS_JSON, GPU_STATS, JOURNAL, OF_AGENT, SYSTEM_STATS
-from monitoring.journal.records import Record, as_number, last_record
+from monitoring.journal.files import (
+    ALERTS,
+    FOLLOWERS_JSON,
+    GPU_STATS,
+    JOURNAL,
+    OF_AGENT,
+    SYSTEM_STATS,
+    sample_event,
+)
+from monitoring.journal.records import Record, as_number, kind_of, last_record
 from monitoring.journal.tail import Tail
 
 # Records handed to a follower at once: where followers share an interpreter, and where one is alone.
@@ -52,7 +60,10 @@ LAST_TRIES = 5
 LONGEST_LAST_DELAY = 8.0
 
 
-# The fields of DeliveryProgress that are of each journal.
+# Seconds between looks for journals of other hosts.
+LOOK_FOR_HOSTS = 5.0
+
+# The fields of DeliveryProgress that are of each journal, but for those of other hosts.
 SEQ_FIELDS = {JOURNAL: "seq", GPU_STATS: "gpu_seq", SYSTEM_STATS: "system_seq", ALERTS: "alert_seq"}
 HELD_FIELDS = {JOURNAL: "held", GPU_STATS: "gpu_held", SYSTEM_STATS: "system_held", ALERTS: "alert_held"}
 
@@ -102,16 +113,22 @@ class DeliveryProgress:
     """The same of `system_seq`."""
     alert_held: int = 0
     """The same of `alert_seq`."""
+    host_seqs: Mapping[str, int] = field(default_factory=dict)
+    """The last record of each journal of another host that is durably in the sink."""
+    host_held: Mapping[str, int] = field(default_factory=dict)
+    """What the sink itself says of these."""
     refused: int = 0
     """Records that the sink refused and that were skipped."""
     refusal: str | None = None
     """Which of them was the last, and why."""
 
     def seq_of(self, journal: str) -> int:
-        return int(getattr(self, SEQ_FIELDS[journal]))
+        name = SEQ_FIELDS.get(journal)
+        return int(getattr(self, name) if name is not None else self.host_seqs.get(journal, 0))
 
     def held_of(self, journal: str) -> int:
-        return int(getattr(self, HELD_FIELDS[journal]))
+        name = HELD_FIELDS.get(journal)
+        return int(getattr(self, name) if name is not None else self.host_held.get(journal, 0))
 
 
 def read_progress(directory: Path) -> dict[str, DeliveryProgress]:
@@ -162,7 +179,8 @@ class Delivery:
         self._live = is_live(name)
         self._alerts = alerts
         self._journal = run.directory / JOURNAL
-        self._tails = {name: Tail(run.directory / name) for name in journals_of(name)}
+        self._tails = {one: Tail(run.directory / one) for one in journals_of(name) if "*" not in one}
+        self._look_for_hosts()
         self._follower: Follower | None = None
         self._lingering: LiveFollower | None = None
         self._pending = 0  # records taken and not flushed
@@ -194,6 +212,8 @@ class Delivery:
         while True:
             last_pass = ending.is_set() or stop.is_set()
             all_sampled = sampled.is_set() or len(self._tails) == 1
+            if all_sampled:
+                self._next_look = 0.0  # another host's journal may have come since the last one
             try:
                 if self._is_far_behind():
                     self._catch_up_apart()
@@ -266,7 +286,8 @@ class Delivery:
         before = self.delivered
 
         def moved(progress: DeliveryProgress, delivered: int) -> None:
-            if any(progress.seq_of(journal) != self.progress.seq_of(journal) for journal in SEQ_FIELDS):
+            known = {*SEQ_FIELDS, *progress.host_seqs}
+            if any(progress.seq_of(journal) != self.progress.seq_of(journal) for journal in known):
                 self.last_moved = time.monotonic()
             self.progress, self.delivered = progress, before + delivered
 
@@ -278,6 +299,9 @@ class Delivery:
         """Bring what the journals have into the sink; True if there is more."""
         if self._follower is None:
             self._follower = self._open()
+        elif last_pass or time.monotonic() >= self._next_look:
+            for name in self._look_for_hosts():
+                self._tails[name].seek(self._follower.last_seq(name))
         batch = self._take(whatever_size=last_pass)
         if batch or self._live:
             deliver_apart(self._follower.deliver, batch, self._put_aside)
@@ -307,7 +331,8 @@ class Delivery:
             batch = [record for tail in waiting.values() for record in tail.take_all()]
         else:
             batch = _merged(waiting)
-        self._last = next((it for it in reversed(batch) if it.get("event") not in OF_AGENT), self._last)
+        own = (it for it in reversed(batch) if kind_of(it.get("event")) not in OF_AGENT)
+        self._last = next(own, self._last)
         return batch
 
     def _open(self) -> Follower:
@@ -328,16 +353,24 @@ class Delivery:
         self._last = last_record(self._journal) or {}  # stands if there is nothing left to read
         return follower
 
+    def _look_for_hosts(self) -> list[str]:
+        """Journals of other hosts that are new: they begin when the first rank there does."""
+        self._next_look = time.monotonic() + LOOK_FOR_HOSTS
+        new = [it for it in journals_in(self._run.directory, self.name) if it not in self._tails]
+        for journal in new:
+            self._tails[journal] = Tail(self._run.directory / journal, event=sample_event(journal))
+        return new
+
     def _where(self) -> DeliveryProgress:
         """How far the tails are."""
-        seqs = {SEQ_FIELDS[name]: tail.seq for name, tail in self._tails.items()}
-        held = dict.fromkeys(HELD_FIELDS.values(), 0)
-        about: dict[str, Any] = {**dict.fromkeys(SEQ_FIELDS.values(), 0), **seqs, **held}
-        return replace(self.progress, offset=self._tails[JOURNAL].offset, ended=False, error=None, **about)
+        seqs = _by_field(SEQ_FIELDS, "host_seqs", {name: tail.seq for name, tail in self._tails.items()})
+        held = _by_field(HELD_FIELDS, "host_held", {})
+        offset = self._tails[JOURNAL].offset
+        return replace(self.progress, offset=offset, ended=False, error=None, **seqs, **held)
 
     def _note_held(self, follower: Follower) -> None:
         """How far the tails are, and what the sink says of that, before it is closed."""
-        held: dict[str, Any] = {HELD_FIELDS[name]: follower.last_seq(name) for name in self._tails}
+        held = _by_field(HELD_FIELDS, "host_held", {name: follower.last_seq(name) for name in self._tails})
         self.progress = replace(self._where(), **held)
 
     def _put_aside(self, record: Record, error: Exception) -> None:
@@ -358,7 +391,8 @@ class Delivery:
 
     def _note_gone(self, journal: str, records: int) -> None:
         if records:
-            of = {GPU_STATS: "GPU samples", ALERTS: "alerts"}.get(journal, "samples of the machine")
+            kind = kind_of(sample_event(journal))
+            of = {"gpu": "GPU samples", "system": "samples of the machine"}.get(kind, "alerts")
             self._alerts.add(
                 "follower",
                 "warning",
@@ -424,6 +458,20 @@ class Delivery:
             self.error, self._last_tries = None, self._allowed
         if time.monotonic() - self._failed_at > STEADY_SECONDS:
             self._backoff.reset()
+
+
+def journals_in(directory: Path, name: str) -> list[str]:
+    """The journals whose records the follower `name` takes, in the place of a glob those that there are."""
+    found: list[str] = []
+    for journal in journals_of(name):
+        found += sorted(path.name for path in directory.glob(journal)) if "*" in journal else [journal]
+    return found
+
+
+def _by_field(fields: Mapping[str, str], others: str, numbers: Mapping[str, int]) -> dict[str, Any]:
+    """Numbers by journal as fields of DeliveryProgress, 0 of a journal that is not there."""
+    known = {name: numbers.get(journal, 0) for journal, name in fields.items()}
+    return {**known, others: {journal: it for journal, it in numbers.items() if journal not in fields}}
 
 
 def _time(record: Record) -> float:

@@ -28,6 +28,7 @@ from monitoring.agent.delivery import (
     Awaited,
     Delivery,
     DeliveryProgress,
+    journals_in,
     read_progress,
     write_progress,
 )
@@ -36,11 +37,12 @@ from monitoring.agent.notifications import notifications
 from monitoring.agent.rule_watch import RuleWatch
 from monitoring.agent.samplings import AllDone, samplings
 from monitoring.errors import MonitoringError, RunBusyError, report_error
-from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live, journals_of
+from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.files import AGENT_LOCK, JOURNAL, SAMPLES
+from monitoring.journal.ranks import sample_journals
 from monitoring.journal.records import Record, last_record
 from monitoring.journal.rotating_journal import newest_record
 from monitoring.journal.run_json import read_run_json
@@ -156,7 +158,9 @@ def catch_up(
 
 def newest_seqs(directory: Path) -> dict[str, int]:
     """Journal of measurements -> the `seq` of its last record; 0 for none."""
-    samples = {name: _last_seq(newest_record(directory / name)) for name in SAMPLES.values()}
+    there = [path.name for kind in SAMPLES.values() for path in sample_journals(directory, kind).values()]
+    known = dict.fromkeys([*SAMPLES.values(), *there])
+    samples = {name: _last_seq(newest_record(directory / name)) for name in known}
     return {JOURNAL: _last_seq(last_record(directory / JOURNAL)), **samples}
 
 
@@ -173,7 +177,8 @@ def undelivered(directory: Path, newest: Mapping[str, int] | None = None) -> dic
     lacking = {}
     for name in names:
         held = progress.get(name, DeliveryProgress())
-        lacking[name] = sum(max(0, last[it] - held.seq_of(it)) for it in journals_of(name) if it in last)
+        journals = [it for it in journals_in(directory, name) if it != ALERTS]
+        lacking[name] = sum(max(0, last.get(it, 0) - held.seq_of(it)) for it in journals)
     return {name: count for name, count in lacking.items() if count > 0}
 
 

@@ -1,5 +1,7 @@
 """gpu_stats.jsonl: one record per sample, with every GPU and the run's together; its one writer is the agent.
 
+Another host than rank 0's has gpu_stats.HOST.jsonl, written by the agent there.
+
 A run that is resumed, by another agent or another attempt, continues with the energy, hours and cost
 that its last record has (see run_sums).
 """
@@ -8,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
-from monitoring.gpu.aggregates import aggregate
+from monitoring.gpu.aggregates import aggregate, is_the_runs
 from monitoring.gpu.energy import EnergyMeter
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.run_devices import RunDevices, Shares, every_gpu
 from monitoring.gpu.run_sums import RunSums
 from monitoring.gpu.sample import MIB, GpuSample
-from monitoring.journal.files import GPU_STATS
+from monitoring.journal.files import GPU_STATS, OF_RANK_0, HostFiles
 from monitoring.journal.records import Record
-from monitoring.journal.rotating_journal import RotatingJournal
+from monitoring.journal.rotating_journal import RotatingJournal, oldest_unarchived
 
 
 class GpuStats:
@@ -34,6 +36,7 @@ class GpuStats:
         started: float,
         host: str,
         devices: RunDevices | None = None,
+        own: HostFiles = OF_RANK_0,
     ) -> None:
         """`started` is when the attempt began, in UTC epoch seconds. Errors are those of a Journal.
 
@@ -53,7 +56,7 @@ class GpuStats:
             "host": host,
         }
         self._journal = RotatingJournal(
-            directory / GPU_STATS, file_bytes=options.file_mb * MIB, keep=options.files
+            directory / own.name(GPU_STATS), file_bytes=options.file_mb * MIB, keep=options.files
         )
         self._meter = EnergyMeter(interval=options.interval, started=started)
         self._sums = RunSums(hour_price=options.hour_price)
@@ -107,3 +110,21 @@ class GpuStats:
 
     def close(self) -> None:
         self._journal.close()
+
+
+class GpuStatsFiles:
+    """The files of samples that a run's agent writes; RotatingJournal removes those with an archive."""
+
+    where = "GPU_STATS_FILES times GPU_STATS_FILE_MB are full"
+
+    def oldest(self, path: Path) -> tuple[BinaryIO, int, int] | None:
+        return oldest_unarchived(path)
+
+    def series(self, record: Record) -> object:
+        """Each record has all GPUs."""
+        return None
+
+    def distinct(self, record: Record) -> object:
+        """No attempt, no state of a GPU and no change of whose it is are thinned away."""
+        gpus = cast("list[dict[str, Any]]", record.get("multi_gpu_data", ()))
+        return record["attempt"], record["event"], [(gpu["state"], is_the_runs(gpu)) for gpu in gpus]

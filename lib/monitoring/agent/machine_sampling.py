@@ -17,7 +17,7 @@ from monitoring.host.machine_work import MachineWork
 from monitoring.host.name import host_name
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.encoding.archiver import Archiver
-from monitoring.journal.files import JOURNAL, SYSTEM_STATS
+from monitoring.journal.files import OF_RANK_0, SYSTEM_STATS, HostFiles
 from monitoring.journal.records import Record
 from monitoring.journal.rotating_journal import RotatingJournal, oldest_unarchived
 from monitoring.samplers.machine import MachineSampler
@@ -33,11 +33,13 @@ class MachineSampling:
     One thread calls `start`, `watch` and `end`, none of which waits.
     """
 
-    def __init__(self, directory: Path, run: Mapping[str, Any], alerts: Alerts) -> None:
-        """`run` is the run.json of a run that asks for samples."""
+    def __init__(
+        self, directory: Path, run: Mapping[str, Any], alerts: Alerts, own: HostFiles = OF_RANK_0
+    ) -> None:
+        """`run` is the run.json of a run that asks for samples, `own` are the files of this host."""
         options = machine_monitor_options(run["machine_monitor"])
         assert options is not None
-        self._directory = directory
+        self._directory, self._own = directory, own
         self._run = run
         self._options = options
         self._alerts = alerts
@@ -52,7 +54,7 @@ class MachineSampling:
         """Begin to sample."""
         threading.Thread(target=self._sample, name="machine sampling", daemon=True).start()
         archiver = Archiver(
-            self._directory / SYSTEM_STATS,
+            self._directory / self._own.name(SYSTEM_STATS),
             SystemStatsFiles(),
             file_bytes=self._options.file_mb * MIB,
             keep=self._options.files,
@@ -94,7 +96,8 @@ class MachineSampling:
         processes = RunProcesses(self._directory, self._run["attempts"][-1])
         trainer = MachineWork(None, left_out=[os.getpid()])
         sampler = MachineSampler(self._directory, trainer=trainer)
-        stats = SystemStats(self._directory, self._run, self._options.file_mb * MIB, self._options.files)
+        options = self._options
+        stats = SystemStats(self._directory, self._run, options.file_mb * MIB, options.files, self._own)
         try:
             due = time.monotonic()
             while True:
@@ -106,7 +109,7 @@ class MachineSampling:
                 self._failure = ""
                 if is_last:
                     return
-                due = max(due + self._options.interval, time.monotonic())
+                due = max(due + options.interval, time.monotonic())
                 self._ending.wait(due - time.monotonic())
         finally:
             stats.close()
@@ -120,7 +123,10 @@ class MachineSampling:
 class SystemStats:
     """Turns samples into records of one attempt of a run, and appends them."""
 
-    def __init__(self, directory: Path, run: Mapping[str, Any], file_bytes: int, keep: int) -> None:
+    def __init__(
+        self, directory: Path, run: Mapping[str, Any], file_bytes: int, keep: int, own: HostFiles = OF_RANK_0
+    ) -> None:
+        """`own` are the files of this host."""
         self._envelope: Record = {
             "event": "system",
             "time": 0.0,
@@ -130,8 +136,9 @@ class SystemStats:
             "correlation_id": run["run_id"],
             "host": host_name(),
         }
-        self._journal = RotatingJournal(directory / SYSTEM_STATS, file_bytes=file_bytes, keep=keep)
-        self._step = LastStep(directory / JOURNAL)
+        path = directory / own.name(SYSTEM_STATS)
+        self._journal = RotatingJournal(path, file_bytes=file_bytes, keep=keep)
+        self._step = LastStep(directory / own.journal)
 
     def append(self, values: Mapping[str, object]) -> None:
         """Write one sample's record."""

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.agent.gpu_archive import GpuStatsFiles
-from monitoring.agent.gpu_stats import GpuStats
+from monitoring.agent.gpu_stats import GpuStats, GpuStatsFiles
 from monitoring.agent.last_step import LastStep
 from monitoring.agent.run_processes import RunProcesses
 from monitoring.gpu.device_states import WORDS, DeviceStates, gpu_name
@@ -24,7 +23,7 @@ from monitoring.host.name import host_name
 from monitoring.host.steady_clock import SteadyClock
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.encoding.archiver import Archiver
-from monitoring.journal.files import GPU_STATS, JOURNAL
+from monitoring.journal.files import GPU_STATS, OF_RANK_0, HostFiles
 from monitoring.sampling.loop import SamplingLoop
 from monitoring.sampling.process import Restart
 
@@ -43,9 +42,11 @@ class GpuSampling:
     One thread calls `start`, `watch` and `end`, none of which waits.
     """
 
-    def __init__(self, directory: Path, run: Mapping[str, Any], alerts: Alerts) -> None:
-        """`run` is the run.json of a run that asks for samples."""
-        self._directory = directory
+    def __init__(
+        self, directory: Path, run: Mapping[str, Any], alerts: Alerts, own: HostFiles = OF_RANK_0
+    ) -> None:
+        """`run` is the run.json of a run that asks for samples, `own` are the files of this host."""
+        self._directory, self._own = directory, own
         self._run = run
         options = gpu_monitor_options(run["gpu_monitor"])
         assert options is not None
@@ -71,7 +72,7 @@ class GpuSampling:
         threading.Thread(target=self._sample, name="gpu sampling", daemon=True).start()
         options = self._options
         archiver = Archiver(
-            self._directory / GPU_STATS,
+            self._directory / self._own.name(GPU_STATS),
             GpuStatsFiles(),
             file_bytes=options.file_mb * MIB,
             keep=options.files,
@@ -98,7 +99,7 @@ class GpuSampling:
         """Begin, or continue, the run's gpu_stats.jsonl if there are GPUs."""
         if devices is None:
             why = f": {'; '.join(problems)}" if problems else ""
-            what = f"GPU_MONITOR=y, but there is no GPU{why}; {GPU_STATS} is not written"
+            what = f"GPU_MONITOR=y, but there is no GPU{why}; {self._own.name(GPU_STATS)} is not written"
             self._alerts.fire("gpu_monitor", "warning", what)
             return
         for problem in problems:
@@ -114,9 +115,10 @@ class GpuSampling:
             started=attempt["started"],
             host=host_name(),
             devices=RunDevices(devices, self._ranks),
+            own=self._own,
         )
         self._states = DeviceStates(self._stats.before)
-        self._step = LastStep(self._directory / JOURNAL)
+        self._step = LastStep(self._directory / self._own.journal)
 
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         """Write a record, and alerts of what happened."""
@@ -125,7 +127,8 @@ class GpuSampling:
         now = time.time()
         self._stats.append(samples, time=now, global_step=self._step.read(), steady=self._clock.at(now))
         if self._stats.removed:
-            self._tell_once("warning", f"{GPU_STATS}: the oldest samples were removed: {GpuStatsFiles.where}")
+            where = f"the oldest samples were removed: {GpuStatsFiles.where}"
+            self._tell_once("warning", f"{self._own.name(GPU_STATS)}: {where}")
         for event in [*self._states.changes(samples, time.time()), *merged(events)]:
             self._tell_event(event)
         for sample in self._stats.standing:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from monitoring.journal.alerts import Alerts
+from monitoring.journal.files import OF_RANK_0, HostFiles
 
 
 class Sampling(Protocol):
@@ -62,15 +63,17 @@ class AllDone:
         return all(event.wait(max(0.0, deadline - time.monotonic())) for event in self._events)
 
 
-def samplings(directory: Path, run: Mapping[str, Any], alerts: Alerts) -> Samplings:
-    """What the run.json of a run asks for; few agents import what samples."""
+def samplings(
+    directory: Path, run: Mapping[str, Any], alerts: Alerts, own: HostFiles = OF_RANK_0
+) -> Samplings:
+    """What the run.json of a run asks for on the host of `own`; few agents import what samples."""
     found: list[Sampling] = []
     if run.get("gpu_monitor"):
         from monitoring.agent.sampling import GpuSampling
 
-        found.append(GpuSampling(directory, run, alerts))
+        found.append(GpuSampling(directory, run, alerts, own))
     if run.get("machine_monitor"):
         from monitoring.agent.machine_sampling import MachineSampling
 
-        found.append(MachineSampling(directory, run, alerts))
+        found.append(MachineSampling(directory, run, alerts, own))
     return Samplings(found)

@@ -23,12 +23,12 @@ def is_news(alert: Record) -> bool:
 class Alerts:
     """Appends alert records; any thread may, and a full disk raises nothing (see Journal)."""
 
-    def __init__(self, directory: Path, *, correlation_id: str | None = None) -> None:
-        """`correlation_id`, if given, is in every alert."""
+    def __init__(self, directory: Path, *, correlation_id: str | None = None, name: str = ALERTS) -> None:
+        """`correlation_id`, if given, is in every alert; `name` is that of the file."""
         self._shared = {} if correlation_id is None else {"correlation_id": correlation_id}
-        self._journal = Journal(directory / ALERTS)
+        self._journal = Journal(directory / name)
         self._turns = Turns(self._take)
-        self._firing = _firing(directory / ALERTS)
+        self._firing = _firing(directory / name)
         self._episodes = threading.Lock()
 
     def add(self, rule: str, severity: Severity, message: str, **fields: object) -> None:

@@ -5,11 +5,15 @@ A tracker that keeps its own data with the run (`wandb/`, `tensorboard/`) names 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 JOURNAL = "metrics.jsonl"
 GPU_STATS = "gpu_stats.jsonl"
 SYSTEM_STATS = "system_stats.jsonl"
 SAMPLES = {"gpu": GPU_STATS, "system": SYSTEM_STATS}
 """Event of an agent's sample -> the journal of such; those of a training's own records are in JOURNAL."""
+AT = "@"
+"""Before the host in the event of another host's samples."""
 
 ALERTS = "alerts.jsonl"
 OF_AGENT = {**SAMPLES, "alert": ALERTS}
@@ -51,3 +55,64 @@ def rank_of(name: str) -> int | None:
 def telemetry_name(kind: str, rank: int) -> str:
     """telemetry_callback_rank0000.json; of the kind `metrics` telemetry_callback_metrics_rank0000.json."""
     return f"telemetry_callback_{f'{kind}_' if kind else ''}rank{rank:04}.json"
+
+
+def of_host(name: str, host: str) -> str:
+    """What another host than rank 0's calls a file: gpu_stats.HOST.jsonl; `*` makes it a glob of all others'.
+
+    `host` is as monitoring.host.name.in_file_names has it.
+    """
+    stem, _, ending = name.rpartition(".")
+    return f"{stem}.{host}.{ending}"
+
+
+def host_of(name: str, kind: str) -> str | None:
+    """The host in `of_host(kind, HOST)`, empty in `kind` itself; None of another kind of file."""
+    if name == kind:
+        return ""
+    before, after = of_host(kind, "*").split("*")
+    host = name.removeprefix(before).removesuffix(after)
+    return host if host and name == f"{before}{host}{after}" else None
+
+
+@dataclass(frozen=True)
+class HostFiles:
+    """What the agent of one host writes, and whose steps it reads; by default rank 0's."""
+
+    host: str = ""
+    """As monitoring.host.name.in_file_names has it; empty is rank 0's."""
+    rank: int = 0
+    """The first of that host."""
+
+    def name(self, kind: str) -> str:
+        """What this host calls that kind of file."""
+        return of_host(kind, self.host) if self.host else kind
+
+    @property
+    def journal(self) -> str:
+        return journal_name(self.rank)
+
+
+OF_RANK_0 = HostFiles()
+
+
+def sample_event(journal: str) -> str:
+    """`gpu` of gpu_stats.jsonl, `gpu@HOST` of another host's; empty of a journal that has no samples.
+
+    Followers get samples under these events: with the `seq` they name one record of a run.
+    """
+    for event, kind in SAMPLES.items():
+        if (host := host_of(journal, kind)) is not None:
+            return f"{event}{AT}{host}" if host else event
+    return ""
+
+
+def journal_of_event(event: str) -> str:
+    """The journal whose records a follower gets under this event."""
+    kind, _, host = event.partition(AT)
+    name = OF_AGENT.get(kind, JOURNAL)
+    return of_host(name, host) if host else name
+
+
+ALL_SAMPLES = (*SAMPLES.values(), *(of_host(name, "*") for name in SAMPLES.values()))
+"""What a follower takes that takes the samples of all hosts; a glob stands for the journals of others."""

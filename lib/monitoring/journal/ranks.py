@@ -1,5 +1,7 @@
 """The processes of one training: each rank writes a journal of its own, all in the run's one directory.
 
+So does the agent of each host that samples it.
+
 Rank 0 registers the run, starts its agent and writes run.json; the others wait until it has, so that
 all have the same run id and the same number of the attempt.
 """
@@ -13,7 +15,7 @@ from typing import Any
 from monitoring.errors import RunDirectoryError
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive, own_age
-from monitoring.journal.files import JOURNAL, RANK_JOURNALS, RUN_JSON, rank_of
+from monitoring.journal.files import JOURNAL, RANK_JOURNALS, RUN_JSON, host_of, of_host, rank_of
 from monitoring.journal.run_json import read_run_json
 
 # Seconds that a rank waits for rank 0 to register the run, and between its looks.
@@ -31,6 +33,16 @@ def rank_journals(directory: Path) -> dict[int, Path]:
         if (rank := rank_of(path.name)) is not None:
             found[rank] = path
     return dict(sorted(found.items()))
+
+
+def sample_journals(directory: Path, kind: str) -> dict[str, Path]:
+    """Host -> its journal of samples, of those that there are; rank 0's host is first, by an empty name.
+
+    `kind` is the name that rank 0's host gives it.
+    """
+    found = {"": directory / kind} if (directory / kind).exists() else {}
+    others = sorted(directory.glob(of_host(kind, "*")))
+    return {**found, **{host: path for path in others if (host := host_of(path.name, kind))}}
 
 
 def registered_by_rank_0(directory: Path, rank: int, *, seconds: float = WAIT_FOR_RANK_0) -> dict[str, Any]:

@@ -6,6 +6,7 @@ over all attempts) and `attempt` (from 1); docs/metrics.md lists the other field
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from monitoring.gpu.aggregates import gpu_points
+from monitoring.journal.files import AT
 
 Record = dict[str, object]
 
@@ -121,10 +123,11 @@ class Fields:
         self.names = tuple(names)
         self._flags = [place for place, name in enumerate(self.names) if kinds.get(name) is bool]
         self._get = itemgetter(*self.names) if len(self.names) > 1 else None
+        self._is_gpu = kind_of(event) == "gpu"
 
     def values_in(self, record: Record) -> list[float]:
         """The points of a record, in the order of `names`."""
-        if self.event == "gpu":
+        if self._is_gpu:
             return list(gpu_points(record).values())
         values: list[Any] = list(self._get(record)) if self._get else [record[name] for name in self.names]
         for place in self._flags:
@@ -136,10 +139,16 @@ def fields_of(record: Record) -> Fields:
     """The fields of a record: the same object for all that share them."""
     event = record.get("event")
     key = (event, *record, *map(type, record.values()))
-    if event == "gpu":
+    if (kind := kind_of(event)) == "gpu":
         found = gpu_points(record)
         return _fields((*key, *found), record, found)
-    return _known.get(key) or _fields(key, record, _point_names(record) if event in POINTED else ())
+    return _known.get(key) or _fields(key, record, _point_names(record) if kind in POINTED else ())
+
+
+@functools.lru_cache(maxsize=MOST_FIELDS)
+def kind_of(event: object) -> str:
+    """`gpu` of `gpu` and of `gpu@HOST`, as which followers get another host's samples; so of any event."""
+    return str(event).partition(AT)[0]
 
 
 def alike(records: Iterable[Record]) -> Iterator[tuple[Fields, list[Record]]]:

@@ -21,8 +21,10 @@ FEW_BYTES = 65536
 class Tail:
     """Reads the records after a `seq` into `waiting`, from which the reader takes them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, event: str = "") -> None:
+        """`event`, if given, replaces that of the records."""
         self._path = path
+        self._event = event
         self.waiting: deque[Record] = deque()
         """Records that were read and not taken yet."""
         self.seq = 0
@@ -104,6 +106,8 @@ class Tail:
             self._read_to += len(line)
             if record is not None and (seq := _seq(record)) > self._read_seq:
                 self._read_seq = seq
+                if self._event:
+                    record["event"] = self._event
                 self.waiting.append(record)
                 self._offsets.append(self._read_to)
         self._size = -1 if len(lines) == most else size

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from monitoring.errors import MissingPackage
 from monitoring.gpu.aggregates import gpu_texts
 from monitoring.journal.encoding.global_step import whole_step
-from monitoring.journal.files import JOURNAL, OF_AGENT
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, fields_of, points
+from monitoring.journal.files import AT, journal_of_event
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, fields_of, kind_of, points
 
 EPOCH = "epoch/"
 
@@ -32,6 +32,7 @@ class TrackerPoint:
 
     seq: int
     event: str
+    """That of the record as followers get it: `gpu@HOST` of another host's samples."""
     global_step: int | None
     """None for what has no step: an end record, or one whose step is none."""
     metric: str
@@ -52,7 +53,7 @@ def shown_points(record: Record) -> dict[str, float]:
     """The points of a record under the names that trackers show: those of an epoch as `epoch/NAME`.
 
     An epoch's train_loss is a mean: in one chart with the losses of single steps it would be a jagged line.
-    The epoch's number stays `epoch`.
+    The epoch's number stays `epoch`. Samples of another host than rank 0's are `HOST/gpu_0_utilization`.
     """
     fields = fields_of(record)
     return dict(zip(shown_names(fields), fields.values_in(record), strict=True))
@@ -61,24 +62,33 @@ def shown_points(record: Record) -> dict[str, float]:
 @functools.lru_cache(maxsize=MOST_FIELDS)
 def shown_names(fields: Fields) -> tuple[str, ...]:
     """The names of the points as trackers show them; see `shown_points`."""
-    if fields.event != "epoch":
+    if not (prefix := _prefix(fields.event)):
         return fields.names
-    return tuple(name if name == "epoch" else EPOCH + name for name in fields.names)
+    return tuple(name if name == "epoch" else prefix + name for name in fields.names)
 
 
 def shown_texts(record: Record) -> dict[str, str]:
     """The texts of a record that trackers show: of a gpu record the quality of the load balance."""
-    return gpu_texts(record) if event_of(record) == "gpu" else {}
+    event = event_of(record)
+    if kind_of(event) != "gpu":
+        return {}
+    return {_prefix(event) + name: text for name, text in gpu_texts(record).items()}
 
 
 def journal_metric(shown: str, event: str) -> str:
     """The journal's name of a metric that a tracker shows as `shown`."""
-    return shown.removeprefix(EPOCH) if event == "epoch" else shown
+    return shown.removeprefix(_prefix(event))
 
 
 def journal_of(record: Record) -> str:
     """The journal that holds a record."""
-    return OF_AGENT.get(event_of(record), JOURNAL)
+    return journal_of_event(event_of(record))
+
+
+def _prefix(event: object) -> str:
+    """What trackers put before the names of an event's points."""
+    host = str(event).partition(AT)[2]
+    return f"{host}/" if host else EPOCH if event == "epoch" else ""
 
 
 def seq_of(record: Record) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 
 from monitoring.follower import RunInfo
 from monitoring.host.name import host_name, in_file_names
-from monitoring.journal.files import JOURNAL, SAMPLES
+from monitoring.journal.files import ALL_SAMPLES, JOURNAL, journal_of_event, sample_event
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
@@ -35,7 +35,7 @@ from monitoring.trackers import (
 from monitoring.trackers._event_file import events_from_the_end, framed
 from monitoring.trackers._protobuf import delimited, varint
 
-JOURNALS = (JOURNAL, *SAMPLES.values())
+JOURNALS = (JOURNAL, *ALL_SAMPLES)
 
 # DT_STRING of TensorFlow's types.proto.
 DT_STRING = 7
@@ -161,13 +161,13 @@ def _last_event(directory: Path, journal: str) -> tuple[int, int]:
     """Seq and step of the last intact event that was made from that journal, zeros without any."""
     from tensorboard.compat.proto.event_pb2 import Event
 
-    mark = next((f":{event}".encode() for event, it in SAMPLES.items() if it == journal), b"")
+    mark = f":{event}".encode() if (event := sample_event(journal)) else b""
     for path in reversed(_files(directory)):
         # a run without such samples may have a million other events
         for data in events_from_the_end(path, having=mark):
             event = Event.FromString(data)
             source = _source(event)
-            if source is not None and SAMPLES.get(source[1], JOURNAL) == journal:
+            if source is not None and journal_of_event(source[1]) == journal:
                 return source[0], event.step
     return 0, 0
 

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from monitoring.follower import RunInfo
-from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES
+from monitoring.journal.files import ALERTS, ALL_SAMPLES, AT, JOURNAL, SAMPLES, sample_event
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
@@ -36,7 +36,7 @@ from monitoring.trackers import (
 )
 from monitoring.trackers._alerts import TrackerAlert, is_alert, tracker_alert
 
-JOURNALS = (JOURNAL, *SAMPLES.values(), ALERTS)
+JOURNALS = (JOURNAL, *ALL_SAMPLES, ALERTS)
 
 # Trackio names its files after the project; file systems take 255 bytes, and Trackio adds up to 40.
 LONGEST_PROJECT = 200
@@ -87,9 +87,10 @@ class TrackioFollower:
         """The highest seq among the run's rows from that journal."""
         if journal == ALERTS:
             return self._highest_seq("alerts", "alert_id")
-        sampled = [f"log_id LIKE '%:{event}'" for event, it in SAMPLES.items() if journal in (it, JOURNAL)]
-        of_journal = f"{'NOT ' if journal == JOURNAL else ''}({' OR '.join(sampled)})"
-        return self._highest_seq("metrics", "log_id", of_journal)
+        if event := sample_event(journal):
+            return self._highest_seq("metrics", "log_id", f"substr(log_id, -{len(event) + 1}) = ':{event}'")
+        sampled = [f"log_id LIKE '%:{kind}' OR log_id LIKE '%:{kind}{AT}%'" for kind in SAMPLES]
+        return self._highest_seq("metrics", "log_id", f"NOT ({' OR '.join(sampled)})")
 
     def _highest_seq(self, table: str, key: str, condition: str = "TRUE") -> int:
         """Of the run's rows in a table; `key` is the column of their ids, which begin with run and seq."""

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from monitoring.follower import RunInfo
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
-from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES
+from monitoring.journal.files import ALERTS, ALL_SAMPLES, JOURNAL, journal_of_event
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
@@ -44,13 +44,13 @@ from monitoring.trackers._wandb_upload import UPLOAD_LOCK, Uploader, is_uploaded
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
 EXIT_CODES = {COMPLETE: 0, INTERRUPTED: 255, FAILED: 1}
 
-JOURNALS = (JOURNAL, *SAMPLES.values(), ALERTS)
+JOURNALS = (JOURNAL, *ALL_SAMPLES, ALERTS)
 
 # While it catches up in a process of its own, which ends before the run does; the upload comes after that.
 OPTIONS_APART = {"offline": True}
 
 # The cell `event` of an encoded row: its name, and JSON after a length of one byte.
-EVENT_CELL = re.compile(rb'\x12\x05event\x82\x01."(\w+)"', re.DOTALL)
+EVENT_CELL = re.compile(rb'\x12\x05event\x82\x01."([^"]+)"', re.DOTALL)
 
 T = TypeVar("T")
 
@@ -311,7 +311,7 @@ def _read_state(run: RunInfo) -> _State:
     for stored in read_log(state.path):
         if is_row(stored.data):  # nearly all are: only the last ones are looked into
             found = EVENT_CELL.search(stored.data)  # nothing else is looked into, for most of a log is rows
-            last_rows[SAMPLES.get(found[1].decode(), JOURNAL) if found else JOURNAL] = stored.data
+            last_rows[journal_of_event(found[1].decode()) if found else JOURNAL] = stored.data
         else:
             record = _record(stored.data)
             if record.HasField("exit"):

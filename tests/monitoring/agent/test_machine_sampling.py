@@ -13,6 +13,7 @@ from monitoring.agent.follow import catch_up, undelivered
 from monitoring.agent.machine_sampling import SystemStats
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module
+from monitoring.journal.files import HostFiles
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
 from monitoring.samplers.machine import MachineSample
@@ -113,6 +114,35 @@ def test_bad_options_are_refused(run_dir: Path, asked: dict[str, float], message
         Run(run_dir, name="n", project="p", config={}, machine_monitor=asked)
     assert str(raised.value) == message
     assert not run_dir.exists()
+
+
+@pytest.mark.parametrize("tracker", ["tensorboard", "trackio", "wandb"])
+def test_trackers_hold_the_samples_of_other_hosts_by_their_names(
+    run_dir: Path, tracker: str, shared_trackio: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two hosts whose names one pattern of SQL's LIKE would mix up, one of which begins later."""
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    trackers: dict[str, dict[str, object]] = {tracker: {}}
+    with Run(run_dir, name="n", project=f"h-{tracker}", config={}, trackers=trackers, agent=False) as run:
+        run.log_step(1, train_loss=0.5)
+        for host, values in (("", (0.5, 1.5)), ("n_1", (2.5,)), ("nx1", (3.5, 4.5, 5.5))):
+            samples = SystemStats(run_dir, read_run_json(run_dir), 2**20, 2, HostFiles(host))
+            for value in values:
+                samples.append({"cpu_usage_percent": value, "temperatures": {}})
+            samples.close()
+            assert [delivery.error for delivery in catch_up(run_dir)] == [None, None]
+            assert undelivered(run_dir) == {}
+    assert [delivery.error for delivery in catch_up(run_dir)] == [None, None]
+    module = follower_module(tracker)
+    held = module.read_back(RunInfo.read(run_dir), module.Options())
+    found = {(it.event, it.seq): it.value for it in held if it.event.startswith("system")}
+    assert found == {
+        ("system", 1): 0.5,
+        ("system", 2): 1.5,
+        ("system@n_1", 1): 2.5,
+        **{("system@nx1", seq): 2.5 + seq for seq in (1, 2, 3)},
+    }
+    assert {it.metric for it in held if it.event.startswith("system")} == {"cpu_usage_percent"}
 
 
 @pytest.mark.parametrize("tracker", ["tensorboard", "trackio", "wandb"])
