@@ -6,11 +6,11 @@ which the trainer calls before step 0: it raises a MonitoringError for what the 
 package), is quick and imports nothing outside the standard library. It may define `LIVE = True`: it shows
 a run while it runs and keeps nothing, so that there is nothing to deliver later; `deliver` is then also
 called without records, about once a second, and a LiveFollower's `linger` before the last `close`. And
-it may define `JOURNALS`, the journals that it takes: `(JOURNAL, *ALL_SAMPLES, ALERTS)` adds the samples of GPUs
-and machines of all hosts, and the alerts. And `OPTIONS_APART`, the options that are others while it catches up
-in a process of its own (see catching_up). And `upload_command(directory: Path, options: Options) -> str |
-None`, the command that uploads what it keeps of a run offline, which the trainer prints in the end: None where
-nothing waits for that. It is as quick as `check`.
+it may define `JOURNALS`, the journals that it takes: `(JOURNAL, *ALL_SAMPLES, ALERTS)` adds the samples of
+GPUs and machines of all hosts, and the alerts. And `OPTIONS_APART`, the options that are others while it
+catches up in a process of its own (see catching_up). And `upload_command(directory: Path, options: Options) ->
+str | None`, the command that uploads what it keeps of a run offline, which the trainer prints in the end: None
+where nothing waits for that. It is as quick as `check`.
 """
 
 from __future__ import annotations

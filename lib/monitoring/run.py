@@ -28,7 +28,7 @@ from monitoring.host.process import process_started
 from monitoring.journal.encoding.global_step import FIRST_STEP, LAST_STEP, as_step, set_step, shown
 from monitoring.journal.encoding.json_form import free_name
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED, EndStatus
-from monitoring.journal.files import journal_name
+from monitoring.journal.files import AGENT_LOG, journal_name
 from monitoring.journal.journal import Journal, say
 from monitoring.journal.ranks import registered_by_rank_0
 from monitoring.journal.records import ENVELOPE, Record
@@ -127,11 +127,9 @@ class Run:
                     },
                 )
             self.attempt = self._journal.attempt
-            self._agent = AgentProcess(self.directory) if agent and not rank else None
-            is_shown = self._agent is not None and run["config"].get("NOTIFY_TERMINAL", True)
+            is_shown = agent and not rank and run["config"].get("NOTIFY_TERMINAL", True)
             self._alerts = AlertLines(self.directory) if is_shown else None
-            if self._agent is not None:
-                self._agent.start()
+            self._agent = self._started_agent(run) if agent else None
         except OSError as error:
             self._journal.close()
             raise unwritable(self.directory, error) from error
@@ -158,6 +156,22 @@ class Run:
         self._journal.attempt = run["attempts"][-1]["attempt"]
         self._about |= {"rank": self.rank, **_this_process()}
         return run
+
+    def _started_agent(self, run: Mapping[str, Any]) -> AgentProcess | None:
+        """Rank 0's agent, or that of the first rank of another host, without which the rank trains on."""
+        if not self.rank:
+            agent = AgentProcess(self.directory)
+            agent.start()
+            return agent
+        # here, because few runs are on several hosts
+        from monitoring.agent.hosts.first_rank import first_rank
+
+        first = first_rank(run, self.rank, self._about)
+        if first is None:
+            return None
+        agent = AgentProcess(self.directory, "--host", first.argument, log=first.files.name(AGENT_LOG))
+        agent.keep_alive(at_once=True)
+        return agent
 
     def start(self, *, model: Mapping[str, object], training: Mapping[str, object], **fields: object) -> None:
         """Record what is trained, how and on what.

@@ -8,15 +8,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TypeVar
 
 import psutil
 import pytest
 
-from monitoring.agent.follow import is_followed, undelivered
+from monitoring.agent.follow import undelivered
+from monitoring.agent.lock import is_followed
 from monitoring.agent.starter import AgentStarter
-from monitoring.journal.files import AGENT_LOG
 
 from ..conftest import READ_BY_TORCH
 from ..processes import kill_process
@@ -112,7 +113,8 @@ def agents_of(directory: Path) -> list[psutil.Process]:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
             if FORKING & set(command) and _is_agent(pid):
                 command = ["monitoring.agent", os.path.dirname(os.readlink(f"/proc/{pid}/fd/2"))]
-            if command[-2:-1] == ["monitoring.agent"] and Path(command[-1]).is_relative_to(directory):
+            place = command.index("monitoring.agent") + 1 if "monitoring.agent" in command else 0
+            if place and Path(command[place]).is_relative_to(directory):
                 found.append(psutil.Process(pid))
     return found
 
@@ -126,7 +128,8 @@ def agent_of(directory: Path) -> psutil.Process:
 def _is_agent(pid: int) -> bool:
     """Of a fork, which has the command line of what it was forked from."""
     standard = [os.path.basename(os.readlink(f"/proc/{pid}/fd/{number}")) for number in (0, 1, 2)]
-    return standard == ["null", AGENT_LOG, AGENT_LOG] and os.getsid(pid) == pid
+    logs = [fnmatch(name, "agent*.log") for name in standard]
+    return standard[0] == "null" and logs[1:] == [True, True] and os.getsid(pid) == pid
 
 
 def wait_until(condition: Callable[[], T], what: str, seconds: float = 600.0, *, every: float = 0.01) -> T:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from monitoring import Run
-from monitoring.agent.follow import is_followed
+from monitoring.agent.lock import is_followed
 
 from ..warm_python import WarmPython
 
@@ -88,7 +88,7 @@ TRAINING = """
 import sys, time
 from pathlib import Path
 from monitoring import Run
-from monitoring.agent.follow import is_followed
+from monitoring.agent.lock import is_followed
 with Run(Path(sys.argv[1]), name="n", project="p", config={}) as run:
     print("begun", flush=True)
     for step in range(1, int(float(sys.argv[2]) * 100) + 1):

@@ -11,14 +11,11 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
-import fcntl
-import functools
 import os
-import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -32,16 +29,18 @@ from monitoring.agent.delivery import (
     read_progress,
     write_progress,
 )
+from monitoring.agent.ending import has_ended, is_running, set_signals
+from monitoring.agent.hosts.first_rank import FirstRank
+from monitoring.agent.hosts.sampling_agent import sample_host
+from monitoring.agent.lock import held_locks, only_agent
 from monitoring.agent.log import log_as_json
 from monitoring.agent.notifications import notifications
 from monitoring.agent.rule_watch import RuleWatch
 from monitoring.agent.samplings import AllDone, samplings
-from monitoring.errors import MonitoringError, RunBusyError, report_error
+from monitoring.errors import MonitoringError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live
-from monitoring.host.name import host_name
-from monitoring.host.process import is_alive
 from monitoring.journal.alerts import Alerts
-from monitoring.journal.files import AGENT_LOCK, JOURNAL, SAMPLES
+from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES
 from monitoring.journal.ranks import sample_journals
 from monitoring.journal.records import Record, last_record
 from monitoring.journal.rotating_journal import newest_record
@@ -63,8 +62,8 @@ def follow(directory: Path) -> bool:
     Waits for another agent of the run to end first.
     """
     stop, ending = threading.Event(), threading.Event()
-    _set_signals(stop, ending)
-    with _only_agent(directory, wait=float("inf"), stop=stop):
+    set_signals(stop, ending)
+    with only_agent(directory, wait=float("inf"), stop=stop):
         run = read_run_json(directory)
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]
@@ -74,7 +73,7 @@ def follow(directory: Path) -> bool:
             deliveries = _deliveries(directory, trackers, alerts)
             rules = RuleWatch(directory, run["config"], alerts)
             sender = notifications(directory, run, alerts)
-            if _is_running(attempt):
+            if is_running(attempt):
                 alerts.resolve("trainer", "another training process continues the run")
             judged, reached_end = threading.Event(), threading.Event()
             threads = _start(
@@ -91,13 +90,15 @@ def follow(directory: Path) -> bool:
                 more = rules.look(time.time(), running=not ending.is_set())
                 if has_all and not more:  # what the rules find in the last records, trackers get too
                     judged.set()
-                if not ending.is_set() and not _is_running(attempt):
+                if not ending.is_set() and not is_running(attempt):
                     ending.set()
                     if (last_record(directory / JOURNAL) or {}).get("event") != "end":
                         alerts.fire(
                             "trainer", "error", "the training process is gone and wrote no end record"
                         )
-                if ending.is_set() or (not sampling.done.is_set() and _has_ended(directory, attempt)):
+                if not sampling.done.is_set() and (
+                    ending.is_set() or has_ended(directory / JOURNAL, attempt)
+                ):
                     sampling.end()
                 sampling.watch()
                 if _hanging(deliveries, ending):
@@ -135,7 +136,7 @@ def catch_up(
     stop, ending = threading.Event(), threading.Event()
     ending.set()
     with (
-        _only_agent(directory, wait=wait, stop=stop),
+        only_agent(directory, wait=wait, stop=stop),
         contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts,
     ):
         deliveries = _deliveries(directory, chosen, alerts, last_tries=1)  # the caller can try again
@@ -186,33 +187,25 @@ def _last_seq(record: Record | None) -> int:
     return int(str(record["seq"])) if record is not None else 0
 
 
-def is_followed(directory: Path) -> bool:
-    """Whether an agent follows the run now."""
-    try:
-        fd = os.open(directory / AGENT_LOCK, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """The command: 0 when all is delivered, 3 when a follower was given up, 2 when there is no such run."""
     parser = argparse.ArgumentParser(
         prog="python -m monitoring.agent", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("directory", type=Path, metavar="RUN_DIR", help="a directory that a Run writes")
-    directory = parser.parse_args(argv).directory
+    parser.add_argument(
+        "--host", metavar="JSON", help="only sample this host, until its first rank, this one, has ended"
+    )
+    given = parser.parse_args(argv)
+    directory: Path = given.directory
     with contextlib.suppress(OSError):  # not allowed here: the agent runs all the same
         os.nice(NICENESS)
     try:
         run = read_run_json(directory)
         log_as_json(run["run_id"], libraries=bool(run["tracking"]["trackers"]))
+        if given.host:
+            sample_host(directory, FirstRank.of(given.host))
+            return 0
         return 0 if follow(directory) else 3
     except MonitoringError as error:
         return report_error(error)
@@ -226,7 +219,7 @@ def _deliveries(
     last_tries: int = LAST_TRIES,
 ) -> list[Delivery]:
     followers = {**{name: {} for name in ALWAYS}, **trackers}
-    run, saved, apart = RunInfo.read(directory), read_progress(directory), Apart(_locks, alerts)
+    run, saved, apart = RunInfo.read(directory), read_progress(directory), Apart(held_locks, alerts)
     return [
         Delivery(
             run,
@@ -289,74 +282,6 @@ def _write_progress(directory: Path, deliveries: Sequence[Delivery]) -> None:
         # a full disk: it is only a hint, and the next look writes it again
         with contextlib.suppress(OSError):
             write_progress(directory, progress)
-
-
-def _has_ended(directory: Path, attempt: Mapping[str, Any]) -> bool:
-    """Whether the journal ends with the end of this attempt, or holds a later one."""
-    last = last_record(directory / JOURNAL) or {"attempt": 0}
-    ours: int = attempt["attempt"]
-    return int(str(last["attempt"])) > ours or (last["attempt"] == ours and last.get("event") == "end")
-
-
-def _is_running(attempt: Mapping[str, Any]) -> bool:
-    """Whether the process of this attempt is still alive, as far as this host can tell."""
-    return attempt["host"] == host_name() and is_alive(attempt)
-
-
-def _set_signals(stop: threading.Event, ending: threading.Event) -> None:
-    """Ctrl-C is for the trainer; SIGTERM ends the agent when it has delivered what there is."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    def terminate(number: int, frame: object) -> None:
-        stop.set()
-        ending.set()
-
-    signal.signal(signal.SIGTERM, terminate)
-
-
-@contextlib.contextmanager
-def _only_agent(directory: Path, *, wait: float, stop: threading.Event) -> Iterator[None]:
-    """Hold the lock that makes this process the run's only agent."""
-    read_run_json(directory)
-    fd = os.open(directory / AGENT_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    _locks.add(fd)
-    _watch_forks()
-    try:
-        deadline = time.monotonic() + wait
-        while not _locked(fd):
-            if time.monotonic() >= deadline or stop.wait(LOOK_EVERY):
-                raise RunBusyError(
-                    f"{directory} is being followed by its agent",
-                    hint="wait until the training has ended and its agent has delivered the rest",
-                )
-        yield
-    finally:
-        _locks.discard(fd)
-        os.close(fd)
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-# Locks that a child which a tracker forks must let go of.
-_locks: set[int] = set()
-
-
-@functools.cache
-def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_release_in_child)
-
-
-def _release_in_child() -> None:
-    for fd in _locks:
-        os.close(fd)
-    _locks.clear()
 
 
 def leave(code: int) -> NoReturn:

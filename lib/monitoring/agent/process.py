@@ -10,6 +10,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -28,14 +29,16 @@ LONGEST_ANSWER = 5.0
 
 
 class AgentProcess:
-    """`python -m monitoring.agent DIRECTORY`, in a session of its own.
+    """`python -m monitoring.agent DIRECTORY …`, in a session of its own.
 
     So Ctrl-C and the end of the trainer pass it by. The first one is forked by the starter, where there is
     one; whatever goes wrong with that, the next is a process of our own.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *arguments: str, log: str = AGENT_LOG) -> None:
+        """`arguments` follow the directory in its command, `log` is the file that takes what it prints."""
         self._directory = directory
+        self._arguments, self._log = arguments, log
         self._starter = os.environ.get(STARTER)
         self._process: _AgentStart | None = None
         self._backoff = Backoff()
@@ -48,9 +51,9 @@ class AgentProcess:
         starter, self._starter = self._starter, None
         if starter:
             with contextlib.suppress(OSError):  # it is gone, or busy, or the environment is too large for it
-                self._process = _Forked(self._directory, starter)
+                self._process = _Forked(self._directory, self._arguments, self._log, starter)
                 return
-        self._process = _Spawned(self._directory)
+        self._process = _Spawned(self._directory, self._arguments, self._log)
 
     def keep_alive(self, *, at_once: bool = False) -> None:
         """Start the agent again if it is gone, after a delay unless `at_once`; never raises."""
@@ -67,9 +70,9 @@ class AgentProcess:
                 self._not_before = now + self._backoff.coming
 
 
-def open_log(directory: Path) -> int:
+def open_log(directory: Path, name: str) -> int:
     """What the agent prints goes here."""
-    return os.open(directory / AGENT_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    return os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
 class _AgentStart(Protocol):
@@ -80,12 +83,12 @@ class _AgentStart(Protocol):
 class _Spawned:
     """A child of this process; started by posix_spawn: no thread, and no copy of the trainer's memory."""
 
-    def __init__(self, directory: Path) -> None:
-        log = open_log(directory)
+    def __init__(self, directory: Path, arguments: Sequence[str], log_name: str) -> None:
+        log = open_log(directory, log_name)
         try:
             self._pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-P", "-m", "monitoring.agent", str(directory)],
+                [sys.executable, "-P", "-m", "monitoring.agent", str(directory), *arguments],
                 os.environ,
                 file_actions=[
                     (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
@@ -108,7 +111,7 @@ class _Spawned:
 class _Forked:
     """A child of the starter, which is requested without waiting for the answer."""
 
-    def __init__(self, directory: Path, starter: str) -> None:
+    def __init__(self, directory: Path, arguments: Sequence[str], log_name: str, starter: str) -> None:
         self._pid = 0
         self._started: float | None = None
         self._asked: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -119,6 +122,8 @@ class _Forked:
                 raise PermissionError("another user has taken the name of the starter")
             request = {
                 "directory": str(directory),
+                "arguments": list(arguments),
+                "log": log_name,
                 "cwd": os.getcwd(),
                 "environment": {name: value for name, value in os.environ.items() if name != STARTER},
                 "cores": sorted(os.sched_getaffinity(0)),

@@ -76,4 +76,8 @@ def samplings(
         from monitoring.agent.machine_sampling import MachineSampling
 
         found.append(MachineSampling(directory, run, alerts, own))
+    if found and not own.host:
+        from monitoring.agent.hosts.others import OtherHosts
+
+        found.append(OtherHosts(directory, alerts))
     return Samplings(found)

@@ -3,9 +3,10 @@
     python -P -m monitoring.agent.starter FD
 
 FD listens for sequenced packets; MONITORING_AGENT_STARTER gives its name to the runs. A trainer sends one
-JSON object {"directory", "cwd", "environment", "cores"} and is answered {"pid", "started"}, where `started`
-is the process's start as the system counts it. A trainer that gets no answer starts its agent itself. The
-process ends when its standard input does, so with whoever started it; the agents keep running. Linux only.
+JSON object {"directory", "arguments", "log", "cwd", "environment", "cores"} and is answered {"pid",
+"started"}, where `started` is the process's start as the system counts it. A trainer that gets no answer
+starts its agent itself. The process ends when its standard input does, so with whoever started it; the
+agents keep running. Linux only.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def main(argv: Sequence[str]) -> int:
     if request is None:
         return 0
     become(request)
-    return follow_run([request["directory"]])
+    return follow_run([request["directory"], *request["arguments"]])
 
 
 def preload() -> None:
@@ -134,7 +135,7 @@ def become(request: Mapping[str, Any]) -> None:
     os.setsid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    log = open_log(Path(request["directory"]))
+    log = open_log(Path(request["directory"]), request["log"])
     null = os.open(os.devnull, os.O_RDONLY)
     for ours, standard in ((null, 0), (log, 1), (log, 2)):
         os.dup2(ours, standard)

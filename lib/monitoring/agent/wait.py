@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from monitoring.agent.delivery import read_progress
-from monitoring.agent.follow import is_followed, newest_seqs, undelivered
+from monitoring.agent.follow import newest_seqs, undelivered
+from monitoring.agent.lock import is_followed
 from monitoring.counts import counted
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive

@@ -17,6 +17,14 @@ def correlation_id() -> str:
     return os.environ.get(CORRELATION_ID) or secrets.token_hex(8)
 
 
+def own_local_rank() -> int | None:
+    """The number of this process among those of its host, as its launcher gives it; None where none does."""
+    for name in ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"):
+        if os.environ.get(name, "").isdecimal():
+            return int(os.environ[name])
+    return None
+
+
 def own_rank() -> int:
     """The rank of this process as torchrun, or else Slurm or Open MPI, gives it; 0 where none does."""
     for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"):

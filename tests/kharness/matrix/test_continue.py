@@ -16,7 +16,8 @@ import pytest
 from kharness.config.assignment import Origin
 from kharness.config.generate import write_config
 from kharness.config.tree import Tree
-from monitoring.agent.follow import is_followed, undelivered
+from monitoring.agent.follow import undelivered
+from monitoring.agent.lock import is_followed
 from monitoring.host.process import process_started
 
 from .conftest import Checkout, attempts, behaviour, records, status

@@ -23,7 +23,8 @@ import psutil
 import pytest
 
 from monitoring import Run
-from monitoring.agent.follow import catch_up, is_followed, undelivered
+from monitoring.agent.follow import catch_up, undelivered
+from monitoring.agent.lock import is_followed
 from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
 from monitoring.journal.records import Record, points, read_records
 

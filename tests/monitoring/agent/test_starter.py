@@ -20,7 +20,8 @@ import psutil
 import pytest
 
 from monitoring import Run
-from monitoring.agent.follow import is_followed, undelivered
+from monitoring.agent.follow import undelivered
+from monitoring.agent.lock import is_followed
 from monitoring.agent.process import STARTER
 from monitoring.agent.starter import AgentStarter
 from monitoring.host.process import process_started

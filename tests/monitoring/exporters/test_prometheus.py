@@ -26,7 +26,8 @@ import pytest
 from prometheus_client.exposition import gzip_accepted
 from prometheus_client.parser import text_string_to_metric_families
 
-from monitoring.agent.follow import is_followed, undelivered
+from monitoring.agent.follow import undelivered
+from monitoring.agent.lock import is_followed
 from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters.prometheus import Exporter
 from monitoring.gpu.throttling import THROTTLE_REASONS

@@ -13,7 +13,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from monitoring.agent.follow import catch_up, is_followed, undelivered
+from monitoring.agent.follow import catch_up, undelivered
+from monitoring.agent.lock import is_followed
 from monitoring.errors import PortTakenError
 from monitoring.exporters._metrics_server import About, about_server
 from monitoring.exporters._run_files import Runs

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from monitoring.agent.follow import is_followed
+from monitoring.agent.lock import is_followed
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
 

@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from monitoring import Run
-from monitoring.agent.follow import is_followed
+from monitoring.agent.lock import is_followed
 from monitoring.agent.rule_watch import RuleWatch
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import Record, read_records

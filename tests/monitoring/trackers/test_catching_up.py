@@ -17,7 +17,8 @@ import pytest
 from monitoring.agent import delivery
 from monitoring.agent.catching_up import Apart
 from monitoring.agent.delivery import DeliveryProgress
-from monitoring.agent.follow import catch_up, is_followed
+from monitoring.agent.follow import catch_up
+from monitoring.agent.lock import is_followed
 from monitoring.follower import RunInfo, follower_module
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import read_records

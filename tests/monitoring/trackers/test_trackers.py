@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 
 from monitoring import Run, read_records
-from monitoring.agent.follow import catch_up, is_followed
+from monitoring.agent.follow import catch_up
 from monitoring.agent.gpu_stats import GpuStats
+from monitoring.agent.lock import is_followed
 from monitoring.follower import RunInfo
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from kharness.matrix.running.signals import Signals
 from monitoring.agent.delivery import read_progress
-from monitoring.agent.follow import is_followed, undelivered
+from monitoring.agent.follow import undelivered
+from monitoring.agent.lock import is_followed
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError
 from monitoring.journal.end_status import COMPLETE

@@ -1,0 +1,37 @@
+"""When an agent is to end: by a signal, after the end of its attempt, or when its process is gone."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from monitoring.host.name import host_name
+from monitoring.host.process import is_alive
+from monitoring.journal.records import last_record
+
+
+def has_ended(journal: Path, attempt: Mapping[str, Any]) -> bool:
+    """Whether a journal ends with the end of this attempt, or holds a later one."""
+    last = last_record(journal) or {"attempt": 0}
+    ours: int = attempt["attempt"]
+    return int(str(last["attempt"])) > ours or (last["attempt"] == ours and last.get("event") == "end")
+
+
+def is_running(attempt: Mapping[str, Any]) -> bool:
+    """Whether the process of this attempt is still alive, as far as this host can tell."""
+    return attempt["host"] == host_name() and is_alive(attempt)
+
+
+def set_signals(stop: threading.Event, ending: threading.Event) -> None:
+    """Ctrl-C is for the trainer; SIGTERM ends the agent when it has delivered what there is."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    def terminate(number: int, frame: object) -> None:
+        stop.set()
+        ending.set()
+
+    signal.signal(signal.SIGTERM, terminate)
