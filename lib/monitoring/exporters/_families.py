@@ -58,16 +58,13 @@ class ShownRun(Protocol):
         """Whether it trains."""
 
     def samples(self, now: float) -> list[dict[str, Any]]:
-        """The GPUs as it last sampled them."""
-
-    def sampled_at(self) -> float:
-        """When that was, in UTC epoch seconds."""
+        """The newest gpu record of each host that it trains on, as in gpu_stats.jsonl."""
 
     def machines(self, now: float) -> dict[str, Record]:
         """The newest sample of each host that it trains on."""
 
-    def rank_of(self, gpu: dict[str, Any]) -> str:
-        """The rank that computes on a GPU, empty if that is not known."""
+    def rank_of(self, gpu: dict[str, Any], host: str) -> str:
+        """The rank that computes on a GPU of a host, empty if that is not known."""
 
 
 def registry(runs: Callable[[], Sequence[ShownRun]], clock: Callable[[], float]) -> CollectorRegistry:
@@ -169,13 +166,14 @@ def _run_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
         about.add_metric([*who, run.run["run_id"], tracking["project"], tracking["group"] or ""], 1.0)
         for (rule, subject), fires in sorted(state.alerts.items()):
             firing.add_metric([*who, rule, subject], float(fires))
-        together = _mapping(state.gpus.get("aggregate_stats")) if run.samples(now) else {}
-        for family, name in ((cost, "cost"), (energy, "energy_joules")):
-            if _is_number(together.get(name)):
-                family.add_metric(who, together[name])
-        for quantity, spread in sorted(_mapping(together.get("load_balance")).items()):
-            if _is_number(_mapping(spread).get("cv")):
-                balance.add_metric([*who, quantity], spread["cv"])
+        for record in run.samples(now):
+            there, together = [run.name, record["host"]], _mapping(record.get("aggregate_stats"))
+            for family, name in ((cost, "cost"), (energy, "energy_joules")):
+                if _is_number(together.get(name)):
+                    family.add_metric(there, together[name])
+            for quantity, spread in sorted(_mapping(together.get("load_balance")).items()):
+                if _is_number(_mapping(spread).get("cv")):
+                    balance.add_metric([*there, quantity], spread["cv"])
     yield from (running, about, firing, cost, energy, balance)
 
 
@@ -183,11 +181,11 @@ def _gpu_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     """What there is once a GPU, whichever runs sample it; and which run computes on which."""
     info = _family("kharness_run_info", RUN_INFO_LABELS)
     for run in runs:
-        for gpu in run.samples(now):
-            rank = run.rank_of(gpu)
+        for host, _, gpu in _sampled(run, now):
+            rank = run.rank_of(gpu, host)
             if rank or _is_number(gpu.get("run_share")):
                 project = run.run["tracking"]["project"]
-                info.add_metric([run.name, project, rank, *_identity(gpu), run.host], 1.0)
+                info.add_metric([run.name, project, rank, *_identity(gpu), host], 1.0)
     yield info
     gpus = [
         ([*_identity(gpu), host, gpu.get("name") or ""], gpu) for host, gpu in _gpus_of_machines(runs, now)
@@ -224,12 +222,20 @@ def _gpus_of_machines(runs: Sequence[ShownRun], now: float) -> Iterator[tuple[st
     """Host and newest sample of each GPU that any of the runs samples."""
     found: dict[tuple[str, ...], list[tuple[float, dict[str, Any]]]] = {}
     for run in runs:
-        for gpu in run.samples(now):
-            found.setdefault((run.host, *_identity(gpu)), []).append((run.sampled_at(), gpu))
+        for host, time, gpu in _sampled(run, now):
+            found.setdefault((host, *_identity(gpu)), []).append((time, gpu))
     for (host, *_), looks in sorted(found.items()):
         newest = max(looks, key=lambda look: look[0])[1]
         counting = max((gpu for _, gpu in looks), key=lambda gpu: gpu.get(COUNTED_BY_SAMPLER[0]) or 0)
         yield host, {**newest, **{name: counting.get(name) for name in COUNTED_BY_SAMPLER}}
+
+
+def _sampled(run: ShownRun, now: float) -> Iterator[tuple[str, float, dict[str, Any]]]:
+    """Host, time and values of each GPU that a run samples."""
+    for record in run.samples(now):
+        for gpu in record["multi_gpu_data"]:
+            if isinstance(gpu, dict):
+                yield record["host"], record["time"], gpu
 
 
 def _identity(gpu: Mapping[str, Any]) -> tuple[str, str]:

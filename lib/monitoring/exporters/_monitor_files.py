@@ -41,28 +41,24 @@ class MonitorFile:
         self.run: dict[str, Any] = found["run"]
         self.name: str = found["name"]
         self.host: str = found["host"]
-        self.state = RunMetrics(ranks={0: _rank(found["rank"])}, gpus=found["gpus"])
+        self.state = RunMetrics(ranks={0: _rank(found["rank"])})
         self.is_there = is_alive(found["process"])
         """Whether its process still is."""
         self._pid = found["process"]["pid"]
         self._trains: bool = found["trains"]
         self._samples: list[dict[str, Any]] = found["samples"]
-        self._sampled_at: float = found["sampled_at"]
 
     def is_running(self) -> bool:
         return self._trains
 
     def samples(self, now: float) -> list[dict[str, Any]]:
-        return self._samples if abs(now - self._sampled_at) <= STALE_SAMPLE else []
-
-    def sampled_at(self) -> float:
-        return self._sampled_at
+        return [record for record in self._samples if abs(now - record["time"]) <= STALE_SAMPLE]
 
     def machines(self, now: float) -> dict[str, Record]:
         """None: a monitor samples GPUs."""
         return {}
 
-    def rank_of(self, gpu: dict[str, Any]) -> str:
+    def rank_of(self, gpu: dict[str, Any], host: str) -> str:
         return rank_on(gpu, self._pid)
 
 
@@ -80,8 +76,6 @@ def write_monitor(path: Path, shown: ShownRun, now: float) -> None:
         "process": {"pid": os.getpid(), "pid_started": process_started(os.getpid())},
         "trains": shown.is_running(),
         "samples": shown.samples(now),
-        "sampled_at": shown.sampled_at(),
-        "gpus": shown.state.gpus,
         "rank": _plain(shown.state.ranks[0]),
     }
     write_atomically(path, orjson.dumps(about), durable=False)

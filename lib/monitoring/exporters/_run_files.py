@@ -15,7 +15,7 @@ from monitoring.exporters._shared_port import SharedPort
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.files import ALERTS, GPU_STATS, JOURNAL, RUN_JSON, SYSTEM_STATS
-from monitoring.journal.ranks import rank_journals
+from monitoring.journal.ranks import rank_journals, sample_journals
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, as_number
 from monitoring.journal.run_json import read_run_json
@@ -35,11 +35,10 @@ class RunFiles:
         self.state = RunMetrics()
         self._read_run_json()
         self._journals = {0: RecordTail(directory / JOURNAL)}
-        self._gpu_stats = RecordTail(directory / GPU_STATS)
-        self._system_stats = RecordTail(directory / SYSTEM_STATS)
+        self._samples: dict[Path, RecordTail] = {}
         self._alerts = RecordTail(directory / ALERTS)
         self._suffix = ""
-        self._computing: dict[tuple[object, object], str] = {}  # index and UUID of a GPU -> rank
+        self._computing: dict[tuple[object, ...], str] = {}  # host, index and UUID of a GPU -> rank
 
     @property
     def name(self) -> str:
@@ -68,10 +67,10 @@ class RunFiles:
         for rank, journal in self._journals.items():
             for record in journal.new():
                 self.state.ranks[rank].update(record)
-        for record in self._gpu_stats.new():
-            self.state.update_gpus(record)
-        for record in self._system_stats.new():
-            self.state.update_machine(record)
+        for kind, update in ((GPU_STATS, self.state.update_gpus), (SYSTEM_STATS, self.state.update_machine)):
+            for path in sample_journals(self.directory, kind).values():
+                for record in self._samples.setdefault(path, RecordTail(path)).new():
+                    update(record)
         for record in self._alerts.new():
             self.state.update_alerts(record)
         if self.state.ranks[0].attempt != attempt:
@@ -93,47 +92,43 @@ class RunFiles:
         return away or is_alive(self._attempt)
 
     def samples(self, now: float) -> list[dict[str, Any]]:
-        """The GPUs as last sampled; none if the run or its sampling is over."""
-        taken, gpus = self.state.gpus.get("time"), self.state.gpus.get("multi_gpu_data")
-        if not isinstance(taken, (int, float)) or not isinstance(gpus, list):
-            return []
-        if abs(now - taken) > STALE_SAMPLE:  # as far ahead it is of before the clock was set back
-            return []
-        return [gpu for gpu in gpus if isinstance(gpu, dict)]
-
-    def sampled_at(self) -> float:
-        """When that was."""
-        return as_number(self.state.gpus.get("time")) or 0.0
+        """The GPUs of each host as last sampled; none of one whose sampling is over."""
+        return [
+            {**record, "host": host or self.host}
+            for host, record in sorted(self.state.gpus.items())
+            if _is_of_now(record, now) and isinstance(record.get("multi_gpu_data"), list)
+        ]
 
     def machines(self, now: float) -> dict[str, Record]:
         """The newest sample of each host, as of `samples`."""
-        found = {host: (as_number(it.get("time")), it) for host, it in self.state.machines.items()}
-        return {
-            host: record
-            for host, (taken, record) in found.items()
-            if taken is not None and abs(now - taken) <= STALE_SAMPLE
-        }
+        return {host: record for host, record in self.state.machines.items() if _is_of_now(record, now)}
 
-    def rank_of(self, gpu: dict[str, Any]) -> str:
+    def rank_of(self, gpu: dict[str, Any], host: str) -> str:
         """The rank that computes on a GPU; empty where the sample names none of the run's processes.
 
         Of a GPU whose processes cannot be read now, such as a lost one: the rank that did.
         """
-        which = (gpu.get("index"), gpu.get("uuid"))
+        which = (host, gpu.get("index"), gpu.get("uuid"))
         if gpu.get("processes") is not None:
-            self._computing[which] = self._rank_among(gpu["processes"])
+            self._computing[which] = self._rank_among(gpu["processes"], host)
         return self._computing.get(which, "")
 
-    def _rank_among(self, found: list[dict[str, Any]]) -> str:
+    def _rank_among(self, found: list[dict[str, Any]], on: str) -> str:
         pids = {process.get("pid") for process in found}
         processes = {(self.host, self._attempt["pid"]): 0}
         processes |= {state.process: rank for rank, state in self.state.ranks.items() if rank}
-        ranks = [rank for (host, pid), rank in processes.items() if host == self.host and pid in pids]
+        ranks = [rank for (host, pid), rank in processes.items() if host == on and pid in pids]
         return str(min(ranks)) if ranks else ""
 
     def _read_run_json(self) -> None:
         self.run = read_run_json(self.directory)
         self._attempt: dict[str, Any] = self.run["attempts"][-1]
+
+
+def _is_of_now(record: Record, now: float) -> bool:
+    """As far ahead a sample is of before the clock was set back."""
+    taken = as_number(record.get("time"))
+    return taken is not None and abs(now - taken) <= STALE_SAMPLE
 
 
 class Runs:

@@ -39,9 +39,7 @@ class MonitorMetrics:
 
     @property
     def state(self) -> RunMetrics:
-        latest = self._history.latest
-        gpus: Record = {"aggregate_stats": aggregate(latest.gpus)} if latest is not None else {}
-        return RunMetrics(ranks={0: self._rank}, gpus=gpus)
+        return RunMetrics(ranks={0: self._rank})
 
     @property
     def address(self) -> str | None:
@@ -53,18 +51,17 @@ class MonitorMetrics:
 
     def samples(self, now: float) -> list[dict[str, Any]]:
         latest = self._history.latest
-        return [] if latest is None else [sample._asdict() for sample in latest.gpus]
-
-    def sampled_at(self) -> float:
-        """When that was."""
-        latest = self._history.latest
-        return 0.0 if latest is None else latest.time
+        if latest is None:
+            return []
+        gpus = [sample._asdict() for sample in latest.gpus]
+        about = {"host": self.host, "time": latest.time, "aggregate_stats": aggregate(latest.gpus)}
+        return [{**about, "multi_gpu_data": gpus}]
 
     def machines(self, now: float) -> dict[str, Record]:
         """None: a monitor samples GPUs."""
         return {}
 
-    def rank_of(self, gpu: dict[str, Any]) -> str:
+    def rank_of(self, gpu: dict[str, Any], host: str) -> str:
         """0 for a GPU that this process computes on."""
         from monitoring.exporters._monitor_files import rank_on
 

@@ -97,8 +97,8 @@ class RunMetrics:
     """A run: its ranks, its newest samples and its alerts."""
 
     ranks: dict[int, RankMetrics] = field(default_factory=lambda: {0: RankMetrics()})
-    gpus: Record = field(default_factory=dict)
-    """The newest line of gpu_stats.jsonl."""
+    gpus: dict[str, Record] = field(default_factory=dict)
+    """Host -> its newest gpu record; of a record that names none the host is empty."""
     machines: dict[str, Record] = field(default_factory=dict)
     """Host -> its newest line of system_stats.jsonl."""
     alerts: dict[tuple[str, str], bool] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class RunMetrics:
 
     def update_gpus(self, record: Record) -> None:
         if record.get("event") == "gpu":
-            self.gpus = record
+            self.gpus[str(record.get("host", ""))] = record
 
     def update_machine(self, record: Record) -> None:
         if record.get("event") == "system":

@@ -194,8 +194,7 @@ def test_agent_killed_at_any_moment_is_started_again_by_its_run(tmp_path: Path, 
 
 def test_agent_that_dies_before_the_end_is_started_again_by_finish(run_dir: Path, trainer: Start) -> None:
     process = trainer(run_dir, 1, 30, end="awaits")
-    agent = agent_of(run_dir)
-    agent.kill()
+    kill_process(agent_of(run_dir))
     run_dir.with_suffix(".go").touch()
     assert process.wait(600) == 0
     wait_for_delivery(run_dir)

@@ -100,8 +100,10 @@ def simulated_gpu(index: int, **values: Any) -> GpuSample:
 class GpuStats:
     """Writes gpu_stats.jsonl as the sampler does, from samples that are made up."""
 
-    def __init__(self, directory: Path) -> None:
-        self.path = directory / "gpu_stats.jsonl"
+    def __init__(self, directory: Path, host: str = "") -> None:
+        """`host` is another one than rank 0's."""
+        self.path = directory / (f"gpu_stats.{host}.jsonl" if host else "gpu_stats.jsonl")
+        self.about = {"host": host} if host else {}
         self.seq = 0
 
     def add(self, *samples: GpuSample, at: float | None = None, **aggregates: Any) -> None:
@@ -111,6 +113,7 @@ class GpuStats:
             "time": time.time() if at is None else at,
             "seq": self.seq,
             "attempt": 1,
+            **self.about,
             "multi_gpu_data": [sample._asdict() for sample in samples],
             "aggregate_stats": {**aggregate(samples), **aggregates},
         }
