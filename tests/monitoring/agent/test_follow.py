@@ -28,7 +28,7 @@ from monitoring.agent.lock import is_followed
 from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
 from monitoring.journal.records import Record, points, read_records
 
-from ...processes import kill_process
+from ...processes import is_gone, kill_process
 from ...warm_python import StartedPython, WarmPython
 from ..conftest import agent_of, wait_for_delivery, wait_until
 
@@ -194,7 +194,9 @@ def test_agent_killed_at_any_moment_is_started_again_by_its_run(tmp_path: Path, 
 
 def test_agent_that_dies_before_the_end_is_started_again_by_finish(run_dir: Path, trainer: Start) -> None:
     process = trainer(run_dir, 1, 30, end="awaits")
-    kill_process(agent_of(run_dir))
+    agent = agent_of(run_dir)
+    kill_process(agent)
+    wait_until(lambda: is_gone(agent), "its end")
     run_dir.with_suffix(".go").touch()
     assert process.wait(600) == 0
     wait_for_delivery(run_dir)

@@ -19,7 +19,7 @@ from monitoring.agent.hosts.first_rank import FirstRank, first_rank
 from monitoring.host.name import host_name
 from monitoring.journal.rotating_journal import read_rotated
 
-from ...processes import kill_process
+from ...processes import is_gone, kill_process
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ..conftest import agents_of, wait_for_delivery, wait_until
 
@@ -103,6 +103,7 @@ def test_agent_of_the_second_host_is_started_again_and_harms_no_training(hosts: 
     wait_until(lambda: hosts.stats("gpu"), "a sample of the second host")
     [agent] = wait_until(lambda: of_second_host(hosts.run.directory), "its agent")
     kill_process(agent)
+    wait_until(lambda: is_gone(agent), "its end")
     before = hosts.stats("gpu")
     wait_until(lambda: len(hosts.stats("gpu")) > len(before), "a sample of the next agent")
     [second] = of_second_host(hosts.run.directory)
