@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kharness.report.errors import ReportError
+from kharness.report.gpu.history import sum_known
 from kharness.report.runs import RunData
 from monitoring.journal.fields import REPORT, row_of
 from monitoring.journal.files import GPU_STATS
+from monitoring.journal.ranks import sample_journals
 from monitoring.journal.records import last_record
 
 _Read = Callable[[RunData], float | None]
@@ -110,9 +112,9 @@ def _total(name: str) -> _Read:
     def read(run: RunData) -> float | None:
         found = run.at_end(name)
         if found is None:
-            sample = last_record(run.directory / GPU_STATS) or {}
-            totals = sample.get("aggregate_stats")
-            found = totals.get(name) if isinstance(totals, Mapping) else None
+            samples = [last_record(path) for path in sample_journals(run.directory, GPU_STATS).values()]
+            totals = [sample.get("aggregate_stats") for sample in samples if sample is not None]
+            found = sum_known([it for it in totals if isinstance(it, Mapping)], name)
         return run.metric("step", name).last if found is None else float(found)
 
     return read

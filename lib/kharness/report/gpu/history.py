@@ -1,14 +1,16 @@
 """What gpu_stats.jsonl says of a run: every GPU's curves and totals, small enough for a thousand runs.
 
+Of a run on several hosts each has such a file: GPUs stand by host, totals are of all hosts together.
 Memory is bounded however long the run was (columns).
 """
 
 from __future__ import annotations
 
+import heapq
 import math
 from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ import numpy as np
 from kharness.report.gpu.columns import BLOCK, GpuCurve, GpuSpread, LongColumns
 from monitoring.gpu.aggregates import balance, is_the_runs, runs_gpus
 from monitoring.journal.files import GPU_STATS
+from monitoring.journal.ranks import sample_journals
+from monitoring.journal.records import Record
 from monitoring.journal.rotating_journal import read_rotated
 
 # What is read of each sample, by the names in reports.
@@ -58,6 +62,8 @@ class GpuSeries:
     host: str
     num_samples: int
     total_mb: float | None
+    several_hosts: bool
+    """Whether the run has GPUs of other hosts, too."""
     curves: Mapping[str, GpuCurve]
     """By quantity; those that it reports."""
     spreads: Mapping[str, GpuSpread]
@@ -75,7 +81,7 @@ class GpuSeries:
 
     @property
     def label(self) -> str:
-        return f"GPU {self.index}"
+        return f"GPU {self.index} on {self.host}" if self.several_hosts else f"GPU {self.index}"
 
     @property
     def gone(self) -> list[float]:
@@ -133,14 +139,23 @@ class GpuRecording:
 
 def read_gpu_history(directory: Path) -> GpuRecording:
     """Of a run directory; an empty one without samples. Rotated files are read in their order."""
-    path = directory / GPU_STATS
-    if not path.exists():
-        return GpuRecording()
+    found = [_gpu_records(path) for path in sample_journals(directory, GPU_STATS).values()]
     reader = _Reader()
-    for record in read_rotated(path):
-        if record.get("event") == "gpu":
-            reader.add(record)
+    for source, record in heapq.merge(*map(_numbered, range(len(found)), found), key=_record_time):
+        reader.add(record, source)
     return reader.history()
+
+
+def _gpu_records(path: Path) -> Iterator[Record]:
+    return (record for record in read_rotated(path) if record.get("event") == "gpu")
+
+
+def _numbered(source: int, records: Iterable[Record]) -> Iterator[tuple[int, Record]]:
+    return ((source, record) for record in records)
+
+
+def _record_time(numbered: tuple[int, Record]) -> float:
+    return float(str(numbered[1]["time"]))
 
 
 class _Samples:
@@ -193,15 +208,20 @@ class _Reader:
         self._own: dict[tuple[str, object], _Samples] = {}
         self._others: dict[tuple[str, object], _Samples] = {}
         self._uuids: dict[tuple[str, int], str] = {}
-        self._clock = _Clock()
+        self._clocks: dict[int, _Clock] = {}
+        self._until = -math.inf
         self._together = LongColumns(TOGETHER)
         self._totals = {quantity: _Total() for quantity in SUMMED}
         self._peak_memory: float | None = None
-        self._last: Mapping[str, Any] = {}
+        self._last: dict[int, Mapping[str, Any]] = {}
+        self._reporting: dict[int, Mapping[str, int]] = {}
 
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Of an old record that stands for several in a row, as many, evenly over their time."""
-        times = self._clock.times(record)
+    def add(self, record: Mapping[str, Any], source: int) -> None:
+        """Of an old record that stands for several in a row, as many, evenly over their time.
+
+        `source` is the number of the file that has it, as each host has its own.
+        """
+        times = self._clocks.setdefault(source, _Clock()).times(record)
         host = str(record.get("host") or "")
         for gpu in record["multi_gpu_data"]:
             held = self._own if is_the_runs(gpu) else self._others
@@ -209,18 +229,26 @@ class _Reader:
             if key not in held:
                 held[key] = _Samples(host)
             held[key].add(gpu, times)
-        self._last = record["aggregate_stats"]
-        values = {
-            quantity: NAN if (value := self._last.get(name)) is None else value
-            for quantity, name in TOGETHER.items()
-        }
+        self._last[source] = record["aggregate_stats"]
+        values = {quantity: self._of_all_hosts(name) for quantity, name in TOGETHER.items()}
+        times = [max(time, self._until) for time in times]  # another host's clock may be ahead
+        self._until = times[-1]
         self._together.add(times, list(values.values()))
         if not math.isnan(memory := values["memory"]):
             self._peak_memory = max(memory, self._peak_memory or memory)
         own = runs_gpus(record)
+        self._reporting[source] = {
+            quantity: sum(gpu.get(QUANTITIES[quantity]) is not None for gpu in own) for quantity in SUMMED
+        }
         for quantity, total in self._totals.items():
-            num_reporting = sum(gpu.get(QUANTITIES[quantity]) is not None for gpu in own)
-            total.add(values[quantity], len(times), num_reporting)
+            total.add(values[quantity], len(times), sum(it[quantity] for it in self._reporting.values()))
+
+    def _of_all_hosts(self, name: str) -> float:
+        """The sum of what hosts said last, of temperatures the highest; NaN where no host says anything."""
+        known = [value for totals in self._last.values() if (value := totals.get(name)) is not None]
+        if not known:
+            return NAN
+        return max(known) if name == TOGETHER["temperature"] else sum(known)
 
     def _key(self, host: str, gpu: Mapping[str, Any]) -> tuple[str, object]:
         """One that is lost when sampling begins tells no UUID: it is the GPU that has its index."""
@@ -236,15 +264,17 @@ class _Reader:
     def history(self) -> GpuRecording:
         if not self._together.num_rows:
             return GpuRecording()
-        started = self._clock.started
+        started = min(clock.started for clock in self._clocks.values())
+        totals = list(self._last.values())
+        several = len({host for host, _ in self._own}) > 1
         others = [samples for key, samples in self._others.items() if key not in self._own]
         return GpuRecording(
             started=started,
-            seconds=self._clock.last - started,
-            num_samples=self._together.num_rows,
-            gpus=sorted((_gpu(samples, started) for samples in self._own.values()), key=_place),
-            others=sorted((_gpu(samples, started) for samples in others), key=_place),
-            devices_source=self._last.get("devices_source"),
+            seconds=max(clock.last for clock in self._clocks.values()) - started,
+            num_samples=max(clock.num_samples for clock in self._clocks.values()),
+            gpus=sorted((_gpu(it, started, several) for it in self._own.values()), key=_place),
+            others=sorted((_gpu(it, started, several) for it in others), key=_place),
+            devices_source=_least_sure(totals),
             together=self._together.curves(started),
             totals={
                 name: found
@@ -252,10 +282,26 @@ class _Reader:
                 if (found := total.while_most()) is not None
             },
             peak_memory_mb=self._peak_memory,
-            energy_joules=self._last.get("energy_joules"),
-            energy_source=self._last.get("energy_source"),
-            cost=self._last.get("cost"),
+            energy_joules=sum_known(totals, "energy_joules"),
+            energy_source="+".join(sorted(_energy_sources(totals))) or None,
+            cost=sum_known(totals, "cost"),
         )
+
+
+def sum_known(totals: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    """Over the last totals of each host; None where no host has the number."""
+    known = [value for one in totals if (value := one.get(name)) is not None]
+    return sum(known) if known else None
+
+
+def _energy_sources(totals: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {source for one in totals for source in (one.get("energy_source") or "").split("+")} - {""}
+
+
+def _least_sure(totals: Sequence[Mapping[str, Any]]) -> str | None:
+    """How it is known which GPUs are the run's, of the host where that is known worst."""
+    sources = [one.get("devices_source") for one in totals]
+    return next((source for source in sources if source != "processes"), sources[0])
 
 
 class _Clock:
@@ -264,12 +310,14 @@ class _Clock:
     def __init__(self) -> None:
         self.started = 0.0
         self.last = -math.inf
+        self.num_samples = 0
         self._distance = 0.0  # of the last two samples
         self._set_back = 0.0
 
     def times(self, record: Mapping[str, Any]) -> list[float]:
         """Of each sample that a record stands for; never before one of the record before."""
         samples, time = record.get("samples", 1), float(record["time"])
+        self.num_samples += samples
         distance = max(0.0, record["until"] - time) / (samples - 1) if samples > 1 else 0.0
         if self.last == -math.inf:
             self.started = time
@@ -314,7 +362,7 @@ def _place(gpu: GpuSeries) -> tuple[str, int]:
     return gpu.host, gpu.index
 
 
-def _gpu(samples: _Samples, started: float) -> GpuSeries:
+def _gpu(samples: _Samples, started: float, several_hosts: bool) -> GpuSeries:
     last = samples.last
     return GpuSeries(
         index=last["index"],
@@ -322,6 +370,7 @@ def _gpu(samples: _Samples, started: float) -> GpuSeries:
         name=last.get("name"),
         host=samples.host,
         num_samples=samples.columns.num_rows,
+        several_hosts=several_hosts,
         total_mb=last.get("memory_total_mb"),
         curves=samples.columns.curves(started),
         spreads=samples.columns.spreads(),
