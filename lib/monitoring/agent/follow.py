@@ -193,9 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m monitoring.agent", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("directory", type=Path, metavar="RUN_DIR", help="a directory that a Run writes")
-    parser.add_argument(
-        "--host", metavar="JSON", help="only sample this host, until its first rank, this one, has ended"
-    )
+    parser.add_argument("--host", help=argparse.SUPPRESS)  # for monitoring.agent.hosts
     given = parser.parse_args(argv)
     directory: Path = given.directory
     with contextlib.suppress(OSError):  # not allowed here: the agent runs all the same

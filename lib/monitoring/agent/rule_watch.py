@@ -17,13 +17,16 @@ from pathlib import Path
 from monitoring.errors import FollowerOptionsError
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES, journal_name
-from monitoring.journal.ranks import rank_journals
+from monitoring.journal.ranks import rank_journals, sample_journals
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, read_records
 from monitoring.rules import Finding, Rule, enabled_rules, events_of, number, open_rule
 
 # Records of each file that one look takes: a long journal must not keep the agent from its other work.
 RECORDS_A_LOOK = 5000
+
+# Seconds between looks for the samples of other hosts.
+LOOK_FOR_HOSTS = 5.0
 
 # Of records whose event no rule names.
 ANY = ""
@@ -54,6 +57,8 @@ class RuleWatch:
         self._tails = {source: RecordTail(directory / source) for source in (JOURNAL, *SAMPLES.values())}
         self._seen = dict.fromkeys(self._tails, 0)  # the seq of the last record of each
         self._directory = directory
+        self._hosts: dict[str, str] = {}  # journal of samples -> the other host that writes it
+        self._next_look = 0.0
         self._of_ranks: dict[int, RecordTail] = {}
         self._num_ranks = 1
         self._subjects = _told(directory / ALERTS)
@@ -66,6 +71,7 @@ class RuleWatch:
         """
         more = False
         try:
+            self._look_for_hosts(now)
             for source, tail in self._tails.items():
                 taken = 0
                 for record in islice(tail.new(), RECORDS_A_LOOK):
@@ -78,6 +84,17 @@ class RuleWatch:
         if running and not more:
             self._tick(now)
         return more
+
+    def _look_for_hosts(self, now: float) -> None:
+        """Other hosts' samples begin when the first rank there does."""
+        if self._next_look - LOOK_FOR_HOSTS <= now < self._next_look:  # the clock may be set back
+            return
+        self._next_look = now + LOOK_FOR_HOSTS
+        for kind in SAMPLES.values():
+            for host, path in sample_journals(self._directory, kind).items():
+                if path.name not in self._tails:
+                    self._tails[path.name], self._seen[path.name] = RecordTail(path), 0
+                    self._hosts[path.name] = host
 
     def _take(self, record: Record, source: str) -> None:
         time, seq = number(record, "time"), number(record, "seq")
@@ -166,10 +183,13 @@ class RuleWatch:
         if time - subject.contrary_since < rule.hold:
             return
         subject.fires, subject.last_seq, subject.contrary_since = finding.holds, seq, None
+        message, host = finding.message, self._hosts.get(source, "")
+        if not message.startswith(f"{host}:"):  # rules about machines say it themselves
+            message = f"{host}: {message}" if host else message
         self._alerts.add(
             name,
             rule.severity if finding.holds else "info",
-            finding.message if finding.holds else f"no longer: {finding.message}",
+            message if finding.holds else f"no longer: {message}",
             state="firing" if finding.holds else "resolved",
             subject=finding.subject or None,
             value=finding.value,

@@ -159,7 +159,6 @@ class Dashboard:
 
             place = self._runs.place() if self._runs is not None else None
             panel = RunPanel(run, now, width, place, self._log_loss)
-        recorded = isinstance(source, RecordedGpus)
         return View(
             width=width,
             height=height,
@@ -171,7 +170,7 @@ class Dashboard:
             watched=str(self._run_directory or ""),
             processes=self._processes,
             selected=self._selected,
-            title="GPUs of the run" if recorded else f"GPUs of {host_name()}",
+            title=_title(source),
             label=self._label,
             host=self._host_line.line(width) if self._host_line is not None else [],
             message=self._message if time.monotonic() - self._told < MESSAGE_SECONDS else "",
@@ -213,9 +212,10 @@ class Dashboard:
         for samples in found:
             self._history.add(samples.time, samples.gpus)
         latest, run = self._source.latest, self._run
-        if latest is not None and run is not None and RecordedGpus.are_in(run.directory):
-            is_live = isinstance(self._source, LiveGpus)
-            self._history.read_past(run.directory, latest.gpus if is_live else None)
+        if latest is not None and isinstance(self._source, RecordedGpus):
+            self._history.read_past(self._source.journal, None)
+        elif latest is not None and run is not None and (hosts := RecordedGpus.hosts_in(run.directory)):
+            self._history.read_past(hosts[0], latest.gpus)
         if found:
             self._look_at_processes()
         return bool(found)
@@ -297,6 +297,7 @@ class Dashboard:
             "+": lambda: self._zoom(-1),
             "=": lambda: self._zoom(-1),
             "-": lambda: self._zoom(1),
+            "h": self._next_host,
             "l": self._toggle_log,
             "t": self._next_theme,
             "m": self._toggle_mouse,
@@ -366,6 +367,13 @@ class Dashboard:
         place = places.index(self._selected) if self._selected in places else 0
         self._selected = places[(place + by) % len(places)]
         self._arrange_processes()
+
+    def _next_host(self) -> None:
+        """The GPUs of the next host of the run."""
+        source, run = self._source, self._run
+        if isinstance(source, RecordedGpus) and run is not None:
+            self._change_source(RecordedGpus(run.directory, source.place + 1))
+            self._look_at_gpus()
 
     def _turn(self, by: int) -> None:
         """The next run of those that train."""
@@ -482,3 +490,13 @@ class Dashboard:
 
         samples = list(self._source.newest) if self._source is not None else []
         self._tell(save(self._save_dir, samples, self._run))
+
+
+def _title(source: GpuSource | None) -> str:
+    """Whose GPUs are shown."""
+    if not isinstance(source, RecordedGpus):
+        return f"GPUs of {host_name()}"
+    if source.num_hosts == 1:
+        return "GPUs of the run"
+    place = f"host {source.place + 1} of {source.num_hosts}"
+    return f"GPUs of the run on {source.host or host_name()}, {place}"

@@ -26,7 +26,7 @@ class GraphHistory:
         self.zoom = 0
         """The place of the window in WINDOWS."""
         self.recorded_in: Path | None = None
-        """The run whose past is shown."""
+        """The journal of samples that the past is read from."""
         self._past: Past | None = None
 
     @property
@@ -50,16 +50,16 @@ class GraphHistory:
         self.timeline = Timeline()
         self.close()
 
-    def read_past(self, directory: Path, samples: Sequence[GpuSample] | None) -> None:
-        """Read what the run recorded before the first sample of ours; of `samples`' GPUs alone, if given."""
-        if directory == self.recorded_in or self.timeline.began is None:
+    def read_past(self, journal: Path, samples: Sequence[GpuSample] | None) -> None:
+        """Read what a host of a run recorded before our first sample; of `samples`' GPUs alone, if given."""
+        if journal == self.recorded_in or self.timeline.began is None:
             return
         from monitoring.terminal.past import Past
 
         self.close()
-        self.recorded_in = directory
+        self.recorded_in = journal
         uuids = None if samples is None else {sample.index: sample.uuid for sample in samples}
-        self._past = Past(directory, self.timeline.began, uuids=uuids)
+        self._past = Past(journal, self.timeline.began, uuids=uuids)
 
     def close(self) -> None:
         """Read no further."""

@@ -15,7 +15,6 @@ from typing import BinaryIO
 from monitoring.gpu.sample import GpuSample
 from monitoring.host.name import host_name
 from monitoring.journal.encoding.archive import Archive
-from monitoring.journal.files import GPU_STATS
 from monitoring.journal.records import Record, as_number, last_record, parse
 from monitoring.journal.rotating_journal import open_all
 from monitoring.terminal.timeline import Timeline
@@ -25,17 +24,20 @@ MOST_SAMPLES = 60_000
 
 
 class Past:
-    """The samples of a run directory before a time, oldest first, as far as they are read."""
+    """The samples of a run on a host before a time, oldest first, as far as they are read."""
 
     def __init__(
-        self, directory: Path, before: float, *, uuids: Mapping[int, str | None] | None = None
+        self, journal: Path, before: float, *, uuids: Mapping[int, str | None] | None = None
     ) -> None:
-        """`uuids`, if given, are the GPUs of this machine: samples of others are left out."""
+        """`journal` is that of a host.
+
+        `uuids`, if given, are the GPUs of this machine: samples of others are left out.
+        """
         self.timeline = Timeline()
         """Read it while holding `lock`."""
         self.lock = threading.Lock()
         self.is_complete = False
-        self._path = directory / GPU_STATS
+        self._path = journal
         self._before = before
         self._uuids = uuids
         self._closed = threading.Event()

@@ -149,20 +149,31 @@ class LiveGpus:
 class RecordedGpus:
     """The samples that a run's agent writes, on whatever machine."""
 
-    def __init__(self, directory: Path) -> None:
-        from monitoring.journal.files import GPU_STATS
+    def __init__(self, directory: Path, host: int = 0) -> None:
+        """`host` is the number of the host whose GPUs are shown, rank 0's first."""
         from monitoring.journal.record_tail import RecordTail
 
+        hosts = self.hosts_in(directory)
+        self.place = host % len(hosts)
+        """Which of the hosts that is."""
+        self.num_hosts = len(hosts)
+        self.journal = hosts[self.place]
         self.latest: TimedSamples | None = None
         self.newest: deque[TimedSamples] = deque(maxlen=SAVED)
         self.host: str | None = ""
-        self._tail = RecordTail(directory / GPU_STATS, last_bytes=LAST_BYTES)
+        self._tail = RecordTail(self.journal, last_bytes=LAST_BYTES)
+
+    @classmethod
+    def are_in(cls, directory: Path) -> bool:
+        return bool(cls.hosts_in(directory))
 
     @staticmethod
-    def are_in(directory: Path) -> bool:
+    def hosts_in(directory: Path) -> list[Path]:
+        """What each host of a run records."""
         from monitoring.journal.files import GPU_STATS
+        from monitoring.journal.ranks import sample_journals
 
-        return (directory / GPU_STATS).exists()
+        return list(sample_journals(directory, GPU_STATS).values())
 
     def look(self) -> list[TimedSamples]:
         from monitoring.host.name import host_name

@@ -153,6 +153,22 @@ def test_gpu_fires_when_it_has_lasted_and_resolves_when_it_is_over(
     assert messages(tmp_path) == [message, f"no longer: {message}"]
 
 
+def test_gpus_of_every_host_are_watched(tmp_path: Path) -> None:
+    write(tmp_path / "gpu_stats.jsonl", [gpu(t, temperature_celsius=60.0) for t in range(50)])
+    hot = [{**gpu(t, temperature_celsius=95.0), "host": "node1"} for t in range(50)]
+    write(tmp_path / "gpu_stats.node1.jsonl", hot)
+    full = {"event": "system", "host": "node1", "disk_usage_percent": 99.0, "disk_free_gb": 3.0}
+    write(tmp_path / "system_stats.node1.jsonl", [{**full, "time": float(t)} for t in range(20)])
+    look(tmp_path)
+    assert messages(tmp_path) == [
+        "node1: GPU 3 is hotter than 80 °C",
+        "node1: the disk of the run directory is nearly full",
+    ]
+    keys = ("source", "source_seq")
+    found = [tuple(it[key] for key in keys) for it, _ in read_records(tmp_path / "alerts.jsonl")]
+    assert found == [("gpu_stats.node1.jsonl", 31), ("system_stats.node1.jsonl", 11)]
+
+
 def test_idle_gpu_fires_after_five_minutes(tmp_path: Path) -> None:
     write(tmp_path / "gpu_stats.jsonl", [gpu(t, utilization_percent=5.0) for t in range(0, 400, 10)])
     look(tmp_path)

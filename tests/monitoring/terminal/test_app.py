@@ -156,6 +156,19 @@ def test_whole_screen_with_a_hot_and_a_lost_gpu(
     assert look(Dashboard(run=run), size) == expected
 
 
+def test_key_turns_to_the_gpus_of_the_next_host(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MONITORING_HOST_NAME", "node0")
+    other = [gpu(index, name="GPU of node1", utilization_percent=7.0) for index in range(2)]
+    write(run / "gpu_stats.node1.jsonl", {**gpu_record(other, 1, time.time()), "host": "node1"})
+    titles = {}
+    for keys in ("", "h", "hh"):
+        screen = look(Dashboard(run=run), LARGE, *keys)
+        [titles[keys]] = [line.split("  ")[0] for line in screen if "GPUs of" in line]
+        assert sum("GPU of node1" in line for line in screen) == (2 if keys == "h" else 0)
+    own = "GPUs of the run on node0, host 1 of 2"
+    assert titles == {"": own, "h": "GPUs of the run on node1, host 2 of 2", "hh": own}
+
+
 def test_colours_follow_the_thresholds(run: Path) -> None:
     hot = gpu(
         0, memory_percent=76.0, temperature_celsius=81.0, power_draw_watts=700.0, power_limit_watts=700.0
@@ -372,7 +385,7 @@ def test_r_resets_the_graphs_and_what_comes_later_is_shown(run: Path) -> None:
 
 def test_question_mark_helps_and_any_key_closes_it(run: Path) -> None:
     [helped] = [line for line in look(Dashboard(run=run), SMALL, "?") if line.startswith(" q ")]
-    assert helped == " q quit     ? this help, and any key closes it     Ctrl-Z suspend"
+    assert helped == " q quit     ? this help, and any key closes it     Ctrl-Z suspend   h next host"
     assert look(Dashboard(run=run), SMALL, "?", "s")[-1] == KEYS  # the key that closed it saved nothing
 
 

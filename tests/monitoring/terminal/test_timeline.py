@@ -93,7 +93,7 @@ def test_what_a_run_recorded_before_is_read_from_archives_and_files(tmp_path: Pa
     seen = GraphHistory()
     seen.zoom = len(WINDOWS) - 1
     seen.add(began + 4001, [at(90.0)])
-    seen.read_past(tmp_path, None)
+    seen.read_past(tmp_path / "gpu_stats.jsonl", None)
     while seen.is_reading:
         time.sleep(0.01)
     shown = seen.values(None, "util", 80)
@@ -107,7 +107,7 @@ def test_past_of_another_machine_or_other_gpus_is_not_ours(tmp_path: Path) -> No
     now = time.time()
     write(tmp_path / "gpu_stats.jsonl", {**gpu_record([at(10.0)], 1, now - 30), "host": "elsewhere"})
     seen = history((now, 90.0))
-    seen.read_past(tmp_path, [at(90.0)])
+    seen.read_past(tmp_path / "gpu_stats.jsonl", [at(90.0)])
     while seen.is_reading:
         time.sleep(0.01)
     assert seen.values(0, "util", 6) == [None] * 5 + [90.0]
@@ -119,7 +119,7 @@ def test_past_of_this_machines_gpus_is_that_of_the_run_beside_them(tmp_path: Pat
         record = gpu_record([at(10.0), at(20.0, index=1)], seq, now - 60 + 10 * seq)
         write(tmp_path / "gpu_stats.jsonl", {**record, "host": platform.node()})
     seen = history((now, 90.0))
-    seen.read_past(tmp_path, [at(90.0), at(None, index=1)._replace(uuid="GPU-another")])
+    seen.read_past(tmp_path / "gpu_stats.jsonl", [at(90.0), at(None, index=1)._replace(uuid="GPU-another")])
     while seen.is_reading:
         time.sleep(0.01)
     assert seen.values(0, "util", 6) == [10.0] * 5 + [90.0]
