@@ -151,7 +151,7 @@ def measure(way: Way, number: int, steps: int) -> Measured:
 
 def wait_for_agents(directories: Sequence[Path]) -> None:
     """They end by themselves; the next measurement is not to share the cores with them."""
-    from monitoring.agent.follow import is_followed
+    from monitoring.agent.lock import is_followed
 
     while any(is_followed(path) for path in directories):
         time.sleep(0.05)

@@ -60,7 +60,7 @@ def hosts(visible_nvml: SimulatedNvml, run_dir: Path, tmp_path: Path) -> Iterato
     visible_nvml.write("gpus 2")
     monitors = {"gpu_monitor": {"interval": 0.05}, "machine_monitor": {"interval": 0.05}}
     with Run(run_dir, name="n", project="p", config={}, **monitors) as run:  # type: ignore[arg-type]
-        command = [sys.executable, "-c", RANK_1, run_dir, tmp_path / "stop"]
+        command: list[str | Path] = [sys.executable, "-c", RANK_1, run_dir, tmp_path / "stop"]
         with subprocess.Popen(command, env={**os.environ, **OTHER}) as process:
             visible_nvml.write("gpus 2", "gpu 1 memory_used 50000", f"gpu 1 process {process.pid} 500")
             yield Hosts(run, process, (tmp_path / "stop").touch)

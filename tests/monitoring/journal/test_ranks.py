@@ -79,7 +79,7 @@ def test_a_rank_that_is_early_waits_for_rank_0(tmp_path: Path) -> None:
     shown = RunFiles(tmp_path)
     shown.read()
     samples = [{"processes": [{"pid": pid}]} for pid in (os.getpid(), early.pid, 1)]
-    assert [shown.rank_of(sample) for sample in samples] == ["0", "2", ""]
+    assert [shown.rank_of(sample, shown.host) for sample in samples] == ["0", "2", ""]
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "metrics.jsonl",
         "metrics.rank0002.jsonl",

@@ -163,7 +163,7 @@ def test_key_turns_to_the_gpus_of_the_next_host(run: Path, monkeypatch: pytest.M
     titles = {}
     for keys in ("", "h", "hh"):
         screen = look(Dashboard(run=run), LARGE, *keys)
-        [titles[keys]] = [line.split("  ")[0] for line in screen if "GPUs of" in line]
+        [titles[keys]] = [line.strip().split("  ")[0] for line in screen if "GPUs of" in line]
         assert sum("GPU of node1" in line for line in screen) == (2 if keys == "h" else 0)
     own = "GPUs of the run on node0, host 1 of 2"
     assert titles == {"": own, "h": "GPUs of the run on node1, host 2 of 2", "hh": own}

@@ -45,6 +45,9 @@ TOGETHER = {
 # Of these there is a mean beside the peak.
 SUMMED = ("memory", "power")
 
+# Seconds after which what a host said last no longer counts into the sums of all hosts.
+STALE = 60.0
+
 # What stays the same about a GPU.
 LASTING = ("index", "uuid", "name", "memory_total_mb")
 
@@ -210,6 +213,7 @@ class _Reader:
         self._uuids: dict[tuple[str, int], str] = {}
         self._clocks: dict[int, _Clock] = {}
         self._until = -math.inf
+        self._seen: dict[int, float] = {}  # sources that sample now, and until when
         self._together = LongColumns(TOGETHER)
         self._totals = {quantity: _Total() for quantity in SUMMED}
         self._peak_memory: float | None = None
@@ -230,9 +234,11 @@ class _Reader:
                 held[key] = _Samples(host)
             held[key].add(gpu, times)
         self._last[source] = record["aggregate_stats"]
-        values = {quantity: self._of_all_hosts(name) for quantity, name in TOGETHER.items()}
         times = [max(time, self._until) for time in times]  # another host's clock may be ahead
-        self._until = times[-1]
+        self._until = self._seen[source] = times[-1]
+        for gone in [it for it, seen in self._seen.items() if self._until - seen > STALE]:
+            del self._seen[gone]
+        values = {quantity: self._of_all_hosts(name) for quantity, name in TOGETHER.items()}
         self._together.add(times, list(values.values()))
         if not math.isnan(memory := values["memory"]):
             self._peak_memory = max(memory, self._peak_memory or memory)
@@ -241,11 +247,12 @@ class _Reader:
             quantity: sum(gpu.get(QUANTITIES[quantity]) is not None for gpu in own) for quantity in SUMMED
         }
         for quantity, total in self._totals.items():
-            total.add(values[quantity], len(times), sum(it[quantity] for it in self._reporting.values()))
+            reporting = sum(self._reporting[it][quantity] for it in self._seen)
+            total.add(values[quantity], len(times), reporting)
 
     def _of_all_hosts(self, name: str) -> float:
         """The sum of what hosts said last, of temperatures the highest; NaN where no host says anything."""
-        known = [value for totals in self._last.values() if (value := totals.get(name)) is not None]
+        known = [float(value) for it in self._seen if (value := self._last[it].get(name)) is not None]
         if not known:
             return NAN
         return max(known) if name == TOGETHER["temperature"] else sum(known)

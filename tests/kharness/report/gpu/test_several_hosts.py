@@ -54,6 +54,15 @@ def test_report_has_the_gpus_of_all_hosts(tmp_path: Path) -> None:
     assert found.devices_source == "processes"
 
 
+def test_host_that_samples_no_longer_is_in_no_sum(tmp_path: Path) -> None:
+    """As after a resume on fewer hosts."""
+    sampled(tmp_path / "gpu_stats.node1.jsonl", "node1", 70.0, begins=1000.0)
+    sampled(tmp_path / "gpu_stats.jsonl", "node0", 50.0, begins=2000.0)
+    found = read_gpu_history(tmp_path)
+    assert list(found.together["power"].peaks)[-3:] == [100.0, 100.0, 100.0]
+    assert (found.energy_joules, found.peak_memory_mb) == (480.0, 300.0)
+
+
 def test_hosts_other_than_the_first_may_have_the_only_gpus(tmp_path: Path) -> None:
     sampled(tmp_path / "gpu_stats.node1.jsonl", "node1", 70.0, begins=1000.5)
     assert [(gpu.host, gpu.label) for gpu in read_gpu_history(tmp_path).gpus] == [
