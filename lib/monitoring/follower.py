@@ -8,9 +8,9 @@ a run while it runs and keeps nothing, so that there is nothing to deliver later
 called without records, about once a second, and a LiveFollower's `linger` before the last `close`. And
 it may define `JOURNALS`, the journals that it takes: `(JOURNAL, *ALL_SAMPLES, ALERTS)` adds the samples of
 GPUs and machines of all hosts, and the alerts. And `OPTIONS_APART`, the options that are others while it
-catches up in a process of its own (see catching_up). And `upload_command(directory: Path, options: Options) ->
-str | None`, the command that uploads what it keeps of a run offline, which the trainer prints in the end: None
-where nothing waits for that. It is as quick as `check`.
+catches up in a process of its own (see catching_up). And `upload_command(directory: Path, options: Options)
+-> str | None`, the command that uploads what it keeps of a run offline, which the trainer prints in the end:
+None where nothing waits for that. It is as quick as `check`.
 """
 
 from __future__ import annotations
