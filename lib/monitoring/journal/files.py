@@ -12,8 +12,6 @@ GPU_STATS = "gpu_stats.jsonl"
 SYSTEM_STATS = "system_stats.jsonl"
 SAMPLES = {"gpu": GPU_STATS, "system": SYSTEM_STATS}
 """Event of an agent's sample -> the journal of such; those of a training's own records are in JOURNAL."""
-AT = "@"
-"""Before the host in the event of another host's samples."""
 
 ALERTS = "alerts.jsonl"
 OF_AGENT = {**SAMPLES, "alert": ALERTS}
@@ -103,13 +101,19 @@ def sample_event(journal: str) -> str:
     """
     for event, kind in SAMPLES.items():
         if (host := host_of(journal, kind)) is not None:
-            return f"{event}{AT}{host}" if host else event
+            return f"{event}@{host}" if host else event
     return ""
+
+
+def kind_and_host(event: str) -> tuple[str, str]:
+    """`gpu` and HOST of the event `gpu@HOST`; the event itself and an empty text of any other."""
+    kind, _, host = event.partition("@")
+    return kind, host
 
 
 def journal_of_event(event: str) -> str:
     """The journal whose records a follower gets under this event."""
-    kind, _, host = event.partition(AT)
+    kind, host = kind_and_host(event)
     name = OF_AGENT.get(kind, JOURNAL)
     return of_host(name, host) if host else name
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from monitoring.gpu.aggregates import gpu_points
-from monitoring.journal.files import AT
+from monitoring.journal.files import kind_and_host
 
 Record = dict[str, object]
 
@@ -148,7 +148,7 @@ def fields_of(record: Record) -> Fields:
 @functools.lru_cache(maxsize=MOST_FIELDS)
 def kind_of(event: object) -> str:
     """`gpu` of `gpu` and of `gpu@HOST`, as which followers get another host's samples; so of any event."""
-    return str(event).partition(AT)[0]
+    return kind_and_host(str(event))[0]
 
 
 def alike(records: Iterable[Record]) -> Iterator[tuple[Fields, list[Record]]]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from monitoring.errors import MissingPackage
 from monitoring.gpu.aggregates import gpu_texts
 from monitoring.journal.encoding.global_step import whole_step
-from monitoring.journal.files import AT, journal_of_event
+from monitoring.journal.files import journal_of_event, kind_and_host
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, fields_of, kind_of, points
 
 EPOCH = "epoch/"
@@ -87,7 +87,7 @@ def journal_of(record: Record) -> str:
 
 def _prefix(event: object) -> str:
     """What trackers put before the names of an event's points."""
-    host = str(event).partition(AT)[2]
+    host = kind_and_host(str(event))[1]
     return f"{host}/" if host else EPOCH if event == "epoch" else ""
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from monitoring.follower import RunInfo
-from monitoring.journal.files import ALERTS, ALL_SAMPLES, AT, JOURNAL, SAMPLES, sample_event
+from monitoring.journal.files import ALERTS, ALL_SAMPLES, JOURNAL, sample_event
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
@@ -89,7 +89,7 @@ class TrackioFollower:
             return self._highest_seq("alerts", "alert_id")
         if event := sample_event(journal):
             return self._highest_seq("metrics", "log_id", f"substr(log_id, -{len(event) + 1}) = ':{event}'")
-        sampled = [f"log_id LIKE '%:{kind}' OR log_id LIKE '%:{kind}{AT}%'" for kind in SAMPLES]
+        sampled = [f"log_id LIKE '%:{sample_event(name.replace('*', '%'))}'" for name in ALL_SAMPLES]
         return self._highest_seq("metrics", "log_id", f"NOT ({' OR '.join(sampled)})")
 
     def _highest_seq(self, table: str, key: str, condition: str = "TRUE") -> int:
