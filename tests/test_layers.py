@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.telemetry.profiler": frozenset({"torch"}),
     "monitoring.telemetry.quantiles": frozenset({"datasketches"}),
     "monitoring.trackers._event_file": frozenset({"google_crc32c", "tensorboard"}),
+    "monitoring.trackers.mlflow": frozenset({"mlflow"}),
     "monitoring.trackers.tensorboard": frozenset({"tensorboard"}),
     "monitoring.trackers.trackio": frozenset({"trackio"}),
     "monitoring.trackers.wandb": frozenset({"wandb"}),
@@ -238,7 +239,7 @@ def test_a_folder_is_seen_at_a_glance(folder: Path) -> None:
 @pytest.mark.parametrize(
     "package",
     [
-        *("torch", "trackio", "wandb", "tensorboard", "prometheus_client", "pynvml", "apprise"),
+        *("torch", "trackio", "wandb", "mlflow", "tensorboard", "prometheus_client", "pynvml", "apprise"),
         *(
             "matplotlib",
             "PIL",

@@ -34,7 +34,11 @@ ALWAYS = ("csv",)
 TRACKERS = DropIns(
     "tracker",
     "monitoring.trackers",
-    symbols={"wandb_entity": "WANDB_ENTITY", "wandb_offline": "WANDB_OFFLINE"},
+    symbols={
+        "mlflow_tracking_uri": "MLFLOW_TRACKING_URI",
+        "wandb_entity": "WANDB_ENTITY",
+        "wandb_offline": "WANDB_OFFLINE",
+    },
 )
 EXPORTERS = DropIns(
     "exporter",

@@ -150,7 +150,7 @@ def test_sync_says_which_follower_fails_and_delivers_the_others(sync: Sync, matr
         ),
         (
             ("RUN=tests", "TRACKER=wandb,../x"),
-            "error: unknown tracker '../x'\nhint: known trackers: tensorboard, trackio, wandb\n",
+            "error: unknown tracker '../x'\nhint: known trackers: mlflow, tensorboard, trackio, wandb\n",
         ),
     ],
 )

@@ -108,13 +108,14 @@ def time_of(record: Record) -> float:
     return record["time"]  # type: ignore[return-value]
 
 
-def require_package(name: str, *, supported: str = "") -> None:
+def require_package(name: str, *, supported: str = "", install: str = "") -> None:
     """Raise MissingPackage unless the package is installed; it is not imported.
 
+    `install` is what pip is to install if that is not what has the package's name.
     `supported` are the releases whose private interface is known, such as `>=0.43,<0.44`:
     another one is refused too, unless ANY_VERSION is set, as `make check-newest` does.
     """
-    hint = f"pip install '{name}{supported}'" if supported else f"pip install {name}"
+    hint = f"pip install '{name}{supported}'" if supported else f"pip install {install or name}"
     if importlib.util.find_spec(name) is None:
         raise MissingPackage(f"{name} is not installed", hint=hint)
     if supported and not os.environ.get(ANY_VERSION):

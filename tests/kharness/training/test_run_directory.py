@@ -27,8 +27,10 @@ def tracking(asked: Options, directory: Path | None, root: Path) -> dict[str, ob
 
 def test_enabled_trackers_and_exporters_have_their_options() -> None:
     values = {
+        "ENABLE_MLFLOW": True,
         "ENABLE_TENSORBOARD": False,
         "ENABLE_TRACKIO": True,
+        "MLFLOW_TRACKING_URI": "http://host:5000",
         "ENABLE_WANDB": True,
         "TRACKIO_PORT": 7860,
         "WANDB_ENTITY": "team",
@@ -38,11 +40,16 @@ def test_enabled_trackers_and_exporters_have_their_options() -> None:
         "PROMETHEUS_PORT": 9100,
     }
     assert enabled_followers(values) == {
+        "mlflow": {"tracking_uri": "http://host:5000"},
         "trackio": {},
         "wandb": {"entity": "team", "offline": True},
         "prometheus": {"host": "127.0.0.1", "port": 9100},
     }
-    assert enabled_followers({**values, "PROMETHEUS_EXPORTER": False}).keys() == {"trackio", "wandb"}
+    assert enabled_followers({**values, "PROMETHEUS_EXPORTER": False}).keys() == {
+        "mlflow",
+        "trackio",
+        "wandb",
+    }
     assert enabled_followers({"USE_VERBOSE_LOGGING": True, "VERBOSITY_LEVEL": "low"}) == {
         "verbose_log": {"level": "low"}
     }

@@ -258,7 +258,7 @@ def test_value_that_is_not_a_number_is_no_point_and_is_flagged(followed: MakeFol
     assert held == {("lr", 0.5), ("nan_inf_detected", 1)}
 
 
-@pytest.mark.parametrize("tracker", TRACKERS)
+@pytest.mark.parametrize("tracker", [*TRACKERS, "mlflow"])
 def test_missing_package_is_an_error_that_names_the_command(
     tracker: str, bare_python: Callable[[str], str]
 ) -> None:
@@ -271,7 +271,11 @@ try:
 except MonitoringError as error:
     print(type(error).__name__, error, error.hint, sep="|")
 """
-    install = {"trackio": "'trackio>=0.43,<0.44'", "wandb": "'wandb>=0.31,<0.32'"}.get(tracker, tracker)
+    install = {
+        "mlflow": "mlflow-skinny sqlalchemy alembic",
+        "trackio": "'trackio>=0.43,<0.44'",
+        "wandb": "'wandb>=0.31,<0.32'",
+    }.get(tracker, tracker)
     assert bare_python(code) == f"MissingPackage|{tracker} is not installed|pip install {install}\n"
 
 

@@ -1,0 +1,282 @@
+"""MLflow: a run's points by MLflow's own client, in a local SQLite database or on a tracking server.
+
+A delivery is a few calls of `log_batch`. MLflow keeps a point once by run, name, step, time and value, so a
+delivery made twice counts once, and the last call sets the tags that say how far it came: after a SIGKILL a
+delivery is repeated. With each record comes a point `seq/EVENT`, its seq, by which it is read back.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import posixpath
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from monitoring.follower import RunInfo
+from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
+from monitoring.journal.files import JOURNAL, SAMPLES
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
+from monitoring.trackers import (
+    TrackerPoint,
+    journal_metric,
+    journal_of,
+    require_package,
+    seq_of,
+    shown_names,
+    step_of,
+    time_of,
+)
+
+JOURNALS = (JOURNAL, *SAMPLES.values())
+
+STATUSES = {COMPLETE: "FINISHED", INTERRUPTED: "KILLED", FAILED: "FAILED"}
+
+# What the tags of ours begin with, and the points that say which record those of their time belong to.
+OURS = "monitoring."
+SEQ = "seq/"
+
+# What `log_batch` takes at once, and how long names and values may be.
+METRICS_A_CALL = 1000
+PARAMS_A_CALL = 100
+LONGEST_NAME = 250
+LONGEST_VALUE = 6000
+
+# Points of one step are told apart by the milliseconds of their times: so many seqs, of each journal its own.
+SEQS_A_SECOND = 333
+
+# Signs that a name may not have in MLflow, or that stand for such.
+NOT_IN_NAMES = re.compile(r"[^/\w.\- ]")
+
+# MLflow's own settings, where the user has set none: the agent sends nothing else, waits for a server that is
+# down no longer than other trackers do, and has its own log.
+SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+}
+
+INSTALL = "mlflow-skinny sqlalchemy alembic"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where MLflow keeps the run; experiment and names come from the run itself."""
+
+    tracking_uri: str = ""
+    """Empty is the variable MLFLOW_TRACKING_URI, or else the database mlflow.db in the folder of the runs."""
+
+
+def check(options: Options) -> None:
+    """Raise MissingPackage if MLflow is not installed."""
+    require_package("mlflow", install=INSTALL)
+
+
+def open_follower(run: RunInfo, options: Options) -> MlflowFollower:
+    """Deliver to the run's experiment, the project; MissingPackage if MLflow is not installed."""
+    return MlflowFollower(run, options)
+
+
+class MlflowFollower:
+    """Logs each delivery, and after it how far it came."""
+
+    def __init__(self, run: RunInfo, options: Options) -> None:
+        self._run = run
+        self._client = _client(run, options)
+        found = _find(self._client, run)
+        self._run_id: str | None = found.info.run_id if found else None
+        self._status: str | None = found.info.status if found else None
+        tags = found.data.tags if found else {}
+        self._seqs = {journal: int(tags.get(f"{OURS}seq.{journal}", 0)) for journal in JOURNALS}
+        self._step = int(tags.get(f"{OURS}step", 0))
+        self._time = 0.0
+        self._has_begun = False
+
+    def last_seq(self, journal: str = JOURNAL) -> int:
+        """The seq that the run's tag says."""
+        return self._seqs[journal]
+
+    def deliver(self, records: Sequence[Record]) -> None:
+        """Log the points of the records, those without a step at the last step before them.
+
+        ValueError for what MLflow does not take.
+        """
+        from mlflow.exceptions import MlflowException
+
+        metrics, seqs, step = self._metrics(records)
+        try:
+            run_id = self._begin(records[0])
+            first = range(0, len(metrics), METRICS_A_CALL)
+            *others, last = [metrics[at : at + METRICS_A_CALL] for at in first] or [[]]
+            for part in others:
+                self._client.log_batch(run_id, metrics=part)
+            tags = {f"seq.{journal}": seq for journal, seq in seqs.items()} | {"step": step}
+            self._client.log_batch(run_id, metrics=last, tags=_tags(tags))
+        except MlflowException as error:
+            if error.error_code == "INVALID_PARAMETER_VALUE":
+                raise ValueError(str(error)) from error
+            raise
+        self._seqs, self._step, self._time = seqs, step, time_of(records[-1])
+
+    def flush(self) -> None:
+        """Nothing to do: a delivery returns when MLflow has it."""
+
+    def close(self, status: str | None) -> None:
+        """Say how the run ended."""
+        ended = STATUSES.get(status, "FAILED") if status is not None else None
+        if self._run_id is not None and ended not in (None, self._status):
+            end = round(self._time * 1000) or None
+            self._client.set_terminated(self._run_id, status=ended, end_time=end)
+            self._status = ended
+
+    def _metrics(self, records: Sequence[Record]) -> tuple[list[Any], dict[str, int], int]:
+        """The points as MLflow's, the journals' last seqs and the last step."""
+        from mlflow.entities import Metric
+
+        metrics: list[Any] = []
+        seqs, step = dict(self._seqs), self._step
+        for fields, group in alike(records):
+            journal, names = journal_of(group[0]), _names(fields)
+            for record in group:
+                seqs[journal], at = seq_of(record), step_of(record)
+                if journal == JOURNAL:
+                    step = at = step if at is None else at
+                values = fields.values_in(record)
+                time = _timestamp(record)
+                if values:
+                    pairs = zip(names, [*values, seqs[journal]], strict=True)
+                    metrics += [Metric(name, float(value), time, at or 0) for name, value in pairs]
+        return metrics, seqs, step
+
+    def _begin(self, first: Record) -> str:
+        """The run on the server, with the configuration of this attempt; MLflow changes no parameter."""
+        if self._run_id is None:
+            created = _create(self._client, self._run, start=time_of(first))
+            self._run_id, self._status = created.info.run_id, created.info.status
+        if not self._has_begun:
+            held = self._client.get_run(self._run_id).data.params
+            config = {_name(name): _text(value) for name, value in self._run.config.items()}
+            new = [(name, value) for name, value in config.items() if name not in held]
+            for at in range(0, len(new), PARAMS_A_CALL):
+                self._client.log_batch(self._run_id, params=_params(new[at : at + PARAMS_A_CALL]))
+            changed = [(name, value) for name, value in config.items() if held.get(name, value) != value]
+            for name, value in changed:
+                self._client.set_tag(self._run_id, f"{OURS}changed.{name}"[:LONGEST_NAME], value)
+            if self._status != "RUNNING":
+                self._client.update_run(self._run_id, status="RUNNING")
+                self._status = "RUNNING"
+            self._has_begun = True
+        return self._run_id
+
+
+def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
+    """What MLflow holds of the run, by the records' seqs."""
+    client = _client(run, options)
+    found = _find(client, run)
+    if found is None:
+        return []
+    names: Iterable[str] = found.data.metrics
+    history = {name: client.get_metric_history(found.info.run_id, name) for name in names}
+    records = {
+        (point.step, point.timestamp): (int(point.value), name.removeprefix(SEQ))
+        for name, points in history.items()
+        for point in points
+        if name.startswith(SEQ)
+    }
+    held = []
+    for name, points in history.items():
+        for point in () if name.startswith(SEQ) else points:
+            seq, event = records[point.step, point.timestamp]
+            step = None if event == "end" else point.step
+            held.append(
+                TrackerPoint(seq, event, step, journal_metric(_journal_name(name), event), point.value)
+            )
+    return sorted(held, key=lambda point: point.seq)
+
+
+def _tracking_uri(run: RunInfo, options: Options) -> str:
+    local = f"sqlite:///{run.directory.parent / 'mlflow.db'}"
+    return options.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or local
+
+
+def _client(run: RunInfo, options: Options) -> Any:
+    require_package("mlflow", install=INSTALL)
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    from mlflow.tracking import MlflowClient
+
+    return MlflowClient(_tracking_uri(run, options))
+
+
+def _find(client: Any, run: RunInfo) -> Any | None:
+    """The run's run in MLflow, None before it has one."""
+    experiment = client.get_experiment_by_name(run.project)
+    if experiment is None:
+        return None
+    ours = f"tags.`{OURS}run_id` = '{run.run_id}'"  # a hexadecimal number: nothing needs quoting
+    return next(iter(client.search_runs([experiment.experiment_id], ours, max_results=1)), None)
+
+
+def _create(client: Any, run: RunInfo, *, start: float) -> Any:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_experiment(run.project)
+    except MlflowException as error:  # there is one, or another run's agent was quicker
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    experiment = client.get_experiment_by_name(run.project).experiment_id
+    tags = {f"{OURS}run_id": run.run_id} | ({f"{OURS}group": run.group} if run.group else {})
+    return client.create_run(experiment, start_time=round(start * 1000), tags=tags, run_name=run.name)
+
+
+def _timestamp(record: Record) -> int:
+    """The time of a record's points in milliseconds: its second, and a place in it that no other one has."""
+    kind, seq = JOURNALS.index(journal_of(record)), seq_of(record)
+    return int(time_of(record)) * 1000 + len(JOURNALS) * (seq % SEQS_A_SECOND) + kind
+
+
+@functools.lru_cache(maxsize=MOST_FIELDS)
+def _names(fields: Fields) -> tuple[str, ...]:
+    """The names of the points in MLflow, and of the seq after them."""
+    return (*(_name(name) for name in shown_names(fields)), f"{SEQ}{fields.event}")
+
+
+def _name(name: str) -> str:
+    """A name that MLflow takes: `acc@1` is `acc:40:1`, and one that is too long ends with its digest."""
+    name = NOT_IN_NAMES.sub(_encoded, name)
+    if name.startswith((SEQ, "/", "..")) or posixpath.normpath(name) != name or name in ("", "."):
+        name = re.sub(r"[/.]", _encoded, name) or ":0:"
+    if len(name) > LONGEST_NAME:
+        name = f"{name[: LONGEST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return name
+
+
+def _encoded(found: re.Match[str]) -> str:
+    return f":{ord(found[0]):x}:"
+
+
+def _journal_name(name: str) -> str:
+    return re.sub(":([0-9a-f]+):", lambda found: chr(int(found[1], 16)), name)
+
+
+def _text(value: object) -> str:
+    return (value if isinstance(value, str) else orjson.dumps(value).decode())[:LONGEST_VALUE]
+
+
+def _tags(values: dict[str, int]) -> list[Any]:
+    from mlflow.entities import RunTag
+
+    return [RunTag(f"{OURS}{name}", str(value)) for name, value in values.items()]
+
+
+def _params(values: Sequence[tuple[str, str]]) -> list[Any]:
+    from mlflow.entities import Param
+
+    return [Param(name, value) for name, value in values]

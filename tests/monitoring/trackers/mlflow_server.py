@@ -1,0 +1,122 @@
+"""MLflow's REST interface on loopback: its own messages are read, and its own store keeps what they say.
+
+    python mlflow_server.py sqlite:////path/mlflow.db    # prints its address and serves until its input ends
+
+MLflow's server needs Flask; this one has the calls that a run's delivery makes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from mlflow.entities import Metric, Param, RunStatus, RunTag, ViewType
+from mlflow.exceptions import MlflowException
+from mlflow.protos import service_pb2 as proto
+from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+from mlflow.utils.proto_json_utils import message_to_json, parse_dict
+
+STORE = SqlAlchemyStore(sys.argv[1], "mlruns")
+
+
+def create_run(ask: Any, answer: Any) -> None:
+    tags = [RunTag.from_proto(tag) for tag in ask.tags]
+    run = STORE.create_run(ask.experiment_id, ask.user_id, ask.start_time, tags, ask.run_name)
+    answer.run.MergeFrom(run.to_proto())
+
+
+def search_runs(ask: Any, answer: Any) -> None:
+    found = STORE.search_runs(list(ask.experiment_ids), ask.filter, ViewType.ACTIVE_ONLY, ask.max_results)
+    answer.runs.extend(run.to_proto() for run in found)
+
+
+def log_batch(ask: Any, answer: Any) -> None:
+    STORE.log_batch(
+        ask.run_id,
+        [Metric.from_proto(metric) for metric in ask.metrics],
+        [Param.from_proto(param) for param in ask.params],
+        [RunTag.from_proto(tag) for tag in ask.tags],
+    )
+
+
+def update_run(ask: Any, answer: Any) -> None:
+    end = ask.end_time if ask.HasField("end_time") else None
+    status = RunStatus.from_string(proto.RunStatus.Name(ask.status))
+    answer.run_info.MergeFrom(STORE.update_run_info(ask.run_id, status, end, None).to_proto())
+
+
+def get_experiment(ask: Any, answer: Any) -> None:
+    found = STORE.get_experiment_by_name(ask.experiment_name)
+    if found is None:
+        raise MlflowException("no such experiment", error_code=proto_code("RESOURCE_DOES_NOT_EXIST"))
+    answer.experiment.MergeFrom(found.to_proto())
+
+
+def get_history(ask: Any, answer: Any) -> None:
+    answer.metrics.extend(
+        metric.to_proto() for metric in STORE.get_metric_history(ask.run_id, ask.metric_key)
+    )
+
+
+def proto_code(name: str) -> Any:
+    from mlflow.protos.databricks_pb2 import ErrorCode
+
+    return ErrorCode.Value(name)
+
+
+CALLS: dict[str, tuple[Any, Callable[[Any, Any], None]]] = {
+    "experiments/get-by-name": (proto.GetExperimentByName, get_experiment),
+    "experiments/create": (
+        proto.CreateExperiment,
+        lambda ask, answer: setattr(answer, "experiment_id", STORE.create_experiment(ask.name)),
+    ),
+    "runs/create": (proto.CreateRun, create_run),
+    "runs/search": (proto.SearchRuns, search_runs),
+    "runs/get": (
+        proto.GetRun,
+        lambda ask, answer: answer.run.MergeFrom(STORE.get_run(ask.run_id).to_proto()),
+    ),
+    "runs/log-batch": (proto.LogBatch, log_batch),
+    "runs/set-tag": (
+        proto.SetTag,
+        lambda ask, answer: STORE.set_tag(ask.run_id, RunTag(ask.key, ask.value)),
+    ),
+    "runs/update": (proto.UpdateRun, update_run),
+    "metrics/get-history": (proto.GetMetricHistory, get_history),
+}
+
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None: ...
+
+    def do_GET(self) -> None:
+        self.answer({name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()})
+
+    def do_POST(self) -> None:
+        self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def answer(self, asked: dict[str, Any]) -> None:
+        kind, call = CALLS[urlsplit(self.path).path.partition("/mlflow/")[2]]
+        ask, answer, code = kind(), kind.Response(), 200
+        parse_dict(asked, ask)
+        try:
+            call(ask, answer)
+            body = message_to_json(answer)
+        except MlflowException as error:
+            body, code = error.serialize_as_json(), error.get_http_status_code()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+
+if __name__ == "__main__":
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)
+    sys.stdin.read()

@@ -1,0 +1,195 @@
+"""MLflow: its own database, and its REST interface on loopback, by MLflow's own client and store."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring.trackers import TrackerPoint
+from monitoring.trackers.mlflow import _journal_name, _name
+
+from ...warm_python import WarmPython
+from .conftest import Followed, new_run
+from .test_trackers import DELIVER, add_gpu_samples, begin, ordered, shown
+
+SERVER = Path(__file__).with_name("mlflow_server.py")
+
+# What MLflow has of the run in a directory, with its points as they are read back.
+HELD = """
+import json, sys
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+from monitoring.follower import RunInfo
+from monitoring.trackers import mlflow
+
+run, options = RunInfo.read(Path(sys.argv[1])), mlflow.Options()
+found = mlflow._find(mlflow._client(run, options), run)
+about = {"status": found.info.status, "name": found.info.run_name}
+about |= {"params": found.data.params, "tags": found.data.tags}
+print(json.dumps({**about, "points": [astuple(point) for point in mlflow.read_back(run, options)]}))
+"""
+
+
+CREATE = """
+import sys
+from mlflow.tracking import MlflowClient
+MlflowClient(sys.argv[1]).search_experiments()
+"""
+
+
+@pytest.fixture(scope="session")
+def warm_mlflow() -> Iterator[WarmPython]:
+    """Trainers and agents as forks of a process that has imported MLflow."""
+    warm = WarmPython(
+        "monitoring.agent.starter",
+        "monitoring.run",
+        "mlflow.tracking",
+        "mlflow.store.tracking.sqlalchemy_store",
+        MLFLOW_DISABLE_TELEMETRY="true",
+        MLFLOW_LOGGING_LEVEL="WARNING",
+    )
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory, warm_mlflow: WarmPython) -> Path:
+    """One of MLflow's, which it takes seconds to create: once for all workers."""
+    folder = tmp_path_factory.getbasetemp()
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    with open(folder / "mlflow.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "mlflow.db").exists():
+            done = warm_mlflow.run(["-c", CREATE, f"sqlite:///{folder}/mlflow.new"])
+            assert done.returncode == 0, done.stderr
+            (folder / "mlflow.new").rename(folder / "mlflow.db")
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def run(tmp_path: Path, empty_database: Path, warm_mlflow: WarmPython) -> Followed:
+    """One whose folder has a database of its own."""
+    shutil.copy(empty_database, tmp_path / "mlflow.db")
+    return Followed(tmp_path / "run", "mlflow", {}, warm_mlflow)
+
+
+def held(run: Followed, **environment: str) -> dict[str, Any]:
+    done = run.python.run(["-c", HELD, run.directory], env={**os.environ, **environment})
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    found["points"] = [TrackerPoint(*point) for point in found["points"]]
+    return found
+
+
+def test_mlflow_holds_every_point_once_after_a_restart_of_the_run(run: Followed) -> None:
+    run.train(12, status="interrupted", group="matrix 1")
+    assert (run.follow().returncode, run.alerts()) == (0, [])
+    first = held(run)
+    assert (first["status"], first["name"]) == ("KILLED", "run 1")
+    run.train(8, first=10, config={"SEED": 2, "NEW": True})
+    assert (run.follow().returncode, run.alerts()) == (0, [])
+
+    found = held(run)
+    assert ordered(found["points"]) == shown("mlflow", run.sent())
+    assert (found["status"], found["params"]) == ("FINISHED", {"SEED": "1", "LIST": "[1,2]", "NEW": "true"})
+    ours = {name: value for name, value in found["tags"].items() if name.startswith("monitoring.")}
+    last = max(point.seq for point in run.sent())
+    assert ours == {
+        "monitoring.run_id": run.info.run_id,
+        "monitoring.group": "matrix 1",
+        "monitoring.changed.SEED": "2",
+        "monitoring.seq.metrics.jsonl": str(last),
+        "monitoring.seq.gpu_stats.jsonl": "0",
+        "monitoring.seq.system_stats.jsonl": "0",
+        "monitoring.step": "17",
+    }
+
+
+def test_delivery_that_is_repeated_doubles_nothing(run: Followed, tmp_path: Path) -> None:
+    """As after a SIGKILL between the points and what says that they are there."""
+    run.train(12)
+    assert run.follow().returncode == 0
+    whole = held(run)["points"]
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
+        for name, value in (("seq.metrics.jsonl", "5"), ("step", "4")):
+            where = (value, f"monitoring.{name}")
+            assert database.execute("UPDATE tags SET value = ? WHERE key = ?", where).rowcount == 1
+    (run.directory / "followers.json").unlink()
+    assert run.follow().returncode == 0
+    assert held(run)["points"] == whole
+    assert ordered(whole) == shown("mlflow", run.sent())
+
+
+def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(run: Followed) -> None:
+    run.train(60)
+    samples = add_gpu_samples(run.directory, 1e9, 1e9 + 5, 20)
+    chance = random.Random(11)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    for life in range(4):
+        count = 15 if life < 3 else 0
+        with run.python.start(["-c", DELIVER, run.directory, "mlflow", 6, life, count], **pipes) as process:
+            begin(process)
+            if count:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(chance.uniform(0, 0.15))
+                process.kill()
+        assert (process.returncode == 0) == (count == 0)
+    found = held(run)["points"]
+    assert ordered([point for point in found if point.event != "gpu"]) == shown("mlflow", run.sent())
+    assert ordered([point for point in found if point.event == "gpu"]) == shown("mlflow", samples)
+
+
+def test_server_gets_every_point_once_also_after_it_was_down(
+    run: Followed, tmp_path: Path, root: Path
+) -> None:
+    run.train(6)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with run.python.start([SERVER, f"sqlite:///{tmp_path}/mlflow.db"], **pipes) as server:
+        address = server.stdout.readline().strip() if server.stdout else ""
+        at = {"MLFLOW_TRACKING_URI": address}
+        assert (run.follow(**at).returncode, run.alerts()) == (0, [])
+        run.train(4, first=7)
+        nobody = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+        failed = run.catch_up(root, **nobody)
+        assert failed.returncode == 2
+        assert failed.stderr.startswith(f"error: {run.directory}: mlflow: ")
+        assert "127.0.0.1" in failed.stderr
+        assert run.catch_up(root, **at).returncode == 0
+        found = held(run, **at)
+    assert ordered(found["points"]) == shown("mlflow", run.sent())
+    assert found["status"] == "FINISHED"
+    assert held(run)["points"] == found["points"]  # in the database behind the server
+
+
+NAMES = ["acc@1", "f1(macro) %", "a//b", "../up", ".", "/", "seq/step", "ü:3a:", "x" * 249, "plain.name-1 /b"]
+
+
+def test_names_and_steps_that_mlflow_refuses_come_back(run: Followed) -> None:
+    assert [_journal_name(_name(name)) for name in NAMES] == NAMES
+    with new_run(run.directory, "any/name?", "mlflow") as training:
+        training.log_step(1, **{name: number for number, name in enumerate([*NAMES, "y" * 400])})
+        step: Any = "abc"
+        for _ in range(3):  # at step 1, too, and all in one millisecond
+            training.log_step(step, train_loss=0.5)
+    assert (run.follow().returncode, run.alerts()) == (0, [])
+    points = held(run)["points"]
+    assert [(it.seq, it.global_step) for it in points if it.metric == "train_loss"] == [
+        (2, 1),
+        (3, 1),
+        (4, 1),
+    ]
+    found = {point.metric: point.value for point in points}
+    assert {name: found[name] for name in NAMES} == {name: number for number, name in enumerate(NAMES)}
+    assert [value for name, value in found.items() if name.startswith("y" * 241 + "-")] == [len(NAMES)]
