@@ -12,6 +12,7 @@ from pathlib import Path
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.generate import write_file
 from monitoring.journal.fields import (
+    ALERT_SAMPLES,
     CONTROL_CHANGE,
     CONTROL_REFUSED,
     EVERY,
@@ -32,7 +33,19 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 TABLE = re.compile(r"(<!-- fields: (\w+) -->\n\n).*?(\n<!-- end of fields -->)", re.DOTALL)
 
-UNJUDGED = (EVERY, START, GAP, GPU, SYSTEM, OF_GPUS, REPORT, TRACKERS, CONTROL_CHANGE, CONTROL_REFUSED)
+UNJUDGED = (
+    EVERY,
+    START,
+    GAP,
+    GPU,
+    SYSTEM,
+    OF_GPUS,
+    REPORT,
+    TRACKERS,
+    CONTROL_CHANGE,
+    CONTROL_REFUSED,
+    ALERT_SAMPLES,
+)
 """Places of which no table says whether a field is compared on reproduction: its records are not."""
 
 

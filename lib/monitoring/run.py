@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import get_ident
 from types import TracebackType
@@ -257,6 +257,12 @@ class Run:
     def log_control_refused(self, global_step: int, /, *, reason: str, source: str, **fields: object) -> None:
         """Record that a request was not applied, and why."""
         self._log("control_refused", global_step, {"reason": reason, "source": source, **fields})
+
+    def log_alert_samples(
+        self, global_step: int, /, *, rule: str, sample_indices: Sequence[int], **fields: object
+    ) -> None:
+        """Record which training samples a step had that an alert of this rule is about."""
+        self._log("alert_samples", global_step, {"rule": rule, "sample_indices": sample_indices, **fields})
 
     def last_seq(self) -> int:
         """The `seq` of the last record, after writing those that wait for a device; a checkpoint holds it.

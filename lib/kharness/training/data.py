@@ -101,10 +101,18 @@ class Batches:
         for number, batch in enumerate(others, taken):
             yield number // self.steps_per_epoch, self.part(batch)
 
+    def of_step(self, step: int) -> Tensor:
+        """The batch of a step (from 1) on the CPU, of all processes: it follows from seed, epoch and step."""
+        epoch, place = divmod(step - 1, self.steps_per_epoch)
+        return self._shuffled(epoch)[place * self.batch_size : (place + 1) * self.batch_size]
+
     def order(self, epoch: int) -> Tensor:
         """The permutation of an epoch (from 0): the same on every device, for it is made on the CPU."""
+        return self._shuffled(epoch).to(self.device)
+
+    def _shuffled(self, epoch: int) -> Tensor:
         generator = torch.Generator().manual_seed(derived_seed(self._seed, "order", epoch))
-        return torch.randperm(self.num_samples, generator=generator).to(self.device)
+        return torch.randperm(self.num_samples, generator=generator)
 
     def state_dict(self) -> dict[str, int]:
         """What `load_state_dict` needs to continue with the next batch."""

@@ -3,7 +3,8 @@
     RANK=0 WORLD_SIZE=2 … python tests/data/ddp/train.py FLAGS…      FAULT=nan:3:5 DTYPE=float32 MODEL=gpt2
 
 FAULT is what, on which rank and at which step: `nan` in a sample, `refuse` one, `kill` or `stop` by a signal,
-`hang`. CONTROL='{"5": {"lr_factor": 0.5}}' has rank 0 write a request in the 5th step, which the 6th follows.
+`hang`, `spike` of the loss, after which the rank waits until the agent has warned of it.
+CONTROL='{"5": {"lr_factor": 0.5}}' has rank 0 write a request in the 5th step, which the 6th follows.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def main(argv: Sequence[str]) -> int:
     with open_training(argv, root=ROOT, model=model, about="", prepare=prepare) as training:
         for indices in training.steps():
             request(training.step + 1, Path(argv[argv.index("--run-dir") + 1]))
+            wait_for_alert(training.step + 1, Path(argv[argv.index("--run-dir") + 1]))
             scale = fault(training.step + 1)
             for part, share in training.micro_batches(indices) if model == "gpt2" else [(indices, 1.0)]:
                 inputs, wanted = training.batch(training.data, part)
@@ -102,7 +104,16 @@ def fault(step: int) -> float:
         os.kill(os.getpid(), signal.SIGKILL if what == "kill" else signal.SIGTERM)
     while what == "hang":
         time.sleep(60)
-    return float("nan") if what == "nan" else 1.0
+    return {"nan": float("nan"), "spike": 1000.0}.get(what, 1.0)
+
+
+def wait_for_alert(step: int, run: Path) -> None:
+    what, rank, at = os.environ.get("FAULT", "none:0:0").split(":")
+    if (what, rank, int(at)) == ("spike", os.environ.get("RANK", "0"), step - 1):
+        guard = time.monotonic() + 600
+        while b'"rule":"loss_spike"' not in (run / "alerts.jsonl").read_bytes():
+            assert time.monotonic() < guard, "no alert after ten minutes"
+            time.sleep(0.05)
 
 
 def wait_shortly() -> None:

@@ -89,8 +89,7 @@ def step_indices(setup: Setup[DataT], step: int) -> Tensor:
         raise TrainingError(
             f"INSPECT_STEP={step} is outside 1..{setup.schedule.num_steps}", hint="name a step of the run"
         )
-    epoch, place = divmod(step - 1, batches.steps_per_epoch)
-    return batches.order(epoch)[place * batches.batch_size : (place + 1) * batches.batch_size]
+    return batches.of_step(step).to(batches.device)
 
 
 def load_weights(setup: Setup[DataT], run: Path) -> str:

@@ -20,6 +20,7 @@ from kharness.training.guard import StopOnSignal
 from kharness.training.resume import log_checkpoint
 from kharness.training.setup import DataT, Setup
 from kharness.training.steps.agreement import StepAgreement
+from kharness.training.steps.alerted import AlertedSteps
 from kharness.training.steps.control import StepControl
 from kharness.training.steps.telemetry import StepTelemetry, open_telemetry
 from kharness.training.steps.update import GuardedUpdate, Updated
@@ -102,6 +103,7 @@ class Training(Generic[DataT]):
             profile=self._profiler.request,
             changes=changes,
         )
+        self._alerted = AlertedSteps(run, setup.batches, self.world)
         self._rate = 0.0
         self._batch = torch.empty(0, dtype=torch.int64)
         self._validation: dict[str, float] = {}
@@ -144,6 +146,7 @@ class Training(Generic[DataT]):
             indices, factor = self.world.part(self._batch)
             self._rate = setup.schedule(self.step) * self._control.lr_factor
             self._control.look(self.step + 1)
+            self._alerted.look(self.step)
             self._update.begin(rate=self._rate, factor=factor)
             self._phases.begin()
             self._telemetry.begin_step(self.step + 1)
@@ -356,6 +359,7 @@ class Training(Generic[DataT]):
     def _end_steps(self) -> None:
         """Save what is not saved yet, and note what the end record has."""
         self._profiler.close()
+        self._alerted.look(self.step, at_once=True)
         progress, best = self._setup.progress, self._checkpoints.best
         if self._checkpoints.last_step != self.step:
             self._save(reason=None if self._is_over else self._stop.requested or None)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 
 from monitoring.journal.fields.row import (
+    ALERT_SAMPLES,
     CONTROL_CHANGE,
     CONTROL_REFUSED,
     EVAL,
@@ -35,6 +36,7 @@ from monitoring.journal.fields.row import (
 from monitoring.journal.fields.table import FIELDS
 
 __all__ = [
+    "ALERT_SAMPLES",
     "CONTROL_CHANGE",
     "CONTROL_REFUSED",
     "EVAL",

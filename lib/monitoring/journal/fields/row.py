@@ -14,6 +14,7 @@ paths) is not; wall time is the part of it that other programs on the machine ma
 EVERY, STEP, EVAL, EPOCH, CHECKPOINT = "every", "step", "eval", "epoch", "checkpoint"
 START, END, GAP, GPU, SYSTEM = "start", "end", "gap", "gpu", "system"
 CONTROL_CHANGE, CONTROL_REFUSED = "control_change", "control_refused"
+ALERT_SAMPLES = "alert_samples"
 """Places: events of records, and `every` for what is in each."""
 OF_GPU, OF_GPUS, TRACKERS = "of_gpu", "of_gpus", "trackers"
 """Places in a gpu record: one GPU of `multi_gpu_data`, `aggregate_stats`, and its points in trackers."""

@@ -95,7 +95,11 @@ FIELDS: tuple[FieldRow, ...] = (
           step="only if the loss or the gradient norm is not finite: the ranks whose own loss is not, or "
                "all where only the gradients are not"),
     *rows("sample_indices",
-          step="only with `nonfinite_ranks`: which training samples they had in this step"),
+          step="only with `nonfinite_ranks`: which training samples they had in this step",
+          alert_samples="which training samples the step had, those of rank 0 first"),
+    *rows("samples_per_rank", alert_samples="how many of them each rank had"),
+    *rows("rule", alert_samples="the rule that warns of the step, as in `alerts.jsonl`"),
+    *rows("alert_seq", alert_samples="the alert's `seq` there"),
     *rows("skipped",
           step="only if the step changed no weight, by `GUARD_MAX_SKIPS`: true"),
     *rows("split",

@@ -8,6 +8,7 @@ import platform
 import signal
 import subprocess
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from kharness.training.checkpoint import checkpoint_files, load
+from kharness.training.seeds import derived_seed
 from monitoring import read_records
 
 from ....warm_python import StartedPython, WarmPython
@@ -39,7 +41,8 @@ def start_ranks(root: Path, tmp_path: Path, warm_torch: WarmPython) -> StartRank
         of_all = {**os.environ, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), **env}
         if size > 1:
             of_all["KHARNESS_RENDEZVOUS_FILE"] = str(meetings[-1])
-        given = flags if (run / ".config").exists() else (*FLAGS, *flags)
+        usual = [pair for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True) if pair[0] not in flags]
+        given = flags if (run / ".config").exists() else (*chain(*usual), *flags)
         return [
             warm_torch.start(
                 [root / "tests/data/ddp/train.py", "--run-dir", run, *given],
@@ -150,6 +153,33 @@ def test_nan_on_one_rank_stops_all_at_the_same_step(start_ranks: StartRanks, tmp
     *_, last = steps(tmp_path / "run/metrics.jsonl")
     assert (last["global_step"], last["nonfinite_ranks"], len(last["sample_indices"])) == (4, [3], 1)
     assert all(weight.isfinite().all() for weight in weights(tmp_path / "run").values())
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_spike_of_the_loss_names_the_samples_of_its_batch_on_every_rank(
+    start_ranks: StartRanks, tmp_path: Path, size: int
+) -> None:
+    """The agent's rule finds it: of 30 samples in batches of 7, those of the 4th step of the 7th epoch."""
+    flags = ("--num-epochs", "8", "--learning-rate", "0.0001")
+    found_ends = ends(start_ranks(tmp_path / "run", size, *flags, FAULT="spike:0:34"))
+    assert [code for code, _ in found_ends] == [0] * size
+    [found] = [
+        dict(record)
+        for record, _ in read_records(tmp_path / "run/metrics.jsonl")
+        if record["event"] == "alert_samples" and record["rule"] == "loss_spike"
+    ]
+    [alert] = [
+        one for one, _ in read_records(tmp_path / "run/alerts.jsonl") if one["seq"] == found["alert_seq"]
+    ]
+    assert (alert["rule"], alert["global_step"], alert["state"]) == ("loss_spike", 34, "firing")
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(derived_seed(1, "order", 6)))
+    about = ("global_step", "rule", "sample_indices", "samples_per_rank")
+    parts = {1: [7], 2: [4, 3]}[size]
+    assert [found[name] for name in about] == [34, "loss_spike", order[21:28].tolist(), parts]
+    assert (
+        not (tmp_path / "run/metrics.rank0001.jsonl").exists()
+        or b"alert_samples" not in (tmp_path / "run/metrics.rank0001.jsonl").read_bytes()
+    )
 
 
 def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_all(
