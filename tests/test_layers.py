@@ -73,7 +73,7 @@ FLOORS: dict[str, list[str]] = {
         "counts errors host",
         "dropins gpu",
         "journal samplers",
-        "alert_lines control follower lineage rotating_journal sampling telemetry",
+        "alert_lines control follower lineage rotating_journal sampling saved_environment telemetry",
         "rules",
         "agent trackers verbose_logging",
         "exporters run",

@@ -45,6 +45,7 @@ from monitoring.journal.ranks import sample_journals
 from monitoring.journal.records import Record, last_record
 from monitoring.journal.rotating_journal import newest_record
 from monitoring.journal.run_json import read_run_json
+from monitoring.saved_environment import save_environment
 
 # Seconds between looks at the trainer and writes of followers.json.
 LOOK_EVERY = 0.5
@@ -70,6 +71,8 @@ def follow(directory: Path) -> bool:
         with contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts:
             sampling = samplings(directory, run, alerts)
             sampling.start()
+            with contextlib.suppress(OSError):  # a full disk: the next agent writes it
+                save_environment(directory, attempt["attempt"])
             deliveries = _deliveries(directory, trackers, alerts)
             rules = RuleWatch(directory, run["config"], alerts)
             sender = notifications(directory, run, alerts)

@@ -18,6 +18,7 @@ OF_AGENT = {**SAMPLES, "alert": ALERTS}
 """Event of a record that the agent writes -> the journal of such."""
 
 RUN_JSON = "run.json"
+ENVIRONMENT_JSON = "environment.json"
 FOLLOWERS_JSON = "followers.json"
 METRICS_CSV = "metrics.csv"
 PROMETHEUS_JSON = "prometheus.json"

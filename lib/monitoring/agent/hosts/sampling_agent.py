@@ -20,6 +20,7 @@ from monitoring.agent.samplings import samplings
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.files import ALERTS
 from monitoring.journal.run_json import read_run_json
+from monitoring.saved_environment import save_environment
 
 
 def sample_host(directory: Path, first: FirstRank) -> None:
@@ -40,6 +41,8 @@ def sample_host(directory: Path, first: FirstRank) -> None:
         ) as alerts:
             sampling = samplings(directory, run, alerts, own)
             sampling.start()
+            with contextlib.suppress(OSError):  # a full disk: the next agent writes it
+                save_environment(directory, first.attempt, own)
             while not sampling.done.wait(LOOK_EVERY):
                 if ending.is_set() or not is_running(about) or has_ended(directory / own.journal, about):
                     sampling.end()
