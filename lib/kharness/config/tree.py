@@ -48,6 +48,8 @@ class Tree:
         self.kconf = kconf
         self.root = root
         self._lib = _kconfiglib()
+        # The menu's nodes in their order, each symbol once, and which of them are symbols.
+        self._nodes = [(node, _is_symbol(node.item)) for node in kconf.node_iter(unique_syms=True)]
         self.value_types: dict[str, ValueType] = {}
         self.aliases: dict[str, dict[str, str]] = {}
         for symbol in kconf.unique_defined_syms:
@@ -499,11 +501,6 @@ class Tree:
             elif self._heads_section(node):
                 chunks.append(f"\n#\n# {node.prompt[0]}\n#\n")
         return "".join(chunks)
-
-    @cached_property
-    def _nodes(self) -> list[tuple[Any, bool]]:
-        """The menu's nodes in their order, each symbol once, and which of them are symbols."""
-        return [(node, _is_symbol(node.item)) for node in self.kconf.node_iter(unique_syms=True)]
 
     def _heads_section(self, node: Any) -> bool:
         if not self._lib.expr_value(node.dep):
