@@ -20,10 +20,11 @@ import orjson
 
 from monitoring.follower import RunInfo
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
-from monitoring.journal.files import JOURNAL, SAMPLES
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
+from monitoring.journal.files import ALL_SAMPLES, JOURNAL, SAMPLES, kind_and_host
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike, kind_of
 from monitoring.trackers import (
     TrackerPoint,
+    event_of,
     journal_metric,
     journal_of,
     require_package,
@@ -33,7 +34,7 @@ from monitoring.trackers import (
     time_of,
 )
 
-JOURNALS = (JOURNAL, *SAMPLES.values())
+JOURNALS = (JOURNAL, *ALL_SAMPLES)
 
 STATUSES = {COMPLETE: "FINISHED", INTERRUPTED: "KILLED", FAILED: "FAILED"}
 
@@ -47,8 +48,10 @@ PARAMS_A_CALL = 100
 LONGEST_NAME = 250
 LONGEST_VALUE = 6000
 
-# Points of one step are told apart by the milliseconds of their times: so many seqs, of each journal its own.
-SEQS_A_SECOND = 333
+# Points of one step are told apart by the milliseconds of their times: so many seqs, of each kind of journal
+# its own. The names of other hosts' points differ.
+KINDS = ("", *SAMPLES)
+SEQS_A_SECOND = 1000 // len(KINDS)
 
 # Signs that a name may not have in MLflow, or that stand for such.
 NOT_IN_NAMES = re.compile(r"[^/\w.\- ]")
@@ -93,14 +96,19 @@ class MlflowFollower:
         self._run_id: str | None = found.info.run_id if found else None
         self._status: str | None = found.info.status if found else None
         tags = found.data.tags if found else {}
-        self._seqs = {journal: int(tags.get(f"{OURS}seq.{journal}", 0)) for journal in JOURNALS}
+        of_journal = f"{OURS}seq."
+        self._seqs = {
+            name.removeprefix(of_journal): int(value)
+            for name, value in tags.items()
+            if name.startswith(of_journal)
+        }
         self._step = int(tags.get(f"{OURS}step", 0))
         self._time = 0.0
         self._has_begun = False
 
     def last_seq(self, journal: str = JOURNAL) -> int:
         """The seq that the run's tag says."""
-        return self._seqs[journal]
+        return self._seqs.get(journal, 0)
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Log the points of the records, those without a step at the last step before them.
@@ -183,20 +191,20 @@ def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
         return []
     names: Iterable[str] = found.data.metrics
     history = {name: client.get_metric_history(found.info.run_id, name) for name in names}
-    records = {
-        (point.step, point.timestamp): (int(point.value), name.removeprefix(SEQ))
-        for name, points in history.items()
-        for point in points
-        if name.startswith(SEQ)
-    }
+    records = {}
+    for name in [name for name in history if name.startswith(SEQ)]:
+        event = _journal_name(name.removeprefix(SEQ))
+        for point in history.pop(name):
+            records[kind_and_host(event)[1], point.step, point.timestamp] = int(point.value), event
+    hosts = {host for host, _, _ in records}
     held = []
     for name, points in history.items():
-        for point in () if name.startswith(SEQ) else points:
-            seq, event = records[point.step, point.timestamp]
+        shown = _journal_name(name)
+        host = host if (host := shown.partition("/")[0]) in hosts else ""
+        for point in points:
+            seq, event = records[host, point.step, point.timestamp]
             step = None if event == "end" else point.step
-            held.append(
-                TrackerPoint(seq, event, step, journal_metric(_journal_name(name), event), point.value)
-            )
+            held.append(TrackerPoint(seq, event, step, journal_metric(shown, event), point.value))
     return sorted(held, key=lambda point: point.seq)
 
 
@@ -238,14 +246,15 @@ def _create(client: Any, run: RunInfo, *, start: float) -> Any:
 
 def _timestamp(record: Record) -> int:
     """The time of a record's points in milliseconds: its second, and a place in it that no other one has."""
-    kind, seq = JOURNALS.index(journal_of(record)), seq_of(record)
-    return int(time_of(record)) * 1000 + len(JOURNALS) * (seq % SEQS_A_SECOND) + kind
+    kind = kind_of(event_of(record))
+    place = KINDS.index(kind if kind in SAMPLES else "")
+    return int(time_of(record)) * 1000 + len(KINDS) * (seq_of(record) % SEQS_A_SECOND) + place
 
 
 @functools.lru_cache(maxsize=MOST_FIELDS)
 def _names(fields: Fields) -> tuple[str, ...]:
     """The names of the points in MLflow, and of the seq after them."""
-    return (*(_name(name) for name in shown_names(fields)), f"{SEQ}{fields.event}")
+    return (*(_name(name) for name in shown_names(fields)), f"{SEQ}{_name(str(fields.event))}")
 
 
 def _name(name: str) -> str:

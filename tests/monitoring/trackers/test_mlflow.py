@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,6 @@ def test_mlflow_holds_every_point_once_after_a_restart_of_the_run(run: Followed)
         "monitoring.group": "matrix 1",
         "monitoring.changed.SEED": "2",
         "monitoring.seq.metrics.jsonl": str(last),
-        "monitoring.seq.gpu_stats.jsonl": "0",
-        "monitoring.seq.system_stats.jsonl": "0",
         "monitoring.step": "17",
     }
 
@@ -135,6 +134,8 @@ def test_delivery_that_is_repeated_doubles_nothing(run: Followed, tmp_path: Path
 def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(run: Followed) -> None:
     run.train(60)
     samples = add_gpu_samples(run.directory, 1e9, 1e9 + 5, 20)
+    of_host = (run.directory / "gpu_stats.jsonl").read_bytes()
+    (run.directory / "gpu_stats.node-2.jsonl").write_bytes(of_host)
     chance = random.Random(11)
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     for life in range(4):
@@ -146,9 +147,12 @@ def test_delivery_loses_and_doubles_nothing_when_killed_at_random_moments(run: F
                     process.wait(chance.uniform(0, 0.15))
                 process.kill()
         assert (process.returncode == 0) == (count == 0)
+    assert (run.follow().returncode, run.alerts()) == (0, [])  # another host's samples, too
     found = held(run)["points"]
-    assert ordered([point for point in found if point.event != "gpu"]) == shown("mlflow", run.sent())
-    assert ordered([point for point in found if point.event == "gpu"]) == shown("mlflow", samples)
+    assert ordered([it for it in found if not it.event.startswith("gpu")]) == shown("mlflow", run.sent())
+    assert ordered([it for it in found if it.event == "gpu"]) == shown("mlflow", samples)
+    others = [replace(it, event="gpu@node-2") for it in samples]
+    assert ordered([it for it in found if it.event == "gpu@node-2"]) == shown("mlflow", others)
 
 
 def test_server_gets_every_point_once_also_after_it_was_down(
