@@ -34,6 +34,8 @@ class Options:
     adamw_betas: tuple[float, float]
     """Decay of the first and of the second moment."""
     adamw_eps: float
+    bf16: bool
+    """Orthogonalise in bfloat16 on a CPU too, as the authors do; on a GPU it always is."""
     weight_decay: float
     """Times the learning rate and the weight, subtracted from the weight (decoupled)."""
 
@@ -52,6 +54,7 @@ def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
                 momentum=options.momentum,
                 nesterov=options.nesterov,
                 adjust_lr_fn="match_rms_adamw" if options.match_adamw else "original",
+                bf16=options.bf16,
             )
         )
     rest = _only(groups, lambda weight: weight not in hidden)
@@ -77,8 +80,14 @@ def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
 class BatchedMuon(torch.optim.Muon):
     """torch's Muon, whose groups and state it has; on a CPU matrices of one size take their step at once.
 
-    There the orthogonalisation computes in float32 (float64 for such weights), not in bfloat16.
+    There the orthogonalisation computes in float32 (float64 for such weights), unless `bf16` has it compute
+    in bfloat16 as torch's does.
     """
+
+    def __init__(self, params: Any, *, bf16: bool = False, **options: Any) -> None:
+        """Parameters or groups and `options` are torch's."""
+        super().__init__(params, **options)
+        self._orthogonalised = orthogonalised_in_bf16 if bf16 else orthogonalised
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no training of ours has a closure
@@ -94,7 +103,7 @@ class BatchedMuon(torch.optim.Muon):
         rate, same_shape = float(group["lr"]), defaultdict(list)
         for weight in weights:
             same_shape[weight.shape].append(weight)
-        directions = orthogonalised(
+        directions = self._orthogonalised(
             [torch.stack([self._update(group, weight) for weight in alike]) for alike in same_shape.values()],
             coefficients=group["ns_coefficients"],
             steps=group["ns_steps"],
@@ -141,6 +150,22 @@ def orthogonalised(
         for number, product in zip(numbers, products, strict=True):
             moved[number] = product @ wide[number]
     return [new.mT if old.shape[1] > old.shape[2] else new for new, old in zip(moved, updates, strict=True)]
+
+
+def orthogonalised_in_bf16(
+    updates: Sequence[Tensor], *, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> list[Tensor]:
+    """The same in bfloat16, step by step: a product of all p would lose the small singular values there."""
+    a, b, c = coefficients
+    moved = []
+    for one in updates:
+        wide = one.mT if one.shape[1] > one.shape[2] else one
+        x = (wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp_min(eps)).bfloat16()
+        for _ in range(steps):
+            gram = x @ x.mT
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        moved.append((x.mT if one.shape[1] > one.shape[2] else x).to(one.dtype))
+    return moved
 
 
 def _product(gram: Tensor, coefficients: tuple[float, float, float], steps: int) -> Tensor:

@@ -7,15 +7,20 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim._muon import _zeropower_via_newtonschulz
 
 from kharness.training.optimizers import build_optimizer, muon
 from kharness.training.schedules import set_learning_rate
 from lenet5.model import LeNet5
 
+# The coefficients of Jordan et al. 2024.
+JORDANS = (3.4445, -4.775, 2.0315)
+
 SYMBOLS: dict[str, Any] = {
     "LEARNING_RATE": 0.02,
     "WEIGHT_DECAY": 0.1,
     "OPTIMIZER_MUON_MOMENTUM": 0.95,
+    "OPTIMIZER_MUON_BF16": False,
     "OPTIMIZER_MUON_NESTEROV": True,
     "OPTIMIZER_MUON_MATCH_ADAMW": False,
     "OPTIMIZER_MUON_ADAMW_RATE": 0.005,
@@ -89,6 +94,7 @@ def test_step_of_a_hidden_matrix_is_jordans() -> None:
         momentum=0.9,
         nesterov=True,
         match_adamw=False,
+        bf16=False,
         adamw_rate=0.1,
         adamw_betas=(0.9, 0.99),
         adamw_eps=1e-8,
@@ -109,8 +115,8 @@ def test_step_of_a_hidden_matrix_is_jordans() -> None:
         torch.testing.assert_close(model.weight.detach(), weight, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("match_adamw", [False, True])
-def test_matrices_of_one_shape_take_the_step_that_torchs_muon_takes(match_adamw: bool) -> None:
+@pytest.mark.parametrize(("match_adamw", "bf16"), [(False, False), (True, False), (False, True)])
+def test_matrices_of_one_shape_take_the_step_that_torchs_muon_takes(match_adamw: bool, bf16: bool) -> None:
     """Which computes in bfloat16; state and groups are the same."""
     generator = torch.Generator().manual_seed(2)
     shapes = [(8, 8), (24, 8), (8, 24), (24, 8), (8, 8)]
@@ -118,8 +124,8 @@ def test_matrices_of_one_shape_take_the_step_that_torchs_muon_takes(match_adamw:
     ours, torchs = ([nn.Parameter(start.clone()) for start in starts] for _ in range(2))
     adjust = "match_rms_adamw" if match_adamw else "original"
     optimizers = [
-        kind(weights, lr=0.1, weight_decay=0.2, adjust_lr_fn=adjust)
-        for kind, weights in ((muon.BatchedMuon, ours), (torch.optim.Muon, torchs))
+        muon.BatchedMuon(ours, lr=0.1, weight_decay=0.2, adjust_lr_fn=adjust, bf16=bf16),
+        torch.optim.Muon(torchs, lr=0.1, weight_decay=0.2, adjust_lr_fn=adjust),
     ]
     for _ in range(2):
         for own, other in zip(ours, torchs, strict=True):
@@ -128,7 +134,7 @@ def test_matrices_of_one_shape_take_the_step_that_torchs_muon_takes(match_adamw:
         for optimizer in optimizers:
             optimizer.step()
     for own, other in zip(ours, torchs, strict=True):
-        torch.testing.assert_close(own, other, rtol=0, atol=0.01)
+        torch.testing.assert_close(own, other, rtol=0, atol=0.005 if bf16 else 0.01)
     own_state, other_state = (optimizer.state_dict() for optimizer in optimizers)
     assert own_state["param_groups"] == other_state["param_groups"]
     for number, state in other_state["state"].items():
@@ -146,9 +152,7 @@ def test_nearly_singular_matrices_are_orthogonalised_in_float32_as_in_float64(sm
     expected = values / values.norm()
     for _ in range(5):
         expected = 3.4445 * expected - 4.775 * expected**3 + 2.0315 * expected**5
-    [found] = muon.orthogonalised(
-        [((u * values) @ v).float()], coefficients=(3.4445, -4.775, 2.0315), steps=5, eps=1e-7
-    )
+    [found] = muon.orthogonalised([((u * values) @ v).float()], coefficients=JORDANS, steps=5, eps=1e-7)
     torch.testing.assert_close(found.double(), (u * expected) @ v, rtol=0, atol=2e-4)
 
 
@@ -159,7 +163,24 @@ def test_what_is_computed_beside_a_matrix_changes_no_bit_of_its_step() -> None:
     ]
 
     def moved(updates: list[Tensor]) -> list[Tensor]:
-        return muon.orthogonalised(updates, coefficients=(3.4445, -4.775, 2.0315), steps=5, eps=1e-7)
+        return muon.orthogonalised(updates, coefficients=JORDANS, steps=5, eps=1e-7)
 
     for together, alone in zip(moved(stacks), [moved([stack])[0] for stack in stacks], strict=True):
         assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("shape", [(16, 64), (64, 16), (16, 16)])
+@pytest.mark.parametrize("smallest", [1.0, 1e-3])
+def test_bfloat16_is_as_near_to_the_rule_as_torchs_own(shape: tuple[int, int], smallest: float) -> None:
+    """Relative to float64's, also where singular values differ by nine orders of magnitude."""
+    generator = torch.Generator().manual_seed(4)
+    u, _, v = torch.linalg.svd(
+        torch.randn(shape, dtype=torch.float64, generator=generator), full_matrices=False
+    )
+    given = (u * torch.linspace(1, smallest, 16, dtype=torch.float64) ** 3) @ v
+    [[exact]] = muon.orthogonalised([given[None]], coefficients=JORDANS, steps=5, eps=1e-7)
+    [[ours]] = muon.orthogonalised_in_bf16([given[None].float()], coefficients=JORDANS, steps=5, eps=1e-7)
+    torchs = _zeropower_via_newtonschulz(given.float(), JORDANS, 5, 1e-7)
+    assert ours.dtype == torch.float32
+    error, torchs_error = ((one.double() - exact).norm().item() for one in (ours, torchs))
+    assert 0 < error < 1.5 * torchs_error
