@@ -99,7 +99,9 @@ def build_model(options: Options, *, vocabulary: int, device: torch.device) -> G
         softcap=options.GPT2_SOFTCAP,
         bf16=uses_bf16(options.AMP, device),
     )
-    model = GPT2(shape).to(device)
+    model = GPT2(shape)
+    if options.PARALLEL == "ddp":  # else the training moves this process's part of it
+        model.to(device)
     if options.COMPILE:
         model.compile()
     return model

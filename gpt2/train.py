@@ -70,9 +70,10 @@ def evaluate(training: Training[data.TextSplits]) -> dict[str, float]:
     wanted = min(blocks, options.EVAL_SAMPLES * options.EVAL_BATCH_SIZE or blocks)
     indices = torch.arange(wanted) * blocks // wanted
     total = 0.0
-    for part in training.world.turns(indices.split(options.MICRO_BATCH_SIZE or options.EVAL_BATCH_SIZE)):
+    parts = indices.split(options.MICRO_BATCH_SIZE or options.EVAL_BATCH_SIZE)
+    for part, counted in training.turns(parts):
         tokens, targets = splits.validation.batch(part)
-        total += cross_entropy(model(tokens), targets).item() * len(part)
+        total += cross_entropy(model(tokens), targets).item() * counted
     model.train()
     loss = training.world.total(total) / wanted
     return {"loss": loss, "perplexity": math.exp(min(loss, 20))}

@@ -50,6 +50,7 @@ OF_TRACKERS = ("monitoring.agent.starter", "monitoring.run", "tensorboard", "tra
 OF_TRAININGS = (
     "kharness.training.*",
     "torch._dynamo",
+    "torch.distributed.checkpoint",
     "torch.utils.data",
     "torch.utils.serialization.config",
 )

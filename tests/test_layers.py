@@ -101,7 +101,9 @@ FLOORS: dict[str, list[str]] = {
         "lost_status",
     ],
     "kharness.training": [
-        "console errors fingerprint forkserver progress seeds",
+        "console errors forkserver progress seeds",
+        "saving",
+        "fingerprint",
         "averaging checkpoint data determinism due guard optimizers pruning schedules tokens",
         "datasets inference",
         "needs",

@@ -14,6 +14,8 @@ REPLAYED_JSON = "replayed.json"
 """Changes of a past run (its control_change records) that its reproduction makes after the same steps."""
 INSPECTED = "inspected"
 """Folder of pictures of samples (`make inspect-batch`)."""
+WEIGHTS = "weights.pt"
+"""Those of a training whose checkpoints are shared by its processes (PARALLEL=fsdp), in one file."""
 PREDICTIONS = "predictions.png"
 
 SUMMARY_JSON = "summary.json"

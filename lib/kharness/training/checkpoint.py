@@ -3,11 +3,13 @@
 A file is written under a temporary name, synced, and renamed to a name that holds the first 16 hex digits of
 its SHA-256, so one rename makes it both complete and verifiable: `attempt01-step00000425-1f0c….pt`. The
 attempt comes first, so that the newest is known by the name. `torch.load` reads it as it is.
+
+State of which each rank has a part is a directory of the same name that ends in `.dcp`
+(kharness.training.saving.shards).
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import pickle
@@ -17,12 +19,23 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from kharness.runs.exit_codes import DISK_FULL, ERROR
 from kharness.training.errors import CheckpointError, CheckpointWriteError
+from kharness.training.saving.hashed import OTHER, check_sha256, save_hashed
+from kharness.training.saving.sharded import full, is_sharded
+from kharness.training.saving.shards import (
+    is_shared,
+    keep_also_as,
+    read_shards,
+    remove_shards,
+    with_values,
+    write_shards,
+)
 from monitoring.errors import is_full
 from monitoring.journal.atomic_file import create, name_beside, sync_folder
 
@@ -30,9 +43,9 @@ from monitoring.journal.atomic_file import create, name_beside, sync_folder
 FORMAT = 1
 
 # Entries of a checkpoint besides its parts and what a training says about them.
-_OWN_ENTRIES = ("format", "global_step", "best", "is_best", "parts")
+_OWN_ENTRIES = ("format", "global_step", "best", "is_best", "parts", "folder", "sha256")
 
-_NAME = re.compile(r"(?P<best>best-)?attempt(\d{2,})-step(\d{8,})-(?P<sha256>[0-9a-f]{16})\.pt")
+_NAME = re.compile(r"(?P<best>best-)?attempt(\d{2,})-step(\d{8,})-(?P<sha256>[0-9a-f]{16})\.(pt|dcp)")
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,7 @@ def restore(state: Mapping[str, Any], parts: Mapping[str, Stateful]) -> None:
     try:
         if set(state.get("parts", ())) != parts.keys():
             raise ValueError(f"its parts are not {', '.join(parts)}")
+        state = _laid_out(state, parts)
         for name, part in parts.items():
             part.load_state_dict(state[name])
     except (KeyError, ValueError, RuntimeError) as error:
@@ -79,6 +93,29 @@ def restore(state: Mapping[str, Any], parts: Mapping[str, Stateful]) -> None:
             f"the checkpoint does not fit this training: {first}",
             hint="continue with the model and the optimizer that it was made with",
         ) from error
+
+
+def restore_model(state: Mapping[str, Any], model: torch.nn.Module) -> None:
+    """Have the model's weights of a checkpoint in a model; CheckpointError if they are another's."""
+    restore({**state, "parts": ["model"]}, {"model": model})
+
+
+def _laid_out(state: Mapping[str, Any], parts: Mapping[str, Stateful]) -> Mapping[str, Any]:
+    """Sharded as the model is here, whatever it was when the state was saved; the same where it never is."""
+    model, optimizer = parts.get("model"), parts.get("optimizer")
+    weights: Mapping[str, Tensor] = model.state_dict() if model is not None else {}
+    if "folder" not in state and not any(map(is_sharded, weights.values())):
+        return state
+    groups = optimizer.param_groups if isinstance(optimizer, torch.optim.Optimizer) else []
+    trained = [parameter for group in groups for parameter in group["params"]]
+
+    def layout(path: tuple[Any, ...]) -> Tensor | None:
+        """An optimizer numbers the weights group by group; what it keeps of one has its shape."""
+        if path[:2] == ("optimizer", "state"):
+            return trained[path[2]] if path[2] < len(trained) else None
+        return weights.get(path[1]) if path[0] in ("model", "trained_weights") else None
+
+    return with_values({name: state[name] for name in (*parts, "folder") if name in state}, layout)
 
 
 class Checkpoints:
@@ -125,19 +162,43 @@ class Checkpoints:
     def save(self, step: int, state: Mapping[str, Any], *, best: bool = False) -> Path:
         """Write the state after a step, durable on return, then delete what is no longer kept.
 
-        `best` also keeps it as the best so far. CheckpointWriteError when it cannot be written.
+        `best` also keeps it as the best so far. CheckpointWriteError when it cannot be written. Of a state
+        that ranks share, all of them call this.
         """
         about = {"best": asdict(self.best) if self.best else None, "is_best": best}
         content = {"format": FORMAT, "global_step": step, **about, **state}
         with self._writing(step):
             self.directory.mkdir(parents=True, exist_ok=True)
-            path = _write(self.directory, f"attempt{self.attempt:02d}-step{step:08d}", content)
-            if best:
-                _keep_as_best(path)
-            sync_folder(self.directory)
-            self._delete_old()
+            write = write_shards if is_shared(state) else _write
+            path = write(self.directory, f"attempt{self.attempt:02d}-step{step:08d}", content)
+            if self.writes:
+                if best:
+                    _keep_as_best(path)
+                sync_folder(self.directory)
+                self._delete_old()
         self.last_step = step
         return path
+
+    def save_weights(self, path: Path, model: torch.nn.Module) -> None:
+        """Write the weights that ranks share in one file, as `model` of a checkpoint that is one.
+
+        All ranks call it; one tensor after the other is gathered. CheckpointWriteError when it cannot be
+        written.
+        """
+        assert self.last_step is not None
+        weights = {}
+        for name, tensor in model.state_dict().items():
+            gathered = full(tensor)
+            if self.writes:
+                weights[name] = gathered.cpu()
+        if self.writes:
+            with self._writing(self.last_step):
+                temporary = name_beside(path)
+                try:
+                    save_hashed(temporary, {"global_step": self.last_step, "model": weights})
+                    os.replace(temporary, path)
+                finally:
+                    temporary.unlink(missing_ok=True)
 
     @contextmanager
     def _writing(self, step: int) -> Iterator[None]:
@@ -155,14 +216,14 @@ class Checkpoints:
         steps, bests = (checkpoint_files(self.directory, best=best) for best in (False, True))
         for path in (*steps[self.keep :], *bests[1:]):
             if position(path)[0] >= self.first_attempt:
-                path.unlink(missing_ok=True)
+                remove_shards(path) if path.is_dir() else path.unlink(missing_ok=True)
         for path in self.directory.glob(".*.tmp"):  # left by a process that was killed while it wrote
-            path.unlink(missing_ok=True)
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def checkpoint_files(directory: Path, *, best: bool = False) -> list[Path]:
     """The checkpoints, or those kept as the best, newest first: by attempt, then by step."""
-    named = [(path, _NAME.fullmatch(path.name)) for path in directory.glob("*.pt")]
+    named = [(path, _NAME.fullmatch(path.name)) for path in directory.glob("*attempt*")]
     found = [path for path, name in named if name and bool(name["best"]) == best]
     return sorted(found, key=lambda path: (position(path), path.name), reverse=True)
 
@@ -186,17 +247,10 @@ def own_name(path: Path) -> str:
 def load(path: Path) -> dict[str, Any]:
     """The state in a checkpoint, on the CPU; CheckpointError unless its SHA-256 is the one in its name."""
     position(path)
-    wanted = path.stem.rpartition("-")[2]
-    other = "take the checkpoint before it"
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-            if found != wanted:
-                raise CheckpointError(f"{path} is damaged: its SHA-256 begins with {found}", hint=other)
-            file.seek(0)
-            state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        state = read_shards(path) if path.is_dir() else _read(path)
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}", hint=other) from error
+        raise CheckpointError(f"{path} cannot be read: {error}", hint=OTHER) from error
     if state["format"] != FORMAT:
         raise CheckpointError(
             f"{path} has format {state['format']}, this is for {FORMAT}",
@@ -205,43 +259,18 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
-class _HashingFile:
-    """Hashes what is written, so that a large checkpoint is neither held in memory nor read again.
-
-    torch replaces the error of a write by a RuntimeError of its own, so it is kept here.
-    """
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.sha256 = hashlib.sha256()
-        self.error: OSError | None = None
-
-    def write(self, data: bytes) -> int:
-        self.sha256.update(data)
-        try:
-            return self._file.write(data)
-        except OSError as error:
-            self.error = error
-            raise
-
-    def flush(self) -> None:
-        self._file.flush()
+def _read(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        check_sha256(file, path.stem.rpartition("-")[2])
+        file.seek(0)
+        state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    return state
 
 
 def _write(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
     temporary = name_beside(directory / stem)
     try:
-        with create(temporary) as file:
-            hashing = _HashingFile(file)
-            try:
-                torch.save(dict(state), cast(IO[bytes], hashing))
-            except RuntimeError:
-                if hashing.error is None:
-                    raise
-                raise hashing.error from None
-            file.flush()
-            os.fsync(file.fileno())
-        path = directory / f"{stem}-{hashing.sha256.hexdigest()[:16]}.pt"
+        path = directory / f"{stem}-{save_hashed(temporary, state)[:16]}.pt"
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -252,6 +281,9 @@ def _write(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
 def _keep_as_best(path: Path) -> None:
     """A second name for the same file; a copy where the file system has no hard links."""
     best = path.with_name(f"best-{path.name}")
+    if path.is_dir():
+        keep_also_as(path, best)
+        return
     temporary = name_beside(best)
     try:
         os.link(path, temporary)

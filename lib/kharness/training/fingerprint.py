@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kharness.training.saving.sharded import full
+
 
 def state_sha256(state: Mapping[str, Any]) -> str:
     """SHA-256 over a `state_dict`, wherever its tensors lie and however they are laid out in memory.
@@ -16,7 +18,8 @@ def state_sha256(state: Mapping[str, Any]) -> str:
     Hashed are, in this order: of each mapping its entries sorted by key as text, of each list or tuple its
     items, of each tensor a line `path dtype shape` and its elements in row-major order as bytes, of anything
     else a line `path value`. A path is the keys, each with a `/` before it. It takes as long as reading the
-    state once: 0.2 ms for 61,706 weights, half a second a gigabyte.
+    state once: 0.2 ms for 61,706 weights, half a second a gigabyte. Of a state that ranks share, all of them
+    call this.
     """
     sha256 = hashlib.sha256()
     for path, leaf in _leaves(state, ""):
@@ -25,7 +28,7 @@ def state_sha256(state: Mapping[str, Any]) -> str:
             continue
         dtype = str(leaf.dtype).removeprefix("torch.")
         sha256.update(f"{path} {dtype} {'x'.join(map(str, leaf.shape))}\n".encode())
-        elements = leaf.detach().cpu().contiguous().reshape(-1)
+        elements = full(leaf).detach().cpu().contiguous().reshape(-1)
         sha256.update(elements.view(torch.uint8).numpy().data)
     return sha256.hexdigest()
 

@@ -18,9 +18,13 @@ from kharness.runs.replayed import REPLAYED, replayed_changes
 from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, own_name, position
 from kharness.training.errors import CheckpointError, ResumeError
 from kharness.training.fingerprint import state_sha256
+from kharness.training.saving.shards import identity
 from monitoring import Record, Run
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.lineage import Lineage
+
+HASHED = ("model", "optimizer")
+"""Parts of which a checkpoint's record has the hashes, as `model_sha256`."""
 
 
 @dataclass(frozen=True)
@@ -150,14 +154,17 @@ def find_origin(
 def log_checkpoint(
     run: Run, step: int, path: Path, state: Mapping[str, Any], *, best: bool, reason: str | None = None
 ) -> None:
-    """Record a checkpoint that is complete on disk; `reason` marks one that was made on request."""
+    """Record a checkpoint that is complete on disk; `reason` marks one that was made on request.
+
+    A state that ranks share has its hashes in it: making them takes all ranks.
+    """
+    hashes = state.get("sha256") or {name: state_sha256(state[name]) for name in HASHED}
     run.log_checkpoint(
         step,
         checkpoint_path=path,
         best=best,
         reason=reason,
-        model_sha256=state_sha256(state["model"]),
-        optimizer_sha256=state_sha256(state["optimizer"]),
+        **{f"{name}_sha256": value for name, value in hashes.items()},
     )
 
 
@@ -167,7 +174,7 @@ def _candidates(directory: Path, lineage: Lineage) -> list[Path]:
     files: dict[int, Path] = {}
     for path in (*steps, *bests):
         with suppress(FileNotFoundError):  # deleted by a training that is still at it, so open_run refuses
-            files.setdefault(path.stat().st_ino, path)
+            files.setdefault(identity(path), path)
     found = [path for path in files.values() if lineage.has_attempt(position(path)[0])]
     return sorted(found, key=position, reverse=True)
 

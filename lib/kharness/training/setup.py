@@ -16,12 +16,14 @@ from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
 from kharness.training.determinism import Numerics, make_deterministic
 from kharness.training.device import Compute, Device, choose_device, set_threads
+from kharness.training.distributed.model import FSDP, share_model
 from kharness.training.distributed.world import World
 from kharness.training.due import few_validations, planned_steps
 from kharness.training.optimizers import build_optimizer
 from kharness.training.optimizers._averages import Weights, weights_of
 from kharness.training.progress import StepProgress
 from kharness.training.pruning import Pruner, Pruning, build_pruner
+from kharness.training.saving.sharded import is_sharded
 from kharness.training.schedules import Schedule
 from kharness.training.seeds import Generators, seed_everything, seed_rank
 from monitoring.telemetry.profiler import configured_profiler
@@ -67,6 +69,12 @@ MOST_PARTS = 12
 """Of a model in one line."""
 
 
+def model_name(model: nn.Module) -> str:
+    """That of its class, which FSDP2 replaces by one with another name."""
+    name = type(model).__name__
+    return name.removeprefix("FSDP") if any(map(is_sharded, model.parameters())) else name
+
+
 def summary(model: nn.Module) -> str:
     """Name, number of parameters and the parts that have some; a parameter that two share counts once."""
     counts: dict[str, int] = {}
@@ -78,7 +86,7 @@ def summary(model: nn.Module) -> str:
     parts = [f"{name} {count:,}" for name, count in counts.items()]
     parts = [*parts[:MOST_PARTS], *["…"] * (len(parts) > MOST_PARTS)]
     some = f", {trained:,} of them trained" if trained != total else ""
-    return f"{type(model).__name__}, {total:,} parameters{some}: {', '.join(parts)}"
+    return f"{model_name(model)}, {total:,} parameters{some}: {', '.join(parts)}"
 
 
 @dataclass(frozen=True)
@@ -114,6 +122,11 @@ class Setup(Generic[DataT]):
         # Before the model, whose first weights are random.
         seed_everything(options.SEED)
         model, data = prepare(options, device.torch)
+        is_shared = world.size > 1 and options.values.get("PARALLEL") == FSDP
+        if is_shared:
+            share_model(model, world, device.torch)
+        else:
+            model.to(device.torch)
         batches = Batches(data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device.torch)
         if world.size > 1:
             batches.share(world.own_part)
@@ -133,7 +146,8 @@ class Setup(Generic[DataT]):
             numerics.check()
         if world.rank:
             seed_rank(options.SEED, world.rank)
-        processes = f"{world.size} processes, each with " if world.size > 1 else ""
+        share = " that share the model" if is_shared else ""
+        processes = f"{world.size} processes{share}, each with " if world.size > 1 else ""
         print(f"device: {device}, {processes}{threads} CPU threads")
         print(f"data: {options.DATASET}, " + ", ".join(f"{n:,} {name}" for name, n in data.sizes.items()))
         plan = (
@@ -229,7 +243,7 @@ class Setup(Generic[DataT]):
     def described_model(self) -> dict[str, Any]:
         """Name, number of parameters and layers, for the start record."""
         return {
-            "name": type(self.model).__name__,
+            "name": model_name(self.model),
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
             "architecture": {name: str(layer) for name, layer in self.model.named_children()},
         }

@@ -3,8 +3,10 @@
     RANK=0 WORLD_SIZE=2 … python tests/data/ddp/train.py FLAGS…      FAULT=nan:3:5 DTYPE=float32 MODEL=gpt2
 
 FAULT is what, on which rank and at which step: `nan` in a sample, `refuse` one, `kill` or `stop` by a signal,
-`hang`, `spike` of the loss, after which the rank waits until the agent has warned of it.
-CONTROL='{"5": {"lr_factor": 0.5}}' has rank 0 write a request in the 5th step, which the 6th follows.
+`hang`, `spike` of the loss, after which the rank waits until the agent has warned of it; in the next
+checkpoint that ranks share, `kill-in-part` or `kill-in-name` while it is written, `full` where no file may
+grow. NET=layers has layers in a list. CONTROL='{"5": {"lr_factor": 0.5}}' has rank 0 write a request in the
+5th step, which the 6th follows.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -20,16 +23,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from kharness.config.errors import run_command
 from kharness.config.options import Options
 from kharness.training.errors import DatasetError
 from kharness.training.loop import open_training
+from kharness.training.saving import shards
 from monitoring import control
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -73,8 +79,29 @@ def main(argv: Sequence[str]) -> int:
 def prepare(options: Options, device: torch.device) -> tuple[nn.Module, Points]:
     if "LOGS" in os.environ:
         log_at_each_level()
-    layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(float(os.environ.get("DROPOUT", "0"))))
-    return nn.Sequential(layers, nn.Linear(16, 1)).to(DTYPE), Points()
+    dropout = nn.Dropout(float(os.environ.get("DROPOUT", "0")))
+    if os.environ.get("NET") == "layers":
+        return Residual(dropout).to(DTYPE), Points()
+    return nn.Sequential(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), dropout), nn.Linear(16, 1)).to(
+        DTYPE
+    ), Points()
+
+
+class Residual(nn.Module):
+    """Two layers between a first and a last one, of whose one row only rank 0 has a part; and a buffer."""
+
+    def __init__(self, dropout: nn.Module) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 16), nn.Linear(16, 1)
+        self.layers = nn.ModuleList(nn.Sequential(nn.Linear(16, 16), nn.Tanh(), dropout) for _ in range(2))
+        self.register_buffer("shift", torch.full((1,), 0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x) + self.shift
+        for layer in self.layers:
+            x = x + layer(x)
+        found: Tensor = self.last(x)
+        return found
 
 
 def log_at_each_level() -> None:
@@ -100,6 +127,8 @@ def fault(step: int) -> float:
         return 1.0
     if what == "refuse":
         raise DatasetError("the sample cannot be decoded", hint="look at it")
+    if what in SAVING:
+        SAVING[what]()
     if what in ("kill", "stop"):
         os.kill(os.getpid(), signal.SIGKILL if what == "kill" else signal.SIGTERM)
     while what == "hang":
@@ -114,6 +143,28 @@ def wait_for_alert(step: int, run: Path) -> None:
         while b'"rule":"loss_spike"' not in (run / "alerts.jsonl").read_bytes():
             assert time.monotonic() < guard, "no alert after ten minutes"
             time.sleep(0.05)
+
+
+def killed(*_: object) -> NoReturn:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("still here")
+
+
+def kill_in_part() -> None:
+    """While this rank writes its tensors."""
+    FileSystemWriter.write_data = killed  # type: ignore[method-assign,assignment]
+
+
+def kill_in_name() -> None:
+    """When all is written but the hashes, and the name that makes it visible."""
+    vars(shards)["sync_folder"] = killed
+
+
+def fill_disk() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+
+
+SAVING = {"kill-in-part": kill_in_part, "kill-in-name": kill_in_name, "full": fill_disk}
 
 
 def wait_shortly() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from kharness.config.options import Options, chosen_in
 from kharness.training.automatic.search import Choice, Search, largest_micro_batch, quicker
 from kharness.training.automatic.trial import TrialFailedError, samples_of_rank
+from kharness.training.distributed.model import FSDP
 from kharness.training.distributed.world import World
 from kharness.training.errors import TrainingError
 from kharness.training.needs import may_have_gpu
@@ -28,7 +29,8 @@ def decided(options: Options, world: World, *, run_directory: Path | None) -> Se
         if name in options.undecided():
             options = options.with_chosen(name, value, reason)
     try:
-        if "AMP" in options.undecided() and may_have_gpu(options.DEVICE):
+        is_shared = options.values.get("PARALLEL") == FSDP  # a trial has no other process to share with
+        if "AMP" in options.undecided() and may_have_gpu(options.DEVICE) and not is_shared:
             options = yield from _precision(options, world)
         if "COMPILE" in options.undecided():
             options = yield from _compilation(options, world)

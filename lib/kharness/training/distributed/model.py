@@ -1,25 +1,81 @@
-"""A model whose gradients are the mean over all ranks: torch's DistributedDataParallel."""
+"""A model whose gradients are the mean over all ranks, each of which has all of it, or a part."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kharness.training.distributed.world import World
+from kharness.training.saving.sharded import is_sharded
 from monitoring.telemetry.phases import Phases, watch_ddp
+
+FSDP = "fsdp"
+"""Value of PARALLEL with which ranks share weights, gradients and the optimizer's state."""
+
+
+class ShardedModel(nn.Module):
+    """What steps and evaluations call of a model that `share_model` has left each rank a part of."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *inputs: Any) -> Any:
+        """All ranks come here equally often; after an evaluation weights are parts again.
+
+        FSDP2 gathers weights into tensors that it keeps, which inference mode would spoil for training.
+        """
+        if torch.is_grad_enabled():
+            return self.module(*inputs)
+        with torch.inference_mode(False), torch.no_grad():
+            found = self.module(*inputs)
+            self.module.reshard()  # the outermost layer, which FSDP2 keeps for a backward pass
+        return found
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """As that of DistributedDataParallel: gradients, those of all weights, stay on this rank."""
+        self.module.set_requires_gradient_sync(False)
+        try:
+            yield
+        finally:
+            self.module.set_requires_gradient_sync(True)
+
+
+def share_model(model: nn.Module, world: World, device: torch.device) -> None:
+    """Leave this rank its part of each weight, on the device: torch's FSDP2 (fully_shard), in place.
+
+    Layers in lists (nn.ModuleList) are gathered one after the other when they compute, and all else at once.
+    Nothing is sent: all ranks have made the same model.
+    """
+    from torch.distributed.device_mesh import init_device_mesh  # here: it takes seconds
+    from torch.distributed.fsdp import fully_shard
+
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # FSDP2 takes the current one
+    mesh = init_device_mesh(device.type, (world.size,))
+    for layers in [module for module in model.modules() if isinstance(module, nn.ModuleList)]:
+        for layer in layers:
+            fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
 
 
 def distributed_model(model: nn.Module, world: World, device: torch.device, phases: Phases) -> nn.Module:
     """The model that a step calls: itself in one process; waiting for other ranks counts in no phase.
 
     Averaged while backward runs (Li et al. 2020, arXiv:2006.15704). Buffers, as those of batch norm, are
-    those of rank 0 from the next forward pass on.
+    those of rank 0 from the next forward pass on. Of a model that ranks share the waiting is part of the
+    phases.
     """
     if world.size == 1:
         return model
+    if any(map(is_sharded, model.parameters())):
+        return ShardedModel(model)
     distributed = DistributedDataParallel(
         model, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True
     )
@@ -29,4 +85,4 @@ def distributed_model(model: nn.Module, world: World, device: torch.device, phas
 
 def unsynchronized(model: nn.Module) -> AbstractContextManager[None]:
     """Within it, backward keeps gradients to this rank: those of micro-batches but the last."""
-    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
+    return model.no_sync() if isinstance(model, DistributedDataParallel | ShardedModel) else nullcontext()

@@ -103,6 +103,13 @@ class World:
         """This rank's chunks of what all ranks together look at once, as an evaluation."""
         return islice(chunks, self.rank, None, self.size)
 
+    def rounds(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
+        """As `turns`, equally many on each rank: where none is left, another's, of which no sample counts."""
+        given = list(chunks)
+        for first in range(0, len(given), self.size):
+            own = given[first + self.rank : first + self.rank + 1]
+            yield (own[0], len(own[0])) if own else (given[first], 0)
+
     def total(self, value: float) -> float:
         """The sum over all ranks, the same bits on each; waits for them."""
         if self.size == 1:

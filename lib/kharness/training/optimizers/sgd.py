@@ -12,6 +12,7 @@ from torch import nn
 
 from kharness.training.errors import TrainingError
 from kharness.training.optimizers import parameter_groups
+from kharness.training.saving.sharded import is_sharded
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,11 @@ class Options:
 
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
-    """torch's SGD, its fused kernel."""
+    """torch's SGD, its fused kernel where there is one."""
     return torch.optim.SGD(
         parameter_groups(model, options.weight_decay),
         lr=options.learning_rate,
         momentum=options.momentum,
         nesterov=options.nesterov,
-        fused=True,
+        fused=not any(map(is_sharded, model.parameters())),  # that kernel takes no parts of weights
     )

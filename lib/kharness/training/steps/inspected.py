@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kharness.runs.files import CHECKPOINTS, INSPECTED
-from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, position
+from kharness.training.checkpoint import Checkpoints, checkpoint_files, load, position, restore_model
 from kharness.training.errors import CheckpointError, TrainingError
 from kharness.training.guard import StopOnSignal
 from kharness.training.model_check.step import EnoughMeasured
@@ -98,7 +98,7 @@ def load_weights(setup: Setup[DataT], run: Path) -> str:
         step = position(path)[1]
         if step < setup.options.INSPECT_STEP:
             try:
-                setup.model.load_state_dict(load(path)["model"])
+                restore_model(load(path), setup.model)
             except CheckpointError:
                 continue
             return f"those after step {step}, of {path.name}"

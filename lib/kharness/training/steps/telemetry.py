@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kharness.training.device import uses_bf16
+from kharness.training.saving.sharded import is_sharded
 from kharness.training.setup import Setup, tokens_per_sample
 from monitoring.journal.journal import say
 from monitoring.telemetry.activations import ActivationStatistics
@@ -129,6 +130,9 @@ class RequestedTelemetry(StepTelemetry):
         """Count the FLOPs when the first inputs are there, on a copy of the model without values."""
         from kharness.training.model_check.memory import ModelWithoutValues
 
+        if any(map(is_sharded, self._setup.model.parameters())):
+            print("MFU: not computed: the FLOPs of a model that processes share cannot be counted")
+            return
         without_values = ModelWithoutValues(self._setup.model)
 
         def count(inputs: tuple[Any, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -12,12 +13,13 @@ from torch import Tensor
 
 from kharness.config.places import asked_path
 from kharness.runs.exit_codes import EXIT_STOPPED, STOPPED
-from kharness.runs.files import PREDICTIONS
+from kharness.runs.files import PREDICTIONS, WEIGHTS
 from kharness.training.checkpoint import Checkpoints, training_state
-from kharness.training.distributed.model import distributed_model, unsynchronized
+from kharness.training.distributed.model import ShardedModel, distributed_model, unsynchronized
 from kharness.training.due import Every
+from kharness.training.fingerprint import state_sha256
 from kharness.training.guard import StopOnSignal
-from kharness.training.resume import log_checkpoint
+from kharness.training.resume import HASHED, log_checkpoint
 from kharness.training.setup import DataT, Setup
 from kharness.training.steps.agreement import StepAgreement
 from kharness.training.steps.alerted import AlertedSteps
@@ -66,10 +68,6 @@ class Training(Generic[DataT]):
         self.step = step
         """Updates done, over all attempts."""
         self.num_steps = setup.schedule.num_steps
-        self.models = {"": setup.model}
-        """What to evaluate, by the prefix of its metrics: the model, and as `ema_` its moving average."""
-        if setup.average is not None:
-            self.models["ema_"] = setup.average.model
         self._setup, self._run, self._checkpoints, self._stop = setup, run, checkpoints, stop
         self.world = setup.world
         """The processes of the training."""
@@ -83,6 +81,10 @@ class Training(Generic[DataT]):
         )
         self.model = distributed_model(setup.model, setup.world, setup.device.torch, self._phases)
         """What a step and an evaluation call."""
+        self.models = {"": self.model if self._is_shared else setup.model}
+        """What to evaluate, by the prefix of its metrics: the model, and as `ema_` its moving average."""
+        if setup.average is not None:
+            self.models["ema_"] = setup.average.model
         self._agreement = StepAgreement(setup.world, stop, is_out_of_time=self._has_used_up_its_time)
         self._update = GuardedUpdate(setup, self._agreement, self._phases, run.log_step)
         folder = str(self.options.values.get("PROFILER_SAVE_DIR", PROFILER))
@@ -170,13 +172,21 @@ class Training(Generic[DataT]):
         return found
 
     def micro_batches(self, indices: Tensor) -> Iterator[tuple[Tensor, float]]:
-        """The parts of a step by MICRO_BATCH_SIZE, each with its share of the step's samples."""
-        *others, last = indices.split(self.options.MICRO_BATCH_SIZE or len(indices))
+        """The parts of a step by MICRO_BATCH_SIZE, each with its share of the step's samples.
+
+        Processes that share the model take equally many: one of fewer samples repeats one, with a share of 0.
+        """
+        size = self.options.MICRO_BATCH_SIZE or len(self._batch)
+        parts = [(part, len(part) / len(indices)) for part in indices.split(size)]
+        if self._is_shared:
+            most = math.ceil(math.ceil(len(self._batch) / self.world.size) / size)
+            parts += [(indices[:1], 0.0)] * (most - len(parts))
+        *others, last = parts
         with unsynchronized(self.model) if others else nullcontext():
             for part in others:
-                yield part, len(part) / len(indices)
+                yield part
                 self._telemetry.end_part()
-        yield last, len(last) / len(indices)
+        yield last
 
     def accumulate(self, loss: Tensor, *, share: float) -> None:
         """Add the gradients of a micro-batch, by its mean loss and its share of the step's samples.
@@ -210,6 +220,16 @@ class Training(Generic[DataT]):
             self._setup.weights.to_evaluate()
             # Each rank has its own statistics of batch norm until a step begins; rank 0's are evaluated.
             self.world.overwrite([b for model in self.models.values() for b in model.buffers()])
+
+    def turns(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, int]]:
+        """This process's chunks of an evaluation, each with how many of its samples count.
+
+        Processes that share the model (PARALLEL=fsdp) call it equally often: one for which no chunk is left
+        repeats another's, of which none counts.
+        """
+        if self._is_shared:
+            return self.world.rounds(chunks)
+        return ((chunk, len(chunk)) for chunk in self.world.turns(chunks))
 
     @property
     def evaluation_is_due(self) -> bool:
@@ -280,6 +300,10 @@ class Training(Generic[DataT]):
     def _log_eval(self, split: str, named: Mapping[str, float]) -> None:
         if self.world.is_main:
             self._run.log_eval(self.step, split=split, **named)
+
+    @property
+    def _is_shared(self) -> bool:
+        return isinstance(self.model, ShardedModel)
 
     @property
     def _has_record(self) -> bool:
@@ -363,6 +387,8 @@ class Training(Generic[DataT]):
         progress, best = self._setup.progress, self._checkpoints.best
         if self._checkpoints.last_step != self.step:
             self._save(reason=None if self._is_over else self._stop.requested or None)
+        if self._is_shared:
+            self._checkpoints.save_weights(self._run.directory / WEIGHTS, self._setup.model)
         self._outcome = {
             "steps_done": self.step,
             "training_seconds": progress.clock.seconds,
@@ -386,11 +412,14 @@ class Training(Generic[DataT]):
             config=dict(self.options.values),
             **self._telemetry.state(),
         )
-        if not self.world.is_main:
+        if self._is_shared:
+            state["sha256"] = {name: state_sha256(state[name]) for name in HASHED}
+        elif not self.world.is_main:
             self._checkpoints.last_step = self.step
             return
         path = self._checkpoints.save(self.step, state, best=best)
-        log_checkpoint(self._run, self.step, path, state, best=best, reason=reason)
+        if self.world.is_main:
+            log_checkpoint(self._run, self.step, path, state, best=best, reason=reason)
 
 
 def _shown(metrics: Mapping[str, float]) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from kharness.training.guard import Buffers, FiniteWatch, Scalar, StepSamples
+from kharness.training.saving.sharded import full
 from kharness.training.schedules import set_learning_rate
 from kharness.training.setup import Setup
 from kharness.training.steps.agreement import StepAgreement
@@ -76,7 +77,7 @@ class GuardedUpdate:
         setup = self._setup
         loss, samples = self._agreed(self._loss, batch)
         self._loss = None
-        norm = get_total_norm([weight.grad for weight in self._weights if weight.grad is not None])
+        norm = full(get_total_norm([weight.grad for weight in self._weights if weight.grad is not None]))
         train_loss, grad_norm = self._watch.look(step, loss, norm, samples)
         setup.progress.skips = self._watch.skips
         if self._watch.skips:

@@ -3,78 +3,20 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 import signal
-import subprocess
-from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from kharness.training.checkpoint import checkpoint_files, load
 from kharness.training.seeds import derived_seed
 from monitoring import read_records
 
-from ....warm_python import StartedPython, WarmPython
+from ....warm_python import WarmPython
+from .ranks import StartRanks, curve, ends, steps, weights
 
 HOST = platform.node()
-FLAGS = (
-    *("--batch-size", "7", "--num-epochs", "3", "--device", "cpu", "--tracker", "none", "--log-every", "1"),
-    *("--learning-rate", "0.05", "--checkpoint-every-steps", "3", "--schedule", "constant"),
-)
-
-StartRanks = Callable[..., list[StartedPython]]
-
-
-@pytest.fixture
-def start_ranks(root: Path, tmp_path: Path, warm_torch: WarmPython) -> StartRanks:
-    """Start all ranks of tests/data/ddp/train.py in a run directory, as a launcher does."""
-    meetings: list[Path] = []
-
-    def start(run: Path, size: int, *flags: str, **env: str) -> list[StartedPython]:
-        meetings.append(tmp_path / f"meeting{len(meetings)}")
-        of_all = {**os.environ, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), **env}
-        if size > 1:
-            of_all["KHARNESS_RENDEZVOUS_FILE"] = str(meetings[-1])
-        usual = [pair for pair in zip(FLAGS[::2], FLAGS[1::2], strict=True) if pair[0] not in flags]
-        given = flags if (run / ".config").exists() else (*chain(*usual), *flags)
-        return [
-            warm_torch.start(
-                [root / "tests/data/ddp/train.py", "--run-dir", run, *given],
-                env={**of_all, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            for rank in range(size)
-        ]
-
-    return start
-
-
-def ends(ranks: list[StartedPython]) -> list[tuple[int, str]]:
-    """Exit code and standard error of each."""
-    errors = [process.communicate(timeout=600)[1] for process in ranks]
-    return [(process.wait(), text) for process, text in zip(ranks, errors, strict=True)]
-
-
-def steps(journal: Path) -> list[dict[str, Any]]:
-    return [dict(record) for record, _ in read_records(journal) if record["event"] == "step"]
-
-
-def curve(run: Path) -> Tensor:
-    """Loss and gradient norm of each step, (steps, 2)."""
-    found = {s["global_step"]: (s["train_loss"], s["grad_norm"]) for s in steps(run / "metrics.jsonl")}
-    return torch.tensor([found[step] for step in sorted(found)], dtype=torch.float64)
-
-
-def weights(run: Path) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = load(checkpoint_files(run / "checkpoints")[0])["model"]
-    return found
 
 
 def test_curve_is_that_of_one_process(start_ranks: StartRanks, tmp_path: Path) -> None:

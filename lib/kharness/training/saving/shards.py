@@ -1,0 +1,253 @@
+"""State of which each rank has a part, in one directory: its tensors by torch.distributed.checkpoint.
+
+    attempt01-step00000425-1f0c….dcp/
+      __0_0.distcp, __1_0.distcp …   the parts of the ranks, and where each tensor's are: .metadata
+      state.pt                       everything else, by torch.save; sharded tensors have no values in it
+      SHA256SUMS                     of these files, as `sha256sum -c` reads it
+
+The name has the first 16 hex digits of the SHA-256 of SHA256SUMS, so that one rename makes all of it complete
+and verifiable. `python -m torch.distributed.checkpoint.format_utils dcp_to_torch` makes one file of the
+tensors, each under its path in the state, as `model/h.0.attn.c_attn.weight`.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from kharness.training.saving.hashed import check_sha256, save_hashed
+from kharness.training.saving.sharded import is_sharded
+from monitoring.journal.atomic_file import create, name_beside, sync_folder
+
+SUFFIX = ".dcp"
+_STATE, _SUMS = "state.pt", "SHA256SUMS"
+
+_Path = tuple[Any, ...]
+_T = TypeVar("_T")
+
+
+def is_shared(state: Mapping[str, Any]) -> bool:
+    """Whether any tensor of the state is sharded."""
+    return any(is_sharded(leaf) for _, leaf in _leaves(state))
+
+
+def write_shards(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
+    """Write the state of all ranks, each its part; every rank calls it, and returns when all is on disk.
+
+    What is not sharded is rank 0's. OSError, on all ranks, if one of them cannot write its part.
+    """
+    parts = {_key(path): leaf for path, leaf in _leaves(state) if is_sharded(leaf)}
+    name = _on_all_ranks(lambda: name_beside(directory / stem).name)[0]
+    temporary = directory / name
+    try:
+        _on_all_ranks(lambda: temporary.mkdir(parents=True, exist_ok=True))
+        _write_parts(temporary, parts)
+        rank = dist.get_rank()
+        own = _on_all_ranks(lambda: _sums(sorted(temporary.glob(f"__{rank}_*.distcp"))))
+        sums = {name: value for of_rank in own for name, value in of_rank.items()}
+        [path, *_] = _on_all_ranks(
+            lambda: _complete(temporary, stem, state, sums) if rank == 0 else temporary
+        )
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return path
+
+
+def read_shards(folder: Path) -> dict[str, Any]:
+    """The state without the values of what is sharded, which `with_values` reads.
+
+    CheckpointError if it is damaged.
+    """
+    wanted = folder.stem.rpartition("-")[2]
+    with (folder / _SUMS).open("rb") as sums:
+        check_sha256(sums, wanted)
+    for line in (folder / _SUMS).read_text().splitlines():
+        sha256, _, name = line.partition("  ")
+        with (folder / name).open("rb") as file:
+            check_sha256(file, sha256)
+    state: dict[str, Any] = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
+    return {**state, "folder": folder}
+
+
+def with_values(state: Mapping[str, Any], layout: Callable[[_Path], Tensor | None]) -> dict[str, Any]:
+    """The state with tensors as this process is to have them: its part where `layout` is sharded, else all.
+
+    `layout` gives the tensor that the one at a path is laid out like. All ranks call it where one is sharded.
+    ValueError where a shape differs from that tensor's.
+    """
+    without_values: dict[str, Tensor] = {}
+
+    def placed(path: _Path, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        like = layout(path)
+        if leaf.is_meta:
+            without_values[_key(path)] = found = _empty(path, leaf, like)
+            return found
+        if like is not None and is_sharded(like) and leaf.shape == like.shape:
+            return _part(leaf, like)
+        return leaf
+
+    found: dict[str, Any] = _mapped(state, (), placed)
+    if without_values:
+        _read_parts(Path(state["folder"]), without_values)
+    return found
+
+
+def keep_also_as(folder: Path, other: Path) -> None:
+    """A second name for the same files; copies where the file system has no hard links."""
+    temporary = name_beside(other)
+    try:
+        shutil.copytree(folder, temporary, copy_function=_link)
+    except shutil.Error as error:
+        raise OSError(errno.EIO, str(error.args[0][0][2])) from error
+    sync_folder(temporary)
+    os.replace(temporary, other)
+
+
+def remove_shards(folder: Path) -> None:
+    """Delete a directory; what a process that is killed leaves of it is no checkpoint."""
+    hidden = name_beside(folder)
+    os.replace(folder, hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def identity(path: Path) -> int:
+    """The same number for all names of one checkpoint, as long as they are the same files."""
+    return (path / _SUMS if path.suffix == SUFFIX else path).stat().st_ino
+
+
+def _complete(temporary: Path, stem: str, state: Mapping[str, Any], sums: dict[str, str]) -> Path:
+    """Of rank 0: what is not sharded, the hashes of all files, and the name that makes them visible."""
+    rest = _mapped(state, (), lambda _, leaf: _without_values(leaf) if is_sharded(leaf) else leaf)
+    sums = {**sums, **_sums([temporary / ".metadata"]), _STATE: save_hashed(temporary / _STATE, rest)}
+    content = "".join(f"{value}  {name}\n" for name, value in sorted(sums.items())).encode()
+    with create(temporary / _SUMS) as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(temporary)
+    path = temporary.with_name(f"{stem}-{hashlib.sha256(content).hexdigest()[:16]}{SUFFIX}")
+    os.replace(temporary, path)
+    return path
+
+
+def _write_parts(folder: Path, parts: Mapping[str, Tensor]) -> None:
+    # Here, as below: it takes time, and most trainings do without.
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+
+    writer = FileSystemWriter(folder, single_file_per_rank=True, sync_files=True)
+    try:
+        save(dict(parts), storage_writer=writer)
+    except CheckpointException as error:  # the same on all ranks
+        rank, (failure, _) = min(error.failures.items())
+        raise _on_rank(rank, failure) from error
+
+
+def _read_parts(folder: Path, tensors: dict[str, Tensor]) -> None:
+    """Into the tensors: of sharded ones each rank its own parts, of others each process all by itself."""
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.filesystem import FileSystemReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
+    alone = not any(map(is_sharded, tensors.values()))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
+        try:
+            load(tensors, storage_reader=FileSystemReader(folder), no_dist=alone)
+        except CheckpointException as error:
+            first = next(str(failure) for failure, _ in error.failures.values())
+            raise ValueError(f"{folder} cannot be read: {first}") from error
+
+
+def _empty(path: _Path, leaf: Tensor, like: Tensor | None) -> Tensor:
+    if like is not None and like.shape != leaf.shape:
+        raise ValueError(f"{_key(path)} has the shape {list(leaf.shape)}, not {list(like.shape)}")
+    if like is not None and is_sharded(like):
+        return torch.empty_like(like, dtype=leaf.dtype)
+    return torch.empty(leaf.shape, dtype=leaf.dtype)
+
+
+def _part(tensor: Tensor, like: Any) -> Tensor:
+    """This rank's part of a tensor that every rank has read; nothing is sent."""
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def _without_values(tensor: Tensor) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
+
+
+def _leaves(value: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, (*path, key))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _leaves(item, (*path, index))
+    else:
+        yield path, value
+
+
+def _mapped(value: Any, path: _Path, change: Callable[[_Path, Any], Any]) -> Any:
+    """A copy of mappings and sequences, whose leaves are what `change` makes of them."""
+    if isinstance(value, Mapping):
+        return {key: _mapped(item, (*path, key), change) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_mapped(item, (*path, index), change) for index, item in enumerate(value))
+    return change(path, value)
+
+
+def _key(path: _Path) -> str:
+    return "/".join(map(str, path))
+
+
+def _sums(files: Iterable[Path]) -> dict[str, str]:
+    found = {}
+    for path in files:
+        with path.open("rb") as file:
+            found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _on_rank(rank: int, failure: BaseException) -> OSError:
+    """An error of a rank, for all."""
+    number = getattr(failure, "errno", None) or errno.EIO
+    said = getattr(failure, "strerror", None) or str(failure).partition("\n")[0]
+    return OSError(number, f"on rank {rank}: {said}")
+
+
+def _on_all_ranks(work: Callable[[], _T]) -> list[_T]:
+    """What each rank's work comes to, in their order; an OSError of any is raised by all."""
+    own: tuple[_T | None, OSError | None]
+    try:
+        own = work(), None
+    except OSError as error:
+        own = None, error
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, own)
+    for rank, (_, failed) in enumerate(found):
+        if failed is not None:
+            raise _on_rank(rank, failed)
+    return [result for result, _ in found]

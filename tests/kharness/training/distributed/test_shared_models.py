@@ -1,0 +1,168 @@
+"""Ranks that share a model (PARALLEL=fsdp): their curves, their checkpoints, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kharness.config.errors import KharnessError
+from kharness.config.options import parse
+from kharness.training.checkpoint import checkpoint_files
+from kharness.training.distributed.world import World
+from monitoring import read_records
+
+from ....warm_python import WarmPython
+from .ranks import StartRanks, curve, ends, steps, weights
+
+FSDP = ("--parallel", "fsdp")
+DDP = ("--parallel", "ddp")
+ADAMW = ("--optimizer", "adamw", "--micro-batch-size", "3")
+LAYERS = {"MODEL": "gpt2", "NET": "layers"}
+TAKEN = ("adam", "adamw", "adamwadv", "ademamix", "lion", "nadamw", "schedulefree", "sgd", "spam")
+REFUSED = ("adafactor", "adamwprune", "adamwspam", "muon", "soap")
+
+
+def records(run: Path, event: str) -> list[dict[str, Any]]:
+    return [dict(record) for record, _ in read_records(run / "metrics.jsonl") if record["event"] == event]
+
+
+def final_weights(run: Path) -> dict[str, Tensor]:
+    found = torch.load(run / "weights.pt", weights_only=True)
+    assert found["global_step"] == 15
+    model: dict[str, Tensor] = found["model"]
+    return model
+
+
+def assert_alike(run: Path, one: Path) -> None:
+    """Losses, norms, evaluations and weights are those of one process."""
+    torch.testing.assert_close(curve(run), curve(one), rtol=1e-12, atol=1e-14)
+    losses = [[record["val_loss"] for record in records(each, "eval")] for each in (run, one)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12, abs=0)
+    found, wanted = final_weights(run), weights(one)
+    assert found.keys() == wanted.keys()
+    for name, weight in wanted.items():
+        torch.testing.assert_close(found[name], weight, rtol=1e-12, atol=1e-14)
+
+
+def test_curve_is_that_of_one_process_also_where_another_number_of_ranks_resumes(
+    start_ranks: StartRanks, tmp_path: Path
+) -> None:
+    """Two share it; one is killed when a checkpoint has no name yet, and three resume from the one before.
+
+    Gradients of micro-batches are added up, of which a rank with fewer samples has as many.
+    """
+    one, run = tmp_path / "one", tmp_path / "run"
+    assert ends(start_ranks(one, 1, "--optimizer", "adamw", **LAYERS)) == [(0, "")]
+    found = ends(start_ranks(run, 2, *FSDP, *ADAMW, FAULT="kill-in-name:0:5", **LAYERS))
+    assert [code for code, _ in found] == [-signal.SIGKILL, 69]
+    [saved] = checkpoint_files(run / "checkpoints")
+    assert ends(start_ranks(run, 3, **LAYERS)) == [(0, "")] * 3
+    assert records(run, "start")[-1]["resumed_from"]["checkpoint"] == saved.name
+    assert list((run / "checkpoints").glob(".*")) == []
+    assert_alike(run, one)
+
+
+def test_a_damaged_part_is_found_and_ranks_that_each_have_the_model_resume_before_it(
+    start_ranks: StartRanks, tmp_path: Path
+) -> None:
+    """A rank is killed while it writes its part of a third; one process alone resumes, then two share it."""
+    one, run = tmp_path / "one", tmp_path / "run"
+    ends(start_ranks(run, 2, *FSDP, *ADAMW, FAULT="kill-in-part:1:8", **LAYERS))
+    newest, before = checkpoint_files(run / "checkpoints")
+    part = newest / "__1_0.distcp"
+    content = part.read_bytes()
+    part.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    (run / ".config").unlink()
+    assert ends(start_ranks(run, 1, *DDP, *ADAMW, FAULT="stop:0:7", **LAYERS))[0][0] == 75
+    start = records(run, "start")[-1]
+    assert start["resumed_from"]["checkpoint"] == before.name
+    [passed_over] = start["passed_over"]
+    assert (passed_over["checkpoint"], "__1_0.distcp is damaged" in passed_over["reason"]) == (
+        newest.name,
+        True,
+    )
+    (run / ".config").unlink()
+    assert ends(start_ranks(run, 2, *FSDP, *ADAMW, **LAYERS)) == [(0, "")] * 2
+    assert ends(start_ranks(one, 1, "--optimizer", "adamw", **LAYERS)) == [(0, "")]
+    assert_alike(run, one)
+
+
+def test_a_rank_without_room_stops_all_with_one_error_and_the_same_ranks_resume_bit_for_bit(
+    start_ranks: StartRanks, tmp_path: Path
+) -> None:
+    straight, run, about = tmp_path / "straight", tmp_path / "run", {**LAYERS, "DROPOUT": "0.5"}
+    assert ends(start_ranks(straight, 2, *FSDP, *ADAMW, **about)) == [(0, "")] * 2
+    found = ends(start_ranks(run, 2, *FSDP, *ADAMW, FAULT="full:1:5", **about))
+    assert [code for code, _ in found] == [74, 74]
+    [said] = [text.split("\nhint: ")[0] for _, text in found if "cannot be written" in text]
+    assert said.endswith(
+        "/checkpoints: the checkpoint of step 6 cannot be written: on rank 1: file too large"
+    )
+    assert ends(start_ranks(run, 2, **about)) == [(0, "")] * 2
+    assert torch.equal(curve(run), curve(straight))
+    first, second = final_weights(straight), final_weights(run)
+    assert all(torch.equal(second[name], weight) for name, weight in first.items())
+    hashes = [
+        [each[f"{name}_sha256"] for name in ("model", "optimizer")]
+        for each in (records(straight, "checkpoint")[-1], records(run, "checkpoint")[-1])
+    ]
+    assert hashes[0] == hashes[1]
+
+
+def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_all(
+    start_ranks: StartRanks, tmp_path: Path
+) -> None:
+    flags = (*FSDP, "--guard-max-skips", "1", "--optimizer", "adamw", "--max-steps", "5")
+    assert ends(start_ranks(tmp_path, 2, *flags, FAULT="nan:1:4", **LAYERS)) == [(0, "")] * 2
+    assert [step["global_step"] for step in steps(tmp_path / "metrics.jsonl") if step.get("skipped")] == [4]
+    found = torch.load(tmp_path / "weights.pt", weights_only=True)["model"]
+    assert all(weight.isfinite().all() for weight in found.values())
+
+
+def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
+    flags = [flag for name in TAKEN for flag in ("--", "--optimizer", name, "--weight-decay", "0.1")]
+    flags += ["--", "--optimizer", "adamw", "--weight-decay", "0.1", "--weight-decay-cautious"]
+    about = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "KHARNESS_RENDEZVOUS_FILE": str(tmp_path / "meeting"),
+    }
+    ranks = [
+        warm_torch.start(
+            ["-m", "tests.data.ddp.optimizers", *flags[1:]],
+            cwd=root,
+            env={**os.environ, **about, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    first, _ = [rank.communicate(timeout=600)[0] for rank in ranks]
+    apart = json.loads(first.splitlines()[-1])
+    assert len(apart) == len(TAKEN) + 1
+    assert max(apart) < 1e-12
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_optimizers_that_do_not_go_by_elements_are_refused(root: Path, name: str) -> None:
+    with pytest.raises(
+        KharnessError, match=f"PARALLEL_FSDP=y has no effect: needs .*OPTIMIZER_{name.upper()}=n"
+    ):
+        parse((*FSDP, "--optimizer", name), root=root, model="gpt2", prog="train.py", description=None)
+
+
+def test_rounds_are_equally_many_on_each_rank_and_count_each_sample_once() -> None:
+    chunks = torch.arange(7).split(2)
+    found = [list(World(rank, 3).rounds(chunks)) for rank in range(3)]
+    assert [[(chunk.tolist(), counted) for chunk, counted in of_rank] for of_rank in found] == [
+        [([0, 1], 2), ([6], 1)],
+        [([2, 3], 2), ([6], 0)],
+        [([4, 5], 2), ([6], 0)],
+    ]
