@@ -19,7 +19,7 @@ from kharness.training.checkpoint import checkpoint_files
 from kharness.training.distributed.world import World
 from monitoring import read_records
 
-from ....warm_python import WarmPython
+from ....warm_python import StartedPython, WarmPython
 from .ranks import StartRanks, curve, ends, steps, weights
 
 FSDP = ("--parallel", "fsdp")
@@ -28,6 +28,11 @@ ADAMW = ("--optimizer", "adamw", "--micro-batch-size", "3")
 LAYERS = {"MODEL": "gpt2", "NET": "layers"}
 TAKEN = ("adam", "adamw", "adamwadv", "ademamix", "lion", "nadamw", "schedulefree", "sgd", "spam")
 REFUSED = ("adafactor", "adamwprune", "adamwspam", "muon", "soap")
+
+
+def codes(ranks: list[StartedPython]) -> list[int]:
+    """Exit codes; alerts may be printed on standard error while they train."""
+    return [code for code, _ in ends(ranks)]
 
 
 def records(run: Path, event: str) -> list[dict[str, Any]]:
@@ -60,11 +65,11 @@ def test_curve_is_that_of_one_process_also_where_another_number_of_ranks_resumes
     Gradients of micro-batches are added up, of which a rank with fewer samples has as many.
     """
     one, run = tmp_path / "one", tmp_path / "run"
-    assert ends(start_ranks(one, 1, "--optimizer", "adamw", **LAYERS)) == [(0, "")]
-    found = ends(start_ranks(run, 2, *FSDP, *ADAMW, FAULT="kill-in-name:0:5", **LAYERS))
-    assert [code for code, _ in found] == [-signal.SIGKILL, 69]
+    assert codes(start_ranks(one, 1, "--optimizer", "adamw", **LAYERS)) == [0]
+    killed = start_ranks(run, 2, *FSDP, *ADAMW, FAULT="kill-in-name:0:5", **LAYERS)
+    assert codes(killed) == [-signal.SIGKILL, 69]
     [saved] = checkpoint_files(run / "checkpoints")
-    assert ends(start_ranks(run, 3, **LAYERS)) == [(0, "")] * 3
+    assert codes(start_ranks(run, 3, **LAYERS)) == [0] * 3
     assert records(run, "start")[-1]["resumed_from"]["checkpoint"] == saved.name
     assert list((run / "checkpoints").glob(".*")) == []
     assert_alike(run, one)
@@ -75,13 +80,16 @@ def test_a_damaged_part_is_found_and_ranks_that_each_have_the_model_resume_befor
 ) -> None:
     """A rank is killed while it writes its part of a third; one process alone resumes, then two share it."""
     one, run = tmp_path / "one", tmp_path / "run"
-    ends(start_ranks(run, 2, *FSDP, *ADAMW, FAULT="kill-in-part:1:8", **LAYERS))
+    assert codes(start_ranks(run, 2, *FSDP, *ADAMW, FAULT="kill-in-part:1:8", **LAYERS)) == [
+        69,
+        -signal.SIGKILL,
+    ]
     newest, before = checkpoint_files(run / "checkpoints")
     part = newest / "__1_0.distcp"
     content = part.read_bytes()
     part.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     (run / ".config").unlink()
-    assert ends(start_ranks(run, 1, *DDP, *ADAMW, FAULT="stop:0:7", **LAYERS))[0][0] == 75
+    assert codes(start_ranks(run, 1, *DDP, *ADAMW, FAULT="stop:0:7", **LAYERS)) == [75]
     start = records(run, "start")[-1]
     assert start["resumed_from"]["checkpoint"] == before.name
     [passed_over] = start["passed_over"]
@@ -90,8 +98,8 @@ def test_a_damaged_part_is_found_and_ranks_that_each_have_the_model_resume_befor
         True,
     )
     (run / ".config").unlink()
-    assert ends(start_ranks(run, 2, *FSDP, *ADAMW, **LAYERS)) == [(0, "")] * 2
-    assert ends(start_ranks(one, 1, "--optimizer", "adamw", **LAYERS)) == [(0, "")]
+    assert codes(start_ranks(run, 2, *FSDP, *ADAMW, **LAYERS)) == [0] * 2
+    assert codes(start_ranks(one, 1, "--optimizer", "adamw", **LAYERS)) == [0]
     assert_alike(run, one)
 
 
@@ -99,14 +107,14 @@ def test_a_rank_without_room_stops_all_with_one_error_and_the_same_ranks_resume_
     start_ranks: StartRanks, tmp_path: Path
 ) -> None:
     straight, run, about = tmp_path / "straight", tmp_path / "run", {**LAYERS, "DROPOUT": "0.5"}
-    assert ends(start_ranks(straight, 2, *FSDP, *ADAMW, **about)) == [(0, "")] * 2
+    assert codes(start_ranks(straight, 2, *FSDP, *ADAMW, **about)) == [0] * 2
     found = ends(start_ranks(run, 2, *FSDP, *ADAMW, FAULT="full:1:5", **about))
     assert [code for code, _ in found] == [74, 74]
     [said] = [text.split("\nhint: ")[0] for _, text in found if "cannot be written" in text]
     assert said.endswith(
         "/checkpoints: the checkpoint of step 6 cannot be written: on rank 1: file too large"
     )
-    assert ends(start_ranks(run, 2, **about)) == [(0, "")] * 2
+    assert codes(start_ranks(run, 2, **about)) == [0] * 2
     assert torch.equal(curve(run), curve(straight))
     first, second = final_weights(straight), final_weights(run)
     assert all(torch.equal(second[name], weight) for name, weight in first.items())
@@ -121,7 +129,7 @@ def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_all(
     start_ranks: StartRanks, tmp_path: Path
 ) -> None:
     flags = (*FSDP, "--guard-max-skips", "1", "--optimizer", "adamw", "--max-steps", "5")
-    assert ends(start_ranks(tmp_path, 2, *flags, FAULT="nan:1:4", **LAYERS)) == [(0, "")] * 2
+    assert codes(start_ranks(tmp_path, 2, *flags, FAULT="nan:1:4", **LAYERS)) == [0] * 2
     assert [step["global_step"] for step in steps(tmp_path / "metrics.jsonl") if step.get("skipped")] == [4]
     found = torch.load(tmp_path / "weights.pt", weights_only=True)["model"]
     assert all(weight.isfinite().all() for weight in found.values())
