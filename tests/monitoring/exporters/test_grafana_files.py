@@ -14,6 +14,7 @@ from monitoring.journal.fields import prometheus_rows
 
 DASHBOARD = "lib/monitoring/grafana/dashboards/gpu-training-dashboard.json"
 RULES = "lib/monitoring/grafana/gpu-training.rules.yml"
+RECORDED = "lib/monitoring/grafana/gpu-training-recorded.rules.yml"
 
 # Grafana's names of the units that the metrics have; mbytes are MiB.
 UNITS = {"none", "short", "percent", "percentunit", "s", "ops", "celsius", "watt", "joule", "mbytes", "Bps"}
@@ -98,6 +99,22 @@ def test_queries_use_metrics_and_variables_that_there_are(dashboard: dict[str, A
     assert {name for query in queries(dashboard) for name in metrics_in(query)} - shown == set()
     variables = {variable["name"] for variable in dashboard["templating"]["list"]} | BUILT_IN
     assert {name for query in queries(dashboard) for name in re.findall(r"\$(\w+)", query)} <= variables
+
+
+def test_expensive_queries_are_recorded_and_documented(dashboard: dict[str, Any], root: Path) -> None:
+    recorded = re.findall(r"- record: (\S+)\n", (root / RECORDED).read_text())
+    asked = {name for query in queries(dashboard) for name in re.findall(r"\brun\w*:[\w:]+", query)}
+    assert asked == set(recorded) - {"run:gpu_power_draw_watts:sum"}, "which is of the docs' own query"
+    expensive = [query for query in queries(dashboard) if "histogram_quantile" in query or "group_" in query]
+    assert expensive == []
+    section = (
+        (root / "docs/prometheus.md").read_text().partition("## Recording rules")[2].partition("\n## ")[0]
+    )
+    documented = []
+    for cell in re.findall(r"^\| (`.+?`) \|", section, flags=re.MULTILINE):
+        first, *others = re.findall(r"`([\w:]+)`", cell)
+        documented += [first, *(first.rpartition(":")[0] + other for other in others)]
+    assert documented == recorded
 
 
 def test_units_and_thresholds_are_such_as_grafana_knows(dashboard: dict[str, Any]) -> None:

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.skipif(
 # A static program keeps the real clock where tests/another_clock.py moves that of all others.
 same_clock = pytest.mark.skipif("FAKETIME" in os.environ, reason="Prometheus has another clock")
 
-RULES = "gpu-training.rules.yml"
+RULES, RECORDED_RULES = "gpu-training.rules.yml", "gpu-training-recorded.rules.yml"
 # The panel that needs what neither this machine nor a simulated NVML has: a GPU that PyTorch computes on.
 CUDA_PANEL = "Memory that PyTorch has given out"
 
@@ -90,7 +90,8 @@ def prometheus(request: pytest.FixtureRequest, root: Path, tmp_path: Path) -> It
     """Prometheus by the shipped configuration, but every second, of `targets` and by rules in short time."""
     grafana, port = root / "lib/monitoring/grafana", free_port()
     targets: list[str] = request.getfixturevalue("targets")
-    (tmp_path / RULES).write_text(in_short_time((grafana / RULES).read_text()))
+    for rules in (RULES, RECORDED_RULES):
+        (tmp_path / rules).write_text(in_short_time((grafana / rules).read_text()))
     config = (grafana / "prometheus.yml").read_text()
     config = config.replace("15s\n", f"{SCRAPES}s\n").replace('["127.0.0.1:9090"]', json.dumps(targets))
     (tmp_path / "prometheus.yml").write_text(config)
@@ -299,16 +300,19 @@ def test_every_alert_fires_and_resolves(
 
 def test_shipped_rules_and_configuration_are_clean(root: Path) -> None:
     grafana = root / "lib/monitoring/grafana"
-    for check, file in (("rules", RULES), ("config", "prometheus.yml")):
+    counts = {RULES: "12 rules found", RECORDED_RULES: "5 rules found"}
+    for check, file in (("rules", RULES), ("rules", RECORDED_RULES), ("config", "prometheus.yml")):
         command: list[str | Path] = ["promtool", "check", check, grafana / file]
         done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert (done.returncode, done.stderr) == (0, "")
-        assert "12 rules found" in done.stdout
+        found = [counts[file]] if file in counts else list(counts.values())
+        assert re.findall(r"\d+ rules found", done.stdout) == found
 
 
-def test_rules_pass_their_unit_tests(root: Path, tmp_path: Path) -> None:
-    shutil.copy(root / "lib/monitoring/grafana" / RULES, tmp_path)
-    tests = shutil.copy(root / "tests/data/prometheus/gpu-training.rules.test.yml", tmp_path)
+@pytest.mark.parametrize("rules", [RULES, RECORDED_RULES])
+def test_rules_pass_their_unit_tests(root: Path, tmp_path: Path, rules: str) -> None:
+    shutil.copy(root / "lib/monitoring/grafana" / rules, tmp_path)
+    tests = shutil.copy(root / "tests/data/prometheus" / rules.replace(".yml", ".test.yml"), tmp_path)
     done = subprocess.run(
         ["promtool", "test", "rules", tests], capture_output=True, text=True, timeout=600, check=False
     )
