@@ -31,7 +31,7 @@ OPTIONAL = {
         "pytorch_optimizer",
         "schedulefree",
     ),
-    *("scipy", "setuptools", "tensorboard", "tiktoken", "trackio", "wandb"),
+    *("scipy", "setuptools", "tensorboard", "tiktoken", "tqdm", "trackio", "wandb"),
 }
 
 

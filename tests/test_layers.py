@@ -48,6 +48,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.training.optimizers.lion": frozenset({"pytorch_optimizer"}),
     "kharness.training.optimizers.schedulefree": frozenset({"schedulefree"}),
     "kharness.training.optimizers.soap": frozenset({"pytorch_optimizer"}),
+    "kharness.training.steps.epoch_bar": frozenset({"tqdm"}),
     "kharness.training.tokens.documents": frozenset({"huggingface_hub", "pyarrow"}),
     "kharness.training.tokens.tokenizers": frozenset({"tiktoken"}),
     "kharness.matrix": frozenset({"kharness.config", "kharness.runs", "monitoring"}),

@@ -139,7 +139,7 @@ def _opened(
         timed = (origin.state or {}).get("timers", ())
         with world.named_ends(), named_causes():
             training = Training(setup, run, checkpoints, stop, step=step, changes=origin.changes, timed=timed)
-            with training.profiled():
+            with training.profiled(), training.bar.shown():
                 yield training
 
 

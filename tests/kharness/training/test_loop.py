@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,6 +97,31 @@ def events(directory: Path) -> list[tuple[object, object]]:
 
 def steps(first: int, last: int) -> list[tuple[str, int]]:
     return [("step", step) for step in range(first, last + 1)]
+
+
+def test_terminal_has_a_bar_of_each_epoch_and_other_output_has_the_same_lines(
+    train: Train, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = train(run="plain")
+    plain = capsys.readouterr().out.splitlines()
+    main, other = os.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    with open(other, "w") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert torch.equal(train(run="shown"), weights)
+        monkeypatch.undo()
+        shown = os.read(main, 1 << 16).decode().removesuffix("\r\n").split("\r\n")
+    os.close(main)
+    bars = [line.rpartition("\x1b[K")[2] for line in shown if "\x1b[K" in line]
+    assert [re.sub(r"\|.*\| | \[.*", " ", bar) for bar in bars if "100%" in bar] == [
+        "Epoch 1/2: 100% 3/3 ",
+        "Epoch 2/2: 100% 3/3 ",
+    ]
+    assert all("loss=" in bar and "lr=0.125, samples/s=" in bar for bar in bars), bars
+    of_run = re.compile(r"/\w+(/metrics.jsonl \(.*)?$|[\d.]+ s$|run_name=.*|configuration: .*")
+    lines = [of_run.sub("", line) for line in shown if "\x1b[K" not in line]
+    assert lines == [of_run.sub("", line) for line in plain]
 
 
 def test_training_ends_with_the_command_that_uploads_what_is_offline(

@@ -24,13 +24,14 @@ from kharness.training.setup import DataT, Setup
 from kharness.training.steps.agreement import StepAgreement
 from kharness.training.steps.alerted import AlertedSteps
 from kharness.training.steps.control import StepControl
+from kharness.training.steps.epoch_bar import open_bar
 from kharness.training.steps.telemetry import StepTelemetry, open_telemetry
 from kharness.training.steps.update import GuardedUpdate, Updated
 from monitoring import Record, Run
 from monitoring.follower import upload_commands
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.end_status import INTERRUPTED
-from monitoring.journal.files import PROFILER
+from monitoring.journal.files import JOURNAL, PROFILER
 from monitoring.telemetry.pace import open_pace
 from monitoring.telemetry.phases import Phases, open_phases
 from monitoring.telemetry.profiler import TorchProfiler, configured_profiler
@@ -106,6 +107,14 @@ class Training(Generic[DataT]):
             changes=changes,
         )
         self._alerted = AlertedSteps(run, setup.batches, self.world)
+        self.bar = open_bar(
+            run.directory / JOURNAL,
+            setup.batches,
+            step=step,
+            num_epochs=self.options.NUM_EPOCHS,
+            num_steps=self.num_steps,
+        )
+        """What a terminal shows within its `shown()`."""
         self._rate = 0.0
         self._batch = torch.empty(0, dtype=torch.int64)
         self._validation: dict[str, float] = {}
@@ -215,6 +224,7 @@ class Training(Generic[DataT]):
             self._setup.progress.add(updated.loss, len(self._batch))
             if self._has_record:
                 self._log_step(updated)
+        self.bar.step(self.step)
         if self.evaluation_is_due:
             self._update.wait()  # its metrics would be those of weights that are NaN already
             self._setup.weights.to_evaluate()
@@ -371,6 +381,7 @@ class Training(Generic[DataT]):
         measured = {"epoch_seconds": progress.epoch_clock.seconds, **self._setup.pruner.measured()}
         if self.world.is_main:
             self._run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
+        self.bar.end_epoch(self.step)
         shown = _shown({"train_loss": train_loss, **validation})
         of = f"/{self.options.NUM_EPOCHS}" if self.options.NUM_EPOCHS else ""
         print(

@@ -1,0 +1,162 @@
+"""The bar of an epoch on a real terminal, as pyte shows it, and what a training prints without one."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import sys
+import termios
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import pyte
+import pytest
+import torch
+
+from kharness.training.data import Batches
+from kharness.training.steps.epoch_bar import EpochBar, NoBar, open_bar
+from monitoring import Run
+
+COLUMNS = 100
+TIMES = re.compile(r"\[\d\d:\d\d<[\d:?]+, +[\d.?]+(it/s|s/it)")
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """A pseudo-terminal: what is printed within it is on `lines()`."""
+
+    stream: TextIO
+    main: int
+    screen: pyte.Screen
+
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        with contextlib.redirect_stdout(self.stream), contextlib.redirect_stderr(self.stream):
+            yield
+            assert (sys.stdout, sys.stderr) == (self.stream, self.stream)
+
+    def lines(self) -> list[str]:
+        """What stands on it, with times of steps as `[TIME`."""
+        os.set_blocking(self.main, False)
+        with contextlib.suppress(BlockingIOError):
+            pyte.ByteStream(self.screen).feed(os.read(self.main, 1 << 16))
+        return [TIMES.sub("[TIME", line).rstrip() for line in self.screen.display if line.strip()]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
+    main, other = os.openpty()
+    monkeypatch.setenv("COLUMNS", str(COLUMNS))
+    monkeypatch.setenv("TERM", "xterm")
+    with open(other, "w", encoding="utf-8") as stream:
+        yield Terminal(stream, main, pyte.Screen(COLUMNS, 10))
+    os.close(main)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    with Run(tmp_path, name="r", project="p", config={}, agent=False) as run:
+        run.log_step(1, train_loss=2.12341, lr=5e-5, samples_per_sec=9.0, tokens_per_second=156.72)
+        run.log_eval(1, split="val", val_loss=3.0)
+    return tmp_path / "metrics.jsonl"
+
+
+@contextlib.contextmanager
+def shown(
+    terminal: Terminal, journal: Path, *, num_epochs: int = 3
+) -> Iterator[tuple[EpochBar, Iterator[torch.Tensor]]]:
+    """A bar of epochs of four steps, and the batches to take."""
+    batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
+    with terminal.attached():
+        bar = open_bar(journal, batches, step=0, num_epochs=num_epochs, num_steps=12)
+        assert isinstance(bar, EpochBar)
+        with bar.shown():
+            yield bar, iter(batches)
+
+
+def test_bar_has_the_place_of_the_epoch_and_what_was_recorded_last(journal: Path, terminal: Terminal) -> None:
+    with shown(terminal, journal) as (bar, steps):
+        for step in range(1, 4):
+            next(steps)
+            bar._next = 0.0  # the time has come
+            bar.step(step)
+            [line] = terminal.lines()
+        assert re.fullmatch(
+            r"Epoch 1/3:  75%\|█+[^|]*\| 3/4 \[TIME, loss=2\.1234, lr=5e-05, tokens/s=156\.7\]", line
+        )
+        print("a line")
+        print("a warning", file=sys.stderr)
+        assert terminal.lines() == ["a line", "a warning"]
+        bar._next = math.inf  # not yet
+        bar.step(3)
+        assert terminal.lines() == ["a line", "a warning"]
+        next(steps)
+        bar.end_epoch(4)
+        print("epoch 1 is over")
+        next(steps)
+        bar._next = 0.0
+        bar.step(5)
+        *before, last = terminal.lines()
+    assert [line[:22] for line in before] == [
+        "a line",
+        "a warning",
+        "Epoch 1/3: 100%|██████",
+        "epoch 1 is over",
+    ]
+    assert (last[:15], " 1/4 [TIME" in last) == ("Epoch 2/3:  25%", True)
+    assert terminal.lines() == before
+
+
+def test_training_without_a_number_of_epochs_is_one_bar(tmp_path: Path, terminal: Terminal) -> None:
+    with shown(terminal, tmp_path / "no.jsonl", num_epochs=0) as (bar, _):
+        bar.end_epoch(4)
+        assert terminal.lines() == []
+        bar.end_epoch(12)
+    [line] = terminal.lines()
+    assert (line[:15], line.endswith("12/12 [TIME]")) == ("Training: 100%|", True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "values"),
+    [(100, ", loss=2.1234, lr=5e-05, tokens/s=156.7]"), (80, ", loss=2.1234, lr=5e-05]"), (50, "]")],
+)
+def test_value_that_does_not_fit_is_left_out(
+    journal: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, columns: int, values: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with shown(terminal, journal) as (bar, _):
+        bar.end_epoch(4)
+    [line] = terminal.lines()
+    assert line.partition("[TIME")[2] == values
+
+
+def test_terminal_that_takes_nothing_is_not_waited_for(journal: Path, terminal: Terminal) -> None:
+    with shown(terminal, journal) as (bar, steps):
+        next(steps)
+        termios.tcflow(terminal.stream.fileno(), termios.TCOOFF)  # Ctrl-S
+        bar._next = 0.0
+        bar.step(1)
+        assert (terminal.lines(), bar._drawn) == ([], False)
+        termios.tcflow(terminal.stream.fileno(), termios.TCOON)
+        bar._next = 0.0
+        bar.step(1)
+        assert len(terminal.lines()) == 1
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_terminal_that_moves_no_cursor_has_no_bar(
+    tmp_path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    monkeypatch.setenv("TERM", term)
+    batches = Batches(8, 2, seed=1, device=torch.device("cpu"))
+    with terminal.attached():
+        bar = open_bar(tmp_path, batches, step=0, num_epochs=1, num_steps=1)
+    assert type(bar) is NoBar
+    with terminal.attached(), bar.shown():
+        bar.step(1)
+        bar.end_epoch(1)
+    assert terminal.lines() == []
