@@ -2,6 +2,10 @@
 
 Matrix products without sparsity: where a datasheet has figures with 2:4 sparsity, these are half of them. A
 device that is not listed, or not for a type, has no known peak: nothing here is guessed from another one.
+
+Held to two tables of others, which cite the makers' pages [tests/monitoring/telemetry/test_device_peaks.py]:
+Lightning's (lightning/fabric/utilities/throughput.py) and torchtitan's (torchtitan/tools/utils.py,
+get_peak_flops). The A30, and what is not bfloat16 of B200, H100 NVL, L40S, MI250X and MI300X, is in neither.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ DEVICES: tuple[DevicePeak, ...] = (
     DevicePeak(r"\bH200 NVL\b", _half(835.5, 417.5, 60), "NVIDIA H200 datasheet, NVL"),
     DevicePeak(r"\bH200\b", _half(989.5, 494.5, 67), "NVIDIA H200 datasheet, SXM"),
     DevicePeak(r"\bH100 NVL\b", _half(835.5, 417.5, 60), "NVIDIA H100 datasheet, NVL"),
-    DevicePeak(r"\bH100 PCIe\b", _half(756.5, 378, 51), "NVIDIA H100 datasheet, PCIe"),
+    DevicePeak(r"\bH100 PCIe\b", _half(756.5, 378, 51.2), "NVIDIA H100 datasheet, PCIe"),
     DevicePeak(r"\bH100 80GB HBM3\b", _half(989.5, 494.5, 67), "NVIDIA H100 datasheet, SXM"),
     DevicePeak(r"\bA100\b", _half(312, 156, 19.5), "NVIDIA A100 datasheet"),
     DevicePeak(r"\bA40\b", _half(149.7, 74.8, 37.4), "NVIDIA A40 datasheet"),
