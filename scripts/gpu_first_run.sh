@@ -2,7 +2,7 @@
 # What to run first on a machine with GPUs, in a checkout that `make` has set up:
 #
 #     scripts/gpu_first_run.sh                  # all steps, some minutes each
-#     scripts/gpu_first_run.sh machine bits     # some of machine, sampler, tests, bits, pace, matrix
+#     scripts/gpu_first_run.sh machine bits     # some of machine, sampler, tests, waits, bits, pace, matrix
 #     DEVICE=cpu scripts/gpu_first_run.sh bits  # where there is no GPU
 #
 # It prints what it finds and exits 1 if a step did not hold. Runs go to OUT (default: a new folder below /tmp).
@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.." || exit 2
 PYTHON=${PYTHON:-.venv/bin/python}
 DEVICE=${DEVICE:-cuda}
 EPOCHS=${EPOCHS:-4}
-STEPS="machine sampler tests bits pace matrix"
+STEPS="machine sampler tests waits bits pace matrix"
 failed=
 
 if ! "$PYTHON" -c '' 2>/dev/null; then
@@ -79,6 +79,21 @@ sampler() {
 # Every test that needs a GPU; it says why it skipped one.
 tests() {
 	"$PYTHON" -m pytest -q -n 0 -m gpu -rs tests
+}
+
+# A thousand steps with a record each, every watcher on, of which none waits for the GPU.
+waits() {
+	(
+		EPOCHS=12
+		start waits --cuda-sync-check --gpu-monitor --machine-monitor --include-performance-metrics \
+			--include-timer-metrics --use-verbose-logging --verbosity-level ultra
+	) || return 1
+	"$PYTHON" - "$OUT/waits/metrics.jsonl" "$DEVICE" <<-'END'
+		import json, sys
+		events = [json.loads(line)["event"] for line in open(sys.argv[1])]
+		print(events.count("step"), "steps on", sys.argv[2] + ", none of which waited")
+		sys.exit(events.count("step") < 1000)
+	END
 }
 
 # The same seed twice, and a third time killed after its first checkpoint and resumed: the same bits.

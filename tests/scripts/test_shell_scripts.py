@@ -126,6 +126,6 @@ def test_first_run_refuses_a_step_that_it_does_not_have(root: Path, tmp_path: Pa
     assert (done.returncode, done.stdout, done.stderr, (tmp_path / "out").exists()) == (
         2,
         "",
-        "error: unknown step bit\nhint: one of machine sampler tests bits pace matrix\n",
+        "error: unknown step bit\nhint: one of machine sampler tests waits bits pace matrix\n",
         False,
     )

@@ -21,6 +21,7 @@ from kharness.config.options import Options
 from kharness.training.checkpoint import checkpoint_files, load
 from kharness.training.errors import NonFiniteError
 from kharness.training.loop import Training, open_training
+from kharness.training.steps.waiting import WaitCheck
 from monitoring import read_records
 
 PLAIN_SGD = (
@@ -161,6 +162,29 @@ def test_evaluations_and_checkpoints_are_due_by_steps_where_that_is_asked_for(
     ]
     epochs = [r for r, _ in read_records(tmp_path / "run" / "metrics.jsonl") if r["event"] == "epoch"]
     assert ["val_loss" in epoch for epoch in epochs] == [False, True]
+
+
+def test_a_step_is_checked_for_waiting_up_to_its_record(
+    train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU: torch's check is on within steps, and neither in evaluations and checkpoints nor after."""
+    modes, seen = list[str](), list[tuple[str, str]]()
+    monkeypatch.setattr("torch.cuda.set_sync_debug_mode", modes.append)
+
+    def step(training: Training[Points], indices: Tensor) -> None:
+        if training.step == 0:
+            training._waits = WaitCheck(torch.device("cuda"), is_on=True)
+            training._waits.begin()
+        before = modes[-1]
+        plain(training, indices)
+        seen.append((before, modes[-1]))
+
+    train("--cuda-sync-check", step=step)
+    assert (seen, modes[-1]) == ([("error", "default")] * 6, "default")
+    modes.clear()
+    train("--cuda-sync-check", run="on the CPU")
+    train(run="without")
+    assert modes == []
 
 
 def test_a_budget_of_minutes_ends_with_evaluation_and_checkpoint(train: Train, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from kharness.training.steps.control import StepControl
 from kharness.training.steps.epoch_bar import open_bar
 from kharness.training.steps.telemetry import StepTelemetry, open_telemetry
 from kharness.training.steps.update import GuardedUpdate, Updated
+from kharness.training.steps.waiting import WaitCheck
 from monitoring import Record, Run
 from monitoring.follower import upload_commands
 from monitoring.journal.atomic_file import write_atomically
@@ -115,6 +116,8 @@ class Training(Generic[DataT]):
             num_steps=self.num_steps,
         )
         """What a terminal shows within its `shown()`."""
+        is_checked = bool(self.options.values.get("CUDA_SYNC_CHECK"))
+        self._waits = WaitCheck(setup.device.torch, is_on=is_checked)
         self._rate = 0.0
         self._batch = torch.empty(0, dtype=torch.int64)
         self._validation: dict[str, float] = {}
@@ -131,6 +134,7 @@ class Training(Generic[DataT]):
             self._profiler.out_of_memory()
             raise
         finally:
+            self._waits.end()
             self._profiler.close()
 
     def steps(self) -> Iterator[Tensor]:
@@ -158,6 +162,7 @@ class Training(Generic[DataT]):
             self._rate = setup.schedule(self.step) * self._control.lr_factor
             self._control.look(self.step + 1)
             self._alerted.look(self.step)
+            self._waits.begin()
             self._update.begin(rate=self._rate, factor=factor)
             self._phases.begin()
             self._telemetry.begin_step(self.step + 1)
@@ -225,6 +230,7 @@ class Training(Generic[DataT]):
             if self._has_record:
                 self._log_step(updated)
         self.bar.step(self.step)
+        self._waits.end()
         if self.evaluation_is_due:
             self._update.wait()  # its metrics would be those of weights that are NaN already
             self._setup.weights.to_evaluate()
