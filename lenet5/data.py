@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from kharness.config.options import Options
-from kharness.training.data import LabelledImages, evenly_spaced
+from kharness.training.checkpoint import Stateful
+from kharness.training.data import Batches, LabelledImages, SampleDraws, evenly_spaced
 from kharness.training.datasets import load_dataset
 from kharness.training.datasets._digits import Mnist
 from kharness.training.datasets._files import IdxArray
@@ -41,23 +43,33 @@ class Splits:
         """Images in each split."""
         return {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)}
 
+    def begin(self, batches: Batches) -> Mapping[str, Stateful]:
+        """Shifts are drawn for all images of a batch, however many processes share it."""
+        if isinstance(self.train, ShiftedImages):
+            self.train.draws.follow(batches)
+        return {}
+
 
 @dataclass(frozen=True)
 class ShiftedImages(LabelledImages):
     """Images of which each batch sees a random 28x28 window of the image with a border of `shift` pixels."""
 
     shift: int
+    draws: SampleDraws
 
     @classmethod
     def of(cls, images: LabelledImages, shift: int) -> ShiftedImages:
         """The images with a border, and every window a view of it: (n, 1, down, across, 28, 28)."""
         background = float(images.images.min())
         bordered = F.pad(images.images, (shift,) * 4, value=background)
-        return cls(bordered.unfold(2, 28, 1).unfold(3, 28, 1), images.labels, shift)
+        return cls(
+            bordered.unfold(2, 28, 1).unfold(3, 28, 1), images.labels, shift, SampleDraws(bordered.device)
+        )
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """A window an image, chosen by torch's generator; one gather for the entire batch."""
-        down, across = torch.randint(0, 2 * self.shift + 1, (2, len(indices)), device=indices.device)
+        self.draws.begin(len(indices))
+        down, across = self.draws.below(2 * self.shift + 1, len(indices), rows=2)
         return self.images[indices, :, down, across], self.labels[indices]
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kharness.training.data import Batches
+from kharness.training.data import Batches, SampleDraws
 from kharness.training.seeds import derived_seed
 
 # torchvision's RandomResizedCrop.get_params draws so often.
@@ -52,26 +52,25 @@ class Augmentation:
         """`size` is the side of the crops, `cutout` that of a square that is blanked; 0 for none."""
         self.size, self.padding, self.flip, self.cutout = size, padding, flip, cutout
         self._generator = torch.Generator(device).manual_seed(seed)
-        self._shared: Batches | None = None
+        self._draws = SampleDraws(device, self._generator)
 
     def follow(self, batches: Batches) -> None:
-        """Draw for all samples of each batch, however many processes share it.
-
-        Each process then uses what is drawn for its own part: what a picture undergoes does not depend on
-        the number of processes, and all generators stay where that of one process would be. With
-        MICRO_BATCH_SIZE each draws for its own micro-batches.
-        """
-        self._shared = batches if batches.is_shared else None
+        """Draw for all samples of each batch: what one undergoes depends on no process and micro-batch."""
+        self._draws.follow(batches)
 
     def crop(self, pictures: Tensor) -> Tensor:
-        """A random window of the bytes with a black border, mirrored in half of the cases."""
+        """A random window of the bytes with a black border, mirrored in half of the cases.
+
+        Of the next samples of a batch; `blank` goes on with the same.
+        """
+        self._draws.begin(len(pictures))
         padded = F.pad(pictures, (self.padding,) * 4)
         count, height, width = len(padded), padded.shape[2], padded.shape[3]
         side = torch.arange(self.size, device=pictures.device)
-        rows = self._random(height - self.size + 1, count)[:, None] + side
-        columns = self._random(width - self.size + 1, count)[:, None] + side
+        rows = self._draws.below(height - self.size + 1, count).mT + side
+        columns = self._draws.below(width - self.size + 1, count).mT + side
         if self.flip:
-            mirrored = self._random(2, count)[:, None] == 1
+            mirrored = self._draws.below(2, count).mT == 1
             columns = torch.where(mirrored, columns.flip(1), columns)
         each = torch.arange(count, device=pictures.device)
         found = padded[each[:, None, None], :, rows[:, :, None], columns[:, None, :]]
@@ -82,18 +81,10 @@ class Augmentation:
         if self.cutout == 0:
             return pictures
         side = torch.arange(self.size, device=pictures.device)
-        top, left = (self._random(self.size, len(pictures))[:, None] - self.cutout // 2 for _ in range(2))
+        top, left = (self._draws.below(self.size, len(pictures)).mT - self.cutout // 2 for _ in range(2))
         rows = (side >= top) & (side < top + self.cutout)
         columns = (side >= left) & (side < left + self.cutout)
         return pictures.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0.0)
-
-    def _random(self, below: int, count: int) -> Tensor:
-        shared, device = self._shared, self._generator.device
-        if shared is None or len(shared.part(torch.arange(shared.num_taken))) != count:  # a micro-batch
-            return torch.randint(below, (count,), generator=self._generator, device=device)
-        return shared.part(
-            torch.randint(below, (shared.num_taken,), generator=self._generator, device=device)
-        )
 
     def state_dict(self) -> dict[str, Tensor]:
         """Where the generator is."""

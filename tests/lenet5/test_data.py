@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from kharness.config.assignment import Origin
 from kharness.config.options import Options
 from kharness.config.tree import Tree
-from kharness.training.data import LabelledImages
+from kharness.training.data import Batches, LabelledImages
+from kharness.training.distributed.world import World
 from kharness.training.errors import DatasetError
 from lenet5.data import ShiftedImages, load_splits
 
@@ -93,3 +95,25 @@ def test_full_set_elsewhere_is_verified(root: Path, tree: Tree, tmp_path: Path) 
     shutil.copytree(root / "lenet5" / "mnist-subset", tmp_path / "mnist")  # whole files, but other ones
     with pytest.raises(DatasetError, match=r"mnist/train-images-idx3-ubyte\.gz is damaged"):
         load_splits(options(tree, DATASET="mnist", DATA_DIR=str(tmp_path)), root=root, device=CPU)
+
+
+def test_processes_that_share_batches_shift_as_one_would() -> None:
+    """Each has a generator of its own, at another place; the last batch of an epoch is smaller."""
+    images = torch.randn(11, 1, 28, 28, generator=torch.Generator().manual_seed(1))
+
+    def seen(world: World) -> tuple[list[Tensor], Tensor]:
+        batches = Batches(11, 7, seed=1, device=CPU)
+        torch.manual_seed(world.rank)
+        of_first = torch.Generator().manual_seed(0).get_state()
+        if world.size > 1:
+            batches.share(world.own_part, of_main=lambda _: of_first, is_main=world.is_main)
+        shifted = ShiftedImages.of(LabelledImages(images, torch.arange(11)), 2)
+        shifted.draws.follow(batches)
+        found = [shifted.batch(world.own_part(batch))[0] for batch in batches.rest_of_epoch()]
+        return found, torch.get_rng_state()
+
+    alone, generator = seen(World())
+    ranks = [seen(World(rank, 3)) for rank in range(3)]
+    together = [torch.cat(parts) for parts in zip(*(found for found, _ in ranks), strict=True)]
+    assert all(torch.equal(*pair) for pair in zip(together, alone, strict=True))
+    assert torch.equal(ranks[0][1], generator)

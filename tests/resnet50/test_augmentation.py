@@ -125,24 +125,29 @@ def test_a_crop_depends_on_seed_epoch_and_picture_alone() -> None:
 
 
 def test_processes_that_share_batches_draw_what_one_would() -> None:
-    """The last batch of an epoch is smaller, and parts have unequal sizes."""
+    """The last batch of an epoch is smaller, and parts and micro-batches have unequal sizes."""
     pictures = torch.randint(0, 256, (11, 3, 8, 8), generator=torch.Generator().manual_seed(1)).byte()
 
-    def seen(world: World) -> tuple[list[Tensor], Tensor]:
+    def seen(world: World, micro_batch: int = 7) -> tuple[list[Tensor], Tensor]:
         batches = Batches(11, 7, seed=1, device=CPU)
         if world.size > 1:
             batches.share(world.own_part)
         augment = augmentation(padding=2, flip=True, cutout=3, seed=1)
         augment.follow(batches)
         of_epoch = [
-            augment.blank(augment.crop(pictures[world.own_part(batch)]).float())
+            torch.cat(
+                [
+                    augment.blank(augment.crop(pictures[part]).float())
+                    for part in world.own_part(batch).split(micro_batch)
+                ]
+            )
             for batch in batches.rest_of_epoch()
         ]
         return of_epoch, augment.state_dict()["generator"]
 
     alone, generator = seen(World())
-    for size in (2, 3):
-        ranks = [seen(World(rank, size)) for rank in range(size)]
+    for size, micro_batch in ((1, 3), (2, 7), (2, 3), (3, 7), (3, 1)):
+        ranks = [seen(World(rank, size), micro_batch) for rank in range(size)]
         together = [torch.cat(parts) for parts in zip(*(of_epoch for of_epoch, _ in ranks), strict=True)]
         assert all(torch.equal(*pair) for pair in zip(together, alone, strict=True))
         assert all(torch.equal(found, generator) for _, found in ranks)

@@ -64,13 +64,32 @@ class Batches:
         """What of a batch is this process's own."""
         self.is_shared = False
         """Whether several processes share each batch."""
+        self.of_main: Callable[[Any], Any] | None = None
+        """Gives all of them what the first has."""
+        self.is_main = True
+        """Whether this is the first."""
         self.num_taken = 0
         """Samples of the batch that was taken last, of all processes."""
         self._seed = seed
 
-    def share(self, part: Callable[[Tensor], Tensor]) -> None:
-        """Of several processes this one has a `part` of each batch."""
+    def share(
+        self,
+        part: Callable[[Tensor], Tensor],
+        *,
+        of_main: Callable[[Any], Any] | None = None,
+        is_main: bool = True,
+    ) -> None:
+        """Of several processes this one has a `part` of each batch.
+
+        `of_main` gives all of them what the first has.
+        """
         self.part, self.is_shared = part, True
+        self.of_main, self.is_main = of_main, is_main
+
+    @property
+    def taken(self) -> int:
+        """Batches of all epochs that were taken."""
+        return self.epoch * self.steps_per_epoch + self.position
 
     def __iter__(self) -> Iterator[Tensor]:
         """Batches without end, from the next one on."""
@@ -121,6 +140,65 @@ class Batches:
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Continue after the batch at which the state was taken."""
         self.epoch, self.position = state["epoch"], state["position"]
+
+
+class SampleDraws:
+    """Random numbers for samples, the same whatever processes and micro-batches share a batch.
+
+    They are drawn for all samples of a batch, and each process and micro-batch uses those of its own: the
+    generator is in each process where that of one without micro-batches would be.
+    """
+
+    def __init__(self, device: torch.device, generator: torch.Generator | None = None) -> None:
+        """Without a generator by torch's, of several processes by the first one's, used for nothing else."""
+        self._device, self._generator = device, generator
+        self._batches: Batches | None = None
+        self._is_alike = generator is not None
+        self._own = slice(0, 0)
+        self._taken, self._place, self._end = 0, 0, 0
+        self._drawn: list[Tensor] | None = None
+
+    def follow(self, batches: Batches) -> None:
+        """Learn which batches are taken; before that each draw is for itself."""
+        self._batches = batches
+
+    def begin(self, count: int) -> None:
+        """The draws that follow are for the next `count` samples of this process."""
+        batches, self._place = self._batches, 0
+        if batches is None or (batches.num_taken == count and not batches.is_shared):
+            self._drawn = None
+            return
+        if batches.taken != self._taken or self._drawn is None:
+            own = batches.part(torch.arange(batches.num_taken)).tolist() or [0]
+            self._taken, self._drawn = batches.taken, []
+            self._own, self._end = slice(own[0], own[0]), own[-1] + 1
+        self._own = slice(self._own.stop, self._own.stop + count)
+        if self._own.stop > self._end:  # other samples than those of the batch, as an inspection looks at
+            self._drawn = None
+
+    def below(self, high: int, count: int, rows: int = 1) -> Tensor:
+        """Integers from 0 to below `high`, (rows, count), for the samples of `begin`."""
+        if self._drawn is None:
+            return self._random(high, rows, count)
+        assert self._batches is not None
+        if self._place == len(self._drawn):
+            self._drawn.append(self._random(high, rows, self._batches.num_taken))
+        self._place += 1
+        return self._drawn[self._place - 1][:, self._own]
+
+    def _random(self, high: int, rows: int, count: int) -> Tensor:
+        batches = self._batches
+        if not self._is_alike and batches is not None and batches.of_main is not None:
+            self._is_alike = True
+            state = batches.of_main(_generator_state(self._device))
+            if not batches.is_main:
+                self._generator = torch.Generator(self._device)
+                self._generator.set_state(state)
+        return torch.randint(high, (rows, count), generator=self._generator, device=self._device)
+
+
+def _generator_state(device: torch.device) -> Tensor:
+    return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def evenly_spaced(num_samples: int, fraction: float) -> Tensor:

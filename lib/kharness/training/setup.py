@@ -129,7 +129,7 @@ class Setup(Generic[DataT]):
             model.to(device.torch)
         batches = Batches(data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device.torch)
         if world.size > 1:
-            batches.share(world.own_part)
+            batches.share(world.own_part, of_main=world.of_main, is_main=world.is_main)
         tokens = tokens_per_sample(data)
         num_steps = planned_steps(
             options.values,
