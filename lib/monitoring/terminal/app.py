@@ -221,12 +221,16 @@ class Dashboard:
         return bool(found)
 
     def _look_at_host(self) -> None:
+        journal = None
         if self._source is None or self._source.host is not None:
-            self._host_line = None
-            return
+            journal = self._source.system_stats if isinstance(self._source, RecordedGpus) else None
+            if journal is None:
+                self._host_line = None
+                return
         from monitoring.terminal.panels.host_line import HostLine
 
-        self._host_line = self._host_line or HostLine()
+        if self._host_line is None or self._host_line.journal != journal:
+            self._host_line = HostLine(journal)
         self._host_line.look()
 
     def _look_at_processes(self) -> None:
@@ -374,6 +378,7 @@ class Dashboard:
         if isinstance(source, RecordedGpus) and run is not None:
             self._change_source(RecordedGpus(run.directory, source.place + 1))
             self._look_at_gpus()
+            self._look_at_host()
 
     def _turn(self, by: int) -> None:
         """The next run of those that train."""

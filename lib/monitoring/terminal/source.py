@@ -163,6 +163,15 @@ class RecordedGpus:
         self.host: str | None = ""
         self._tail = RecordTail(self.journal, last_bytes=LAST_BYTES)
 
+    @property
+    def system_stats(self) -> Path | None:
+        """What the run records of the machine of these GPUs; None if it does not."""
+        from monitoring.journal.files import GPU_STATS, SYSTEM_STATS, host_of, of_host
+
+        host = host_of(self.journal.name, GPU_STATS)
+        path = self.journal.with_name(of_host(SYSTEM_STATS, host) if host else SYSTEM_STATS)
+        return path if path.exists() else None
+
     @classmethod
     def are_in(cls, directory: Path) -> bool:
         return bool(cls.hosts_in(directory))

@@ -165,6 +165,16 @@ def test_key_turns_to_the_gpus_of_the_next_host(run: Path, monkeypatch: pytest.M
         screen = look(Dashboard(run=run), LARGE, *keys)
         [titles[keys]] = [line.strip().split("  ")[0] for line in screen if "GPUs of" in line]
         assert sum("GPU of node1" in line for line in screen) == (2 if keys == "h" else 0)
+    used = {
+        "cpu_usage_percent": 37.0,
+        "memory_usage_percent": 50.0,
+        "memory_used_gb": 8.0,
+        "disk_free_gb": 9.0,
+    }
+    about = {"event": "system", "seq": 1, "host": "node1", "memory_total_gb": 16.0, "load_average_1m": 3.5}
+    write(run / "system_stats.node1.jsonl", {**about, **used})
+    [host] = [line for line in look(Dashboard(run=run), LARGE, "h") if line.startswith(" host")]
+    assert " ".join(host.split()) == "host CPU 37% ▄ RAM 7.5/14.9 GiB 50% load 3.50 disk 9 GB free"
     own = "GPUs of the run on node0, host 1 of 2"
     assert titles == {"": own, "h": "GPUs of the run on node1, host 2 of 2", "hh": own}
 
