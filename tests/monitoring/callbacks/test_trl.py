@@ -1,0 +1,71 @@
+"""The script of trl's package for SFTTrainer, with our callback added and nothing else changed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from monitoring import read_records
+from tests.monitoring.conftest import RunProgram
+from tests.warm_python import WarmPython
+
+LAST_ARGUMENT = "        peft_config=get_peft_config(model_args),\n"
+
+# A GPT-2 of six words, as `from_pretrained` reads it.
+MODEL = """
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+numbers = {word: number for number, word in enumerate(["<pad>", "<end>", "<?>", *"abc"])}
+words = Tokenizer(models.WordLevel(numbers, "<?>"))
+words.pre_tokenizer = pre_tokenizers.Whitespace()
+special = {"pad_token": "<pad>", "eos_token": "<end>", "unk_token": "<?>"}
+PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained("tiny")
+sizes = {"vocab_size": 6, "n_positions": 16, "n_embd": 8, "n_layer": 1, "n_head": 1}
+GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=1, eos_token_id=1)).save_pretrained("tiny")
+"""
+
+
+@pytest.fixture
+def script(results: Path) -> Path:
+    found = importlib.util.find_spec("trl")
+    assert found is not None
+    assert found.origin is not None
+    text = (Path(found.origin).parent / "scripts/sft.py").read_text()
+    assert text.count(LAST_ARGUMENT) == 1
+    added = f'{LAST_ARGUMENT}        callbacks=[RunCallback("results/sft")],\n'
+    path = results / "sft.py"
+    path.write_text("from monitoring.callbacks import RunCallback\n" + text.replace(LAST_ARGUMENT, added))
+    return path
+
+
+def test_sft_trainer_is_recorded(
+    script: Path,
+    results: Path,
+    run_program: RunProgram,
+    warm_frameworks: WarmPython,
+    offline: dict[str, str],
+) -> None:
+    run_program(MODEL)
+    (results / "data").mkdir()
+    (results / "data/train.jsonl").write_text((json.dumps({"text": "a b c a"}) + "\n") * 16)
+    flags = [
+        *("--model_name_or_path", "tiny", "--dataset_name", "data", "--dataset_streaming", "true"),
+        *("--max_steps", "3", "--logging_steps", "1", "--save_strategy", "no", "--output_dir", "out"),
+        *("--use_cpu", "true", "--report_to", "none", "--max_length", "8", "--learning_rate", "0.001"),
+        *("--per_device_train_batch_size", "2", "--gradient_checkpointing", "false", "--bf16", "false"),
+    ]
+    done = warm_frameworks.run([script, *flags], cwd=results, env={**os.environ, **offline})
+    assert done.returncode == 0, done.stderr
+    found = [dict(record) for record, _ in read_records(results / "results/sft/metrics.jsonl")]
+    assert [(record["event"], record.get("global_step")) for record in found] == [
+        *[("start", None), ("step", 1), ("step", 2), ("step", 3), ("epoch", 3), ("end", None)],
+    ]
+    assert found[0]["model"]["architecture"] == "GPT2LMHeadModel"
+    assert [record["num_tokens"] for record in found[1:4]] == [10, 20, 30]  # two samples of four words
+    assert all(record["train_loss"] > 0 and record["grad_norm"] > 0 for record in found[1:4])
+    assert found[-1]["status"] == "complete"
