@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,8 @@ def test_sft_trainer_is_recorded(
     ]
     done = warm_frameworks.run([script, *flags], cwd=results, env={**os.environ, **offline})
     assert done.returncode == 0, done.stderr
-    found = [dict(record) for record, _ in read_records(results / "results/sft/metrics.jsonl")]
+    journal = results / "results/sft/metrics.jsonl"
+    found: list[dict[str, Any]] = [dict(record) for record, _ in read_records(journal)]
     assert [(record["event"], record.get("global_step")) for record in found] == [
         *[("start", None), ("step", 1), ("step", 2), ("step", 3), ("epoch", 3), ("end", None)],
     ]
