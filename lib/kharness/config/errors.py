@@ -7,8 +7,10 @@ UserError                (monitoring.errors)
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from kharness.config.output import lasting_text, lost_text
 from monitoring.errors import EXIT_DISK_FULL, UserError, is_full, report_error
@@ -16,6 +18,12 @@ from monitoring.errors import EXIT_DISK_FULL, UserError, is_full, report_error
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from typing import NoReturn, TextIO
+
+
+RENDEZVOUS_FILE = "KHARNESS_RENDEZVOUS_FILE"
+"""Variable with the file over which the processes (ranks) of a training on one host meet."""
+
+_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class KharnessError(UserError):
@@ -57,6 +65,27 @@ def exit_code(main: Callable[[Sequence[str]], int | None]) -> int:
             stream.flush()
         sys.stdout, sys.stderr = before
     return code
+
+
+def is_launched(environment: Mapping[str, str]) -> bool:
+    """Whether torchrun, or a launcher like it, has started this process as one of several."""
+    if RENDEZVOUS_FILE in environment:
+        return True
+    return all(name in environment for name in _OF_TORCHRUN)
+
+
+@contextmanager
+def reported_once(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """Within it the first process of a training on each host alone reports what the user can fix.
+
+    For what all of them meet alike before they know each other, such as a wrong flag; all exit with its code.
+    """
+    try:
+        yield
+    except UserError as error:
+        if is_launched(environment) and environment.get("LOCAL_RANK", "0") != "0":
+            sys.exit(error.exit_code)
+        raise
 
 
 def full_disk(error: OSError) -> KharnessError:

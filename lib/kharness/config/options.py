@@ -25,7 +25,7 @@ from kharness.config.assignment import (
 from kharness.config.config_py import CONFIG_PY, is_current, read_config_py, read_values
 from kharness.config.describe import Option, options
 from kharness.config.dotconfig import CONFIG
-from kharness.config.errors import ConfigError, exit_code
+from kharness.config.errors import ConfigError, exit_code, reported_once
 from kharness.config.generate import checked_project_name, config_files, read_files
 from kharness.config.places import asked_path, shown_from
 from kharness.config.record import read_record
@@ -173,7 +173,8 @@ def _import_package(folder: Path) -> None:
 
 def _check_flags(*, root: Path, model: str, about: str | None) -> None:
     def read(argv: Sequence[str]) -> None:
-        _read(argv, root=root, model=model, prog=f"{model}/train.py", description=about)
+        with reported_once():
+            _read(argv, root=root, model=model, prog=f"{model}/train.py", description=about)
 
     code = exit_code(read)
     if code:

@@ -20,6 +20,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
+from kharness.config.errors import is_launched, reported_once
 from kharness.config.options import Options, parse
 from kharness.training.automatic.decisions import agreed, decided
 from kharness.training.automatic.search import Search
@@ -28,7 +29,7 @@ from kharness.training.checkpoint import restore
 from kharness.training.console import lasting_output, printing
 from kharness.training.device import uses_gpu
 from kharness.training.distributed.launch import launch
-from kharness.training.distributed.world import World, is_launched, joined_world, one_prints
+from kharness.training.distributed.world import World, joined_world, one_prints
 from kharness.training.errors import ResumeError
 from kharness.training.guard import StopOnSignal, named_causes
 from kharness.training.model_check.step import EnoughMeasured, ModelCheck
@@ -55,13 +56,17 @@ def open_training(
     KharnessError for what cannot be trained.
     """
     with lasting_output(), one_prints(os.environ):
-        options, arguments = parse(argv, root=root, model=model, prog=f"{model}/train.py", description=about)
+        with reported_once():
+            options, arguments = parse(
+                argv, root=root, model=model, prog=f"{model}/train.py", description=about
+            )
         directory, scratch = arguments.run_dir, arguments.from_scratch
         if options.NUM_GPUS > 1 and not is_launched(os.environ):
             sys.exit(launch([sys.executable, str(root / model / "train.py"), *argv], options.NUM_GPUS))
         with printing(options.values):
             search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
-            options = yield from _with_trials(search, prepare, root=root)
+            with reported_once():
+                options = yield from _with_trials(search, prepare, root=root)
             with joined_world(device=options.DEVICE, minutes=options.RANK_TIMEOUT) as world:
                 options = agreed(options, world)
                 with named_causes():

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
+from kharness.config.errors import RENDEZVOUS_FILE
 from kharness.runs.exit_codes import EXIT_LOST_RANK
-from kharness.training.distributed.world import RENDEZVOUS_FILE
 from kharness.training.guard import SIGNALS
 from monitoring.host.libc import ending_with
 

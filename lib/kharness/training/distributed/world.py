@@ -20,15 +20,11 @@ from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from kharness.config.errors import RENDEZVOUS_FILE, is_launched
 from kharness.training.console import nothing_printed
 from kharness.training.device import uses_gpu
 from kharness.training.distributed.lost_ranks import LostRanks
 from kharness.training.errors import TrainingError
-
-RENDEZVOUS_FILE = "KHARNESS_RENDEZVOUS_FILE"
-"""Variable with the file over which the ranks of one host meet."""
-
-_OF_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 ValueT = TypeVar("ValueT")
 
@@ -159,13 +155,6 @@ class World:
 
 ALONE = World()
 """Of a training in one process."""
-
-
-def is_launched(environment: Mapping[str, str]) -> bool:
-    """Whether torchrun, or a launcher like it, has started this process as one of several."""
-    if RENDEZVOUS_FILE in environment:
-        return True
-    return all(name in environment for name in _OF_TORCHRUN)
 
 
 @contextmanager

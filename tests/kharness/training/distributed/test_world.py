@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from kharness.config.errors import is_launched
 from kharness.config.options import parse
-from kharness.training.distributed.world import World, is_launched
+from kharness.training.distributed.world import World
 from kharness.training.errors import TrainingError
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
