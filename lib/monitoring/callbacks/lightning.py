@@ -48,6 +48,8 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
         self._logged = Logged()
         self.step_fields: dict[str, object] = {}
         """What a LightningRun measured; the next step record takes it."""
+        self.steps_done: int | None = None
+        """Of a training that has ended, by a LightningRun: until then Lightning counts one less."""
 
     @property
     def name(self) -> str:
@@ -78,7 +80,7 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
 
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Record a step, or an evaluation if the names say so; steps are counted from 1, as everywhere."""
-        number = None if step is None else step + 1
+        number = self.steps_done if step is None or self.steps_done is not None else step + 1
         self._logged.record(self.experiment, metrics, number, **self.step_fields)
         self.step_fields = {}
 
@@ -105,6 +107,7 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Write the start record. Errors: those of Run, before the first step."""
+        self._logger.steps_done = None
         found = self._logger.opened(trainer.global_rank)
         resumed = found.resumed(trainer.global_step, Path(trainer.ckpt_path or "").name or None)
         found.run.start(
@@ -134,6 +137,7 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         self._logger.opened().is_trained = True
+        self._logger.steps_done = trainer.global_step
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._logger.close(exception)

@@ -66,12 +66,13 @@ def test_accelerate(root: Path, results: Path, run_program: RunProgram) -> None:
 
 
 def test_lightning(root: Path, results: Path, run_program: RunProgram) -> None:
-    run_program(example(root, "lightning_module.py"))
+    """With an evaluation after the training, which Lightning counts otherwise than those within."""
+    run_program(example(root, "lightning_module.py") + "\ntrainer.validate(trainer.lightning_module, data)\n")
     found = records(results, "third")
     assert [pair for pair in events(found) if pair[0] in ("start", "step", "eval", "end")] == [
         ("start", None),
         *(("step", step) for step in range(1, 5)),
-        *[("eval", 4), ("end", None)],
+        *[("eval", 4), ("eval", 4), ("end", None)],
     ]
     assert (found[0]["model"]["name"], found[0]["optimizer"], found[0]["num_steps"]) == ("Sum", "sgd", 4)
     logged = {"train_loss", "grad_norm", "samples_per_sec", "sec_per_step"}
