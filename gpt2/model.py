@@ -103,7 +103,7 @@ def build_model(options: Options, *, vocabulary: int, device: torch.device) -> G
     if options.PARALLEL == "ddp":  # else the training moves this process's part of it
         model.to(device)
     if options.COMPILE:
-        model.compile()
+        model.compile(backend=options.COMPILE_BACKEND)
     return model
 
 

@@ -38,7 +38,7 @@ def build_model(options: Options, *, classes: int, device: torch.device) -> nn.M
     if options.CHANNELS_LAST:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's stubs
     if options.COMPILE:
-        model.compile()
+        model.compile(backend=options.COMPILE_BACKEND)
     return model
 
 

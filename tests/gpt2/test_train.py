@@ -144,3 +144,29 @@ def test_two_processes_share_steps_and_validation(train: Callable[..., list[dict
     )
     assert list(two) == list(one)
     assert two == pytest.approx(one, rel=1e-5)
+
+
+def test_a_compiled_model_trains_as_the_one_that_it_was_traced_from(
+    train: Callable[..., list[dict[str, Any]]], root: Path, tmp_path: Path, warm_torch: WarmPython
+) -> None:
+    """Without a C++ compiler: the graph's operations one by one. Torch's own log says that it was traced."""
+    plain = train("plain", "--log-every", "1")
+    flags = ("--log-every", "1", "--compile", "--compile-backend", "aot_eager", "--dep-log-level", "info")
+    command = [root / "gpt2/train.py", "--run-dir", tmp_path / "compiled", *FIXED, *SMALL, *flags]
+    done = warm_torch.run(command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "torchdynamo start tracing" in done.stderr
+    compiled = [record for record, _ in read_records(tmp_path / "compiled/metrics.jsonl")]
+    names = ("train_loss", "grad_norm", "val_loss")
+    found, wanted = (
+        [
+            record[name]
+            for record in records
+            if record["event"] in ("step", "eval")
+            for name in names
+            if name in record
+        ]
+        for records in (compiled, plain)
+    )
+    assert len(wanted) == 2 * 3 + 2
+    assert found == pytest.approx(wanted, rel=1e-5)
