@@ -22,18 +22,19 @@ from monitoring.host.process import process_started
 LEFT_AFTER = 3600.0
 
 
-def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+def write_atomically(path: Path, data: bytes, *, durable: bool = True, prompt: bool = False) -> None:
     """Replace `path` by `data` in one step; OSError, which names `path`, leaves the old file as it was.
 
-    A `durable` one is on disk on return, so that a loss of power leaves one of the two as well. Two processes
-    writing at once leave one of their contents, never a mixture. A link at `path` is replaced, not followed.
+    A `durable` one is on disk on return, so that a loss of power leaves one of the two as well; with one that
+    is `prompt` no training waits for the disk. Two processes writing at once leave one of their contents,
+    never a mixture. A link at `path` is replaced, not followed.
     """
-    with replacing(path, durable=durable) as file:
+    with replacing(path, durable=durable, prompt=prompt) as file:
         file.write(data)
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+def replacing(path: Path, *, durable: bool = True, prompt: bool = False) -> Iterator[BinaryIO]:
     """A new file to write, which is `path` from the end of the block on; the same for larger contents.
 
     If the block raises, `path` stays as it was.
@@ -45,10 +46,10 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
             file.flush()
             if durable:
                 os.fsync(file.fileno())
-        if durable:
-            os.replace(temporary, path)
+        if prompt:
+            _replace_promptly(temporary, path)
         else:
-            _replace_soon(temporary, path)
+            os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         error.filename, error.filename2 = str(path), None
@@ -58,12 +59,12 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         raise
 
 
-def _replace_soon(temporary: Path, path: Path) -> None:
-    """As os.replace, before which ext4 brings a new file to the disk; who waits for that may be a training.
+def _replace_promptly(temporary: Path, path: Path) -> None:
+    """As os.replace, before which ext4 brings a new file to the disk.
 
     It does not where two files exchange their names (fs/ext4/namei.c: ext4_rename, ext4_cross_rename).
     """
-    from monitoring.host.libc import exchange  # here: most processes write no such file
+    from monitoring.host.libc import exchange  # here: it loads ctypes, which most processes do without
 
     if not exchange(temporary, path):
         os.replace(temporary, path)

@@ -15,7 +15,7 @@ from monitoring.journal.files import TELEMETRY_SUMMARIES, telemetry_name
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Replace a file in one step; a reader never meets half of it. OSError names it."""
     data = orjson.dumps(content, option=orjson.OPT_INDENT_2)
-    write_atomically(path, data, durable=False)  # the next one is a log interval away
+    write_atomically(path, data, durable=False, prompt=True)  # the next one is a log interval away
 
 
 def read_summaries(directory: Path) -> dict[int, dict[str, Any]]:

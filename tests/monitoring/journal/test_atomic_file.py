@@ -72,27 +72,27 @@ def test_leftovers_of_killed_writers_are_removed_by_the_next(tmp_path: Path) -> 
     assert names(tmp_path) == sorted([*others, f".file.{os.getpid()}.{random}.tmp", "file"])
 
 
-@pytest.mark.parametrize("durable", [True, False])
-def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, durable: bool) -> None:
+@pytest.mark.parametrize("prompt", [True, False])
+def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, prompt: bool) -> None:
     (tmp_path / "file").mkdir()
     with pytest.raises(IsADirectoryError) as caught:
-        write_atomically(tmp_path / "file", b"", durable=durable)
+        write_atomically(tmp_path / "file", b"", durable=False, prompt=prompt)
     assert (caught.value.filename, names(tmp_path)) == (str(tmp_path / "file"), ["file"])
     assert (tmp_path / "file").is_dir()
 
 
-def test_file_that_may_come_to_the_disk_later_is_exchanged_not_renamed(
+def test_file_that_no_training_may_wait_for_is_exchanged_not_renamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """ext4 brings what os.replace puts in the place of another file to the disk first."""
     path = tmp_path / "file"
-    write_atomically(path, b"1", durable=False)
+    write_atomically(path, b"1", durable=False, prompt=True)
     monkeypatch.delattr(os, "replace")
-    write_atomically(path, b"2", durable=False)
+    write_atomically(path, b"2", durable=False, prompt=True)
     assert (path.read_bytes(), names(tmp_path)) == (b"2", ["file"])
     path.unlink()
     path.symlink_to(tmp_path / "nowhere")
-    write_atomically(path, b"3", durable=False)
+    write_atomically(path, b"3", durable=False, prompt=True)
     assert (path.read_bytes(), path.is_symlink(), names(tmp_path)) == (b"3", False, ["file"])
 
 
