@@ -6,7 +6,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -21,6 +20,7 @@ from monitoring.agent.starter import AgentStarter
 
 from ..conftest import READ_BY_TORCH
 from ..processes import kill_process
+from ..waiting import wait_until
 from ..warm_python import SERVER, WarmPython
 
 # What the first Trainer, Lightning's and Accelerate import, sooner or later.
@@ -130,19 +130,6 @@ def _is_agent(pid: int) -> bool:
     standard = [os.path.basename(os.readlink(f"/proc/{pid}/fd/{number}")) for number in (0, 1, 2)]
     logs = [fnmatch(name, "agent*.log") for name in standard]
     return standard[0] == "null" and logs[1:] == [True, True] and os.getsid(pid) == pid
-
-
-def wait_until(condition: Callable[[], T], what: str, seconds: float = 600.0, *, every: float = 0.01) -> T:
-    """The first true value of the condition; an OSError meanwhile counts as false."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if result := condition():
-                return result
-        except OSError:
-            pass
-        assert time.monotonic() < deadline, f"{what} took over {seconds} s"
-        time.sleep(every)
 
 
 def wait_for_delivery(directory: Path) -> None:

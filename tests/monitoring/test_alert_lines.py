@@ -14,7 +14,7 @@ from monitoring import Run
 from monitoring.alert_lines import AlertLines
 from monitoring.journal.alerts import Alerts
 
-from .conftest import wait_until
+from ..waiting import wait_until
 
 
 class Terminal(io.StringIO):

@@ -23,7 +23,7 @@ from monitoring.run import Run
 from monitoring.terminal.source import RecordedGpus
 
 from ..simulated_nvml.simulated_nvml import SimulatedNvml
-from .conftest import wait_until
+from ..waiting import wait_until
 
 HOUR = 3600.0
 

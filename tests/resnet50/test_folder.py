@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -25,6 +24,7 @@ from resnet50.augmentation import Augmentation, Normalisation, ResizedCrops
 from resnet50.folder import FolderPictures, PictureFiles, resized, square
 
 from ..processes import is_gone
+from ..waiting import wait_until
 from ..warm_python import WarmPython
 
 CPU = torch.device("cpu")
@@ -189,13 +189,6 @@ def test_a_folder_that_is_not_complete_is_refused(
         load(Options(str(folder)), Path("/"))
     assert str(caught.value) == f"{folder}/{error}"
     assert caught.value.hint.startswith(hint)
-
-
-def wait_until(reached: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def readers_of(trainer: psutil.Process) -> list[psutil.Process]:

@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +16,7 @@ import pytest
 
 from kharness.runs.journal_tail import JournalTail
 
+from ...waiting import wait_until
 from ...warm_python import StartedPython, WarmPython
 
 KCONFIG = """\
@@ -292,17 +292,9 @@ def checkout(tmp_path: Path, root: Path, warm_python: WarmPython) -> Checkout:
     return Checkout(tmp_path / "checkout", root, warm_python)
 
 
-def wait(condition: Callable[[], bool]) -> None:
-    """Poll until a condition holds, ten minutes at most."""
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass within ten minutes"
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def wait_until() -> Callable[[Callable[[], bool]], None]:
-    return wait
+@pytest.fixture(name="wait_until")
+def until() -> Callable[[Callable[[], bool]], object]:
+    return wait_until
 
 
 def printed(process: StartedPython) -> IO[str]:

@@ -29,8 +29,9 @@ from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
 from monitoring.journal.records import Record, points, read_records
 
 from ...processes import is_gone, kill_process
+from ...waiting import wait_until
 from ...warm_python import StartedPython, WarmPython
-from ..conftest import agent_of, wait_for_delivery, wait_until
+from ..conftest import agent_of, wait_for_delivery
 
 MOMENTS = 20
 

@@ -21,7 +21,8 @@ from monitoring.journal.rotating_journal import read_rotated
 
 from ...processes import is_gone, kill_process
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
-from ..conftest import agents_of, wait_for_delivery, wait_until
+from ...waiting import wait_until
+from ..conftest import agents_of, wait_for_delivery
 
 pytestmark = pytest.mark.usefixtures("forked_agents")
 

@@ -20,7 +20,8 @@ from monitoring.samplers.machine import MachineSample
 from monitoring.sampling.machine_options import MachineMonitorOptions, configured_machine_monitor
 from monitoring.trackers import journal_points
 
-from ..conftest import wait_for_delivery, wait_until
+from ...waiting import wait_until
+from ..conftest import wait_for_delivery
 
 pytestmark = pytest.mark.usefixtures("forked_agents")
 

@@ -18,7 +18,7 @@ from monitoring.agent.follow import follow
 from monitoring.agent.notifications import URLS, Notifications, NotifyOptions, addresses
 from monitoring.journal.alerts import Alerts
 
-from ..conftest import wait_until
+from ...waiting import wait_until
 
 # apprise's own, when it is imported
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -26,7 +26,8 @@ from monitoring.journal.run_json import read_run_json
 from monitoring.terminal.run_view import RunView
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
-from ..conftest import agent_of, agents_of, wait_for_delivery, wait_until
+from ...waiting import wait_until
+from ..conftest import agent_of, agents_of, wait_for_delivery
 
 pytestmark = pytest.mark.usefixtures("forked_agents")
 

@@ -29,7 +29,8 @@ from monitoring.trackers import TrackerPoint, journal_points
 
 from ...processes import kill_process
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
-from ..conftest import agents_of, wait_for_delivery, wait_until
+from ...waiting import wait_until
+from ..conftest import agents_of, wait_for_delivery
 
 pytestmark = pytest.mark.usefixtures("forked_agents")
 

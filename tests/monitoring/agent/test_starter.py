@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from monitoring.agent.process import STARTER
 from monitoring.agent.starter import AgentStarter
 from monitoring.host.process import process_started
 
+from ...waiting import wait_until
+
 
 @pytest.fixture
 def starter(monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentStarter]:
@@ -35,13 +37,6 @@ def starter(monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentStarter]:
         monkeypatch.setenv(name, value)
     yield opened
     opened.close()
-
-
-def until(what: Callable[[], object], seconds: float = 600.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def begin(directory: Path) -> Run:
@@ -65,7 +60,7 @@ def agents(directory: Path) -> list[psutil.Process]:
 
 
 def agent_of(directory: Path) -> psutil.Process:
-    until(lambda: len(agents(directory)) == 1)
+    wait_until(lambda: len(agents(directory)) == 1)
     return agents(directory)[0]
 
 
@@ -98,7 +93,7 @@ def test_a_forked_agent_is_like_one_that_the_trainer_starts(
     for how in ("forked", "own"):
         run = begin(tmp_path / how)
         agent = agent_of(run.directory)
-        until(lambda: len(delivered(run.directory)) == 2)  # noqa: B023 - called before the next run begins
+        wait_until(lambda: len(delivered(run.directory)) == 2)  # noqa: B023 - called before the next run begins
         parent = agent.ppid()
         found[how] = about(agent)
         opened = set(map(os.readlink, Path(f"/proc/{agent.pid}/fd").iterdir()))
@@ -106,7 +101,7 @@ def test_a_forked_agent_is_like_one_that_the_trainer_starts(
         assert how == "own" or not [name for name in opened if name.startswith(("socket:", "pipe:"))]
         assert parent == (starter.pid if how == "forked" else os.getpid())
         monkeypatch.setenv(STARTER, "")
-        until(lambda: not is_followed(run.directory))  # noqa: B023 - called before the next run begins
+        wait_until(lambda: not is_followed(run.directory))  # noqa: B023 - called before the next run begins
         assert delivered(run.directory) == ["start", "step", "end"]
         assert undelivered(run.directory) == {}
         assert (run.directory / "agent.log").read_text() == ""
@@ -140,7 +135,7 @@ def test_agents_outlive_starter_and_trainer(tmp_path: Path) -> None:
     assert process_started(starter.pid) is None
     trainer.kill()
     trainer.communicate()
-    until(lambda: not agent.is_running())
+    wait_until(lambda: not agent.is_running())
     assert delivered(directory) == ["start"]
     alerts = [json.loads(line) for line in (directory / "alerts.jsonl").read_text().splitlines()]
     assert [alert["message"] for alert in alerts] == ["the training process is gone and wrote no end record"]
@@ -156,7 +151,7 @@ def test_a_killed_agent_is_replaced_by_one_of_the_trainers_own(
     run = begin(tmp_path / "run")
     first = agent_of(run.directory)
     first.kill()
-    until(lambda: not first.is_running())
+    wait_until(lambda: not first.is_running())
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() - set_back)
     steps = itertools.count(2)
@@ -165,10 +160,10 @@ def test_a_killed_agent_is_replaced_by_one_of_the_trainers_own(
         run.log_step(next(steps), train_loss=0.5)
         return bool(agents(run.directory))
 
-    until(replaced)
+    wait_until(replaced)
     assert agent_of(run.directory).cmdline()[-2:] == ["monitoring.agent", str(run.directory)]
     run.finish()
-    until(lambda: not is_followed(run.directory))
+    wait_until(lambda: not is_followed(run.directory))
     assert undelivered(run.directory) == {}
 
 
@@ -181,15 +176,15 @@ def test_a_run_without_its_starter_starts_its_agent_itself(
     monkeypatch.setenv(STARTER, starter.environment[STARTER] if how != "never there" else "nobody")
     os.kill(starter.pid, signal.SIGKILL if how == "killed" else signal.SIGSTOP)
     if how == "killed":
-        until(lambda: psutil.Process(starter.pid).status() == psutil.STATUS_ZOMBIE)
+        wait_until(lambda: psutil.Process(starter.pid).status() == psutil.STATUS_ZOMBIE)
     run = begin(tmp_path / "run")
     run.finish()  # of a starter that is stopped, it is known now that it does not answer
-    until(lambda: (run.directory / "followers.json").exists() and not undelivered(run.directory))
+    wait_until(lambda: (run.directory / "followers.json").exists() and not undelivered(run.directory))
     assert delivered(run.directory) == ["start", "step", "end"]
     if how != "killed":
         os.kill(starter.pid, signal.SIGCONT)  # a late second agent finds nothing left to do
     starter.close()
-    until(lambda: not is_followed(run.directory) and not agents(run.directory))
+    wait_until(lambda: not is_followed(run.directory) and not agents(run.directory))
     assert delivered(run.directory) == ["start", "step", "end"]
 
 
@@ -201,5 +196,5 @@ def test_what_is_no_request_is_passed_over(starter: AgentStarter, tmp_path: Path
     run = begin(tmp_path / "run")
     assert agent_of(run.directory).ppid() == starter.pid
     run.finish()
-    until(lambda: not is_followed(run.directory))
+    wait_until(lambda: not is_followed(run.directory))
     assert undelivered(run.directory) == {}

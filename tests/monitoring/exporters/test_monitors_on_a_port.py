@@ -22,7 +22,7 @@ from monitoring.exporters.prometheus import Options, PrometheusFollower, open_fo
 from monitoring.follower import RunInfo
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 
-from ..conftest import wait_until
+from ...waiting import wait_until
 from .conftest import free_port, log_steps, new_run, of, runs_shown, scrape, values
 
 

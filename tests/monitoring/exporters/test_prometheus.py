@@ -34,7 +34,8 @@ from monitoring.gpu.throttling import THROTTLE_REASONS
 from monitoring.journal.fields import OF_GPU, SYSTEM, prometheus_rows, rows_at
 from monitoring.journal.records import read_records
 
-from ..conftest import agent_of, agents_of, wait_until
+from ...waiting import wait_until
+from ..conftest import agent_of, agents_of
 from .conftest import (
     GpuStats,
     address_of,

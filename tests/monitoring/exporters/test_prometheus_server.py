@@ -29,7 +29,7 @@ from monitoring.exporters.prometheus import Exporter
 from monitoring.journal.records import read_records
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
-from ..conftest import wait_until
+from ...waiting import wait_until
 from .conftest import GpuStats, free_port, log_steps, new_run, scrape, simulated_gpu
 
 pytestmark = pytest.mark.skipif(

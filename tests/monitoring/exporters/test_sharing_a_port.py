@@ -23,7 +23,8 @@ from monitoring.exporters.prometheus import Exporter, Options, open_follower
 from monitoring.follower import RunInfo
 from monitoring.journal.records import read_records
 
-from ..conftest import agent_of, agents_of, wait_until
+from ...waiting import wait_until
+from ..conftest import agent_of, agents_of
 from .conftest import (
     address_of,
     alerts,

@@ -12,7 +12,7 @@ from monitoring.gpu_monitor.metrics_archive import MetricsFiles, compress_full
 from monitoring.gpu_monitor.metrics_log import MetricsLog, read_metrics_log
 from monitoring.journal.encoding.archive import archives, thinned
 
-from ..conftest import wait_until
+from ...waiting import wait_until
 
 STAMP = "20250730_123456"
 

@@ -23,7 +23,7 @@ from monitoring.gpu_monitor.metrics_log import MetricsLog
 from monitoring.host.correlation import CORRELATION_ID
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
-from ..conftest import wait_until
+from ...waiting import wait_until
 
 TIMESTAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 

@@ -15,7 +15,7 @@ from monitoring.errors import RunBusyError, RunDirectoryError
 from monitoring.exporters._run_files import RunFiles
 from monitoring.journal.ranks import rank_journals, registered_by_rank_0
 
-from ..conftest import wait_until
+from ...waiting import wait_until
 
 # Opens the run as a rank, logs steps FIRST to LAST, and ends.
 RANK = """

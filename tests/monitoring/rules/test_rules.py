@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +20,7 @@ from monitoring.journal.alerts import Alerts
 from monitoring.journal.records import Record, read_records
 from monitoring.rules import RULES
 
+from ...waiting import wait_until
 from ...warm_python import WarmPython
 
 START = {"event": "start", "num_steps": 100}
@@ -353,10 +353,7 @@ def test_training_with_an_absurd_learning_rate_is_alerted(
 
 
 def wait_for_agent(directory: Path) -> None:
-    deadline = time.monotonic() + 600
-    while is_followed(directory):
-        assert time.monotonic() < deadline, "the agent does not end"
-        time.sleep(0.05)
+    wait_until(lambda: not is_followed(directory), "the end of the agent")
 
 
 def first_above(journal: Path, limit: float) -> Record:

@@ -8,8 +8,9 @@ from typing import Any
 
 from monitoring import read_records
 
+from ...waiting import wait_until
 from ...warm_python import WarmPython
-from ..conftest import wait_for_delivery, wait_until
+from ..conftest import wait_for_delivery
 
 LIMIT = 1.0
 

@@ -21,8 +21,8 @@ from monitoring.samplers._nvml_reading import FIELD, layout_of
 from monitoring.samplers.nvidia import GPM_METRIC
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from ...waiting import wait_until
 from ...warm_python import WarmPython
-from ..conftest import wait_until
 from .conftest import Sampling
 
 UUIDS = [f"GPU-{0x51A10000 + index:08x}-0000-4000-8000-{index:012x}" for index in range(8)]

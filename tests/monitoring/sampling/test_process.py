@@ -26,7 +26,8 @@ from monitoring.sampling.process import Restart, Restarts, SamplerDied, SamplerP
 
 from ...processes import is_gone, kill_process, with_arguments
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
-from ..conftest import agent_of, agents_of, wait_for_delivery, wait_until
+from ...waiting import wait_until
+from ..conftest import agent_of, agents_of, wait_for_delivery
 
 pytestmark = pytest.mark.usefixtures("forked_agents")
 

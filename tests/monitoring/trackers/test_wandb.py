@@ -17,7 +17,7 @@ from monitoring.trackers import TrackerPoint, wandb
 from monitoring.trackers._wandb_log import BLOCK
 
 from ...processes import is_gone
-from ..conftest import wait_until
+from ...waiting import wait_until
 from .conftest import MakeFollowed, WandbServer, new_run, sync
 
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,19 +18,13 @@ import pytest
 from monitoring.verbose_logging.hooks import VerboseHooks
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from ...waiting import wait_until
 
 STATE = SimpleNamespace(global_step=1, epoch=0.5, max_steps=4, num_train_epochs=1)
 
 
 def entries(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture
@@ -77,7 +71,7 @@ def test_what_was_sent_is_written_when_the_training_is_killed(path: Path) -> Non
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    wait_for(lambda: path.exists() and len(path.read_bytes().splitlines()) == 4)
+    wait_until(lambda: path.exists() and len(path.read_bytes().splitlines()) == 4)
     found = [entry["type"] for entry in entries(path)]
     assert found == ["system_initialization", "training_start", "training_step_complete", "epoch_complete"]
 
@@ -158,7 +152,7 @@ def test_gpus_are_in_the_log_and_warn(visible_nvml: SimulatedNvml, hooks: Verbos
         hooks.flush()
         return any(entry.get("resource") == "GPU 1 memory" for entry in entries(path))
 
-    wait_for(warned)
+    wait_until(warned)
     [warning] = [entry for entry in entries(path) if entry.get("resource") == "GPU 1 memory"]
     assert warning["message"] == "⚠️ High GPU 1 memory usage: 98.1%"
     devices = warning["resource_usage"]["gpu"]["devices"]

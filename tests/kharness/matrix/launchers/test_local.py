@@ -18,8 +18,8 @@ from kharness.runs.errors import MatrixError
 from kharness.runs.launch import Exit, Job, Slot
 from monitoring.host.process import process_started
 
+from ....waiting import wait_until
 from ....warm_python import WarmPython
-from ..conftest import wait
 from .conftest import OpenRuns, Runs
 
 HANG = "import time\nprint('up', flush=True)\ntime.sleep(600)"
@@ -73,23 +73,23 @@ def test_the_end_of_a_forked_run_can_be_waited_for(forked: Runs) -> None:
 def test_what_a_run_leaves_in_its_group_is_killed(runs: Runs) -> None:
     ended, output = runs.run(WITH_CHILD)
     assert ended.exit_code == 0
-    wait(lambda: gone(int(output)))
+    wait_until(lambda: gone(int(output)))
 
 
 def test_a_request_to_stop_reaches_the_script_only(runs: Runs) -> None:
     script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n" + HANG
     job = runs.start(script)
-    wait(lambda: runs.output() == "up\n")
+    wait_until(lambda: runs.output() == "up\n")
     runs.launcher.cancel(job, kill=False)
     assert replace(runs.end(job), ended=0) == Exit(75, None, 0)
 
 
 def test_a_kill_takes_the_whole_group(runs: Runs) -> None:
     job = runs.start(WITH_CHILD, "wait")
-    wait(lambda: runs.output().endswith("\n"))
+    wait_until(lambda: runs.output().endswith("\n"))
     runs.launcher.cancel(job, kill=True)
     assert replace(runs.end(job), ended=0) == Exit(None, signal.SIGKILL, 0)
-    wait(lambda: gone(int(runs.output())))
+    wait_until(lambda: gone(int(runs.output())))
 
 
 def test_a_run_that_cannot_start_is_an_error(runs: Runs) -> None:
@@ -146,7 +146,7 @@ def test_a_runner_that_is_killed_takes_zygote_and_runs_along(tmp_path: Path, war
     pids.append(zygote_of(pids[0], runner.pid).pid)
     runner.kill()
     runner.communicate()
-    wait(lambda: all(map(gone, pids)))
+    wait_until(lambda: all(map(gone, pids)))
 
 
 def test_a_lost_zygote_ends_its_runs_and_another_goes_on(in_a_fork: InAFork) -> None:
@@ -156,13 +156,13 @@ def test_a_lost_zygote_ends_its_runs_and_another_goes_on(in_a_fork: InAFork) -> 
 def a_lost_zygote_ends_its_runs_and_another_goes_on(open_runs: OpenRuns) -> None:
     runs, said = open_runs()
     jobs = [runs.start(HANG), runs.start(WITH_CHILD, "wait")]
-    wait(lambda: runs.output().endswith("\n"))
+    wait_until(lambda: runs.output().endswith("\n"))
     first = zygote_of(pid_of(jobs[0]), os.getpid())
     first.kill()
     how = "the process that runs are forked from ended with SIGKILL"
     for job in jobs:
         assert replace(runs.end(job), ended=0) == Exit(None, None, 0, "runner_died", how)
-    wait(lambda: all(map(gone, [*map(pid_of, jobs), int(runs.output())])))
+    wait_until(lambda: all(map(gone, [*map(pid_of, jobs), int(runs.output())])))
     ended, _ = runs.run("import sys; sys.exit(9)")
     assert ended.exit_code == 9
     assert said == [f"note: {how}; starting another"]
