@@ -30,8 +30,6 @@ from monitoring.agent.delivery import (
     write_progress,
 )
 from monitoring.agent.ending import has_ended, is_running, set_signals
-from monitoring.agent.hosts.first_rank import FirstRank
-from monitoring.agent.hosts.sampling_agent import sample_host
 from monitoring.agent.lock import held_locks, only_agent
 from monitoring.agent.log import log_as_json
 from monitoring.agent.notifications import notifications
@@ -45,7 +43,6 @@ from monitoring.journal.ranks import sample_journals
 from monitoring.journal.records import Record, last_record
 from monitoring.journal.rotating_journal import newest_record
 from monitoring.journal.run_json import read_run_json
-from monitoring.saved_environment import save_environment
 
 # Seconds between looks at the trainer and writes of followers.json.
 LOOK_EVERY = 0.5
@@ -62,6 +59,8 @@ def follow(directory: Path) -> bool:
 
     Waits for another agent of the run to end first.
     """
+    from monitoring.saved_environment import save_environment  # here: many import this module, few follow
+
     stop, ending = threading.Event(), threading.Event()
     set_signals(stop, ending)
     with only_agent(directory, wait=float("inf"), stop=stop):
@@ -205,6 +204,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         run = read_run_json(directory)
         log_as_json(run["run_id"], libraries=bool(run["tracking"]["trackers"]))
         if given.host:
+            from monitoring.agent.hosts.first_rank import FirstRank
+            from monitoring.agent.hosts.sampling_agent import sample_host
+
             sample_host(directory, FirstRank.of(given.host))
             return 0
         return 0 if follow(directory) else 3

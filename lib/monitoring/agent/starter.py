@@ -93,6 +93,8 @@ def main(argv: Sequence[str]) -> int:
 
 def preload() -> None:
     """Import what an agent without trackers does, and keep the collector from touching it."""
+    import monitoring.saved_environment  # noqa: F401 - each agent writes one
+
     for name in ALWAYS:
         follower_module(name)
     for name in RULES.names:

@@ -34,7 +34,8 @@ with Run(directory, name="two ranks", project="digits", config={}, rank=rank, **
         callback.on_step_begin()
         callback.on_step_end(step=step, epoch=1, loss=1.0, lr=0.1, grad_norm=50.0, throughput=1.0)
         run.log_step(step, train_loss=1.0, grad_norm=50.0)
-        time.sleep(0.3)
+    while not list((directory / "gpu_logs" / str(rank)).glob("gpu_metrics*")):
+        time.sleep(0.05)
     callback.on_train_end()
     show = "import os; print(os.environ['MONITORING_CORRELATION_ID'])"
     print(subprocess.run([sys.executable, "-c", show], capture_output=True, text=True).stdout, end="")
