@@ -68,12 +68,17 @@ def _line(alert: Record) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
-def _clear() -> str:
+def is_terminal() -> bool:
+    """Whether somebody may be looking at standard error; a log has its alerts.jsonl."""
     try:
-        is_terminal = sys.stderr.isatty() and os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+        return sys.stderr.isatty()
     except (AttributeError, ValueError):  # no stderr, or a closed one
-        return ""
-    return CLEAR if is_terminal else ""
+        return False
+
+
+def _clear() -> str:
+    takes_commands = os.environ.get("TERM", "dumb") not in ("", "dumb", "unknown")
+    return CLEAR if is_terminal() and takes_commands else ""
 
 
 def _seq(alert: Record) -> int:

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from monitoring.agent.process import AgentProcess
-from monitoring.alert_lines import AlertLines
+from monitoring.alert_lines import AlertLines, is_terminal
 from monitoring.errors import is_full, unwritable
 from monitoring.follower import follower_module, follower_options
 from monitoring.gpu.masks import mask_of
@@ -127,7 +127,7 @@ class Run:
                     },
                 )
             self.attempt = self._journal.attempt
-            is_shown = agent and not rank and run["config"].get("NOTIFY_TERMINAL", True)
+            is_shown = agent and not rank and run["config"].get("NOTIFY_TERMINAL", True) and is_terminal()
             self._alerts = AlertLines(self.directory) if is_shown else None
             self._agent = self._started_agent(run) if agent else None
         except OSError as error:

@@ -81,14 +81,23 @@ def test_stderr_that_takes_nothing_disturbs_nobody(
     assert lines._new() == []
 
 
-@pytest.mark.parametrize("is_wanted", [True, False])
+@pytest.mark.parametrize(
+    ("stderr", "config", "is_shown"),
+    [(Terminal(), {}, True), (Terminal(), {"NOTIFY_TERMINAL": False}, False), (io.StringIO(), {}, False)],
+    ids=["a terminal", "a terminal without alerts", "a file"],
+)
 def test_training_prints_what_its_own_agent_finds(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_wanted: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stderr: io.StringIO,
+    config: dict[str, bool],
+    is_shown: bool,
 ) -> None:
-    config = {} if is_wanted else {"NOTIFY_TERMINAL": False}
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setenv("TERM", "dumb")
     with Run(tmp_path / "run", name="r", project="p", config=config) as run:
         run.log_step(1, train_loss=float("nan"))
         alerts = run.directory / "alerts.jsonl"
         wait_until(lambda: alerts.exists() and b"nonfinite" in alerts.read_bytes(), "the agent's rule")
     said = "alert: nonfinite: train_loss is not a finite number (error, step 1)\n"
-    assert capsys.readouterr().err == (said if is_wanted else "")
+    assert stderr.getvalue() == (said if is_shown else "")
