@@ -169,7 +169,7 @@ def loop(seconds: int, folder: Path, *, gpus: bool = True, machine: bool = False
 
 def written_machine(folder: Path) -> Callable[[], object]:
     """A look at the machine, and at this process as if it trained, with its line in system_stats.jsonl."""
-    from monitoring.agent.machine_sampling import SystemStats
+    from monitoring.agent.samples.system_stats import SystemStats
     from monitoring.host.machine_work import MachineWork
     from monitoring.samplers.machine import MachineSampler
 
@@ -182,7 +182,7 @@ def written_machine(folder: Path) -> Callable[[], object]:
 
 def written(folder: Path, sampler: Sampler) -> Callable[[], object]:
     """A look with aggregates, energy and the line in gpu_stats.jsonl."""
-    from monitoring.agent.gpu_stats import GpuStats
+    from monitoring.agent.samples.gpu_stats import GpuStats
     from monitoring.gpu.options import GpuMonitorOptions
 
     options = GpuMonitorOptions(hour_price=2.0)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from monitoring import Run, points, read_records
-from monitoring.agent import run_processes
 from monitoring.agent.follow import undelivered
-from monitoring.agent.run_processes import RunProcesses
-from monitoring.agent.sampling import GpuSampling
+from monitoring.agent.samples import run_processes
+from monitoring.agent.samples.gpu_sampling import GpuSampling
+from monitoring.agent.samples.run_processes import RunProcesses
 from monitoring.gpu import energy, masks
 from monitoring.gpu.run_devices import RunDevices
 from monitoring.gpu.sample import DeviceInfo, GpuSample

@@ -16,7 +16,7 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.agent.follow import catch_up, undelivered
-from monitoring.agent.sampling import merged
+from monitoring.agent.samples.gpu_sampling import merged
 from monitoring.errors import FollowerOptionsError
 from monitoring.follower import RunInfo, follower_module
 from monitoring.gpu.device_states import DeviceStates
@@ -311,7 +311,7 @@ FOLLOW = """
 import sys
 from pathlib import Path
 from monitoring.agent import follow as agent
-from monitoring.agent import sampling as gpu_sampling
+from monitoring.agent.samples import gpu_sampling
 
 gpu_sampling.HANGING_AFTER = 0.3
 done = agent.follow(Path(sys.argv[1]))
@@ -375,7 +375,7 @@ from monitoring.agent import follow as agent
 
 agent.follow(Path(sys.argv[1]))
 names = {"ctypes", "psutil", "pynvml"}
-names |= {f"monitoring.{name}" for name in ("agent.sampling", "sampling.process", "samplers")}
+names |= {f"monitoring.{name}" for name in ("agent.samples.gpu_sampling", "sampling.process", "samplers")}
 print(sorted(names & set(sys.modules)))
 """
 
@@ -384,7 +384,8 @@ print(sorted(names & set(sys.modules)))
     ("gpu_monitor", "loaded"),
     [
         (False, []),
-        (True, ["monitoring.agent.sampling", "monitoring.sampling.process"]),  # drivers are its child's
+        # drivers are its child's
+        (True, ["monitoring.agent.samples.gpu_sampling", "monitoring.sampling.process"]),
     ],
 )
 def test_agent_loads_what_samples_gpus_where_that_is_asked(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monitoring.agent.gpu_stats import GpuStats
+from monitoring.agent.samples.gpu_stats import GpuStats
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.run_devices import RunDevices
 from monitoring.gpu.sample import DeviceInfo, GpuSample

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from kharness.report.gpu.history import read_gpu_history
-from monitoring.agent.gpu_stats import GpuStatsFiles
+from monitoring.agent.samples.gpu_stats import GpuStatsFiles
 from monitoring.gpu.sample import MIB
 from monitoring.journal.encoding.archive import archive_path, archives, thinned, write_archive
 from monitoring.journal.encoding.archiver import Archiver

@@ -22,8 +22,8 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.agent.follow import catch_up
-from monitoring.agent.gpu_stats import GpuStats
 from monitoring.agent.lock import is_followed
+from monitoring.agent.samples.gpu_stats import GpuStats
 from monitoring.follower import RunInfo
 from monitoring.gpu.options import GpuMonitorOptions
 from monitoring.gpu.sample import GpuSample

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
+from monitoring.agent.samples.sample_files import SampleFiles
 from monitoring.gpu.aggregates import aggregate, is_the_runs
 from monitoring.gpu.energy import EnergyMeter
 from monitoring.gpu.options import GpuMonitorOptions
@@ -20,7 +21,7 @@ from monitoring.gpu.run_sums import RunSums
 from monitoring.gpu.sample import MIB, GpuSample
 from monitoring.journal.files import GPU_STATS, OF_RANK_0, HostFiles
 from monitoring.journal.records import Record
-from monitoring.journal.rotating_journal import RotatingJournal, oldest_unarchived
+from monitoring.journal.rotating_journal import RotatingJournal
 
 
 class GpuStats:
@@ -112,19 +113,12 @@ class GpuStats:
         self._journal.close()
 
 
-class GpuStatsFiles:
-    """The files of samples that a run's agent writes; RotatingJournal removes those with an archive."""
+class GpuStatsFiles(SampleFiles):
+    """How gpu_stats.jsonl is compressed and thinned."""
 
     where = "GPU_STATS_FILES times GPU_STATS_FILE_MB are full"
-
-    def oldest(self, path: Path) -> tuple[BinaryIO, int, int] | None:
-        return oldest_unarchived(path)
-
-    def series(self, record: Record) -> object:
-        """Each record has all GPUs."""
-        return None
 
     def distinct(self, record: Record) -> object:
         """No attempt, no state of a GPU and no change of whose it is are thinned away."""
         gpus = cast("list[dict[str, Any]]", record.get("multi_gpu_data", ()))
-        return record["attempt"], record["event"], [(gpu["state"], is_the_runs(gpu)) for gpu in gpus]
+        return super().distinct(record), [(gpu["state"], is_the_runs(gpu)) for gpu in gpus]

@@ -1,4 +1,4 @@
-"""The agent's samples of the machine: a thread that writes system_stats.jsonl, whose one writer it is."""
+"""The agent's samples of the machine: a thread that writes system_stats.jsonl."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
-from monitoring.agent.last_step import LastStep
-from monitoring.agent.run_processes import RunProcesses
+from monitoring.agent.samples.run_processes import RunProcesses
+from monitoring.agent.samples.system_stats import SystemStats, SystemStatsFiles
 from monitoring.gpu.sample import MIB
 from monitoring.host.backoff import Backoff
 from monitoring.host.machine_work import MachineWork
-from monitoring.host.name import host_name
 from monitoring.journal.alerts import Alerts, Severity
 from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import OF_RANK_0, SYSTEM_STATS, HostFiles
-from monitoring.journal.records import Record
-from monitoring.journal.rotating_journal import RotatingJournal, oldest_unarchived
 from monitoring.samplers.machine import MachineSampler
 from monitoring.sampling.machine_options import machine_monitor_options
 
@@ -118,50 +115,3 @@ class MachineSampling:
         if message not in self._told:
             self._told.add(message)
             self._alerts.add("machine_monitor", severity, message)
-
-
-class SystemStats:
-    """Turns samples into records of one attempt of a run, and appends them."""
-
-    def __init__(
-        self, directory: Path, run: Mapping[str, Any], file_bytes: int, keep: int, own: HostFiles = OF_RANK_0
-    ) -> None:
-        """`own` are the files of this host."""
-        self._envelope: Record = {
-            "event": "system",
-            "time": 0.0,
-            "seq": 0,
-            "attempt": run["attempts"][-1]["attempt"],
-            "global_step": 0,
-            "correlation_id": run["run_id"],
-            "host": host_name(),
-        }
-        path = directory / own.name(SYSTEM_STATS)
-        self._journal = RotatingJournal(path, file_bytes=file_bytes, keep=keep)
-        self._step = LastStep(directory / own.journal)
-
-    def append(self, values: Mapping[str, object]) -> None:
-        """Write one sample's record."""
-        now = {"time": time.time(), "global_step": self._step.read()}
-        self._journal.append({**self._envelope, **now, **values})
-
-    def close(self) -> None:
-        self._journal.close()
-        self._step.close()
-
-
-class SystemStatsFiles:
-    """How the files of samples are compressed and thinned: no attempt is thinned away."""
-
-    where = "SYSTEM_STATS_FILES times SYSTEM_STATS_FILE_MB are full"
-
-    def oldest(self, path: Path) -> tuple[BinaryIO, int, int] | None:
-        return oldest_unarchived(path)
-
-    def series(self, record: Record) -> object:
-        """Each record has the machine."""
-        return None
-
-    def distinct(self, record: Record) -> object:
-        """What begins an attempt stays."""
-        return record["attempt"], record["event"]

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring.agent.gpu_stats import GpuStats, GpuStatsFiles
-from monitoring.agent.last_step import LastStep
-from monitoring.agent.run_processes import RunProcesses
+from monitoring.agent.samples.gpu_stats import GpuStats, GpuStatsFiles
+from monitoring.agent.samples.last_step import LastStep
+from monitoring.agent.samples.run_processes import RunProcesses
 from monitoring.gpu.device_states import WORDS, DeviceStates, gpu_name
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.gpu.run_devices import RunDevices

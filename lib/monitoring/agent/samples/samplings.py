@@ -69,11 +69,11 @@ def samplings(
     """What the run.json of a run asks for on the host of `own`; few agents import what samples."""
     found: list[Sampling] = []
     if run.get("gpu_monitor"):
-        from monitoring.agent.sampling import GpuSampling
+        from monitoring.agent.samples.gpu_sampling import GpuSampling
 
         found.append(GpuSampling(directory, run, alerts, own))
     if run.get("machine_monitor"):
-        from monitoring.agent.machine_sampling import MachineSampling
+        from monitoring.agent.samples.machine_sampling import MachineSampling
 
         found.append(MachineSampling(directory, run, alerts, own))
     if found and not own.host:
