@@ -251,3 +251,13 @@ def test_what_becomes_of_a_gpu_has_one_owner(sources: Sources) -> None:
         if text.value == "cannot be read"
     }
     assert found == {"monitoring.gpu.device_states"}
+
+
+def test_locks_that_are_tried_have_one_owner(sources: Sources) -> None:
+    trying = {
+        module
+        for module, nodes in sources.nodes.items()
+        for node in nodes
+        if isinstance(node, ast.Attribute) and node.attr in ("LOCK_NB", "LOCK_SH", "lockf")
+    }
+    assert trying == {"monitoring.host.file_locks"}

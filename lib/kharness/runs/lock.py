@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
-import functools
 import json
 import os
 import socket
@@ -17,6 +14,7 @@ from typing import Self
 
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import RUNNER_LOCK
+from monitoring.host import file_locks
 from monitoring.host.process import process_started
 
 TRIES = 5
@@ -59,15 +57,16 @@ class RunnerLock:
         except OSError as error:
             raise _unusable(path, error) from error
         try:
-            _lock(self._fd)
+            is_ours = _try_lock(self._fd)
         except OSError as error:
+            os.close(self._fd)
+            raise _unusable(path, error) from error
+        if not is_ours:
             held_by = _read(self._fd)
             os.close(self._fd)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise _unusable(path, error) from error
-            raise _held(self._directory, held_by) from error
-        _held_here.add(self._fd)
-        _watch_forks()
+            raise _held(self._directory, held_by)
+        # A forked child must not hold on to it: only on Linux the kernel kills it with us.
+        file_locks.hold(self._fd)
         pid = os.getpid()
         holder = LockHolder(pid, socket.gethostname(), time.time(), process_started(pid))
         os.ftruncate(self._fd, 0)
@@ -80,23 +79,7 @@ class RunnerLock:
     ) -> None:
         # The file stays: were it deleted, two could hold a lock on two files of one name.
         os.ftruncate(self._fd, 0)
-        _held_here.discard(self._fd)
-        os.close(self._fd)
-
-
-# A child that this process forks must not hold on to them: only on Linux the kernel kills it with us.
-_held_here: set[int] = set()
-
-
-@functools.cache
-def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_release_in_child)
-
-
-def _release_in_child() -> None:
-    for fd in _held_here:
-        os.close(fd)
-    _held_here.clear()
+        file_locks.release(self._fd)
 
 
 def holder(directory: Path) -> LockHolder | None:
@@ -106,25 +89,21 @@ def holder(directory: Path) -> LockHolder | None:
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        found = _read(fd)
-        return None if found is None or found.is_gone else found
+        found = _read(fd) if file_locks.is_locked(fd) else None
     except OSError:
         return None
     finally:
         os.close(fd)
-    return None
+    return None if found is None or found.is_gone else found
 
 
-def _lock(fd: int) -> None:
+def _try_lock(fd: int) -> bool:
     # `holder` takes it for a moment, too.
     for _ in range(TRIES - 1):
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
+        if file_locks.try_lock(fd):
+            return True
         time.sleep(PAUSE)
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return file_locks.try_lock(fd)
 
 
 def _read(fd: int) -> LockHolder | None:

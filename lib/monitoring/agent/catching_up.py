@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import orjson
 
 from monitoring.agent.delivery import Delivery, DeliveryProgress, read_progress
 from monitoring.follower import RunInfo
+from monitoring.host import file_locks
 from monitoring.journal.alerts import Alerts, Severity
 
 # Seconds between two looks whether the agent is still there.
@@ -34,9 +35,7 @@ LOOK_EVERY = 0.2
 class Apart:
     """Starts such processes for one run; each delivery has a thread that waits for its own."""
 
-    def __init__(self, locks: Collection[int], alerts: Alerts) -> None:
-        """`locks` are descriptors of what keeps other agents out."""
-        self._locks = locks
+    def __init__(self, alerts: Alerts) -> None:
         self._alerts = alerts
 
     def __call__(
@@ -58,7 +57,8 @@ class Apart:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "monitoring.agent.catching_up", argument],
                 stdin=subprocess.DEVNULL,
-                pass_fds=[write, *self._locks],
+                # the run's lock too, which keeps other agents out until both have ended
+                pass_fds=[write, *file_locks.held()],
             )
         except OSError:  # out of processes or memory
             os.close(read)

@@ -30,11 +30,11 @@ from monitoring.agent.delivery import (
     write_progress,
 )
 from monitoring.agent.ending import has_ended, is_running, set_signals
-from monitoring.agent.lock import held_locks, only_agent
+from monitoring.agent.lock import only_agent
 from monitoring.agent.log import log_as_json
 from monitoring.agent.notifications import notifications
 from monitoring.agent.rule_watch import RuleWatch
-from monitoring.agent.samplings import AllDone, samplings
+from monitoring.agent.samples.samplings import AllDone, samplings
 from monitoring.errors import MonitoringError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live
 from monitoring.journal.alerts import Alerts
@@ -222,7 +222,7 @@ def _deliveries(
     last_tries: int = LAST_TRIES,
 ) -> list[Delivery]:
     followers = {**{name: {} for name in ALWAYS}, **trackers}
-    run, saved, apart = RunInfo.read(directory), read_progress(directory), Apart(held_locks, alerts)
+    run, saved, apart = RunInfo.read(directory), read_progress(directory), Apart(alerts)
     return [
         Delivery(
             run,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import functools
 import os
 import threading
 import time
@@ -12,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from monitoring.errors import RunBusyError
+from monitoring.host import file_locks
 from monitoring.journal.files import AGENT_LOCK, OF_RANK_0, HostFiles
 from monitoring.journal.run_json import read_run_json
 
@@ -31,12 +30,9 @@ def is_held(lock: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return file_locks.is_locked(fd)
     finally:
         os.close(fd)
-    return False
 
 
 @contextlib.contextmanager
@@ -46,11 +42,10 @@ def only_agent(
     """Hold the lock; RunBusyError if another agent does after `wait` seconds, or at `stop`."""
     read_run_json(directory)
     fd = os.open(directory / own.name(AGENT_LOCK), os.O_RDWR | os.O_CREAT, 0o644)
-    held_locks.add(fd)
-    _watch_forks()
+    file_locks.hold(fd)  # a child that a tracker forks must not keep it
     try:
         deadline = time.monotonic() + wait
-        while not _locked(fd):
+        while not file_locks.try_lock(fd):
             if time.monotonic() >= deadline or stop.wait(LOOK_EVERY):
                 raise RunBusyError(
                     f"{directory} is being followed by its agent",
@@ -58,28 +53,4 @@ def only_agent(
                 )
         yield
     finally:
-        held_locks.discard(fd)
-        os.close(fd)
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-# Locks that a child which a tracker forks must let go of.
-held_locks: set[int] = set()
-
-
-@functools.cache
-def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_release_in_child)
-
-
-def _release_in_child() -> None:
-    for fd in held_locks:
-        os.close(fd)
-    held_locks.clear()
+        file_locks.release(fd)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import gc
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 import orjson
 
 from monitoring.errors import RunBusyError, RunDirectoryError, unwritable
+from monitoring.host.file_locks import try_lock
 from monitoring.journal.encoding.json_form import strict_line
 from monitoring.journal.line_file import Backlog, LineFile
 from monitoring.journal.records import JSON_LINE, Record, last_line, parse
@@ -223,26 +223,17 @@ def _reason(failure: OSError) -> str:
 
 def _lock(fd: int, path: Path) -> None:
     try:
-        if not _takes_lock(fd):
+        if not try_lock(fd):
             # A Run that was dropped without an end, as in a notebook's cell that failed, is in reference
             # cycles, and keeps its journal open until these are collected.
             gc.collect()
-            if not _takes_lock(fd):
+            if not try_lock(fd):
                 raise RunBusyError(
                     f"{path} is being written by another process",
                     hint="end that one first, or give this run a directory of its own",
                 )
     except OSError:
         return  # a file system without locks: the run directory is the user's to keep apart
-
-
-def _takes_lock(fd: int) -> bool:
-    """Lock the file; False if somebody else has it locked."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _continue(fd: int, path: Path) -> tuple[int, int]:

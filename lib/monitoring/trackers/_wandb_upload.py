@@ -7,7 +7,6 @@ another, because W&B marks a log as uploaded when such a process ends, even if m
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shlex
@@ -20,6 +19,7 @@ import psutil
 
 from monitoring.errors import MonitoringError
 from monitoring.host.backoff import Backoff
+from monitoring.host.file_locks import try_lock
 
 UPLOAD_LOCK = ".upload.lock"
 UPLOAD_LOG = "sync.log"
@@ -138,12 +138,10 @@ class Uploader:
     def _take_lock(self) -> int | None:
         """A descriptor of the lock, None while an upload holds it."""
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            return None
-        return lock
+        if try_lock(lock):
+            return lock
+        os.close(lock)
+        return None
 
 
 def _mark(log: Path) -> Path:

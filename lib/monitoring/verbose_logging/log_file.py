@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import gzip
 import os
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from monitoring.errors import RunBusyError
 from monitoring.host.correlation import own_rank
+from monitoring.host.file_locks import try_lock
 from monitoring.journal.atomic_file import replacing
 from monitoring.journal.encoding.json_form import strict_line
 from monitoring.journal.line_file import Backlog, LineFile
@@ -120,14 +120,10 @@ class LogFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if _is_taken(fd):
                 raise RunBusyError(
                     f"{self.path} is being written by another process", hint="give each training a log_file"
-                ) from None
-            except OSError:
-                pass  # a file system without locks
+                )
             file = LineFile(fd)
             file.repair()
         except BaseException:
@@ -164,6 +160,14 @@ class LogFile:
                 archives[number].unlink()
         except OSError as error:
             self._errors.add(f"{self.path}: compression failed", error)
+
+
+def _is_taken(fd: int) -> bool:
+    """Whether another process writes the file; not known where the file system has no locks."""
+    try:
+        return not try_lock(fd)
+    except OSError:
+        return False
 
 
 def full_files(path: Path) -> list[Path]:

@@ -75,7 +75,7 @@ def processes(directory: Path) -> Iterator[psutil.Process]:
 def test_process_delivers_all_and_says_how_far_it_is(followed: MakeFollowed, tmp_path: Path) -> None:
     run = train(tmp_path / "apart", 3000)
     alerts, told = Alerts(run.directory), []
-    apart = Apart((), alerts)
+    apart = Apart(alerts)
 
     assert apart(run, "tensorboard", {}, lambda progress, count: told.append((progress, count)))
     size = (run.directory / "metrics.jsonl").stat().st_size

@@ -1,0 +1,61 @@
+"""Locks on open files: one holder at a time, and the kernel lets go when its processes are gone (flock(2)).
+
+A lock belongs to the open file, which a forked child shares: `hold` is for those that must end with this
+process, whatever it has forked. OSError where the file system has no locks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+from collections.abc import Collection
+
+
+def try_lock(fd: int) -> bool:
+    """Lock the file; False if somebody else has it locked."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # the second where a network's file system answers so
+        return False
+    return True
+
+
+def is_locked(fd: int) -> bool:
+    """Whether somebody has the file locked, as far as this host sees it; for a moment nobody else can."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def hold(fd: int) -> None:
+    """Close the file in children that this process forks."""
+    _held.add(fd)
+    _watch_forks()
+
+
+def release(fd: int) -> None:
+    """Close a file that `hold` got, which lets go of its lock."""
+    _held.discard(fd)
+    os.close(fd)
+
+
+def held() -> Collection[int]:
+    """What `hold` got: for a child that must keep the locks after all."""
+    return tuple(_held)
+
+
+_held: set[int] = set()
+
+
+@functools.cache
+def _watch_forks() -> None:
+    os.register_at_fork(after_in_child=_release_in_child)
+
+
+def _release_in_child() -> None:
+    for fd in _held:
+        os.close(fd)
+    _held.clear()
