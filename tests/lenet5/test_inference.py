@@ -25,6 +25,7 @@ def test_a_trained_model_is_timed_and_shows_predictions(tmp_path: Path) -> None:
     assert fields == [f"batch_{size}_{name}" for size in (8, 100) for name in names]
     assert [sorted(one) for one in found["predictions"]] == [["label", "predicted", "probability"]] * 9
     assert {one["label"] for one in found["predictions"]} <= set("0123456789")
+    assert found["pictures"] == {"predictions": "predictions.png"}
     with Image.open(tmp_path / "run/predictions.png") as sheet:
         assert sheet.format == "PNG"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -35,7 +35,7 @@ from monitoring.journal.files import (
     SYSTEM_STATS,
     sample_event,
 )
-from monitoring.journal.records import Record, as_number, kind_of, last_record
+from monitoring.journal.records import PICTURES, Record, as_number, kind_of, last_record
 from monitoring.journal.tail import Tail
 
 # Records handed to a follower at once: where followers share an interpreter, and where one is alone.
@@ -303,8 +303,8 @@ class Delivery:
             for name in self._look_for_hosts():
                 self._tails[name].seek(self._follower.last_seq(name))
         batch = self._take(whatever_size=last_pass)
-        if batch or self._live:
-            deliver_apart(self._follower.deliver, batch, self._put_aside)
+        for part in parts_with_pictures(batch) if batch or self._live else []:
+            deliver_apart(self._follower.deliver, part, self._put_aside)
         if batch:
             self._pending += len(batch)
             self._pending_alerts += sum(record.get("event") == "alert" for record in batch)
@@ -472,6 +472,17 @@ def _by_field(fields: Mapping[str, str], others: str, numbers: Mapping[str, int]
     """Numbers by journal as fields of DeliveryProgress, 0 of a journal that is not there."""
     known = {name: numbers.get(journal, 0) for journal, name in fields.items()}
     return {**known, others: {journal: it for journal, it in numbers.items() if journal not in fields}}
+
+
+def parts_with_pictures(batch: list[Record]) -> Iterator[list[Record]]:
+    """The records in parts that end with one with pictures: a follower has those of one record in memory."""
+    first = 0
+    for end, record in enumerate(batch, start=1):
+        if PICTURES in record:
+            yield batch[first:end]
+            first = end
+    if first < len(batch) or not batch:
+        yield batch[first:]
 
 
 def _time(record: Record) -> float:

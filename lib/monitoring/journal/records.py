@@ -27,6 +27,9 @@ ENVELOPE = frozenset({"event", "time", "seq", "attempt", "global_step"})
 # Records whose numbers are measurements; those of a start record describe the run, a gap's the journal.
 MEASURING = frozenset({"step", "epoch", "eval", "checkpoint", "end"})
 
+PICTURES = "pictures"
+"""Field of a record that measures: name -> file, a PNG in the run directory, which trackers show."""
+
 # Records whose numbers are points by their own names.
 POINTED = MEASURING | {"system"}
 
@@ -121,6 +124,8 @@ class Fields:
         self.event = event
         self.kinds = kinds
         self.names = tuple(names)
+        self.has_pictures = kinds.get(PICTURES) is dict and event in MEASURING
+        """Whether trackers may have pictures to show of such records."""
         self._flags = [place for place, name in enumerate(self.names) if kinds.get(name) is bool]
         self._get = itemgetter(*self.names) if len(self.names) > 1 else None
         self._is_gpu = kind_of(event) == "gpu"

@@ -62,7 +62,7 @@ def shown_points(record: Record) -> dict[str, float]:
 @functools.lru_cache(maxsize=MOST_FIELDS)
 def shown_names(fields: Fields) -> tuple[str, ...]:
     """The names of the points as trackers show them; see `shown_points`."""
-    if not (prefix := _prefix(fields.event)):
+    if not (prefix := prefix_of(fields.event)):
         return fields.names
     return tuple(name if name == "epoch" else prefix + name for name in fields.names)
 
@@ -72,12 +72,12 @@ def shown_texts(record: Record) -> dict[str, str]:
     event = event_of(record)
     if kind_of(event) != "gpu":
         return {}
-    return {_prefix(event) + name: text for name, text in gpu_texts(record).items()}
+    return {prefix_of(event) + name: text for name, text in gpu_texts(record).items()}
 
 
 def journal_metric(shown: str, event: str) -> str:
     """The journal's name of a metric that a tracker shows as `shown`."""
-    return shown.removeprefix(_prefix(event))
+    return shown.removeprefix(prefix_of(event))
 
 
 def journal_of(record: Record) -> str:
@@ -85,7 +85,7 @@ def journal_of(record: Record) -> str:
     return journal_of_event(event_of(record))
 
 
-def _prefix(event: object) -> str:
+def prefix_of(event: object) -> str:
     """What trackers put before the names of an event's points."""
     host = kind_and_host(str(event))[1]
     return f"{host}/" if host else EPOCH if event == "epoch" else ""

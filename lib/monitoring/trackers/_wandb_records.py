@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from operator import getitem
@@ -13,6 +14,7 @@ import orjson
 from monitoring.follower import RunInfo
 from monitoring.host.name import host_name
 from monitoring.trackers._alerts import TrackerAlert
+from monitoring.trackers._pictures import TrackerPicture
 from monitoring.trackers._protobuf import delimited, varint
 
 # W&B refuses longer names, and these characters in a project.
@@ -111,17 +113,17 @@ class LogRecords:
         self.defined.add(name)
 
     def history(
-        self, columns: Columns, numbers: Sequence[float], texts: Mapping[str, str], *, step: int
+        self, columns: Columns, numbers: Sequence[float], others: Mapping[str, object], *, step: int
     ) -> None:
-        """A row of the run's table: its numbers, in the order of the columns, and its texts.
+        """A row of the run's table: its numbers, in the order of the columns, and its other cells.
 
         Most of a log is rows, and most of the time that a log takes would go into making W&B's messages: a
         row is encoded here, to the bytes that they become.
         """
         self.number += 1
         content = columns.encoded(numbers)
-        for name, text in texts.items():
-            content += _item(name, orjson.dumps(text))
+        for name, value in others.items():
+            content += _item(name, orjson.dumps(value))
         number = NUM + varint(step)
         content += STEP + varint(len(number)) + number
         self.encoded.append(NUM + varint(self.number) + delimited(HISTORY, content))
@@ -131,6 +133,12 @@ class LogRecords:
         record = self._new()
         for name, value in values.items():
             record.summary.update.add(nested_key=[name], value_json=orjson.dumps(value).decode())
+        self._add(record)
+
+    def file(self, path: str) -> None:
+        """A file of the run's folder `files`, to be uploaded, as wandb's `Media` has it (`_publish_file`)."""
+        record = self._new()
+        record.files.files.add(path=path)
         self._add(record)
 
     def alert(self, run_id: str, alert: TrackerAlert) -> None:
@@ -158,6 +166,20 @@ class LogRecords:
         self.number += 1
         record.num = self.number
         self.encoded.append(record.SerializeToString())
+
+
+def media_cell(picture: TrackerPicture, *, step: int) -> dict[str, object]:
+    """The cell of a picture in a row, as `wandb.Image` makes it of a file."""
+    sha256 = hashlib.sha256(picture.content).hexdigest()
+    return {
+        "_type": "image-file",
+        "sha256": sha256,
+        "size": len(picture.content),
+        "path": f"media/images/{picture.file_name}_{step}_{sha256[:20]}.png",
+        "format": "png",
+        "width": picture.width,
+        "height": picture.height,
+    }
 
 
 @functools.lru_cache(maxsize=4096)

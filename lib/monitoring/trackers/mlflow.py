@@ -12,13 +12,17 @@ import hashlib
 import os
 import posixpath
 import re
+import tempfile
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import orjson
 
 from monitoring.follower import RunInfo
+from monitoring.host.name import in_file_names
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import ALL_SAMPLES, JOURNAL, SAMPLES, kind_and_host
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike, kind_of
@@ -33,6 +37,7 @@ from monitoring.trackers import (
     step_of,
     time_of,
 )
+from monitoring.trackers._pictures import TrackerPicture, pictures_of, warn
 
 JOURNALS = (JOURNAL, *ALL_SAMPLES)
 
@@ -65,6 +70,13 @@ SETTINGS = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
 
+# Folder beside mlflow.db, named as by MLflow's server; of an experiment all runs are in it.
+ARTIFACTS = "mlartifacts"
+
+# Folder of the artifacts that MLflow's pages show as pictures, and the tag of a run that has some.
+IMAGES = "images"
+HAS_IMAGES = "mlflow.loggedImages"
+
 INSTALL = "mlflow-skinny sqlalchemy alembic"
 
 
@@ -91,6 +103,7 @@ class MlflowFollower:
 
     def __init__(self, run: RunInfo, options: Options) -> None:
         self._run = run
+        self._options = options
         self._client = _client(run, options)
         found = _find(self._client, run)
         self._run_id: str | None = found.info.run_id if found else None
@@ -117,9 +130,11 @@ class MlflowFollower:
         """
         from mlflow.exceptions import MlflowException
 
-        metrics, seqs, step = self._metrics(records)
+        pictures: list[tuple[TrackerPicture, str]] = []
+        metrics, seqs, step = self._metrics(records, pictures)
         try:
             run_id = self._begin(records[0])
+            failures = [failed for it in pictures if (failed := self._failure_to_add(run_id, *it))]
             first = range(0, len(metrics), METRICS_A_CALL)
             *others, last = [metrics[at : at + METRICS_A_CALL] for at in first] or [[]]
             for part in others:
@@ -130,6 +145,8 @@ class MlflowFollower:
             if error.error_code == "INVALID_PARAMETER_VALUE":
                 raise ValueError(str(error)) from error
             raise
+        for failure in failures:  # MLflow itself is there, as its points are
+            warn(failure)
         self._seqs, self._step, self._time = seqs, step, time_of(records[-1])
 
     def flush(self) -> None:
@@ -143,8 +160,10 @@ class MlflowFollower:
             self._client.set_terminated(self._run_id, status=ended, end_time=end)
             self._status = ended
 
-    def _metrics(self, records: Sequence[Record]) -> tuple[list[Any], dict[str, int], int]:
-        """The points as MLflow's, the journals' last seqs and the last step."""
+    def _metrics(
+        self, records: Sequence[Record], pictures: list[tuple[TrackerPicture, str]]
+    ) -> tuple[list[Any], dict[str, int], int]:
+        """The points as MLflow's, the journals' last seqs and the last step; adds to the pictures."""
         from mlflow.entities import Metric
 
         metrics: list[Any] = []
@@ -157,15 +176,32 @@ class MlflowFollower:
                     step = at = step if at is None else at
                 values = fields.values_in(record)
                 time = _timestamp(record)
+                if fields.has_pictures:
+                    shown = pictures_of(record, fields, self._run.directory)
+                    pictures += [(it, _artifact(it, record, step=at or 0, time=time)) for it in shown]
                 if values:
                     pairs = zip(names, [*values, seqs[journal]], strict=True)
                     metrics += [Metric(name, float(value), time, at or 0) for name, value in pairs]
         return metrics, seqs, step
 
+    def _failure_to_add(self, run_id: str, picture: TrackerPicture, name: str) -> str:
+        """Log a picture as an artifact, which may be kept elsewhere than points; what went wrong."""
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, f"{name}.png")
+                path.write_bytes(picture.content)
+                files = [path, *_compressed(path)]
+                for file in files:
+                    self._client.log_artifact(run_id, str(file), IMAGES)
+            self._client.set_tag(run_id, HAS_IMAGES, True)
+        except Exception as error:  # noqa: BLE001 - many kinds of artifact stores are called here
+            return f"picture {picture.name!r} is not in MLflow: {type(error).__name__}: {error}"
+        return ""
+
     def _begin(self, first: Record) -> str:
         """The run on the server, with the configuration of this attempt; MLflow changes no parameter."""
         if self._run_id is None:
-            created = _create(self._client, self._run, start=time_of(first))
+            created = _create(self._client, self._run, self._options, start=time_of(first))
             self._run_id, self._status = created.info.run_id, created.info.status
         if not self._has_begun:
             held = self._client.get_run(self._run_id).data.params
@@ -209,8 +245,16 @@ def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
 
 
 def _tracking_uri(run: RunInfo, options: Options) -> str:
-    local = f"sqlite:///{run.directory.parent / 'mlflow.db'}"
-    return options.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI") or local
+    return _chosen(options) or f"sqlite:///{run.directory.parent / 'mlflow.db'}"
+
+
+def _artifacts(run: RunInfo, options: Options) -> str | None:
+    """Where a new experiment keeps its pictures: beside the database of ours, else where MLflow says."""
+    return None if _chosen(options) else (run.directory.parent / ARTIFACTS).absolute().as_uri()
+
+
+def _chosen(options: Options) -> str:
+    return options.tracking_uri or os.environ.get("MLFLOW_TRACKING_URI", "")
 
 
 def _client(run: RunInfo, options: Options) -> Any:
@@ -231,11 +275,11 @@ def _find(client: Any, run: RunInfo) -> Any | None:
     return next(iter(client.search_runs([experiment.experiment_id], ours, max_results=1)), None)
 
 
-def _create(client: Any, run: RunInfo, *, start: float) -> Any:
+def _create(client: Any, run: RunInfo, options: Options, *, start: float) -> Any:
     from mlflow.exceptions import MlflowException
 
     try:
-        client.create_experiment(run.project)
+        client.create_experiment(run.project, artifact_location=_artifacts(run, options))
     except MlflowException as error:  # there is one, or another run's agent was quicker
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
@@ -249,6 +293,28 @@ def _timestamp(record: Record) -> int:
     kind = kind_of(event_of(record))
     place = KINDS.index(kind if kind in SAMPLES else "")
     return int(time_of(record)) * 1000 + len(KINDS) * (seq_of(record) % SEQS_A_SECOND) + place
+
+
+def _artifact(picture: TrackerPicture, record: Record, *, step: int, time: int) -> str:
+    """The file name, without its ending, that `MlflowClient.log_image` gives a picture.
+
+    But always the same one: what is delivered again replaces it.
+    """
+    key = "~".join(map(in_file_names, picture.name.split("/")))
+    own = uuid.uuid5(uuid.NAMESPACE_OID, f"{seq_of(record)}:{event_of(record)}:{picture.name}")
+    return f"{key}+step+{step}+timestamp+{time}+{own}"
+
+
+def _compressed(path: Path) -> list[Path]:
+    """The smaller picture that MLflow's pages show beside others; none without Pillow."""
+    from mlflow.tracking.multimedia import Image, compress_image_size
+
+    small = path.with_name(f"{path.stem}+compressed.webp")
+    try:
+        compress_image_size(Image(str(path)).to_pil()).save(small)
+    except ImportError:
+        return []
+    return [small]
 
 
 @functools.lru_cache(maxsize=MOST_FIELDS)

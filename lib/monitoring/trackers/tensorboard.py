@@ -33,6 +33,7 @@ from monitoring.trackers import (
     time_of,
 )
 from monitoring.trackers._event_file import events_from_the_end, framed
+from monitoring.trackers._pictures import TrackerPicture, pictures_of
 from monitoring.trackers._protobuf import delimited, varint
 
 JOURNALS = (JOURNAL, *ALL_SAMPLES)
@@ -72,6 +73,7 @@ class TensorboardFollower:
     """Appends each delivery to this life's event file with one write."""
 
     def __init__(self, run: RunInfo) -> None:
+        self._run_directory = run.directory
         self._directory = run.directory / "tensorboard"
         seq, self._last_step = _last_event(self._directory, JOURNAL)
         self._last_seq = {JOURNAL: seq}
@@ -85,23 +87,29 @@ class TensorboardFollower:
         return self._last_seq[journal]
 
     def deliver(self, records: Sequence[Record]) -> None:
-        """Add one event for each record that has points; one without a step is at the last step before it."""
+        """Add one event for each record that has points or pictures.
+
+        One without a step is at the last step before it.
+        """
         out = bytearray()
         if self._fd is None:
             out += framed(_version(time_of(records[0])))
         last_step, last_seq = self._last_step, dict(self._last_seq)
         for fields, group in alike(records):
-            if not fields.names:
+            if not fields.names and not fields.has_pictures:
                 continue
             journal = journal_of(group[-1])
             for record in group:
+                pictures = pictures_of(record, fields, self._run_directory) if fields.has_pictures else []
+                if not fields.names and not pictures:
+                    continue
                 step = step_of(record)
                 if step is None:
                     step = last_step
                 elif journal == JOURNAL:
                     last_step = step
-                out += framed(encoded(record, fields, fields.values_in(record), step=step))
-            last_seq[journal] = seq_of(group[-1])
+                out += framed(encoded(record, fields, fields.values_in(record), pictures, step=step))
+                last_seq[journal] = seq_of(record)
         self._write(bytes(out))
         self._last_step, self._last_seq = last_step, last_seq
 
@@ -149,7 +157,7 @@ def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
             seq, kind = source
             step = None if kind == "end" else event.step
             for value in event.summary.value:
-                if value.HasField("tensor"):  # a text
+                if not value.HasField("simple_value"):  # a text or a picture
                     continue
                 found.append(
                     TrackerPoint(seq, kind, step, journal_metric(value.tag, kind), value.simple_value)
@@ -181,11 +189,18 @@ def _source(event: Any) -> tuple[int, str] | None:
     return int(seq), kind
 
 
-def encoded(record: Record, fields: Fields, values: Sequence[float], *, step: int) -> bytes:
+def encoded(
+    record: Record,
+    fields: Fields,
+    values: Sequence[float],
+    pictures: Sequence[TrackerPicture] = (),
+    *,
+    step: int,
+) -> bytes:
     """The event of a record: the bytes that TensorBoard's message becomes, in a fraction of the time."""
     time, texts = time_of(record), shown_texts(record)
-    if texts or not time or not values:
-        return message(record, fields, values, texts, step=step)
+    if texts or pictures or not time or not values:
+        return message(record, fields, values, texts, pictures, step=step)
     number = STEP + varint(step) if step else b""
     writer = f"{SOURCE}:{seq_of(record)}:{event_of(record)}".encode()
     form, cells = _layout(fields, len(number), len(writer))
@@ -199,7 +214,13 @@ def encoded(record: Record, fields: Fields, values: Sequence[float], *, step: in
 
 
 def message(
-    record: Record, fields: Fields, values: Sequence[float], texts: Mapping[str, str], *, step: int
+    record: Record,
+    fields: Fields,
+    values: Sequence[float],
+    texts: Mapping[str, str],
+    pictures: Sequence[TrackerPicture] = (),
+    *,
+    step: int,
 ) -> bytes:
     """The same, by TensorBoard's message."""
     from tensorboard.compat.proto.event_pb2 import Event
@@ -213,6 +234,10 @@ def message(
         value.tensor.dtype = DT_STRING
         value.tensor.string_val.append(text.encode())
         value.metadata.plugin_data.plugin_name = "text"
+    for picture in pictures:
+        image = event.summary.value.add(tag=picture.name).image
+        image.width, image.height, image.colorspace = picture.width, picture.height, picture.channels
+        image.encoded_image_string = picture.content
     found: bytes = event.SerializeToString()
     return found
 

@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import shlex
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from typing import Any
 import orjson
 
 from monitoring.follower import RunInfo
+from monitoring.host.name import in_file_names
+from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import ALERTS, ALL_SAMPLES, JOURNAL, sample_event
 from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
@@ -35,6 +38,7 @@ from monitoring.trackers import (
     time_of,
 )
 from monitoring.trackers._alerts import TrackerAlert, is_alert, tracker_alert
+from monitoring.trackers._pictures import TrackerPicture, pictures_of
 
 JOURNALS = (JOURNAL, *ALL_SAMPLES, ALERTS)
 
@@ -100,7 +104,10 @@ class TrackioFollower:
         return row["seq"] or 0
 
     def deliver(self, records: Sequence[Record]) -> None:
-        """Add one row for each record that has points; one without a step is at the last step before it."""
+        """Add one row for each record that has points or pictures.
+
+        One without a step is at the last step before it.
+        """
         rows: list[tuple[object, ...]] = []
         alerts: list[tuple[str, TrackerAlert]] = []
         last_step = self._last_step
@@ -112,7 +119,12 @@ class TrackioFollower:
                 metrics |= shown_texts(record)
                 if is_alert(record) and (alert := tracker_alert(record)) is not None:
                     alerts.append((_shown_time(record), alert))
-                if not metrics:
+                pictures = (
+                    pictures_of(record, fields, self._run.directory, taken=RESERVED)
+                    if fields.has_pictures
+                    else []
+                )
+                if not metrics and not pictures:
                     continue
                 step = step_of(record)
                 if step is None:
@@ -120,6 +132,7 @@ class TrackioFollower:
                 elif not is_sample:
                     last_step = step
                 log_id = f"{run_id}:{seq_of(record)}:{fields.event}"
+                metrics |= {it.name: self._saved(it, log_id, step) for it in pictures}
                 rows.append((_shown_time(record), run_id, name, step, orjson.dumps(metrics), log_id))
         if rows:
             self._insert(rows)
@@ -146,6 +159,21 @@ class TrackioFollower:
                 part = rows[first : first + ROWS_A_STATEMENT]
                 values = list(itertools.chain.from_iterable(part))
                 database.execute(INSERT + ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(part)), values)
+
+    def _saved(self, picture: TrackerPicture, log_id: str, step: int) -> dict[str, object]:
+        """The file of a picture among Trackio's, and the row's cell of it, as `trackio.Image` makes them.
+
+        Its name is always the same: what is delivered again replaces it.
+        """
+        from trackio.media import TrackioImage, get_project_media_path
+        from trackio.utils import MEDIA_DIR
+
+        name = self._run.name
+        run = name if name == in_file_names(name) and name.strip(".") else self._run.run_id
+        folder = get_project_media_path(project=self._project, run=run, step=step)
+        path = folder / f"{uuid.uuid5(uuid.NAMESPACE_OID, f'{log_id}:{picture.name}')}.png"
+        write_atomically(path, picture.content)
+        return {"_type": TrackioImage.TYPE, "file_path": str(path.relative_to(MEDIA_DIR)), "caption": None}
 
     def _insert_alerts(self, alerts: Sequence[tuple[str, TrackerAlert]]) -> None:
         """What `trackio.alert` brings into the database, without a thread and without its webhooks."""
@@ -199,7 +227,7 @@ def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
             _, seq, event = row["log_id"].split(":")
             step = None if event == "end" else row["step"]
             for name, value in orjson.loads(row["metrics"]).items():
-                if isinstance(value, str):
+                if isinstance(value, (str, dict)):
                     continue
                 kept = name.removeprefix("__")
                 metric = journal_metric(kept if kept in RESERVED else name, event)

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from monitoring.follower import RunInfo
+from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import ALERTS, ALL_SAMPLES, JOURNAL, journal_of_event
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike, fields_of
 from monitoring.trackers import (
     TrackerPoint,
     event_of,
@@ -37,8 +38,9 @@ from monitoring.trackers import (
     time_of,
 )
 from monitoring.trackers._alerts import is_alert, tracker_alert
+from monitoring.trackers._pictures import TrackerPicture, pictures_of
 from monitoring.trackers._wandb_log import LogWriter, read_log
-from monitoring.trackers._wandb_records import Columns, LogRecords, alert_seq, is_row, row_of
+from monitoring.trackers._wandb_records import Columns, LogRecords, alert_seq, is_row, media_cell, row_of
 from monitoring.trackers._wandb_upload import UPLOAD_LOCK, Uploader, is_uploaded, unmark, uploaded_to
 
 # W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
@@ -103,7 +105,7 @@ class WandbFollower:
         return self._log.seqs.get(journal, 0)
 
     def deliver(self, records: Sequence[Record]) -> None:
-        """Add one row for each record that has points, and the last values as the run's summary."""
+        """Add one row for each record that has points or pictures; the last values are the run's summary."""
         out = LogRecords(_record, self._log.records)
         if self._writer is None:
             if not any(map(_begins_log, records)):
@@ -163,7 +165,7 @@ class WandbFollower:
 
     def _add_rows(self, out: LogRecords, records: Sequence[Record]) -> tuple[dict[str, int], int]:
         """The rows and the summary; returns the journals' last seqs and the last `_step` in the log then."""
-        latest: dict[Columns, tuple[Sequence[float], dict[str, str]]] = {}
+        latest: dict[Columns, tuple[Sequence[float], dict[str, object]]] = {}
         seqs, row_step = dict(self._log.seqs), self._log.step
         for fields, group in alike(records):
             journal = journal_of(group[0])
@@ -171,29 +173,46 @@ class WandbFollower:
                 self._add_alerts(out, group, seqs)
                 continue
             for record in group:
-                texts = shown_texts(record)
-                if not fields.names and not texts:
+                others: dict[str, object] = {**shown_texts(record)}
+                pictures = (
+                    pictures_of(record, fields, self._run.directory, taken=COLUMNS)
+                    if fields.has_pictures
+                    else []
+                )
+                if not fields.names and not others and not pictures:
                     continue
                 seq, step, time = seq_of(record), step_of(record), time_of(record)
                 seqs[journal] = seq
                 # its seq, until rows of another journal have come between
                 row_step = row_step + 1 if journal != JOURNAL else max(seq, row_step + 1)
+                for picture in pictures:
+                    others[picture.name] = self._add_file(out, picture, step=row_step)
                 columns = _columns(fields, step is not None, row_step != seq)
-                if texts or columns not in latest:
-                    self._define(out, [*shown_names(fields), *texts])
+                if others or columns not in latest:
+                    self._define(out, [*shown_names(fields), *others])
                 numbers = [*_without_columns(fields, fields.values_in(record)), row_step, time]
                 numbers.append(max(0.0, time - self._log.start))
                 if step is not None:
                     numbers.append(step)
                 if row_step != seq:
                     numbers.append(seq)
-                out.history(columns, numbers, texts, step=row_step)
+                out.history(columns, numbers, others, step=row_step)
                 latest.pop(columns, None)
-                latest[columns] = numbers, texts
+                latest[columns] = numbers, others
         if latest:
-            rows = [columns.row(numbers) | texts for columns, (numbers, texts) in latest.items()]
+            rows = [columns.row(numbers) | others for columns, (numbers, others) in latest.items()]
             out.summary({name: value for row in rows for name, value in row.items()})
         return seqs, row_step
+
+    def _add_file(self, out: LogRecords, picture: TrackerPicture, *, step: int) -> dict[str, object]:
+        """The file of a picture next to the log, which is uploaded with it; returns the row's cell of it."""
+        log = self._log.path or _new_path(self._run, self._log.start)
+        cell = media_cell(picture, step=step)
+        path = log.parent / "files" / str(cell["path"])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, picture.content)
+        out.file(str(cell["path"]))
+        return cell
 
     def _add_alerts(self, out: LogRecords, records: Sequence[Record], seqs: dict[str, int]) -> None:
         for record in records:
@@ -244,7 +263,7 @@ def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
             continue
         event = row["event"]
         for name, value in row.items():
-            if name not in COLUMNS and not isinstance(value, str):
+            if name not in COLUMNS and not isinstance(value, (str, dict)):
                 seq = row.get("seq", row["_step"])
                 found.append(
                     TrackerPoint(seq, event, row.get("global_step"), journal_metric(name, event), value)
@@ -334,7 +353,7 @@ def _begins_log(record: Record) -> bool:
     """Whether there is something in a record for a log that has not begun."""
     if is_alert(record):
         return tracker_alert(record) is not None
-    return event_of(record) == "start" or bool(shown_points(record))
+    return event_of(record) == "start" or bool(shown_points(record)) or fields_of(record).has_pictures
 
 
 @functools.lru_cache(maxsize=MOST_FIELDS)

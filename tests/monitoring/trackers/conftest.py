@@ -134,6 +134,7 @@ class WandbServer(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.requests = 0
         self.alerts: list[dict[str, Any]] = []
+        self.files: dict[str, bytes] = {}
 
     @property
     def url(self) -> str:
@@ -152,7 +153,10 @@ class WandbServer(ThreadingHTTPServer):
         if "upsertBucket" in query:
             return {"upsertBucket": self._upsert(variables, project)}
         if "createRunFiles" in query:
-            files = [{"name": name, "uploadUrl": f"{self.url}/upload"} for name in variables.get("files", [])]
+            files = [
+                {"name": name, "uploadUrl": f"{self.url}/upload/{name}"}
+                for name in variables.get("files", [])
+            ]
             return {"createRunFiles": {"runID": "b1", "uploadHeaders": [], "files": files}}
         if "notifyScriptableRunAlert" in query:
             self.alerts.append(variables)
@@ -214,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer({})
 
     def do_PUT(self) -> None:
-        self._body()
+        self.server.files[self.path.removeprefix("/upload/")] = self._body()
         self._answer({})
 
     def do_POST(self) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from monitoring.trackers import TrackerPoint
 from monitoring.trackers.mlflow import _journal_name, _name
@@ -175,6 +176,70 @@ def test_server_gets_every_point_once_also_after_it_was_down(
     assert ordered(found["points"]) == shown("mlflow", run.sent())
     assert found["status"] == "FINISHED"
     assert held(run)["points"] == found["points"]  # in the database behind the server
+
+
+# Has MLflow's own client log the picture of a run that we have logged; prints their artifacts with contents.
+BOTH = """
+import sys
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+from PIL import Image
+from monitoring.follower import RunInfo
+from monitoring.trackers import mlflow
+
+run = RunInfo.read(Path(sys.argv[1]))
+client = mlflow._client(run, mlflow.Options())
+run_id = mlflow._find(client, run).info.run_id
+
+def images() -> set[str]:
+    return {it.path for it in client.list_artifacts(run_id, "images")}
+
+def told(paths: set[str]) -> list[Any]:
+    contents = {path: Path(client.download_artifacts(run_id, path)).read_bytes() for path in paths}
+    parts = {path: path.split("+") for path in paths}
+    return sorted((*parts[it][:5], parts[it][5:][1:], sha256(contents[it]).hexdigest()) for it in paths)
+
+ours = images()
+print(len(ours), client.get_run(run_id).data.tags["mlflow.loggedImages"])
+time = int(min(ours).split("+")[4])
+client.set_tag(run_id, "mlflow.loggedImages", "no")
+with Image.open(run.directory / "red.png") as picture:
+    client.log_image(run_id, picture, key="a/b", step=3, timestamp=time)
+print(told(ours) == told(images() - ours), client.get_run(run_id).data.tags["mlflow.loggedImages"])
+"""
+
+
+def train_with_a_picture(run: Followed) -> None:
+    with new_run(run.directory, "digits", "mlflow") as training:
+        Image.new("RGB", (300, 200), "red").save(run.directory / "red.png")
+        training.log_step(3, train_loss=0.5)
+        training.log_eval(3, split="inference", pictures={"a/b": "red.png"})
+        training.log_step(4, train_loss=0.25)
+
+
+def test_picture_is_what_mlflows_own_client_makes_of_it(run: Followed, tmp_path: Path) -> None:
+    """Also where it is delivered again, as after a SIGKILL."""
+    train_with_a_picture(run)
+    for _ in range(2):
+        done = run.follow()
+        assert (done.returncode, done.stderr, run.alerts()) == (0, "", [])
+        assert ordered(held(run)["points"]) == shown("mlflow", run.sent())
+        with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as database, database:
+            database.execute("UPDATE tags SET value = '0' WHERE key LIKE 'monitoring.s%'")
+        (run.directory / "followers.json").unlink()
+    quiet = {**os.environ, "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false"}
+    told = run.python.run(["-c", BOTH, run.directory], env=quiet)
+    assert (told.stderr, told.stdout.splitlines()) == ("", ["2 True", "True True"])
+
+
+def test_points_are_delivered_where_pictures_cannot_be_kept(run: Followed, tmp_path: Path) -> None:
+    train_with_a_picture(run)
+    (tmp_path / "mlartifacts").touch()
+    done = run.follow()
+    assert (done.returncode, run.alerts()) == (0, [])
+    assert json.loads(done.stderr)["message"].startswith("picture 'a/b' is not in MLflow: NotADirectoryError")
+    assert ordered(held(run)["points"]) == shown("mlflow", run.sent())
 
 
 NAMES = ["acc@1", "f1(macro) %", "a//b", "../up", ".", "/", "seq/step", "ü:3a:", "x" * 249, "plain.name-1 /b"]

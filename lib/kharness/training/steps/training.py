@@ -288,11 +288,12 @@ class Training(Generic[DataT]):
         """Record what the trained model does, if it was requested; `picture` is a PNG of predictions."""
         if not self.world.is_main:
             return
+        shown: dict[str, object] = {"predictions": predictions} if predictions else {}
         if picture is not None:
             write_atomically(self._run.directory / PREDICTIONS, picture)
-        if measured or predictions:
-            found = {"predictions": predictions} if predictions else {}
-            self._run.log_eval(self.step, split="inference", **measured, **found)
+            shown["pictures"] = {"predictions": PREDICTIONS}
+        if measured or shown:
+            self._run.log_eval(self.step, split="inference", **measured, **shown)
             print(_shown(measured))
 
     def finish(self, **metrics: float) -> int:

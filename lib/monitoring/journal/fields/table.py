@@ -110,6 +110,9 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("batch_N_accuracy", "fraction", "up", eval="of the test samples that were timed"),
     *rows("predictions",
           eval="of some test samples: `label`, `predicted` and `probability`; a picture shows them"),
+    *rows("pictures",
+          eval="name -> file, a PNG in the run directory, which [trackers](trackers.md#pictures) show; "
+               "also in your own step, epoch, checkpoint and end records"),
     *rows("val_loss", "nats", "down", prometheus="validation_loss",
           eval="mean cross-entropy over the split", epoch="as in the eval record at its end",
           report="loss of the last validation", scrape="loss of the last evaluation on the validation set"),
