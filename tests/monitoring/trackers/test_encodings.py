@@ -13,7 +13,6 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorboard.summary.writer.record_writer import RecordWriter
 
 from monitoring.exporters.csv import CsvFile, row, shown
 from monitoring.journal.records import MEASURING, Record, fields_of
@@ -108,10 +107,18 @@ def test_rows_are_written_as_by_the_csv_module(values: list[dict[str, object]]) 
     assert written == theirs.getvalue()
 
 
+@pytest.fixture(scope="module")
+def record_writer() -> Any:
+    """TensorBoard's own, imported by the one worker that needs it."""
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    return RecordWriter
+
+
 @given(events=st.lists(st.binary(max_size=300)))
-def test_event_is_framed_as_by_tensorboards_own_writer(events: list[bytes]) -> None:
+def test_event_is_framed_as_by_tensorboards_own_writer(record_writer: Any, events: list[bytes]) -> None:
     theirs = io.BytesIO()
-    writer = RecordWriter(theirs)
+    writer = record_writer(theirs)
     for event in events:
         writer.write(event)
     assert b"".join(map(framed, events)) == theirs.getvalue()

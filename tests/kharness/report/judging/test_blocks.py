@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from kharness.report.judging import blocks
 from kharness.report.judging.blocks import _own_variances, _vary_unlike, contrasts
@@ -104,7 +104,7 @@ def test_of_three_variants_that_vary_unlike_all_are_judged_by_their_own_pairs() 
 def test_whether_variants_vary_alike_is_bartlett_s_test(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     values = table(5, 6, [1, 1, 2, 1, 1], seed=seed)
     beside = [row - np.delete(values, i, axis=0).mean(axis=0) for i, row in enumerate(values)]
-    p = float(stats.bartlett(*beside).pvalue)
+    p = float(scipy.stats.bartlett(*beside).pvalue)
     for level, unlike in ((p * 1.001, True), (p * 0.999, False)):
         monkeypatch.setattr(blocks, "ALIKE_LEVEL", level)
         assert _vary_unlike(values) is unlike
@@ -140,7 +140,7 @@ def test_the_tests_before_the_test_have_their_level() -> None:
 def test_satterthwaite_s_degrees_lie_between_those_of_the_parts() -> None:
     found = contrasts(table(6, 5, [3, 1, 1, 1, 1, 1]).tolist())[0]
     assert 4 <= found.degrees <= 20
-    assert stats.t.ppf(0.975, found.degrees) < stats.t.ppf(0.975, 4)
+    assert scipy.stats.t.ppf(0.975, found.degrees) < scipy.stats.t.ppf(0.975, 4)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from kharness.report.collection import CellResult, Variant
 from kharness.report.errors import ReportError
@@ -44,7 +44,7 @@ def test_a_clear_difference_in_pairs_is_better_and_its_mirror_worse(matrix_of: M
     assert found.p == pytest.approx(1 - math.sqrt(27 / 29))
     assert found.p_holm == found.p
     assert found.p_adjusted == pytest.approx((1 - math.sqrt(27 / 29)) / 0.9)
-    half = stats.t.ppf(1 - 0.9 * 0.05 / 2, 2) * 0.01 / math.sqrt(3)
+    half = scipy.stats.t.ppf(1 - 0.9 * 0.05 / 2, 2) * 0.01 / math.sqrt(3)
     assert found.interval is not None
     interval = (found.interval.low, found.interval.high, found.interval.level)
     assert interval == pytest.approx((0.03 - half, 0.03 + half, 0.955))
@@ -75,7 +75,7 @@ def test_without_a_common_seed_the_groups_are_independent(matrix_of: MatrixOf) -
     matrix = matrix_of(sgd={"1": 0.79, "2": 0.80, "3": 0.81}, adam={"4": 0.91, "5": 0.92, "6": 0.93})
     (found,) = matrix.judged()
     assert (found.method, found.seeds, found.verdict) == ("welch", (), Verdict.BETTER)
-    half = stats.t.ppf(1 - 0.9 * 0.05 / 2, 4) * math.sqrt(0.0002 / 3)
+    half = scipy.stats.t.ppf(1 - 0.9 * 0.05 / 2, 4) * math.sqrt(0.0002 / 3)
     assert found.interval is not None
     assert found.interval.low == pytest.approx(0.12 - half)
     assert "no seed is common to both: Welch's t test of 3 against 3 runs" in comparison_sentence(found)
@@ -126,10 +126,10 @@ def test_two_seeds_show_their_interval_and_give_no_verdict(matrix_of: MatrixOf) 
     """However clear: the spread of two is known too badly. Differences of 30 and 31 points."""
     (found,) = matrix_of(sgd=seeds(0.5, 0.5), adam=seeds(0.80, 0.81)).judged()
     assert (found.verdict, found.reason) == (Verdict.TOO_FEW, "2, verdicts begin at 5")
-    half = stats.t.ppf(0.975, 1) * 0.005
+    half = scipy.stats.t.ppf(0.975, 1) * 0.005
     assert found.interval is not None
     assert (found.interval.low, found.interval.high) == pytest.approx((0.305 - half, 0.305 + half))
-    assert found.p == pytest.approx(stats.ttest_1samp([0.30, 0.31], 0).pvalue)
+    assert found.p == pytest.approx(scipy.stats.ttest_1samp([0.30, 0.31], 0).pvalue)
     assert found.p_adjusted is None
 
 
@@ -181,7 +181,7 @@ def test_runs_that_may_still_end_well_are_waited_for(matrix_of: MatrixOf, status
     matrix.made.add({"OPTIMIZER": "adam", "SEED": "4"}, end(None)[:1], status=status)
     (found,) = matrix.judged()
     assert (found.verdict, found.reason) == (Verdict.NOT_YET, "3 of 4 planned seeds")
-    half = stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(3)
+    half = scipy.stats.t.ppf(0.975, 2) * 0.01 / math.sqrt(3)
     assert found.interval is not None
     assert found.interval.low == pytest.approx(0.03 - half)
 
@@ -212,7 +212,7 @@ def test_several_comparisons_hold_at_once_with_the_error_of_all(matrix_of: Matri
     error = math.sqrt(2 * (rest**2).sum() / 4 / 3) / 100
     assert (adam.method, adamw.method) == ("blocked", "blocked")
     assert adam.degrees == 4
-    assert adam.p == pytest.approx(2 * stats.t.sf(0.02 / error, 4))
+    assert adam.p == pytest.approx(2 * scipy.stats.t.sf(0.02 / error, 4))
     t = largest_t(2, 4, 0.045)
     assert adam.interval is not None
     assert adam.interval.high - adam.interval.low == pytest.approx(2 * t * error)
@@ -267,9 +267,9 @@ def test_a_constant_difference_is_judged_by_the_test_set(
     d = points / 100
     error = math.sqrt(d * (1 - d) / 1000)
     assert found.method == "test_set"
-    assert found.p == pytest.approx(2 * stats.norm.sf(d / error), rel=1e-6)
+    assert found.p == pytest.approx(2 * scipy.stats.norm.sf(d / error), rel=1e-6)
     assert found.interval is not None
-    assert found.interval.low == pytest.approx(d - stats.norm.ppf(1 - 0.045 / 2) * error)
+    assert found.interval.low == pytest.approx(d - scipy.stats.norm.ppf(1 - 0.045 / 2) * error)
 
 
 def test_fewer_images_than_a_difference_needs_widen_its_interval(matrix_of: MatrixOf) -> None:
@@ -283,7 +283,7 @@ def test_fewer_images_than_a_difference_needs_widen_its_interval(matrix_of: Matr
 def test_within_the_margin_two_variants_are_the_same(matrix_of: MatrixOf) -> None:
     """Differences of -0.1, 0 and 0.1 points: the interval reaches to 0.26."""
     matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.899, 0.80, 0.701))
-    half = stats.t.ppf(1 - 0.045 / 2, 2) * 0.001 / math.sqrt(3)
+    half = scipy.stats.t.ppf(1 - 0.045 / 2, 2) * 0.001 / math.sqrt(3)
     (found,) = matrix.judged(CONFIG_REPORT_EQUIVALENCE_MARGIN="0.003")
     assert (found.verdict, found.reason) == (Verdict.SAME, "")
     assert found.interval is not None
@@ -306,11 +306,11 @@ def test_more_seeds_reach_a_look_and_have_a_range(matrix_of: MatrixOf) -> None:
     effect = 1.4 / np.std([-1, 1, 3, 0, 4], ddof=1)
 
     def seen(n: int, share: float, spread: float) -> bool:
-        t = stats.t.ppf(1 - share * 0.05 / 2, n - 1)
-        return bool(stats.nct.sf(t, n - 1, effect / spread * math.sqrt(n)) >= 0.8)
+        t = scipy.stats.t.ppf(1 - share * 0.05 / 2, n - 1)
+        return bool(scipy.stats.nct.sf(t, n - 1, effect / spread * math.sqrt(n)) >= 0.8)
 
     shares = {10: 0.05, 20: 0.025, 40: 0.0125, 80: 0.00625, 160: 0.003125, 320: 0.0015625}
-    spreads = [math.sqrt(4 / stats.chi2.ppf(q, 4)) for q in (0.9, 0.1)]
+    spreads = [math.sqrt(4 / scipy.stats.chi2.ppf(q, 4)) for q in (0.9, 0.1)]
     first = [next(n for n, share in shares.items() if seen(n, share, x)) - 5 for x in (1.0, *spreads)]
     assert (found.more_seeds, found.more_seeds_range) == (first[0], (first[1], first[2]))
     assert found.reason == f"{first[0]} ({first[1]} to {first[2]}) more seeds for one of this size"
@@ -340,7 +340,7 @@ def test_seeds_beyond_a_look_wait_for_the_next(matrix_of: MatrixOf) -> None:
     assert (found.verdict, found.counts, found.next_look) == (Verdict.BETTER, (6, 6), 12)
     assert found.interval is not None
     assert found.interval.level == pytest.approx(1 - 0.05 * 0.05)
-    p = stats.ttest_1samp(CLEAR[:6], 0).pvalue
+    p = scipy.stats.ttest_1samp(CLEAR[:6], 0).pvalue
     assert (found.p, found.p_adjusted) == pytest.approx((p, p / 0.05))
 
 
@@ -348,7 +348,7 @@ def test_seeds_planned_once_and_for_all_are_judged_at_that_number(matrix_of: Mat
     matrix = matrix_of(sgd=noisy(0.1, [0] * 7), adam=noisy(0.1, CLEAR))
     found = with_plan(matrix, first=["1"], planned=5)
     assert (found.verdict, found.counts, found.next_look) == (Verdict.BETTER, (5, 5), None)
-    assert found.p_adjusted == found.p == pytest.approx(stats.ttest_1samp(CLEAR[:5], 0).pvalue)
+    assert found.p_adjusted == found.p == pytest.approx(scipy.stats.ttest_1samp(CLEAR[:5], 0).pvalue)
     late = with_plan(matrix, first=["1"], planned=9)
     assert (late.verdict, late.reason) == (Verdict.NOT_YET, "7 of 9 planned seeds")
     assert late.interval is not None
@@ -456,13 +456,13 @@ def test_json_has_every_number_of_a_verdict(matrix_of: MatrixOf) -> None:
     content: Any = json.loads(json.dumps(as_json(collect(matrix.made.directory)), allow_nan=False))
     comparison = content["comparisons"][0]
     budget = {"steps": [100], "samples": [916], "tokens": [], "training_seconds": None}
-    half = stats.t.ppf(1 - 0.9 * 0.05 / 2, 2) * 0.01 / math.sqrt(3)
+    half = scipy.stats.t.ppf(1 - 0.9 * 0.05 / 2, 2) * 0.01 / math.sqrt(3)
     assert (comparison.pop("low"), comparison.pop("high")) == (
         pytest.approx(0.03 - half),
         pytest.approx(0.03 + half),
     )
     smallest = comparison.pop("smallest_difference") / (0.01 / math.sqrt(3))
-    assert stats.nct.sf(stats.t.ppf(1 - 0.9 * 0.05 / 2, 2), 2, smallest) == pytest.approx(0.8)
+    assert scipy.stats.nct.sf(scipy.stats.t.ppf(1 - 0.9 * 0.05 / 2, 2), 2, smallest) == pytest.approx(0.8)
     assert comparison == {
         "variant": "adam",
         "baseline": "sgd",

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import scipy
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy import stats
 
 from kharness.report.judging.statistics import (
     Interval,
@@ -66,8 +66,8 @@ def test_student_s_sleep_data_as_independent_groups() -> None:
 def test_interval_of_a_mean_is_scipy_s(values: Sequence[float], level: float) -> None:
     found = mean_interval(values, level)
     assume(found is not None)
-    low, high = stats.t.interval(
-        level, len(values) - 1, loc=sum(values) / len(values), scale=stats.sem(values)
+    low, high = scipy.stats.t.interval(
+        level, len(values) - 1, loc=sum(values) / len(values), scale=scipy.stats.sem(values)
     )
     assert found is not None
     assert (found.low, found.high) == pytest.approx((low, high), rel=1e-6, abs=1e-6)
@@ -79,7 +79,7 @@ def test_paired_difference_is_scipy_s(pairs: Sequence[tuple[float, float]], leve
     found = paired(first, second)
     differences = [a - b for a, b in pairs]
     assume(max(differences) - min(differences) > 1e-6 * max(map(abs, [*first, *second, 1e-3])))
-    oracle = stats.ttest_rel(first, second)
+    oracle = scipy.stats.ttest_rel(first, second)
     interval, expected = found.interval(level), oracle.confidence_interval(level)
     assert found.p == pytest.approx(oracle.pvalue, rel=1e-6, abs=1e-12)
     assert interval is not None
@@ -92,7 +92,7 @@ def test_independent_groups_are_scipy_s(first: list[float], second: list[float],
     found = welch(first, second)
     for group in (first, second):  # scipy warns of a spread that is little more than rounding
         assume(max(group) - min(group) > 1e-6 * max(map(abs, group)))
-    oracle = stats.ttest_ind(first, second, equal_var=False)
+    oracle = scipy.stats.ttest_ind(first, second, equal_var=False)
     interval, expected = found.interval(level), oracle.confidence_interval(level)
     assert found.p == pytest.approx(oracle.pvalue, rel=1e-6, abs=1e-12)
     assert interval is not None
@@ -156,7 +156,7 @@ def test_groups_without_spread_have_a_difference_and_nothing_else(
 
 def test_one_group_without_spread_is_no_obstacle() -> None:
     """It is then a constant, and the other one is tested against that."""
-    expected = stats.ttest_1samp([1.5, 2.0, 2.5], 1.0).pvalue
+    expected = scipy.stats.ttest_1samp([1.5, 2.0, 2.5], 1.0).pvalue
     assert welch([1.0, 1.0, 1.0], [1.5, 2.0, 2.5]).p == pytest.approx(expected)
 
 
@@ -181,7 +181,7 @@ def test_hedges_factor_by_hand() -> None:
 @pytest.mark.parametrize("degrees", [2, 3, 4, 9, 30, 998])
 def test_hedges_factor_makes_the_expected_effect_the_true_one(degrees: int) -> None:
     """t of a true effect is noncentral, and its expectation is what the factor divides out."""
-    assert hedges_factor(degrees) * stats.nct.mean(degrees, 1.5) == pytest.approx(1.5)
+    assert hedges_factor(degrees) * scipy.stats.nct.mean(degrees, 1.5) == pytest.approx(1.5)
 
 
 def test_holm_by_hand() -> None:
@@ -219,7 +219,7 @@ def test_the_largest_of_several_t_is_scipy_s_multivariate_t(
     t: float, comparisons: int, degrees: int, correlation: float
 ) -> None:
     shape = np.full((comparisons, comparisons), correlation) + (1 - correlation) * np.eye(comparisons)
-    oracle = stats.multivariate_t(shape=shape, df=degrees, seed=1)
+    oracle = scipy.stats.multivariate_t(shape=shape, df=degrees, seed=1)
     inside = oracle.cdf([t] * comparisons, lower_limit=[-t] * comparisons)
     found = largest_t_p(t, comparisons, degrees, correlation=correlation)
     assert found == pytest.approx(1 - inside, abs=3e-3)
@@ -231,7 +231,11 @@ def test_a_critical_value_has_its_alpha(alpha: float) -> None:
         t = largest_t(comparisons, degrees, alpha)
         assert largest_t_p(t, comparisons, degrees) == pytest.approx(alpha, rel=1e-6)
         # one is not as strict, and Bonferroni's inequality is stricter
-        assert stats.t.ppf(1 - alpha / 2, degrees) < t < stats.t.ppf(1 - alpha / 2 / comparisons, degrees)
+        assert (
+            scipy.stats.t.ppf(1 - alpha / 2, degrees)
+            < t
+            < scipy.stats.t.ppf(1 - alpha / 2 / comparisons, degrees)
+        )
 
 
 def test_a_critical_value_errs_on_the_safe_side() -> None:
@@ -250,15 +254,15 @@ def test_what_pairs_can_detect_is_g_power_s(effect: float, pairs: int) -> None:
 
 
 def test_the_range_of_a_deviation_is_that_of_chi_square() -> None:
-    bounds = [math.sqrt(9 / stats.chi2.ppf(quantile, 9)) for quantile in (0.975, 0.025)]
+    bounds = [math.sqrt(9 / scipy.stats.chi2.ppf(quantile, 9)) for quantile in (0.975, 0.025)]
     assert list(sd_range(9, 0.95)) == pytest.approx(bounds)
 
 
 def test_p_values_are_scipy_s() -> None:
-    assert variance_ratio_p(3.2, 4, 16) == pytest.approx(stats.f.sf(3.2, 4, 16))
-    assert normal_p(-1.96) == pytest.approx(2 * stats.norm.sf(1.96))
-    assert normal_quantile(0.05) == pytest.approx(stats.norm.ppf(0.975))
-    assert t_p(2.1, 6.5) == pytest.approx(2 * stats.t.sf(2.1, 6.5))
+    assert variance_ratio_p(3.2, 4, 16) == pytest.approx(scipy.stats.f.sf(3.2, 4, 16))
+    assert normal_p(-1.96) == pytest.approx(2 * scipy.stats.norm.sf(1.96))
+    assert normal_quantile(0.05) == pytest.approx(scipy.stats.norm.ppf(0.975))
+    assert t_p(2.1, 6.5) == pytest.approx(2 * scipy.stats.t.sf(2.1, 6.5))
 
 
 def test_an_interval_that_touches_zero_holds_it() -> None:

@@ -42,16 +42,18 @@ def json_lines(texts: Sequence[str]) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"),
+    ("name", "encoded"),
     [
-        ("a.parquet", parquet(TEXTS)),
-        ("a.jsonl", json_lines(TEXTS)),
-        ("a.jsonl.gz", gzip.compress(json_lines(TEXTS))),
+        ("a.parquet", parquet),
+        ("a.jsonl", json_lines),
+        ("a.jsonl.gz", lambda texts: gzip.compress(json_lines(texts))),
     ],
     ids=["parquet", "jsonl", "jsonl.gz"],
 )
-def test_documents_are_read_from_any_position(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
+def test_documents_are_read_from_any_position(
+    tmp_path: Path, name: str, encoded: Callable[[list[str]], bytes]
+) -> None:
+    (tmp_path / name).write_bytes(encoded(TEXTS))
     documents = replace(Documents.in_folder(tmp_path), largest_piece=50)
     pieces = list(documents.pieces())
     assert "".join(piece.text for piece in pieces) == "".join(TEXTS)
