@@ -129,12 +129,15 @@ def _check_read(name: str, value: str, goals: Sequence[str], root: Path | None) 
 def _hint(name: str, value: str, reads: Sequence[Reads], goals: Sequence[str], symbols: Sequence[str]) -> str:
     """The right way to say it, the targets that it is for, the nearest name, or all that would be read."""
     bare = name.upper().removeprefix("CONFIG_")
-    known = {symbol: f"CONFIG_{symbol}" for symbol in symbols if any(one.symbol(symbol) for one in reads)}
-    if bare == "SEEDS" and "MATRIX_AXES" in known:
+
+    def is_read(symbol: str) -> bool:
+        return symbol in symbols and any(one.symbol(symbol) for one in reads)
+
+    if bare == "SEEDS" and is_read("MATRIX_AXES"):
         return f'write CONFIG_MATRIX_AXES="… SEED={_as_axis(value)}"'
-    if ALIASES.get(bare) in known:
+    if is_read(ALIASES.get(bare, "")):
         return f"write CONFIG_{show(ALIASES[bare], value)}"
-    if bare in known:
+    if is_read(bare):
         return f"write CONFIG_{show(bare, value)}"
     elsewhere = readers(name)
     if elsewhere and not name.startswith("CONFIG_"):
@@ -143,6 +146,7 @@ def _hint(name: str, value: str, reads: Sequence[Reads], goals: Sequence[str], s
         return "leave it out: it has no effect here"
     from difflib import get_close_matches
 
+    known = {symbol: f"CONFIG_{symbol}" for symbol in symbols if any(one.symbol(symbol) for one in reads)}
     known |= {word: word for one in reads for word in one.words() if not word.endswith("…")}
     near = get_close_matches(bare, known, n=1)
     if near:
