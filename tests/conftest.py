@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import gc
 import itertools
@@ -91,6 +92,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"no GPU is visible to torch {torch.__version__}")
 
 
+@contextlib.contextmanager
+def environment_kept() -> Iterator[None]:
+    """What is written there meanwhile is taken back: torch names its cache, an agent the run it follows."""
+    before = dict(os.environ)
+    yield
+    before["PYTEST_CURRENT_TEST"] = os.environ["PYTEST_CURRENT_TEST"]
+    if os.environ != before:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout under test."""
@@ -117,6 +129,13 @@ def priority_stays() -> Iterator[None]:
     before = os.nice(0)
     yield
     assert os.nice(0) == before
+
+
+@pytest.fixture(autouse=True)
+def environment_stays() -> Iterator[None]:
+    """Programs that start with another environment than the interpreter behind `warm_python` are no forks."""
+    with environment_kept():
+        yield
 
 
 @pytest.fixture(autouse=True)

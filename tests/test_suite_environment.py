@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from .conftest import environment_kept
+
 
 @pytest.fixture(scope="module")
 def seen_by_a_fixture() -> dict[str, str]:
@@ -19,6 +21,15 @@ def seen_by_a_fixture() -> dict[str, str]:
 def test_a_fixture_of_a_module_sees_nothing(seen_by_a_fixture: dict[str, str]) -> None:
     leaked = {"KHARNESS_GOALS", "KHARNESS_MAKE_VARS", "MAKEFLAGS", "MAKELEVEL", "TRACKER", "WANDB_API_KEY"}
     assert leaked & set(seen_by_a_fixture) == set()
+
+
+def test_what_a_test_writes_to_the_environment_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEFT_ALONE", "as it was")
+    before = dict(os.environ)
+    with environment_kept():
+        os.environ.update({"LEFT_ALONE": "no", "TORCHINDUCTOR_CACHE_DIR": "/somewhere"})
+        del os.environ["PATH"]
+    assert dict(os.environ) == before
 
 
 def test_bytecode_is_written(seen_by_a_fixture: dict[str, str]) -> None:
