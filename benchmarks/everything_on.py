@@ -10,16 +10,26 @@ Prometheus, control and all alert rules. Two things are compared:
 - `ratio`: the median steps (`sec_per_step` of records). Here the agent shows, a process of its own at low
   priority, wherever cores, caches and memory are shared; its first seconds go into importing trackers.
 
-    python benchmarks/everything_on.py [PAIRS]
+Two trainings a moment apart may differ by a tenth on a machine whose speed varies. So what runs beside a
+training is then stopped and continued (SIGSTOP, SIGCONT) every WINDOW seconds within one training, and the
+median step of each window in which it ran is compared with those before and after, in which it did not:
+`beside`, the median of these ratios with the 95 % interval of a median (order statistics, Conover 1999). The
+agent has twice its work to do in the windows in which it runs.
+
+    python benchmarks/everything_on.py [PAIRS [WINDOWS]]
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
+import itertools
 import json
+import math
 import os
 import runpy
+import signal
 import statistics
 import subprocess
 import sys
@@ -29,16 +39,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
 import torch
 
 from monitoring import read_records
 
 ROOT = Path(__file__).resolve().parent.parent
 PAIRS = 7
+# Windows with and as many without what runs beside a training, seconds of each, and seconds before them, in
+# which agents import their trackers.
+WINDOWS = 24
+WINDOW = 2.0
+BEGINNING = 12.0
+# Seconds at both ends of a window whose steps do not count: processes stop and continue in them.
+EDGE = 0.1
 # Model -> flags of a training of some seconds.
 TRAININGS = {
     "lenet5": ["--dataset", "mnist-subset", "--num-epochs", "6"],
     "gpt2": ["--batch-size", "16", "--max-steps", "100", "--eval-interval", "100"],
+}
+# The same, stopped when it has been measured.
+LONG_TRAININGS = {
+    "lenet5": ["--dataset", "mnist-subset", "--num-epochs", "10000"],
+    "gpt2": ["--batch-size", "16", "--max-steps", "100000", "--eval-interval", "100000"],
 }
 TRACKERS = ("tensorboard", "trackio", "wandb")
 EVERYTHING = {
@@ -66,7 +89,7 @@ class Trained(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """Print, per model, the medians of the pairs."""
-    pairs = int(argv[0]) if argv else PAIRS
+    pairs, windows = (*map(int, argv), *(PAIRS, WINDOWS)[len(argv) :])
     trackers = [name for name in TRACKERS if importlib.util.find_spec(name)]
     print(f"{pairs} pairs, 1 thread, torch {torch.__version__}; trackers: {', '.join(trackers)}")
     print(
@@ -89,6 +112,15 @@ def main(argv: list[str]) -> int:
             f"{100 * (many.mean_hooks - few.mean_hooks) / few.step:>6.2f} %",
             flush=True,
         )
+    print(f"{'model':<8}{'windows':>8}{'step, ms':>10}{'beside':>9}   95 %")
+    for model, flags in LONG_TRAININGS.items():
+        ratios, step = beside(model, [*flags, *watched_flags(trackers)], windows)
+        low, high = interval(ratios)
+        print(
+            f"{model:<8}{len(ratios):>8}{1e3 * step:>10.3f}{statistics.median(ratios):>9.4f}"
+            f"   {low:.4f} to {high:.4f}",
+            flush=True,
+        )
     return 0
 
 
@@ -108,39 +140,100 @@ def watched_flags(trackers: list[str]) -> list[str]:
     return flags
 
 
+def command(model: str, folder: Path, flags: list[str]) -> tuple[list[str], dict[str, str]]:
+    """This file with the model's name, which trains in a process of its own; and its environment."""
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "WANDB_MODE": "offline",
+        "WANDB_SILENT": "true",
+        "TRACKIO_DIR": str(folder / "trackio"),
+    }
+    run = ["--run-dir", str(folder / "run"), *flags]
+    return [sys.executable, __file__, model, str(folder / "hooks.json"), *run], environment
+
+
 def trained(model: str, flags: list[str]) -> Trained:
-    """In a process of its own, this file with the model's name."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        run = Path(folder) / "run"
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "WANDB_MODE": "offline",
-            "WANDB_SILENT": "true",
-            "TRACKIO_DIR": str(Path(folder) / "trackio"),
-        }
-        command = [sys.executable, __file__, model, f"{folder}/hooks.json", "--run-dir", str(run), *flags]
+    """To its end."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        arguments, environment = command(model, folder, flags)
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+            arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
         if done.returncode:
-            sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-2000:]}")
-        records = [record for record, _ in read_records(run / "metrics.jsonl")]
-        hooks = json.loads((Path(folder) / "hooks.json").read_text())
+            sys.exit(f"{' '.join(arguments)}: exit {done.returncode}\n{done.stderr[-2000:]}")
+        records = [record for record, _ in read_records(folder / "run" / "metrics.jsonl")]
+        hooks = json.loads((folder / "hooks.json").read_text())["hooks"]
     steps: list[Any] = [record for record in records if record["event"] == "step"]
     seconds = statistics.median(step["sec_per_step"] for step in steps)
     return Trained(seconds, steps[-1]["global_step"], statistics.median(hooks), statistics.mean(hooks))
 
 
+def beside(model: str, flags: list[str], windows: int) -> tuple[list[float], float]:
+    """How much longer the median step is in each window, and seconds of the median step without."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        arguments, environment = command(model, folder, flags)
+        with subprocess.Popen(
+            arguments, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as training:
+            journal = folder / "run" / "metrics.jsonl"
+            while not journal.exists() or b'"event":"step"' not in journal.read_bytes():
+                time.sleep(0.1)
+            time.sleep(BEGINNING)
+            bounds = [time.monotonic()]
+            for number in range(2 * windows + 1):
+                signal_watchers(folder, training.pid, signal.SIGCONT if number % 2 else signal.SIGSTOP)
+                time.sleep(max(0.0, bounds[0] + (number + 1) * WINDOW - time.monotonic()))
+                bounds.append(time.monotonic())
+            signal_watchers(folder, training.pid, signal.SIGCONT)
+            training.send_signal(signal.SIGTERM)
+        began: list[float] = json.loads((folder / "hooks.json").read_text())["began"]
+    medians = [
+        statistics.median(
+            later - earlier
+            for earlier, later in itertools.pairwise(began)
+            if start + EDGE < earlier and later < end - EDGE
+        )
+        for start, end in itertools.pairwise(bounds)
+    ]
+    ratios = [
+        2 * medians[number] / (medians[number - 1] + medians[number + 1])
+        for number in range(1, len(medians), 2)
+    ]
+    return ratios, statistics.median(medians[::2])
+
+
+def signal_watchers(folder: Path, training: int, number: int) -> None:
+    """Signal all processes that were started for the run in a folder, and what they have started."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.pid != training and any(str(folder) in word for word in process.cmdline()):
+                for each in [process, *process.children(recursive=True)]:
+                    each.send_signal(number)
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Of the median, at least 95 %: between the values that so many lie below and above."""
+    below = 0
+    while 2 * sum(math.comb(len(values), k) for k in range(below + 1)) <= 0.05 * 2 ** len(values):
+        below += 1
+    low = max(0, below - 1)
+    return sorted(values)[low], sorted(values, reverse=True)[low]
+
+
 def measure(model: str, found: Path) -> None:
-    """Train, in this process, and write the CPU seconds of each step's hooks."""
+    """Train, in this process, and write the CPU seconds of each step's hooks and when it began."""
     training: Any = importlib.import_module("kharness.training.steps.training")
     of_steps: list[float] = []
+    began: list[float] = []
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **named: Any) -> Any:
             if name == "look":  # the first of a step
                 of_steps.append(0.0)
+                began.append(time.monotonic())
             before = time.thread_time()
             try:
                 return function(*arguments, **named)
@@ -167,7 +260,7 @@ def measure(model: str, found: Path) -> None:
         sys.argv = [str(ROOT / model / "train.py"), *sys.argv[3:]]
         runpy.run_path(sys.argv[0], run_name="__main__")
     finally:
-        found.write_text(json.dumps(of_steps[5:]))
+        found.write_text(json.dumps({"hooks": of_steps[5:], "began": began}))
 
 
 if __name__ == "__main__":
