@@ -18,6 +18,7 @@ from torch.nn.utils import get_total_norm
 
 from kharness.training.optimizers import parameter_groups
 from kharness.training.optimizers._before_step import before_each_step, moments, scale_moments, warm_up
+from kharness.training.saving.sharded import full
 
 _HISTORY = 100
 
@@ -80,7 +81,7 @@ def _hold_back(optimizer: torch.optim.AdamW, threshold: float, step: int) -> Non
     """Halve the first moments and scale the second by 0.9 if this step's norm is a spike."""
     group = optimizer.param_groups[0]
     parameters = [parameter for one in optimizer.param_groups for parameter in one["params"]]
-    norm = get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    norm = full(get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None]))
     norms = group["norms"] = group["norms"].to(norm.device)  # a checkpoint is loaded on the CPU
     norms[(step - 1) % _HISTORY] = norm
     seen = norms[:step]

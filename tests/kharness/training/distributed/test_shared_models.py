@@ -26,8 +26,21 @@ FSDP = ("--parallel", "fsdp")
 DDP = ("--parallel", "ddp")
 ADAMW = ("--optimizer", "adamw", "--micro-batch-size", "3")
 LAYERS = {"MODEL": "gpt2", "NET": "layers"}
-TAKEN = ("adam", "adamw", "adamwadv", "ademamix", "lion", "nadamw", "schedulefree", "sgd", "spam")
-REFUSED = ("adafactor", "adamwprune", "adamwspam", "muon", "soap")
+TAKEN = (
+    "adam",
+    "adamw",
+    "adamwadv",
+    "adamwspam",
+    "ademamix",
+    "lion",
+    "nadamw",
+    "schedulefree",
+    "sgd",
+    "spam",
+)
+# A spike, elements that are clipped, and moments that are forgotten, within a few steps.
+SPAM = ("--clip", "--theta", "0.5", "--threshold", "1.5", "--reset-every", "3", "--warmup-steps", "2")
+REFUSED = ("adafactor", "adamwprune", "muon", "soap")
 
 
 def codes(ranks: list[StartedPython]) -> list[int]:
@@ -78,9 +91,14 @@ def test_curve_is_that_of_one_process_also_where_another_number_of_ranks_resumes
 def test_a_damaged_part_is_found_and_ranks_that_each_have_the_model_resume_before_it(
     start_ranks: StartRanks, tmp_path: Path
 ) -> None:
-    """A rank is killed while it writes its part of a third; one process alone resumes, then two share it."""
+    """A rank is killed while it writes its part of a third; one process alone resumes, then two share it.
+
+    AdamWSPAM keeps the norms of the gradients, too, by which it finds a spike.
+    """
     one, run = tmp_path / "one", tmp_path / "run"
-    assert codes(start_ranks(run, 2, *FSDP, *ADAMW, FAULT="kill-in-part:1:8", **LAYERS)) == [
+    spam = ("--optimizer", "adamwspam", "--optimizer-adamwspam-threshold", "1.5")
+    parts = (*spam, "--micro-batch-size", "3")
+    assert codes(start_ranks(run, 2, *FSDP, *parts, FAULT="kill-in-part:1:8", **LAYERS)) == [
         69,
         -signal.SIGKILL,
     ]
@@ -89,7 +107,7 @@ def test_a_damaged_part_is_found_and_ranks_that_each_have_the_model_resume_befor
     content = part.read_bytes()
     part.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
     (run / ".config").unlink()
-    assert codes(start_ranks(run, 1, *DDP, *ADAMW, FAULT="stop:0:7", **LAYERS)) == [75]
+    assert codes(start_ranks(run, 1, *DDP, *parts, FAULT="stop:0:7", **LAYERS)) == [75]
     start = records(run, "start")[-1]
     assert start["resumed_from"]["checkpoint"] == before.name
     [passed_over] = start["passed_over"]
@@ -98,8 +116,8 @@ def test_a_damaged_part_is_found_and_ranks_that_each_have_the_model_resume_befor
         True,
     )
     (run / ".config").unlink()
-    assert codes(start_ranks(run, 2, *FSDP, *ADAMW, **LAYERS)) == [0] * 2
-    assert codes(start_ranks(one, 1, "--optimizer", "adamw", **LAYERS)) == [0]
+    assert codes(start_ranks(run, 2, *FSDP, *parts, **LAYERS)) == [0] * 2
+    assert codes(start_ranks(one, 1, *spam, **LAYERS)) == [0]
     assert_alike(run, one)
 
 
@@ -138,6 +156,8 @@ def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_all(
 def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
     flags = [flag for name in TAKEN for flag in ("--", "--optimizer", name, "--weight-decay", "0.1")]
     flags += ["--", "--optimizer", "adamw", "--weight-decay", "0.1", "--weight-decay-cautious"]
+    flags += ["--", "--optimizer", "adamwspam"]
+    flags += [flag.replace("--", "--optimizer-adamwspam-") for flag in SPAM]
     about = {
         "WORLD_SIZE": "2",
         "LOCAL_WORLD_SIZE": "2",
@@ -154,7 +174,7 @@ def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torc
     ]
     first, _ = [rank.communicate(timeout=600)[0] for rank in ranks]
     apart = json.loads(first.splitlines()[-1])
-    assert len(apart) == len(TAKEN) + 1
+    assert len(apart) == len(TAKEN) + 2
     assert max(apart) < 1e-12
 
 
