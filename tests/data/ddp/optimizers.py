@@ -2,7 +2,8 @@
 
 RANK=0 WORLD_SIZE=2 … python -m tests.data.ddp.optimizers FLAGS… [-- FLAGS…]
 
-Each list of flags is of one optimizer; the ranks print a list of the largest differences after six steps.
+Each list of flags is of one optimizer; the ranks print a list of the largest differences after six steps. And
+what rank 0 has of the gradients between two micro-batches: whether each is a part.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from kharness.config.options import parse
-from kharness.training.distributed.model import share_model
+from kharness.training.distributed.model import ShardedModel, share_model, unsynchronized
 from kharness.training.distributed.world import ALONE, World, joined_world
 from kharness.training.optimizers import build_optimizer
 from kharness.training.optimizers._averages import weights_of
-from kharness.training.saving.sharded import full
+from kharness.training.saving.sharded import full, is_sharded
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -52,6 +53,16 @@ def weights_after(model: nn.Module, values: Mapping[str, Any], world: World) -> 
     return [full(weight.detach()) for weight in model.parameters()]
 
 
+def is_apart_between_micro_batches(world: World) -> list[bool]:
+    shared = nn.Sequential(nn.Linear(8, 5), nn.Linear(5, 4)).double()
+    share_model(shared, world, torch.device("cpu"))
+    model = ShardedModel(shared)
+    inputs = torch.arange(16, dtype=torch.float64).reshape(2, 8)
+    with unsynchronized(model):
+        model(inputs).square().mean().backward()
+    return [is_sharded(weight.grad) for weight in model.parameters()]
+
+
 def main() -> None:
     given: list[list[str]] = [[]]
     for argument in sys.argv[1:]:
@@ -61,8 +72,9 @@ def main() -> None:
             given[-1].append(argument)
     with joined_world(device="cpu", minutes=10) as world:
         found = [difference(world, flags) for flags in given]
+        parts = is_apart_between_micro_batches(world)
     if world.is_main:
-        print(json.dumps(found))
+        print(json.dumps({"apart": found, "are_parts": parts}))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -36,15 +35,6 @@ class ShardedModel(nn.Module):
             found = self.module(*inputs)
             self.module.reshard()  # the outermost layer, which FSDP2 keeps for a backward pass
         return found
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """As that of DistributedDataParallel: gradients, those of all weights, stay on this rank."""
-        self.module.set_requires_gradient_sync(False)
-        try:
-            yield
-        finally:
-            self.module.set_requires_gradient_sync(True)
 
 
 def share_model(model: nn.Module, world: World, device: torch.device) -> None:
@@ -84,5 +74,9 @@ def distributed_model(model: nn.Module, world: World, device: torch.device, phas
 
 
 def unsynchronized(model: nn.Module) -> AbstractContextManager[None]:
-    """Within it, backward keeps gradients to this rank: those of micro-batches but the last."""
-    return model.no_sync() if isinstance(model, DistributedDataParallel | ShardedModel) else nullcontext()
+    """Within it, backward keeps gradients to this rank: those of micro-batches but the last.
+
+    Not of a model that ranks share: this rank would keep the gradients of all weights, for which it may have
+    no room, to send two thirds as much (weights are gathered twice a micro-batch in any case).
+    """
+    return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()

@@ -154,6 +154,7 @@ def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_all(
 
 
 def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
+    """And between micro-batches a rank keeps parts of the gradients only."""
     flags = [flag for name in TAKEN for flag in ("--", "--optimizer", name, "--weight-decay", "0.1")]
     flags += ["--", "--optimizer", "adamw", "--weight-decay", "0.1", "--weight-decay-cautious"]
     flags += ["--", "--optimizer", "adamwspam"]
@@ -173,9 +174,10 @@ def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torc
         for rank in range(2)
     ]
     first, _ = [rank.communicate(timeout=600)[0] for rank in ranks]
-    apart = json.loads(first.splitlines()[-1])
-    assert len(apart) == len(TAKEN) + 2
-    assert max(apart) < 1e-12
+    found = json.loads(first.splitlines()[-1])
+    assert len(found["apart"]) == len(TAKEN) + 2
+    assert max(found["apart"]) < 1e-12
+    assert found["are_parts"] == [True] * 4
 
 
 @pytest.mark.parametrize("name", REFUSED)
