@@ -18,6 +18,7 @@ import gc
 import importlib
 import importlib.util
 import io
+import itertools
 import json
 import os
 import pkgutil
@@ -30,7 +31,7 @@ import termios
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
@@ -56,6 +57,7 @@ def main(listener: int, modules: Sequence[str]) -> None:
         if name.endswith(".*"):
             for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
                 importlib.import_module(module.name)
+    look_through_modules()
     gc.collect()
     gc.freeze()
     request = serve(socket.socket(fileno=listener))
@@ -308,13 +310,34 @@ def open_standard_files(*, unbuffered: bool) -> None:
 left: list[Any] = []
 
 
+def look_through_modules() -> None:
+    """Once, in the server: in a fork each look at one of two thousand modules copies the page it is on."""
+    global last_of_all
+    of_checkouts.update(
+        (name, file) for name, file in files(reversed(sys.modules)) if not file.startswith(OF_ALL)
+    )
+    last_of_all = next(name for name in reversed(sys.modules) if name not in of_checkouts)
+
+
+of_checkouts: dict[str, str] = {}
+last_of_all = ""
+
+
+def files(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The modules that have a file, but for the program itself."""
+    for name in names:
+        file = getattr(sys.modules[name], "__file__", None)
+        if name != "__main__" and file:
+            yield name, file
+
+
 def forget_modules() -> None:
     """Those of a checkout, for this process may be of another one."""
     given = os.environ.get("PYTHONPATH", "").split(":")[0]
     lib = os.path.realpath(given) if given else str(ROOT / "lib")
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name != "__main__" and file and not file.startswith((*OF_ALL, f"{lib}{os.sep}")):
+    newest = list(itertools.takewhile(lambda name: name != last_of_all, reversed(sys.modules)))
+    for name, file in {**of_checkouts, **dict(files(newest))}.items():
+        if name in sys.modules and not file.startswith((*OF_ALL, f"{lib}{os.sep}")):
             left.append(sys.modules.pop(name))
     importlib.invalidate_caches()
 
