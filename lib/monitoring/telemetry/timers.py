@@ -44,11 +44,12 @@ class Timer:
 
 
 def off_timer() -> Timer:
-    """Measures nothing. What `with` calls is in C, which is five times as fast as methods of ours.
+    """Measures nothing, at half the cost of methods of ours: what `with` calls is in C.
 
-    Any such function will do that takes these arguments and returns nothing: to release memory that is none.
+    `type.__prepare__` takes any arguments and returns an empty dict, so that errors pass. No other function
+    of Python's that would do as well is called without a tuple of its arguments.
     """
-    members = {"__slots__": (), "__enter__": "".isascii, "__exit__": memoryview(b"").__exit__}
+    members = {"__slots__": (), "__enter__": tuple, "__exit__": type.__prepare__}
     made: Timer = type("OffTimer", (Timer,), {**members, "__call__": staticmethod(lambda called: called)})()
     return made
 

@@ -221,6 +221,19 @@ def test_a_disabled_tracker_measures_nothing() -> None:
     assert (found["timers"], found["cuda_timers"]) == ({}, {})
 
 
+def test_a_disabled_timer_runs_no_code_of_ours_and_lets_errors_through() -> None:
+    timer = TelemetryTracker(enabled=False).timer
+    events: list[str] = []
+    timer("a")  # made once
+    sys.setprofile(lambda frame, event, argument: events.append(event))
+    with timer("a"), timer("a"):
+        pass
+    sys.setprofile(None)
+    assert "call" not in events
+    with pytest.raises(LookupError, match="here"), timer("a"):
+        raise LookupError("here")
+
+
 def test_moments_and_median_are_those_of_all_values_in_bounded_memory() -> None:
     random, found = Random(1), Measurements()
     values = [random.lognormvariate(-3, 1) for _ in range(20_000)]
