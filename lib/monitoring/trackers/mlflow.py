@@ -61,6 +61,11 @@ SEQS_A_SECOND = 1000 // len(KINDS)
 # Signs that a name may not have in MLflow, or that stand for such.
 NOT_IN_NAMES = re.compile(r"[^/\w.\- ]")
 
+# What MLflow says of a request that it will never take; what it says of its own state is another code. A
+# proxy before its server refuses what is too large, and says so without one.
+REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
+TOO_LARGE = "failed with error code 413 "
+
 # MLflow's own settings, where the user has set none: the agent sends nothing else, waits for a server that is
 # down no longer than other trackers do, and has its own log.
 SETTINGS = {
@@ -142,7 +147,7 @@ class MlflowFollower:
             tags = {f"seq.{journal}": seq for journal, seq in seqs.items()} | {"step": step}
             self._client.log_batch(run_id, metrics=last, tags=_tags(tags))
         except MlflowException as error:
-            if error.error_code == "INVALID_PARAMETER_VALUE":
+            if error.error_code in REFUSALS or TOO_LARGE in str(error):
                 raise ValueError(str(error)) from error
             raise
         for failure in failures:  # MLflow itself is there, as its points are

@@ -56,9 +56,9 @@ class Followed:
         """Run the agent to its end; it ends because the journal has ended or its trainer is gone."""
         return self._run("-m", "monitoring.agent", self.directory, **environment)
 
-    def catch_up(self, root: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    def catch_up(self, root: Path, *variables: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """`make sync` of the run."""
-        return self._run(root / "scripts/sync.py", f"RUN={self.directory}", **environment)
+        return self._run(root / "scripts/sync.py", f"RUN={self.directory}", *variables, **environment)
 
     def _run(self, *command: object, **environment: str) -> subprocess.CompletedProcess[str]:
         return self.python.run(command, env={**os.environ, **environment}, timeout=600)

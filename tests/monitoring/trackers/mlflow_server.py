@@ -1,8 +1,9 @@
 """MLflow's REST interface on loopback: its own messages are read, and its own store keeps what they say.
 
-    python mlflow_server.py sqlite:////path/mlflow.db    # prints its address and serves until its input ends
+    python mlflow_server.py sqlite:////path/mlflow.db [BYTES]
 
-MLflow's server needs Flask; this one has the calls that a run's delivery makes.
+It prints its address and serves until its input ends. MLflow's server needs Flask; this one has the calls
+that a run's delivery makes. A request of more than BYTES is refused, as a proxy before it would do.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.utils.proto_json_utils import message_to_json, parse_dict
 
 STORE = SqlAlchemyStore(sys.argv[1], "mlruns")
+MOST_BYTES = int(sys.argv[2]) if len(sys.argv) > 2 else 2**30
 
 
 def create_run(ask: Any, answer: Any) -> None:
@@ -98,7 +100,11 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()})
 
     def do_POST(self) -> None:
-        self.answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if len(body) <= MOST_BYTES:
+            self.answer(json.loads(body))
+        else:
+            self.send(413, "text/html", "<h1>413 Request Entity Too Large</h1>")
 
     def answer(self, asked: dict[str, Any]) -> None:
         kind, call = CALLS[urlsplit(self.path).path.partition("/mlflow/")[2]]
@@ -109,8 +115,11 @@ class Handler(BaseHTTPRequestHandler):
             body = message_to_json(answer)
         except MlflowException as error:
             body, code = error.serialize_as_json(), error.get_http_status_code()
+        self.send(code, "application/json", body)
+
+    def send(self, code: int, kind: str, body: str) -> None:
         self.send_response(code)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.end_headers()
         self.wfile.write(body.encode())
 

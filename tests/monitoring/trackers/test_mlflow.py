@@ -15,12 +15,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import orjson
+import psutil
 import pytest
 from PIL import Image
 
+from monitoring import read_records
+from monitoring.agent.delivery import read_progress
 from monitoring.trackers import TrackerPoint
 from monitoring.trackers.mlflow import _journal_name, _name
 
+from ...processes import is_gone
+from ...waiting import wait_until
 from ...warm_python import WarmPython
 from .conftest import Followed, new_run
 from .test_trackers import DELIVER, add_gpu_samples, begin, ordered, shown
@@ -240,6 +246,86 @@ def test_points_are_delivered_where_pictures_cannot_be_kept(run: Followed, tmp_p
     assert (done.returncode, run.alerts()) == (0, [])
     assert json.loads(done.stderr)["message"].startswith("picture 'a/b' is not in MLflow: NotADirectoryError")
     assert ordered(held(run)["points"]) == shown("mlflow", run.sent())
+
+
+def test_value_that_is_not_a_number_is_no_point_and_is_flagged(run: Followed) -> None:
+    with new_run(run.directory, "digits", "mlflow") as training:
+        training.log_step(1, train_loss=float("nan"), grad_norm=float("-inf"), lr=0.5)
+    assert run.follow().returncode == 0
+    found = {(point.metric, point.value) for point in held(run)["points"]}
+    assert {pair for pair in found if pair[0] != "cpu_mem_rss_mb"} == {("lr", 0.5), ("nan_inf_detected", 1)}
+
+
+def test_run_that_gets_mlflow_later_holds_everything(run: Followed, root: Path) -> None:
+    with new_run(run.directory, "digits") as training:
+        for step in range(1, 6):
+            training.log_step(step, train_loss=1 / step)
+        training.finish(best_val_loss=0.5)
+    assert run.follow().returncode == 0
+    added = run.catch_up(root, "TRACKER=mlflow")
+    assert (added.returncode, added.stderr) == (0, "")
+    assert f"{run.directory}: mlflow: 6 new records, 6 in all\n" in added.stdout
+    found = held(run)
+    assert (ordered(found["points"]), found["status"]) == (shown("mlflow", run.sent()), "FINISHED")
+
+
+# Lets a process of its own bring MLflow up to date, as an agent does whose journal is far behind.
+APART = """
+import sys
+from pathlib import Path
+from monitoring.agent.catching_up import Apart
+from monitoring.follower import RunInfo
+from monitoring.journal.alerts import Alerts
+
+run = RunInfo.read(Path(sys.argv[1]))
+told = []
+assert Apart(Alerts(run.directory))(run, "mlflow", {}, lambda progress, count: told.append(progress.seq))
+print(told[-1])
+"""
+
+
+def test_mlflow_catches_up_in_a_process_of_its_own(run: Followed) -> None:
+    """It dies with the one that started it, however far it is; the next one completes it."""
+    run.train(40)
+    with run.python.start(["-c", APART, run.directory]) as agent:
+        started = wait_until(lambda: psutil.Process(agent.pid).children(), "a process that catches up")
+        agent.kill()
+    wait_until(lambda: all(map(is_gone, started)), "its end")
+    done = run.python.run(["-c", APART, run.directory])
+    # the start, 40 steps, an evaluation, an epoch and the end
+    assert (done.stdout, done.stderr) == ("44\n", "")
+    assert (run.follow().returncode, run.alerts()) == (0, [])
+    found = held(run)
+    assert (ordered(found["points"]), found["status"]) == (shown("mlflow", run.sent()), "FINISHED")
+
+
+MOST_BYTES = 5_000
+
+
+def test_records_that_a_server_refuses_are_skipped_alone(run: Followed, tmp_path: Path) -> None:
+    """One is of a time that MLflow does not take, two are larger than a proxy lets through."""
+    wide = {f"a_long_name_of_a_metric_{number:03}": number for number in range(60)}
+    with new_run(run.directory, "digits", "mlflow") as training:
+        for step in range(1, 31):
+            training.log_step(step, train_loss=1 / step, **(wide if step in (12, 24) else {}))
+    journal = run.directory / "metrics.jsonl"
+    records = [record for record, _ in read_records(journal)]
+    records[4]["time"] = -5.0
+    journal.write_bytes(b"".join(orjson.dumps(record) + b"\n" for record in records))
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [SERVER, f"sqlite:///{tmp_path}/mlflow.db", MOST_BYTES]
+    with run.python.start(command, **pipes) as server:
+        address = server.stdout.readline().strip() if server.stdout else ""
+        for _ in range(2):  # the second agent has nothing to deliver, and nothing to report
+            assert run.follow(MLFLOW_TRACKING_URI=address).returncode == 0
+    [alert] = run.alerts()
+    assert alert.startswith("mlflow: refuses record 5 (step at step 5): ValueError: INVALID_PARAMETER_VALUE")
+    assert alert.endswith("; it is skipped, followers.json counts")
+    progress = read_progress(run.directory)["mlflow"]
+    assert (progress.seq, progress.refused) == (31, 3)
+    assert "record 24 (step at step 24)" in str(progress.refusal)
+    expected = [point for point in run.sent() if point.seq not in (5, 12, 24)]
+    assert ordered(held(run)["points"]) == shown("mlflow", expected)
 
 
 NAMES = ["acc@1", "f1(macro) %", "a//b", "../up", ".", "/", "seq/step", "ü:3a:", "x" * 249, "plain.name-1 /b"]
