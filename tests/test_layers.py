@@ -102,7 +102,7 @@ FLOORS: dict[str, list[str]] = {
         "lost_status",
     ],
     "kharness.training": [
-        "console errors forkserver progress seeds",
+        "console errors forkserver progress seeds without_values",
         "saving",
         "fingerprint",
         "averaging checkpoint data determinism due guard optimizers pruning schedules tokens",

@@ -26,6 +26,7 @@ from kharness.training.pruning import Pruner, Pruning, build_pruner
 from kharness.training.saving.sharded import is_sharded
 from kharness.training.schedules import Schedule
 from kharness.training.seeds import Generators, seed_everything, seed_rank
+from kharness.training.without_values import ModelWithoutValues
 from monitoring.telemetry.profiler import configured_profiler
 
 
@@ -109,6 +110,8 @@ class Setup(Generic[DataT]):
     average: MovingAverage | None
     """Moving average of the weights, with EMA_DECAY."""
     data_parts: Mapping[str, Stateful]
+    whole_model: ModelWithoutValues | None = None
+    """Of a model that ranks share, where its FLOPs are to be counted: as it was before."""
 
     @classmethod
     def of(cls, options: Options, prepare: Prepare[DataT], world: World) -> Setup[DataT]:
@@ -123,7 +126,10 @@ class Setup(Generic[DataT]):
         seed_everything(options.SEED)
         model, data = prepare(options, device.torch)
         is_shared = world.size > 1 and options.values.get("PARALLEL") == FSDP
+        whole_model = None
         if is_shared:
+            if options.values.get("INCLUDE_PERFORMANCE_METRICS"):
+                whole_model = ModelWithoutValues(model)
             share_model(model, world, device.torch)
         else:
             model.to(device.torch)
@@ -180,6 +186,7 @@ class Setup(Generic[DataT]):
             pruner=pruner,
             progress=StepProgress(device.torch),
             average=moving_average(model, options.values),
+            whole_model=whole_model,
             data_parts=data.begin(batches) if isinstance(data, PreparedData) else {},
         )
 

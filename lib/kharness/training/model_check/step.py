@@ -14,8 +14,6 @@ from torch import nn
 
 from kharness.training.errors import OutOfMemoryError
 from kharness.training.model_check.memory import (
-    ModelWithoutValues,
-    SavedTensors,
     StepMemory,
     estimated_memory,
     free_memory,
@@ -23,6 +21,7 @@ from kharness.training.model_check.memory import (
 )
 from kharness.training.model_check.report import CheckedModel, in_units
 from kharness.training.setup import Setup
+from kharness.training.without_values import ModelWithoutValues, SavedTensors
 from monitoring.telemetry.phases import PARTS, PHASES
 
 # The first step of a process is slower than any other: short ones are repeated for the time.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kharness.training.device import uses_bf16
-from kharness.training.saving.sharded import is_sharded
 from kharness.training.setup import Setup, tokens_per_sample
+from kharness.training.without_values import ModelWithoutValues
 from monitoring.journal.journal import say
 from monitoring.telemetry.activations import ActivationStatistics
 from monitoring.telemetry.device_pool import DeviceScalar
@@ -128,12 +128,7 @@ class RequestedTelemetry(StepTelemetry):
 
     def _count_once(self) -> None:
         """Count the FLOPs when the first inputs are there, on a copy of the model without values."""
-        from kharness.training.model_check.memory import ModelWithoutValues
-
-        if any(map(is_sharded, self._setup.model.parameters())):
-            print("MFU: not computed: the FLOPs of a model that processes share cannot be counted")
-            return
-        without_values = ModelWithoutValues(self._setup.model)
+        without_values = self._setup.whole_model or ModelWithoutValues(self._setup.model)
 
         def count(inputs: tuple[Any, ...]) -> None:
             with torch.random.fork_rng(devices=[]):  # no number of the training's may be used up

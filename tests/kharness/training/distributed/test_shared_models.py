@@ -146,11 +146,17 @@ def test_a_rank_without_room_stops_all_with_one_error_and_the_same_ranks_resume_
 def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_all(
     start_ranks: StartRanks, tmp_path: Path
 ) -> None:
+    """And the FLOPs of a step are those of the model as it is in one process."""
     flags = (*FSDP, "--guard-max-skips", "1", "--optimizer", "adamw", "--max-steps", "5")
-    assert codes(start_ranks(tmp_path, 2, *flags, FAULT="nan:1:4", **LAYERS)) == [0] * 2
+    timed = "--include-performance-metrics"
+    assert codes(start_ranks(tmp_path, 2, *flags, timed, FAULT="nan:1:4", **LAYERS)) == [0] * 2
     assert [step["global_step"] for step in steps(tmp_path / "metrics.jsonl") if step.get("skipped")] == [4]
     found = torch.load(tmp_path / "weights.pt", weights_only=True)["model"]
     assert all(weight.isfinite().all() for weight in found.values())
+    products = [8 * 16, 16 * 16, 16 * 16, 16 * 1]  # of the layers, for one sample
+    three_times = 2 * (3 * sum(products) - products[0])  # nobody needs the gradient of the inputs
+    [end] = records(tmp_path, "end")
+    assert end["flops_per_step"] == 7 * three_times
 
 
 def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
