@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from monitoring.host import correlation
+
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = sorted(path.parent for path in ROOT.glob("*/model.py"))
 
@@ -261,3 +263,14 @@ def test_locks_that_are_tried_have_one_owner(sources: Sources) -> None:
         if isinstance(node, ast.Attribute) and node.attr in ("LOCK_NB", "LOCK_SH", "lockf")
     }
     assert trying == {"monitoring.host.file_locks"}
+
+
+def test_variables_of_launchers_have_one_owner(sources: Sources) -> None:
+    """But for torchrun's, by which the harness itself trains."""
+    names = {name for names in correlation.LAUNCHERS for name in names}
+    found = {
+        module
+        for module, inside in sources.texts.items()
+        if not module.startswith("kharness.") and any(text.value in names for text in inside)
+    }
+    assert found == {"monitoring.host.correlation"}

@@ -166,7 +166,7 @@ class Run:
         # here, because few runs are on several hosts
         from monitoring.agent.hosts.first_rank import first_rank
 
-        first = first_rank(run, self.rank, self._about)
+        first = first_rank(self.directory, run, self.rank, self._about)
         if first is None:
             return None
         agent = AgentProcess(self.directory, "--host", first.argument, log=first.files.name(AGENT_LOG))

@@ -27,6 +27,7 @@ PROFILER = "profiler"
 """Folder of traces and tables (monitoring.telemetry.profiler)."""
 AGENT_LOG = "agent.log"
 AGENT_LOCK = ".agent.lock"
+FIRST_RANK_LOCK = ".first_rank.lock"
 
 TELEMETRY = "telemetry"
 """The folder of what TelemetryCallback writes."""

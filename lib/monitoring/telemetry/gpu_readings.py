@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from functools import cache
 from typing import TYPE_CHECKING
+
+from monitoring.host.correlation import own_local_rank
 
 if TYPE_CHECKING:
     from monitoring.gpu.sample import Sampler
@@ -49,8 +50,7 @@ def _own_device() -> int:
     if has_cuda():
         number: int = sys.modules["torch"].cuda.current_device()
         return number
-    word = os.environ.get("LOCAL_RANK", "")
-    return int(word) if word.isdecimal() else 0
+    return own_local_rank() or 0
 
 
 @cache

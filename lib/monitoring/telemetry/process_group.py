@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Any
+
+from monitoring.host import correlation
 
 
 def has_process_group() -> bool:
@@ -14,12 +15,11 @@ def has_process_group() -> bool:
 
 
 def own_rank() -> int:
-    """By the process group, else by the launcher's RANK; 0 of a training in one process."""
+    """By the process group, else as the launcher says; 0 of a training in one process."""
     if has_process_group():
         rank: int = sys.modules["torch"].distributed.get_rank()
         return rank
-    word = os.environ.get("RANK", "")
-    return int(word) if word.isdecimal() else 0
+    return correlation.own_rank()
 
 
 def gathered(value: Any) -> list[Any]:

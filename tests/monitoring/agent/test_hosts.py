@@ -16,6 +16,7 @@ import pytest
 from monitoring import Run, read_records
 from monitoring.agent.follow import undelivered
 from monitoring.agent.hosts.first_rank import FirstRank, first_rank
+from monitoring.host.correlation import LAUNCHERS, own_rank
 from monitoring.host.name import host_name
 from monitoring.journal.rotating_journal import read_rotated
 
@@ -31,8 +32,8 @@ import sys, time
 from pathlib import Path
 from monitoring import Run
 
-directory, stop = map(Path, sys.argv[1:])
-with Run(directory, name="n", project="p", config={}, rank=1) as run:
+directory, stop = map(Path, sys.argv[1:3])
+with Run(directory, name="n", project="p", config={}, rank=int([*sys.argv, 1][3])) as run:
     run.start(model={"name": "m"}, training={"num_steps": 100})
     step = 100
     while not stop.exists():
@@ -155,16 +156,58 @@ def test_alerts_of_the_second_host_are_taken_over_once(run_dir: Path) -> None:
         ({**OTHER, "MONITORING_HOST_NAME": ""}, {"machine_monitor": {"interval": 1.0}}, False),
         (OTHER, {"machine_monitor": False}, False),
         ({**OTHER, "LOCAL_RANK": "", "SLURM_LOCALID": "0"}, {"gpu_monitor": {"interval": 1.0}}, True),
-        ({**OTHER, "LOCAL_RANK": ""}, {"gpu_monitor": {"interval": 1.0}}, False),
+        ({**OTHER, "LOCAL_RANK": "", "SLURM_LOCALID": "1"}, {"gpu_monitor": {"interval": 1.0}}, False),
+        # mpirun in a batch script of Slurm, each of whose processes has Slurm's variables of the script
+        (
+            {**OTHER, "LOCAL_RANK": "", "SLURM_LOCALID": "0", "MPI_LOCALRANKID": "1"},
+            {"gpu_monitor": {}},
+            False,
+        ),
     ],
 )
 def test_first_rank_of_another_host_starts_an_agent(
-    environment: dict[str, str], monitors: dict[str, Any], is_first: bool, monkeypatch: pytest.MonkeyPatch
+    environment: dict[str, str],
+    monitors: dict[str, Any],
+    is_first: bool,
+    run_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = {"attempts": [{"attempt": 2, "host": host_name()}], **monitors}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     about = {"host": host_name(), "started": 1.5, "pid": 7, "pid_started": None, "command": "x"}
-    found = first_rank(run, 4, about)
+    found = first_rank(run_dir, run, 4, about)
     assert found == (FirstRank(4, 2, "node1", 1.5, 7, None) if is_first else None)
     assert found is None or FirstRank.of(found.argument) == found
+
+
+@pytest.mark.parametrize(("rank", "local_rank"), LAUNCHERS)
+def test_every_launcher_numbers_ranks(
+    rank: str, local_rank: str, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = {"attempts": [{"attempt": 1, "host": "node0"}], "machine_monitor": {"interval": 1.0}}
+    about = {"host": "node1", "started": 1.5, "pid": 7, "pid_started": None}
+    monkeypatch.setenv(rank, "5")
+    assert own_rank() == 5
+    for number, is_first in (("0", True), ("1", False)):
+        monkeypatch.setenv(local_rank, number)
+        assert (first_rank(run_dir, run, 5, about) is not None) == is_first
+
+
+def test_without_a_launcher_that_numbers_them_the_first_to_come_starts_the_agent(
+    run_dir: Path, tmp_path: Path
+) -> None:
+    stop, stats = tmp_path / "stop", run_dir / "system_stats.node1.jsonl"
+    environment = {**os.environ, "MONITORING_HOST_NAME": "node1"}
+    with Run(run_dir, name="n", project="p", config={}, machine_monitor={"interval": 0.05}):
+        commands = [[sys.executable, "-c", RANK_1, run_dir, stop, rank] for rank in ("1", "2")]
+        ranks = [subprocess.Popen(command, env=environment) for command in commands]
+        for path in (stats, run_dir / "metrics.rank0001.jsonl", run_dir / "metrics.rank0002.jsonl"):
+            wait_until(lambda path=path: path.stat().st_size, path.name)  # type: ignore[misc]
+        assert len(of_second_host(run_dir)) == 1
+        stop.touch()
+        assert [process.wait(600) for process in ranks] == [0, 0]
+        wait_until(lambda: not of_second_host(run_dir), "the end of the agent")
+    records = list(read_rotated(stats))
+    assert [record["seq"] for record in records] == [*range(1, len(records) + 1)]
+    assert (run_dir / "agent.node1.log").read_text() == ""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import orjson
 
+from monitoring.host import file_locks
 from monitoring.host.correlation import own_local_rank
 from monitoring.host.name import host_name, in_file_names
-from monitoring.journal.files import HostFiles
+from monitoring.journal.files import FIRST_RANK_LOCK, HostFiles
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,45 @@ class FirstRank:
         return HostFiles(in_file_names(self.host), self.rank)
 
 
-def first_rank(run: Mapping[str, Any], rank: int, about: Mapping[str, Any]) -> FirstRank | None:
+def first_rank(
+    directory: Path, run: Mapping[str, Any], rank: int, about: Mapping[str, Any]
+) -> FirstRank | None:
     """This process, if an agent of its own is to sample its host; None of any other process.
 
-    `run` is the run.json of a run that asks for samples or not, `about` has the fields of FirstRank. The
-    first rank of a host is that with LOCAL_RANK 0, or what Slurm and Open MPI call so.
+    `run` is the run.json of a run that requests samples or not, `about` has the fields of FirstRank. The
+    first rank of a host is that with the local rank 0 (correlation.LAUNCHERS); where no launcher numbers
+    them, that which comes first.
     """
     is_sampled = run.get("gpu_monitor") or run.get("machine_monitor")
-    if not is_sampled or run["attempts"][-1]["host"] == host_name() or own_local_rank() != 0:
+    if not is_sampled or run["attempts"][-1]["host"] == host_name():
         return None
     process = {name: about[name] for name in ("host", "started", "pid", "pid_started")}
-    return FirstRank(rank=rank, attempt=run["attempts"][-1]["attempt"], **process)
+    this = FirstRank(rank=rank, attempt=run["attempts"][-1]["attempt"], **process)
+    local_rank = own_local_rank()
+    is_first = local_rank == 0 if local_rank is not None else _comes_first(directory, this.files)
+    return this if is_first else None
+
+
+# Path of a lock -> the descriptor by which this process holds it until it ends.
+_held: dict[Path, int] = {}
+
+
+def _comes_first(directory: Path, files: HostFiles) -> bool:
+    """Whether no other process of this host that lives has said so; no where the file system has no locks."""
+    path = directory / files.name(FIRST_RANK_LOCK)
+    if _held.get(path) in file_locks.held():  # an earlier run of this process in the same directory
+        return True
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError:
+        return False
+    try:
+        is_ours = file_locks.try_lock(fd)
+    except OSError:
+        is_ours = False
+    if not is_ours:
+        os.close(fd)
+        return False
+    file_locks.hold(fd)  # a child must not keep it
+    _held[path] = fd
+    return True
