@@ -3,7 +3,8 @@
     python mlflow_server.py sqlite:////path/mlflow.db [BYTES]
 
 It prints its address and serves until its input ends. MLflow's server needs Flask; this one has the calls
-that a run's delivery makes. A request of more than BYTES is refused, as a proxy before it would do.
+that a run's delivery makes, and puts artifacts into the folder `artifacts` beside the database. A request of
+more than BYTES is refused, as a proxy before it would do.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from mlflow.entities import Metric, Param, RunStatus, RunTag, ViewType
 from mlflow.exceptions import MlflowException
@@ -22,7 +24,8 @@ from mlflow.protos import service_pb2 as proto
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from mlflow.utils.proto_json_utils import message_to_json, parse_dict
 
-STORE = SqlAlchemyStore(sys.argv[1], "mlruns")
+STORE = SqlAlchemyStore(sys.argv[1], "mlflow-artifacts:/")
+ARTIFACTS = Path(sys.argv[1].removeprefix("sqlite:///")).with_name("artifacts")
 MOST_BYTES = int(sys.argv[2]) if len(sys.argv) > 2 else 2**30
 
 
@@ -105,6 +108,12 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(json.loads(body))
         else:
             self.send(413, "text/html", "<h1>413 Request Entity Too Large</h1>")
+
+    def do_PUT(self) -> None:
+        path = ARTIFACTS / unquote(urlsplit(self.path).path.partition("/mlflow-artifacts/artifacts/")[2])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send(200, "application/json", "{}")
 
     def answer(self, asked: dict[str, Any]) -> None:
         kind, call = CALLS[urlsplit(self.path).path.partition("/mlflow/")[2]]

@@ -172,6 +172,7 @@ def test_server_gets_every_point_once_also_after_it_was_down(
         at = {"MLFLOW_TRACKING_URI": address}
         assert (run.follow(**at).returncode, run.alerts()) == (0, [])
         run.train(4, first=7)
+        train_with_a_picture(run)
         nobody = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
         failed = run.catch_up(root, **nobody)
         assert failed.returncode == 2
@@ -182,6 +183,8 @@ def test_server_gets_every_point_once_also_after_it_was_down(
     assert ordered(found["points"]) == shown("mlflow", run.sent())
     assert found["status"] == "FINISHED"
     assert held(run)["points"] == found["points"]  # in the database behind the server
+    [kept] = (tmp_path / "artifacts").glob("**/images/a~b+step+3+*.png")
+    assert kept.read_bytes() == (run.directory / "red.png").read_bytes()
 
 
 # Has MLflow's own client log the picture of a run that we have logged; prints their artifacts with contents.

@@ -141,21 +141,23 @@ def deliver(run: Followed) -> None:
     follower.close("complete")
 
 
-def test_wandb_sync_uploads_pictures_with_the_rows_that_name_them(
-    followed: MakeFollowed, wandb_server: WandbServer
+@pytest.mark.parametrize("is_live", [True, False], ids=["while the agent follows", "by wandb sync"])
+def test_wandb_uploads_pictures_with_the_rows_that_name_them(
+    followed: MakeFollowed, wandb_server: WandbServer, is_live: bool
 ) -> None:
-    run = followed("wandb")
+    run = followed("wandb", upload_seconds=600.0)
     pictures = train(run)
-    run.follow()
-    for _ in range(2):
-        sync(run, wandb_server.environment())
-        [uploaded] = wandb_server.runs.values()
-        found = pictures_in(uploaded.rows())
-        files = [(step, name, wandb_server.files[cell["path"]]) for step, name, cell in found]
-        assert (files, uploaded.overwritten) == (pictures, [])
-        cells = {name: cell for _, name, cell in found}
-        assert cells["predictions"] == wandb_image(pictures[0][2], "predictions_3")
-        assert {name: uploaded.summary[name] for name in cells} == cells
+    environment = wandb_server.environment()
+    run.follow(**environment if is_live else {})
+    if not is_live:
+        sync(run, environment)
+    [uploaded] = wandb_server.runs.values()
+    found = pictures_in(uploaded.rows())
+    files = [(step, name, wandb_server.files[cell["path"]]) for step, name, cell in found]
+    assert (files, uploaded.overwritten) == (pictures, [])
+    cells = {name: cell for _, name, cell in found}
+    assert cells["predictions"] == wandb_image(pictures[0][2], "predictions_3")
+    assert {name: uploaded.summary[name] for name in cells} == cells
 
 
 def wandb_image(content: bytes, stem: str) -> dict[str, object]:
