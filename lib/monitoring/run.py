@@ -240,7 +240,10 @@ class Run:
         self._log("epoch", global_step, {"epoch": epoch, **metrics})
 
     def log_eval(self, global_step: int, /, *, split: str, **metrics: object) -> None:
-        """Record an evaluation on the split "val" or "test"."""
+        """Record an evaluation on the split "val" or "test".
+
+        `pictures` names PNG files of the run directory, {"attention": "attention.png"}, which trackers show.
+        """
         self._log("eval", global_step, {"split": split, **metrics})
 
     def log_checkpoint(self, global_step: int, /, *, checkpoint_path: Path, **fields: object) -> None:
