@@ -13,7 +13,6 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 import time
 import urllib.parse
 import urllib.request
@@ -30,6 +29,7 @@ from monitoring.journal.records import read_records
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ...waiting import wait_until
+from ...warm_python import WarmPython
 from .conftest import GpuStats, free_port, log_steps, new_run, scrape, simulated_gpu
 
 pytestmark = pytest.mark.skipif(
@@ -48,6 +48,16 @@ CAMEL = " should be written in 'snake_case' not 'camelCase'"
 
 # Seconds between two scrapes. To look more often finds nothing new, and takes a core.
 SCRAPES = 1
+
+# Runs a script, which leaves the core to others most of the time: it trains until every panel has data. The
+# agent that it starts finds the simulated NVML in a folder.
+TRAIN = """
+import os, runpy, signal, sys, time
+_, os.environ["LD_LIBRARY_PATH"], *sys.argv = sys.argv
+signal.signal(signal.SIGALRM, lambda *_: time.sleep(0.07))
+signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 # The exit code of a training that was asked to stop.
 STOPPED = 75
@@ -131,22 +141,27 @@ def port_of(address: str) -> int:
 
 @same_clock
 def test_every_panel_shows_a_training_to_its_end(
-    root: Path, tmp_path: Path, prometheus: Prometheus, targets: list[str], simulated_nvml: SimulatedNvml
+    root: Path,
+    tmp_path: Path,
+    prometheus: Prometheus,
+    targets: list[str],
+    simulated_nvml: SimulatedNvml,
+    warm_torch: WarmPython,
 ) -> None:
     simulated_nvml.write("gpus 2", "all utilization 80~100/1", "gpu 1 memory_used 900", "all fan 40")
     flags = ["--tracker", "none", "--tracker-run-name", REAL, "--max-steps", "1000000", "--log-every", "2"]
     monitoring = ["--gpu-monitor", "--gpu-monitor-interval", "0.2", "--gpu-hour-price", "2"]
     exporter = ["--prometheus-exporter", "--prometheus-port", str(port_of(targets[0]))]
-    command = [sys.executable, "lenet5/train.py", *flags, *monitoring, *exporter]
+    found = simulated_nvml.environment()
+    command = ["-c", TRAIN, found.pop("LD_LIBRARY_PATH"), "lenet5/train.py", *flags, *monitoring, *exporter]
     dashboard = json.loads(
         (root / "lib/monitoring/grafana/dashboards/gpu-training-dashboard.json").read_text()
     )
     with (
-        subprocess.Popen(
-            [*command, "--results-dir", str(tmp_path / "real")],
+        warm_torch.start(
+            [*command, "--results-dir", tmp_path / "real"],
             cwd=root,
-            # One core: it trains until every panel has data, however long that takes.
-            env={**os.environ, **simulated_nvml.environment(), "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **found, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
         ) as training,
         closing(Exporter(tmp_path / "recorded", host="127.0.0.1", port=port_of(targets[1]))),
