@@ -141,7 +141,31 @@ def few_digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def nodes() -> Callable[[Path], list[Any]]:
     """The nodes of a module, its tree first; tests that read all of the source share them."""
-    return functools.cache(lambda path: list(ast.walk(ast.parse(path.read_text()))))
+
+    @functools.cache
+    def nodes_of(path: Path) -> list[Any]:
+        gc.disable()  # it would look through all trees again and again, and finds nothing
+        try:
+            return list(ast.walk(ast.parse(path.read_text())))
+        finally:
+            gc.freeze()
+            gc.enable()
+
+    return nodes_of
+
+
+@pytest.fixture(scope="module")
+def without_transformers() -> Iterator[None]:
+    """As where transformers is not installed: importing it takes many seconds."""
+    from monitoring.verbose_logging.trainer_callback import callback_class
+
+    callback_class.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "transformers", None)
+        patch.delitem(sys.modules, "verbose_logging", raising=False)
+        yield
+    callback_class.cache_clear()
+    sys.modules.pop("verbose_logging", None)
 
 
 @pytest.fixture(autouse=True)

@@ -43,15 +43,15 @@ def renamed() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def code_names(nodes: Nodes) -> set[str]:
+def code_names(nodes: Nodes) -> frozenset[str]:
     """Names that code defines, takes or writes: functions, classes, arguments, attributes, whole strings."""
-    return {
+    return frozenset(
         name
         for folder in SOURCES
         for path in (ROOT / folder).rglob("*.py")
         for node in nodes(path)
         for name in names_of(node)
-    }
+    )
 
 
 def names_of(node: Any) -> Iterator[str]:
@@ -87,7 +87,7 @@ def tracked() -> frozenset[str]:
     return frozenset(listed.split())
 
 
-def exists(name: DocumentedName, code: set[str], table: Mapping[str, str]) -> bool:
+def exists(name: DocumentedName, code: frozenset[str], table: Mapping[str, str]) -> bool:
     """Whether kharness has a documented name as it stands; a flag, that of a program called otherwise."""
     match name.kind:
         case "command":
@@ -102,7 +102,7 @@ def exists(name: DocumentedName, code: set[str], table: Mapping[str, str]) -> bo
             return key_exists(name.text, code)
 
 
-def command_exists(words: list[str], code: set[str]) -> bool:
+def command_exists(words: list[str], code: frozenset[str]) -> bool:
     if words[0] == "make":
         return len(words) == 1 or words[1] in make_words()
     if words[:2] == ["python", "-m"]:
@@ -119,7 +119,7 @@ def command_exists(words: list[str], code: set[str]) -> bool:
     )
 
 
-def flag_exists(flag: str, command: str, code: set[str]) -> bool:
+def flag_exists(flag: str, command: str, code: frozenset[str]) -> bool:
     if not command.startswith("python"):
         return command_exists(command.split(), code)  # of another program
     symbol = flag.removeprefix("--").replace("-", "_").upper()
@@ -128,7 +128,7 @@ def flag_exists(flag: str, command: str, code: set[str]) -> bool:
     return command_exists(command.split(), code) and flag in code
 
 
-def path_exists(path: str, code: set[str]) -> bool:
+def path_exists(path: str, code: frozenset[str]) -> bool:
     """A file of the repository, or one whose name, up to what is filled in, stands in the code."""
     if path.strip("/") in code or any(f"/{file}".endswith(f"/{path}") for file in tracked()):
         return True
@@ -139,10 +139,16 @@ def path_exists(path: str, code: set[str]) -> bool:
     return is_made(path, code)
 
 
-def is_made(text: str, code: set[str]) -> bool:
+def is_made(text: str, code: frozenset[str]) -> bool:
     """Whether an f-string of the code may give it, one that has more than a separator of its own."""
+    return made_by(code).match(text) is not None
+
+
+@cache
+def made_by(code: frozenset[str]) -> re.Pattern[str]:
+    """What f-strings of the code may give; to compile each of them for each question takes seconds."""
     made = (name for name in code if "*" in name and len(re.sub(r"\W", "", name)) > 4)
-    return any(fnmatch.fnmatchcase(text, name) for name in made)
+    return re.compile("|".join(map(fnmatch.translate, made)))
 
 
 def import_exists(text: str) -> bool:
@@ -161,7 +167,7 @@ def import_exists(text: str) -> bool:
         return False
 
 
-def key_exists(text: str, code: set[str]) -> bool:
+def key_exists(text: str, code: frozenset[str]) -> bool:
     *sections, last = text.split(".")
     if sections:  # of a configuration: an option of that name, or of a section's and that
         options = {last.upper(), *(f"{section}_{last}".upper() for section in sections)}
@@ -178,7 +184,9 @@ def key_exists(text: str, code: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
-def test_every_name_exists_or_is_in_the_table(document: Path, code_names: set[str]) -> None:
+def test_every_name_exists_or_is_in_the_table(
+    document: Path, code_names: frozenset[str], without_transformers: None
+) -> None:
     table = renamed()
     missing = [
         name.text

@@ -1,27 +1,11 @@
-"""The logs of the documented test, written once; and a class of callbacks without Hugging Face."""
+"""The logs of the documented test, written once."""
 
 from __future__ import annotations
 
 import runpy
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from monitoring.verbose_logging.trainer_callback import callback_class
-
-
-@pytest.fixture(scope="module")
-def without_transformers() -> Iterator[None]:
-    """As where transformers is not installed: importing it takes many seconds."""
-    callback_class.cache_clear()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "transformers", None)
-        patch.delitem(sys.modules, "verbose_logging", raising=False)
-        yield
-    callback_class.cache_clear()
-    sys.modules.pop("verbose_logging", None)
 
 
 @pytest.fixture(scope="module")
