@@ -41,10 +41,20 @@ def _change(sample: GpuSample, name: str, now: float, *, many: bool) -> GpuEvent
     if sample.state == "ok":
         message = f"{name} answer{'' if many else 's'} again"
         return GpuEvent(now, sample.index, sample.uuid, "back", None, message)
-    what = "are lost" if many and sample.state == "lost" else WORDS[sample.state]
-    return GpuEvent(now, sample.index, sample.uuid, sample.state, None, f"{name} {what}: {sample.error}")
+    what = f"{words_of(sample.state, many=many)}: {sample.error}"
+    return GpuEvent(now, sample.index, sample.uuid, sample.state, None, f"{name} {what}")
+
+
+def words_of(state: str, *, many: bool) -> str:
+    """What is said of one GPU in this state, or of several."""
+    return "are lost" if many and state == "lost" else WORDS[state]
 
 
 def gpu_name(sample: GpuSample) -> str:
     """As messages name it."""
-    return f"GPU {sample.index} ({sample.uuid or sample.name or sample.vendor})"
+    return known_as(sample._asdict())
+
+
+def known_as(gpu: Mapping[str, Any]) -> str:
+    """The same of a GPU of a record."""
+    return f"GPU {gpu.get('index')} ({gpu.get('uuid') or gpu.get('name') or gpu.get('vendor')})"

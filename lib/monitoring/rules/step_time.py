@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
-from monitoring.rules._robust import median, spread
+from monitoring.rules._measures.robust import median, spread
 
 EVENTS = ("start", "step")
 

@@ -75,6 +75,8 @@ def messages(directory: Path) -> list[object]:
 def test_rules_are_the_documented_ones() -> None:
     assert list(RULES.names) == [
         "disk_full",
+        "gpu_error",
+        "gpu_lost",
         "gpu_memory",
         "gpu_memory_full",
         "gpu_temperature",
@@ -175,12 +177,53 @@ def test_idle_gpu_fires_after_five_minutes(tmp_path: Path) -> None:
     assert told(tmp_path) == [("gpu_utilization", "firing", "GPU-a", 5.0, 31)]
 
 
-def test_lost_gpu_and_values_that_are_not_reported_say_nothing(tmp_path: Path) -> None:
+def test_values_of_a_lost_gpu_and_those_that_are_not_reported_say_nothing(tmp_path: Path) -> None:
     lost = [gpu(t, state="lost", temperature_celsius=99.0) for t in range(100)]
     unknown = [gpu(t, temperature_celsius=None, memory_used_mb=None) for t in range(100, 200)]
     write(tmp_path / "gpu_stats.jsonl", lost + unknown)
-    look(tmp_path)
+    look(tmp_path, {"ALERT_GPU_LOST": False})
     assert told(tmp_path) == []
+
+
+def gpus(host: str, *states: str, error: str = "GPU is lost") -> dict[str, object]:
+    """A sample of GPUs with one state each, made up; the last has a UUID only where it answers."""
+    last = len(states) - 1
+    samples = [
+        {
+            "index": index,
+            "uuid": None if index == last and state != "ok" else f"GPU-{host}-{index}",
+            "vendor": "nvidia",
+            "state": state,
+            "error": None if state == "ok" else error,
+        }
+        for index, state in enumerate(states)
+    ]
+    return {"event": "gpu", "host": host, "multi_gpu_data": samples}
+
+
+def test_each_lost_gpu_is_an_alert_until_it_answers_and_all_of_a_host_are_one(tmp_path: Path) -> None:
+    states = [
+        *(("ok", "ok", "ok"), ("lost", "ok", "ok"), ("lost", "ok", "lost"), ("ok", "error", "ok")),
+        *(("lost", "lost", "lost"), ("lost", "lost", "lost"), ("ok", "ok", "ok")),
+    ]
+    write(tmp_path / "gpu_stats.jsonl", [gpus("h", *one) for one in states])
+    write(tmp_path / "gpu_stats.node1.jsonl", [gpus("node1", "lost", "lost", error="gone")])
+    for _ in range(2):  # an agent that is started again reports nothing twice
+        look(tmp_path)
+    assert [
+        (it["rule"], it["state"], it["subject"], it["source_seq"])
+        for it, _ in read_records(tmp_path / "alerts.jsonl")
+    ] == [
+        ("gpu_lost", "firing", "GPU-h-0", 2),
+        ("gpu_lost", "firing", "GPU 2 of h", 3),
+        ("gpu_error", "firing", "GPU-h-1", 4),
+        ("gpu_lost", "resolved", "GPU-h-0", 4),
+        ("gpu_lost", "resolved", "GPU 2 of h", 4),
+        ("gpu_error", "resolved", "GPU-h-1", 5),
+        ("gpu_lost", "firing", "h", 5),
+        ("gpu_lost", "resolved", "h", 7),
+        ("gpu_lost", "firing", "node1", 1),
+    ]
 
 
 def test_nonfinite_values_fire_by_field_until_they_are_numbers_again(tmp_path: Path) -> None:

@@ -32,9 +32,6 @@ HANGING_AFTER = 10.0
 
 HANGS = "a GPU driver has not answered for 10 s; there are no samples until it does"
 
-# The state of a GPU that each of these rules reports, from its beginning to its end.
-EPISODES = {"gpu_lost": "lost", "gpu_error": "error"}
-
 
 class GpuSampling:
     """Samples one attempt of a run until `end` is called; then `done` is set, and no sample follows.
@@ -135,7 +132,6 @@ class GpuSampling:
             self._tell_counter(sample, stands_still=True)
         for sample in self._stats.moving:
             self._tell_counter(sample, stands_still=False)
-        self._resolve_states(samples)
         self._alerts.resolve("gpu_monitor", "GPUs are sampled again")
         self._failure, self._told_hanging = "", False
 
@@ -159,24 +155,12 @@ class GpuSampling:
         self._stats = self._step = None
 
     def _tell_event(self, event: GpuEvent) -> None:
-        rule = f"gpu_{event.kind}"
-        if rule in EPISODES:
-            self._alerts.fire(rule, "error", event.message, subject=event.uuid, value=event.code)
-        else:
+        """But for GPUs that are lost or cannot be read, which rules find in the samples."""
+        if event.kind not in WORDS:
             severity: Severity = "info" if event.kind == "back" else "error"
-            self._alerts.add(rule, severity, event.message, subject=event.uuid, value=event.code)
-
-    def _resolve_states(self, samples: Sequence[GpuSample]) -> None:
-        """Judged by how GPUs are now, not by events: an agent may have been killed between the two."""
-        for rule, state in EPISODES.items():
-            what = WORDS[state]
-            well = [sample for sample in samples if sample.state != state]
-            for sample in well:
-                if sample.uuid is not None:
-                    self._alerts.resolve(rule, f"no longer: {gpu_name(sample)} {what}", subject=sample.uuid)
-            # an alert without a subject is of all GPUs, or of one without a UUID
-            if len(well) == len(samples):
-                self._alerts.resolve(rule, f"no longer: a GPU {what}")
+            self._alerts.add(
+                f"gpu_{event.kind}", severity, event.message, subject=event.uuid, value=event.code
+            )
 
     def _tell_counter(self, sample: GpuSample, *, stands_still: bool) -> None:
         what = f"{gpu_name(sample)} draws power, but its energy counter stands still: power is integrated"

@@ -1,0 +1,1 @@
+"""What several rules measure in the same way."""

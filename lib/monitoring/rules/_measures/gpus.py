@@ -1,0 +1,48 @@
+"""What the rules about single GPUs share: their samples, and their names in alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from monitoring.gpu.aggregates import runs_gpus
+from monitoring.gpu.device_states import known_as, words_of
+from monitoring.journal.records import Record
+from monitoring.rules import Finding, host_of
+
+
+def gpus(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each of the run's GPUs that answered, with its subject in alerts: its UUID, else its index."""
+    if record.get("event") != "gpu" or not isinstance(record.get("multi_gpu_data"), list):
+        return
+    for sample in runs_gpus(record):
+        if sample.get("state") == "ok":
+            yield sample.get("uuid") or str(sample.get("index")), sample
+
+
+def gpu_name(sample: dict[str, Any]) -> str:
+    """`GPU 3`."""
+    return f"GPU {sample.get('index')}"
+
+
+def in_state(record: Record, state: str) -> Sequence[Finding]:
+    """Which GPUs of a sample are in this state, whether they are the run's or not.
+
+    What happens to all of a host at once is one finding, of the host: it is their driver's.
+    """
+    gpus: Any = record.get("multi_gpu_data")
+    if not isinstance(gpus, list) or not gpus:
+        return ()
+    host, those = host_of(record), [gpu for gpu in gpus if gpu.get("state") == state]
+    if 1 < len(those) == len(gpus) and len({gpu.get("error") for gpu in those}) == 1:
+        what = f"all {len(gpus)} GPUs {words_of(state, many=True)}: {those[0].get('error')}"
+        return [Finding(True, what, host)]
+    what = words_of(state, many=False)
+    found = [Finding(False, f"a GPU {what}", host)]
+    for gpu in gpus:
+        message, holds = f"{known_as(gpu)} {what}", gpu.get("state") == state
+        uuid, place = gpu.get("uuid"), f"GPU {gpu.get('index')} of {host}"
+        found.append(Finding(holds, f"{message}: {gpu.get('error')}" if holds else message, uuid or place))
+        if uuid:  # which is not known of one that is lost before its first answer
+            found.append(Finding(False, message, place))
+    return found
