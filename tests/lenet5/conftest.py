@@ -12,6 +12,7 @@ import pytest
 
 from monitoring import read_records
 
+from ..few_digits import environment_of
 from ..warm_python import WarmPython
 
 
@@ -64,9 +65,16 @@ def train(
     """Run a training to its end."""
     results = tmp_path / "results"
 
-    def run(*flags: str, **options: Path) -> Trained:
+    def run(*flags: str, environment: dict[str, str] | None = None, **options: Path) -> Trained:
         command = train_command(results, *flags, **options)
-        done = warm_torch.run(command[1:], cwd=tmp_path)
+        done = warm_torch.run(command[1:], cwd=tmp_path, env=environment)
         return Trained(done.returncode, done.stdout, done.stderr, results)
 
     return run
+
+
+@pytest.fixture
+def train_few(train: Callable[..., Trained], few_digits: Path) -> Callable[..., Trained]:
+    """The same on few digits, of which 108 are trained on: for tests of steps, and not of what is learnt."""
+    about = ("--dataset", "few-digits")
+    return lambda *flags: train(*about, *flags, checkout=few_digits, environment=environment_of(few_digits))

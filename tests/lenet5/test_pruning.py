@@ -12,9 +12,9 @@ from .conftest import Trained
 NUM_WEIGHTS = 150 + 2400 + 48000 + 10080 + 840
 
 
-def test_sparsity_is_recorded_as_it_is_in_the_weights(train: Callable[..., Trained]) -> None:
+def test_sparsity_is_recorded_as_it_is_in_the_weights(train_few: Callable[..., Trained]) -> None:
     flags = ("--pruning-sparsity", "0.9", "--pruning-every", "4", "--pruning-start-fraction", "0")
-    done = train("--max-steps", "12", "--batch-size", "500", "--pruning", "magnitude", *flags)
+    done = train_few("--max-steps", "12", "--batch-size", "10", "--pruning", "magnitude", *flags)
     assert (done.code, done.err) == (0, "")
     (start,), (end,) = done.records("start"), done.records("end")
     assert start["pruning"] == {

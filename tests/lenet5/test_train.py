@@ -19,6 +19,7 @@ from kharness.training.checkpoint import checkpoint_files, load
 from monitoring import read_records
 from monitoring.journal.records import last_record
 
+from ..few_digits import environment_of
 from ..warm_python import WarmPython
 from .conftest import Trained
 
@@ -102,14 +103,15 @@ def test_a_short_training_is_recorded_whole(train: Train) -> None:
 
 
 def test_seed_decides_every_loss_to_the_bit(
-    train_command: Callable[..., list[str]], tmp_path: Path, warm_torch: WarmPython
+    train_command: Callable[..., list[str]], few_digits: Path, tmp_path: Path, warm_torch: WarmPython
 ) -> None:
     """Two runs of one name and different seeds, and the first of them begun anew in its directory."""
-    flags = ("--max-steps", "12", "--batch-size", "500", "--tracker-run-name", "digits")
-    commands = [train_command(tmp_path, *flags, "--seed", seed) for seed in ("3", "4")]
+    flags = ("--max-steps", "12", "--batch-size", "10", "--tracker-run-name", "digits")
+    about = ("--dataset", "few-digits", *flags, "--seed")
+    commands = [train_command(tmp_path, *about, seed, checkout=few_digits) for seed in ("3", "4")]
     commands.append([*commands[0][:2], "--run-dir", str(tmp_path / "digits"), "--from-scratch"])
     for command in commands:
-        warm_torch.run(command[1:]).check_returncode()
+        warm_torch.run(command[1:], env=environment_of(few_digits)).check_returncode()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["digits", "digits_2"]
 
     records = [record for record, _ in read_records(tmp_path / "digits" / "metrics.jsonl")]
@@ -156,10 +158,10 @@ def test_log_every_thins_the_steps_and_keeps_the_last(train: Train) -> None:
     ],
 )
 def test_logging_options_say_which_steps_have_records(
-    train: Train, flags: tuple[str, ...], steps: list[int]
+    train_few: Train, flags: tuple[str, ...], steps: list[int]
 ) -> None:
-    short = ("--batch-size", "900", "--num-epochs", "2", "--checkpoint-every", "0")
-    done = train(*short, *flags)
+    short = ("--batch-size", "18", "--num-epochs", "2", "--checkpoint-every", "0")
+    done = train_few(*short, *flags)
     assert [step["global_step"] for step in done.records("step")] == steps
     assert [epoch["global_step"] for epoch in done.records("epoch")] == [6, 12]
 
