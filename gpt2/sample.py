@@ -13,7 +13,8 @@ def sample_text(model: nn.Module, splits: TextSplits, options: Options) -> list[
     """GPT2_SAMPLE_TOKENS that continue GPT2_SAMPLE_PROMPT, as text; no text where that is 0.
 
     Without a prompt the first token of the validation text is continued. The generator is one of its own, so
-    that the same weights write the same text.
+    that the same weights write the same text. A model that is compiled runs as it was written: it would be
+    compiled twice more, for texts that grow.
     """
     if not options.GPT2_SAMPLE_TOKENS:
         return []
@@ -23,16 +24,17 @@ def sample_text(model: nn.Module, splits: TextSplits, options: Options) -> list[
     if options.GPT2_SAMPLE_PROMPT:
         prompt = torch.from_numpy(tokenizer.encode(options.GPT2_SAMPLE_PROMPT).astype("int64"))
         tokens = prompt.unsqueeze(0).to(device)
-    tokens = continued(
-        model,
-        tokens,
-        count=options.GPT2_SAMPLE_TOKENS,
-        block_size=options.GPT2_BLOCK_SIZE,
-        vocabulary=splits.vocabulary,
-        temperature=options.GPT2_SAMPLE_TEMPERATURE,
-        top_k=options.GPT2_SAMPLE_TOP_K,
-        seed=options.GPT2_SAMPLE_SEED,
-    )
+    with torch.compiler.set_stance("force_eager"):
+        tokens = continued(
+            model,
+            tokens,
+            count=options.GPT2_SAMPLE_TOKENS,
+            block_size=options.GPT2_BLOCK_SIZE,
+            vocabulary=splits.vocabulary,
+            temperature=options.GPT2_SAMPLE_TEMPERATURE,
+            top_k=options.GPT2_SAMPLE_TOP_K,
+            seed=options.GPT2_SAMPLE_SEED,
+        )
     return [tokenizer.decode(row) for row in tokens.tolist()]
 
 
