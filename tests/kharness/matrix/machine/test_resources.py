@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +14,7 @@ from kharness.matrix.machine.resources import MachineResources
 from kharness.runs.launch import Launch, Slot
 
 from ....simulated_nvml.simulated_nvml import SimulatedNvml
+from ....warm_python import WarmPython
 
 FOUR = [(0,), (1,), (2,), (3,)]
 
@@ -198,8 +197,9 @@ TWO = ["gpus 2", "all memory_total 80000", "all memory_used 1000", "gpu 0 uuid G
 
 
 class Scenario:
-    def __init__(self, simulated: SimulatedNvml, folder: Path) -> None:
+    def __init__(self, simulated: SimulatedNvml, folder: Path, python: WarmPython) -> None:
         self.simulated = simulated
+        self._python = python
         self.folder = folder
         self.settings: dict[str, object] = {"MATRIX_JOBS": 16}
         self.environment: dict[str, str] = {}
@@ -207,21 +207,18 @@ class Scenario:
     def run(self, scenario: str, *lines: str, code: int = 0) -> Any:
         """What was told: the last characters of the UUIDs given, None for no room, and notes."""
         self.simulated.write(*TWO, *lines)
-        command = [sys.executable, "-c", DRIVER, str(self.folder), str(self.simulated.script)]
-        done = subprocess.run(
+        command = ["-c", DRIVER, self.folder, self.simulated.script]
+        done = self._python.run(
             [*command, json.dumps(self.settings), scenario],
             env={**os.environ, **self.simulated.environment(), **self.environment},
-            capture_output=True,
-            text=True,
-            check=False,
         )
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout) if code == 0 else done.stderr.splitlines()[-1]
 
 
 @pytest.fixture
-def scenario(simulated_nvml: SimulatedNvml, tmp_path: Path) -> Scenario:
-    return Scenario(simulated_nvml, tmp_path)
+def scenario(simulated_nvml: SimulatedNvml, tmp_path: Path, warm_scripts_nvml: WarmPython) -> Scenario:
+    return Scenario(simulated_nvml, tmp_path, warm_scripts_nvml)
 
 
 def test_first_cells_have_a_gpu_to_themselves(scenario: Scenario) -> None:
