@@ -22,8 +22,9 @@ DEFAULT = '\tdefault "few-digits" if DATASET_FEW_DIGITS\n'
 def make(root: Path, folder: Path) -> None:
     """Copy the checkout `root` to `folder`, compiled modules included, and add the dataset."""
     models = [path.parent.name for path in root.glob("*/model.py")]
+    ignored = shutil.ignore_patterns("mnist-subset", "*.pyc.*")  # also what another process just compiles
     for name in ("lib", "scripts", "defconfigs", *models):
-        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("mnist-subset"))
+        shutil.copytree(root / name, folder / name, ignore=ignored)
     for name in ("Kconfig", ".gitignore"):
         shutil.copy(root / name, folder / name)
     shutil.copy(MODULE, folder / "lib/kharness/training/datasets")

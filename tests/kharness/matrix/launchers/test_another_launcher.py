@@ -39,9 +39,9 @@ class Extended:
         self.folder = folder
         folder.mkdir()
         own = checkout.root / "lib"
-        shutil.copytree(
-            root / "lib", own, dirs_exist_ok=True, ignore=shutil.ignore_patterns("Kconfig", "__pycache__")
-        )
+        # Compiled modules too, but for those that another process just writes.
+        ignored = shutil.ignore_patterns("Kconfig", "*.pyc.*")
+        shutil.copytree(root / "lib", own, dirs_exist_ok=True, ignore=ignored)
         shutil.copy(root / "tests/data/spool_launcher/spool.py", own / "kharness/matrix/launchers")
         kconfig = own / "kharness/matrix/Kconfig"
         before, rest = kconfig.read_text().split('bool "Processes on this machine"\n', 1)
