@@ -32,7 +32,8 @@ def difference(world: World, flags: list[str]) -> float:
     trained = []
     for is_shared in (True, False):
         torch.manual_seed(1)
-        model = nn.Sequential(nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 1)).double()
+        hidden = [nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh()]
+        model = nn.Sequential(*hidden, nn.Linear(5, 1)).double()
         if is_shared:
             share_model(model, world, torch.device("cpu"))
         trained.append(weights_after(model, values, world if is_shared else ALONE))

@@ -2,13 +2,13 @@
 
 Taken: torch.optim.Muon for the hidden matrices, torch.optim.AdamW for everything else: embeddings, the last
 linear layer, biases, norms, scalars, and the weights of convolutions, which torch's Muon does not take.
-On a CPU the step of the hidden matrices is `BatchedMuon`'s.
+On a CPU, and where ranks share the model, the step of the hidden matrices is `BatchedMuon`'s.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import StateDict
 
 from kharness.training.optimizers import parameter_groups
+from kharness.training.saving.sharded import full, is_sharded, part_from
 
 
 @dataclass(frozen=True)
@@ -81,19 +82,20 @@ class BatchedMuon(torch.optim.Muon):
     """torch's Muon, whose groups and state it has; on a CPU matrices of one size take their step at once.
 
     There the orthogonalisation computes in float32 (float64 for such weights), unless `bf16` has it compute
-    in bfloat16 as torch's does.
+    in bfloat16 as torch's does. Of a model that ranks share it needs complete matrices, which each rank
+    orthogonalises a share of; momentum stays in parts.
     """
 
     def __init__(self, params: Any, *, bf16: bool = False, **options: Any) -> None:
         """Parameters or groups and `options` are torch's."""
         super().__init__(params, **options)
-        self._orthogonalised = orthogonalised_in_bf16 if bf16 else orthogonalised
+        self._bf16 = bf16
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # no training of ours has a closure
-        """One step; that of torch's Muon where a weight is not an ordinary matrix of the CPU."""
+        """One step; that of torch's Muon where weights are neither ordinary ones of the CPU nor shared."""
         weights = [weight for group in self.param_groups for weight in group["params"]]
-        if any(weight.device.type != "cpu" or type(weight) is not nn.Parameter for weight in weights):
+        if not (all(map(_is_ordinary, weights)) or all(map(is_sharded, weights))):
             super().step()  # type: ignore[no-untyped-call]  # torch has no types there
             return
         for group in self.param_groups:
@@ -103,19 +105,48 @@ class BatchedMuon(torch.optim.Muon):
         rate, same_shape = float(group["lr"]), defaultdict(list)
         for weight in weights:
             same_shape[weight.shape].append(weight)
-        directions = self._orthogonalised(
-            [torch.stack([self._update(group, weight) for weight in alike]) for alike in same_shape.values()],
-            coefficients=group["ns_coefficients"],
-            steps=group["ns_steps"],
-            eps=group["eps"],
-        )
-        for (shape, alike), found in zip(same_shape.items(), directions, strict=True):
-            rows, columns = shape
+        directions = self._shared_directions if any(map(is_sharded, weights)) else self._directions
+        for weight, direction in directions(group, list(same_shape.values())):
+            rows, columns = weight.shape
             matched = group["adjust_lr_fn"] == "match_rms_adamw"
             scale = 0.2 * max(rows, columns) ** 0.5 if matched else max(1.0, rows / columns) ** 0.5
-            for weight, direction in zip(alike, found, strict=True):
-                weight.mul_(1 - rate * group["weight_decay"])
-                weight.add_(direction, alpha=-rate * scale)
+            weight.mul_(1 - rate * group["weight_decay"])
+            weight.add_(direction, alpha=-rate * scale)
+
+    def _directions(
+        self, group: dict[str, Any], same_shape: list[list[nn.Parameter]]
+    ) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        found = self._orthogonalised(
+            group, [torch.stack([self._update(group, weight) for weight in alike]) for alike in same_shape]
+        )
+        for alike, directions in zip(same_shape, found, strict=True):
+            yield from zip(alike, directions, strict=True)
+
+    def _shared_directions(
+        self, group: dict[str, Any], same_shape: list[list[nn.Parameter]]
+    ) -> Iterator[tuple[nn.Parameter, Tensor]]:
+        """Of as many matrices as there are ranks each has one to orthogonalise, and sends all their rows.
+
+        Those of one size are beside each other, so that ranks take equally long. Besides its own a rank has
+        one complete matrix at a time.
+        """
+        weights: list[Any] = [weight for alike in same_shape for weight in alike]
+        mesh = weights[0].device_mesh
+        for first in range(0, len(weights), mesh.size()):
+            some, own = weights[first : first + mesh.size()], None
+            for owner, weight in enumerate(some):
+                update = full(self._update(group, weight))
+                own = update if owner == mesh.get_local_rank() else own
+            if own is not None:  # not before the others have theirs, who would wait
+                [[own]] = self._orthogonalised(group, [own[None]])
+            for owner, weight in enumerate(some):
+                yield weight, part_from(owner, own if owner == mesh.get_local_rank() else None, weight)
+
+    def _orthogonalised(self, group: dict[str, Any], updates: Sequence[Tensor]) -> list[Tensor]:
+        in_bf16 = self._bf16 or any(update.is_cuda for update in updates)  # as torch's does
+        return (orthogonalised_in_bf16 if in_bf16 else orthogonalised)(
+            updates, coefficients=group["ns_coefficients"], steps=group["ns_steps"], eps=group["eps"]
+        )
 
     def _update(self, group: dict[str, Any], weight: nn.Parameter) -> Tensor:
         """The momentum, or what Nesterov makes of it; kept in the state under torch's name."""
@@ -126,6 +157,10 @@ class BatchedMuon(torch.optim.Muon):
         momentum: Tensor = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
         update: Tensor = gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
         return update
+
+
+def _is_ordinary(weight: Tensor) -> bool:
+    return weight.device.type == "cpu" and type(weight) is nn.Parameter
 
 
 def orthogonalised(

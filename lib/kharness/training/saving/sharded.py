@@ -6,6 +6,9 @@ none.
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor
 
 
@@ -20,3 +23,23 @@ def full(tensor: Tensor) -> Tensor:
         return tensor
     found: Tensor = tensor.full_tensor()  # type: ignore[attr-defined]
     return found
+
+
+def part(tensor: Tensor, like: Any) -> Tensor:
+    """This rank's part of a tensor that every rank has, sharded as another is; nothing is sent."""
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+
+
+def part_from(rank: int, tensor: Tensor | None, like: Any) -> Tensor:
+    """This rank's part of a tensor that only `rank` has, of the shape of another and sharded as that is.
+
+    All ranks have to call this.
+    """
+    from torch.distributed.tensor import distribute_tensor
+
+    if tensor is None:
+        tensor = torch.empty(like.shape, dtype=like.dtype, device=like.device)
+    tensor = tensor.to(like.dtype).contiguous()
+    return distribute_tensor(tensor, like.device_mesh, like.placements, src_data_rank=rank)

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from kharness.training.saving.hashed import check_sha256, save_hashed
-from kharness.training.saving.sharded import is_sharded
+from kharness.training.saving.sharded import is_sharded, part
 from monitoring.journal.atomic_file import create, name_beside, sync_folder
 
 SUFFIX = ".dcp"
@@ -96,7 +96,7 @@ def with_values(state: Mapping[str, Any], layout: Callable[[_Path], Tensor | Non
             without_values[_key(path)] = found = _empty(path, leaf, like)
             return found
         if like is not None and is_sharded(like) and leaf.shape == like.shape:
-            return _part(leaf, like)
+            return part(leaf, like)
         return leaf
 
     found: dict[str, Any] = _mapped(state, (), placed)
@@ -179,13 +179,6 @@ def _empty(path: _Path, leaf: Tensor, like: Tensor | None) -> Tensor:
     if like is not None and is_sharded(like):
         return torch.empty_like(like, dtype=leaf.dtype)
     return torch.empty(leaf.shape, dtype=leaf.dtype)
-
-
-def _part(tensor: Tensor, like: Any) -> Tensor:
-    """This rank's part of a tensor that every rank has read; nothing is sent."""
-    from torch.distributed.tensor import distribute_tensor
-
-    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
 
 
 def _without_values(tensor: Tensor) -> Tensor:

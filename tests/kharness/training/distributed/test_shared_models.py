@@ -25,6 +25,7 @@ from .ranks import StartRanks, curve, ends, steps, weights
 FSDP = ("--parallel", "fsdp")
 DDP = ("--parallel", "ddp")
 ADAMW = ("--optimizer", "adamw", "--micro-batch-size", "3")
+MUON = ("--optimizer", "muon", "--micro-batch-size", "3")
 LAYERS = {"MODEL": "gpt2", "NET": "layers"}
 TAKEN = (
     "adam",
@@ -33,6 +34,7 @@ TAKEN = (
     "adamwspam",
     "ademamix",
     "lion",
+    "muon",
     "nadamw",
     "schedulefree",
     "sgd",
@@ -40,7 +42,7 @@ TAKEN = (
 )
 # A spike, elements that are clipped, and moments that are forgotten, within a few steps.
 SPAM = ("--clip", "--theta", "0.5", "--threshold", "1.5", "--reset-every", "3", "--warmup-steps", "2")
-REFUSED = ("adafactor", "adamwprune", "muon", "soap")
+REFUSED = ("adafactor", "adamwprune", "soap")
 
 
 def codes(ranks: list[StartedPython]) -> list[int]:
@@ -88,6 +90,17 @@ def test_curve_is_that_of_one_process_also_where_another_number_of_ranks_resumes
     assert_alike(run, one)
 
 
+def test_muons_curve_is_that_of_one_process_where_ranks_have_unequal_parts_of_its_matrices(
+    start_ranks: StartRanks, tmp_path: Path
+) -> None:
+    """Of 16 rows three ranks have 6, 6 and 4; of three matrices each orthogonalises one."""
+    one, run = tmp_path / "one", tmp_path / "run"
+    flags = ("--optimizer", "muon", "--max-steps", "6")
+    assert codes(start_ranks(one, 1, *flags, **LAYERS)) == [0]
+    assert codes(start_ranks(run, 3, *FSDP, *flags, **LAYERS)) == [0] * 3
+    torch.testing.assert_close(curve(run), curve(one), rtol=1e-12, atol=1e-14)
+
+
 def test_a_damaged_part_is_found_and_ranks_that_each_have_the_model_resume_before_it(
     start_ranks: StartRanks, tmp_path: Path
 ) -> None:
@@ -124,9 +137,10 @@ def test_a_damaged_part_is_found_and_ranks_that_each_have_the_model_resume_befor
 def test_a_rank_without_room_stops_all_with_one_error_and_the_same_ranks_resume_bit_for_bit(
     start_ranks: StartRanks, tmp_path: Path
 ) -> None:
+    """Also Muon's momentum, beside the moments of what it leaves to AdamW."""
     straight, run, about = tmp_path / "straight", tmp_path / "run", {**LAYERS, "DROPOUT": "0.5"}
-    assert codes(start_ranks(straight, 2, *FSDP, *ADAMW, **about)) == [0] * 2
-    found = ends(start_ranks(run, 2, *FSDP, *ADAMW, FAULT="full:1:5", **about))
+    assert codes(start_ranks(straight, 2, *FSDP, *MUON, **about)) == [0] * 2
+    found = ends(start_ranks(run, 2, *FSDP, *MUON, FAULT="full:1:5", **about))
     assert [code for code, _ in found] == [74, 74]
     [said] = [text.split("\nhint: ")[0] for _, text in found if "cannot be written" in text]
     assert said.endswith(
@@ -162,7 +176,9 @@ def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_all(
 def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
     """And between micro-batches a rank keeps parts of the gradients only."""
     flags = [flag for name in TAKEN for flag in ("--", "--optimizer", name, "--weight-decay", "0.1")]
-    flags += ["--", "--optimizer", "adamw", "--weight-decay", "0.1", "--weight-decay-cautious"]
+    for name in ("adamw", "muon"):
+        flags += ["--", "--optimizer", name, "--weight-decay", "0.1", "--weight-decay-cautious"]
+    flags += ["--", "--optimizer", "muon", "--optimizer-muon-match-adamw"]
     flags += ["--", "--optimizer", "adamwspam"]
     flags += [flag.replace("--", "--optimizer-adamwspam-") for flag in SPAM]
     about = {
@@ -181,7 +197,7 @@ def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torc
     ]
     first, _ = [rank.communicate(timeout=600)[0] for rank in ranks]
     found = json.loads(first.splitlines()[-1])
-    assert len(found["apart"]) == len(TAKEN) + 2
+    assert len(found["apart"]) == len(TAKEN) + 4
     assert max(found["apart"]) < 1e-12
     assert found["are_parts"] == [True] * 4
 
