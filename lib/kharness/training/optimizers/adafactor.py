@@ -7,11 +7,13 @@ moment.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
 from kharness.training.optimizers import parameter_groups
+from kharness.training.saving.sharded import full, is_sharded, part
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,42 @@ class Options:
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
     """torch's Adafactor."""
-    return torch.optim.Adafactor(
+    is_shared = any(map(is_sharded, model.parameters()))
+    return (SharedAdafactor if is_shared else torch.optim.Adafactor)(
         parameter_groups(model, options.weight_decay),
         lr=options.learning_rate,
         beta2_decay=options.beta2_decay,
         eps=(None, options.scale),
         d=options.clip,
     )
+
+
+class SharedAdafactor(torch.optim.Adafactor):
+    """torch's, whose groups and state it has, for a model that ranks share.
+
+    Means over rows, columns and all elements need complete tensors, so each rank takes torch's step of one
+    complete weight after the other and keeps its part. Of the moments of rows and columns, which are few, it
+    keeps all.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no training of ours has a closure
+        """One step; all ranks have to call this."""
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    self._step(group, weight)
+
+    def _step(self, group: dict[str, Any], weight: nn.Parameter) -> None:
+        assert weight.grad is not None
+        complete = nn.Parameter(full(weight.detach()))
+        complete.grad = full(weight.grad)
+        one = torch.optim.Adafactor([{**group, "params": [complete]}])
+        if weight in self.state:
+            one.state[complete] = {name: full(value) for name, value in self.state[weight].items()}
+        one.step()
+        weight.copy_(part(complete.detach(), weight))
+        self.state[weight] = {
+            name: part(value, weight) if value.shape == weight.shape else value
+            for name, value in one.state[complete].items()
+        }

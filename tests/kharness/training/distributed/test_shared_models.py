@@ -24,10 +24,11 @@ from .ranks import StartRanks, curve, ends, steps, weights
 
 FSDP = ("--parallel", "fsdp")
 DDP = ("--parallel", "ddp")
-ADAMW = ("--optimizer", "adamw", "--micro-batch-size", "3")
+ADAFACTOR = ("--optimizer", "adafactor", "--micro-batch-size", "3")
 MUON = ("--optimizer", "muon", "--micro-batch-size", "3")
 LAYERS = {"MODEL": "gpt2", "NET": "layers"}
 TAKEN = (
+    "adafactor",
     "adam",
     "adamw",
     "adamwadv",
@@ -42,7 +43,7 @@ TAKEN = (
 )
 # A spike, elements that are clipped, and moments that are forgotten, within a few steps.
 SPAM = ("--clip", "--theta", "0.5", "--threshold", "1.5", "--reset-every", "3", "--warmup-steps", "2")
-REFUSED = ("adafactor", "adamwprune", "soap")
+REFUSED = ("adamwprune", "soap")
 
 
 def codes(ranks: list[StartedPython]) -> list[int]:
@@ -77,11 +78,12 @@ def test_curve_is_that_of_one_process_also_where_another_number_of_ranks_resumes
 ) -> None:
     """Two share it; one is killed when a checkpoint has no name yet, and three resume from the one before.
 
-    Gradients of micro-batches are added up, of which a rank with fewer samples has as many.
+    Gradients of micro-batches are added up, of which a rank with fewer samples has as many. Of Adafactor's
+    moments some are shared, and some every rank has all of.
     """
     one, run = tmp_path / "one", tmp_path / "run"
-    assert codes(start_ranks(one, 1, "--optimizer", "adamw", **LAYERS)) == [0]
-    killed = start_ranks(run, 2, *FSDP, *ADAMW, FAULT="kill-in-name:0:5", **LAYERS)
+    assert codes(start_ranks(one, 1, "--optimizer", "adafactor", **LAYERS)) == [0]
+    killed = start_ranks(run, 2, *FSDP, *ADAFACTOR, FAULT="kill-in-name:0:5", **LAYERS)
     assert codes(killed) == [-signal.SIGKILL, 69]
     [saved] = checkpoint_files(run / "checkpoints")
     assert codes(start_ranks(run, 3, **LAYERS)) == [0] * 3
