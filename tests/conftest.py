@@ -50,7 +50,11 @@ OF_SCRIPTS = (
     *("jinja2", "matplotlib.backends.backend_agg", "matplotlib.figure", "matplotlib.style", "optuna"),
     *("rich.console", "scipy.optimize", "scipy.special"),
 )
-OF_TRACKERS = ("monitoring.agent.starter", "monitoring.run", "tensorboard", "trackio", "wandb")
+OF_AGENTS = ("monitoring.agent.*", "monitoring.exporters.csv", "monitoring.rules.*", "monitoring.trackers.*")
+OF_TRACKERS = (
+    *("monitoring.run", *OF_AGENTS, "google_crc32c", "tensorboard.compat.proto.event_pb2", "tensorboard"),
+    *("trackio", "wandb.cli.cli"),
+)
 OF_TRAININGS = (
     "kharness.training.*",
     "torch._dynamo",

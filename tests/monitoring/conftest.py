@@ -18,7 +18,7 @@ from monitoring.agent.follow import undelivered
 from monitoring.agent.lock import is_followed
 from monitoring.agent.starter import AgentStarter
 
-from ..conftest import READ_BY_TORCH
+from ..conftest import OF_AGENTS, READ_BY_TORCH
 from ..processes import kill_process
 from ..waiting import wait_until
 from ..warm_python import SERVER, WarmPython
@@ -72,9 +72,7 @@ def forked_agents(agent_starter: AgentStarter, monkeypatch: pytest.MonkeyPatch) 
 @pytest.fixture(scope="session")
 def warm_monitoring() -> Iterator[WarmPython]:
     """Starts trainers and agents without trackers, from an interpreter that has imported what they need."""
-    warm = WarmPython(
-        "monitoring.run", "monitoring.agent.*", "monitoring.rules.*", "monitoring.exporters.csv"
-    )
+    warm = WarmPython("monitoring.run", *OF_AGENTS)
     yield warm
     warm.close()
 

@@ -25,6 +25,7 @@ from monitoring.agent.delivery import read_progress
 from monitoring.trackers import TrackerPoint
 from monitoring.trackers.mlflow import _journal_name, _name
 
+from ...conftest import OF_AGENTS
 from ...processes import is_gone
 from ...waiting import wait_until
 from ...warm_python import WarmPython
@@ -61,8 +62,8 @@ MlflowClient(sys.argv[1]).search_experiments()
 def warm_mlflow() -> Iterator[WarmPython]:
     """Trainers and agents as forks of a process that has imported MLflow."""
     warm = WarmPython(
-        "monitoring.agent.starter",
         "monitoring.run",
+        *OF_AGENTS,
         "mlflow.tracking",
         "mlflow.store.tracking.sqlalchemy_store",
         MLFLOW_DISABLE_TELEMETRY="true",
