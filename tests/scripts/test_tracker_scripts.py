@@ -7,7 +7,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable
@@ -15,23 +14,21 @@ from pathlib import Path
 
 import pytest
 
+from ..warm_python import StartedPython, WarmPython
+
 Script = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def script(root: Path, tmp_path: Path) -> Script:
+def script(root: Path, tmp_path: Path, warm_python: WarmPython) -> Script:
     """Runs a script by name and words with `NAME=value` arguments; everything is written below tmp_path."""
 
     def run(command: str, *variables: str, **environment: str) -> subprocess.CompletedProcess[str]:
         name, *words = command.split()
-        return subprocess.run(
-            [sys.executable, str(root / f"scripts/{name}.py"), *words, f"O={tmp_path / 'out'}", *variables],
+        return warm_python.run(
+            [root / f"scripts/{name}.py", *words, f"O={tmp_path / 'out'}", *variables],
             env={**os.environ, **environment},
             cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
         )
 
     (tmp_path / "out").mkdir()
@@ -88,7 +85,9 @@ def test_wandb_test_fails_when_wandb_is_disabled(script: Script) -> None:
     assert done.stderr.splitlines()[1] == "hint: W&B is disabled (WANDB_MODE); nothing was recorded"
 
 
-def test_trackio_view_serves_the_project_on_its_port(script: Script, root: Path, tmp_path: Path) -> None:
+def test_trackio_view_serves_the_project_on_its_port(
+    script: Script, root: Path, tmp_path: Path, warm_python: WarmPython
+) -> None:
     script("tracker_test trackio", "CONFIG_TRACKER_PROJECT=digits")
     port = free_port()
     variables = [
@@ -96,12 +95,11 @@ def test_trackio_view_serves_the_project_on_its_port(script: Script, root: Path,
         "CONFIG_TRACKER_PROJECT=digits-test",
         f"CONFIG_TRACKIO_PORT={port}",
     ]
-    view = subprocess.Popen(
-        [sys.executable, str(root / "scripts/trackio_view.py"), *variables],
+    view = warm_python.start(
+        [root / "scripts/trackio_view.py", *variables],
         env={**os.environ, "BROWSER": "true"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     )
     try:
         page = page_at(f"http://127.0.0.1:{port}/?project=digits-test", while_running=view)
@@ -113,7 +111,7 @@ def test_trackio_view_serves_the_project_on_its_port(script: Script, root: Path,
     assert f"project digits-test on port {port}; Ctrl-C ends it" in said
 
 
-def page_at(address: str, *, while_running: subprocess.Popen[str]) -> str:
+def page_at(address: str, *, while_running: StartedPython) -> str:
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline and while_running.poll() is None:
         try:
