@@ -302,6 +302,16 @@ def warm_torch() -> Iterator[WarmPython]:
 
 
 @pytest.fixture(scope="session")
+def warm_few(few_digits: Path, warm_torch: WarmPython) -> Iterator[WarmPython]:
+    """The same in the checkout with few digits; what is started in its environment has its modules."""
+    warm = WarmPython(
+        *OF_SCRIPTS, *OF_TRAININGS, read=READ_BY_TORCH, PYTHONPATH=str(few_digits / "lib")
+    ).forked_from(warm_torch)
+    yield warm
+    warm.close()
+
+
+@pytest.fixture(scope="session")
 def warm_trackers() -> Iterator[WarmPython]:
     """The same for trainers and agents, with the packages of trackers."""
     warm = WarmPython(*OF_TRACKERS, read=("TRACKIO",))

@@ -14,6 +14,7 @@ import pytest
 
 from monitoring.host.process import process_started
 
+from .few_digits import environment_of
 from .warm_python import WarmPython
 
 PROGRAM = '''
@@ -99,9 +100,9 @@ def other_lib(root: Path, tmp_path: Path) -> Path:
     return package.parent
 
 
-@pytest.mark.parametrize("checkout", ["this one", "another"])
+@pytest.mark.parametrize("checkout", ["this one", "another", "few digits"])
 def test_whoever_is_forked_sees_what_a_fresh_one_does(
-    warm_python: WarmPython, tmp_path: Path, other_lib: Path, checkout: str
+    request: pytest.FixtureRequest, tmp_path: Path, other_lib: Path, few_digits: Path, checkout: str
 ) -> None:
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
@@ -109,9 +110,12 @@ def test_whoever_is_forked_sees_what_a_fresh_one_does(
     here = dict(os.environ)  # readline has added variables to the system's own
     if checkout == "another":
         here["PYTHONPATH"] = str(other_lib)
+    if checkout == "few digits":
+        here["PYTHONPATH"] = str(few_digits / "lib")
+    warm: WarmPython = request.getfixturevalue("warm_few" if checkout == "few digits" else "warm_python")
     command = [sys.executable, str(script)]
     fresh = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True, check=False)
-    for done in (warm_python.run([script], cwd=tmp_path, env=here), fresh):
+    for done in (warm.run([script], cwd=tmp_path, env=here), fresh):
         assert (done.returncode, done.stderr) == (0, "")
         once, found = done.stdout.splitlines()
         told.append(json.loads(found))
@@ -120,3 +124,9 @@ def test_whoever_is_forked_sees_what_a_fresh_one_does(
     for ours, theirs in zip(forked, as_fresh, strict=True):
         assert ours == theirs
     assert (is_forked, is_fresh) == ("True\n", "False\n"), "it was not forked"
+
+
+def test_a_server_of_another_checkout_has_its_modules(few_digits: Path, warm_few: WarmPython) -> None:
+    look = "import sys; print(sys.modules['kharness.training.loop'].__file__)"
+    done = warm_few.run(["-c", look], env=environment_of(few_digits))
+    assert (done.stdout, done.stderr) == (f"{few_digits}/lib/kharness/training/loop.py\n", "")

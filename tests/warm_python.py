@@ -46,10 +46,16 @@ class WarmPython:
         `environment` is what it is started with besides this process's own.
         """
         self._given = environment
+        self._base: WarmPython | None = None
         self._modules = modules
         self._read = (*READ_AT_THE_START, *read)
         self._environment: dict[str, str] = {}
         self._channel: socket.socket | None = None
+
+    def forked_from(self, base: WarmPython) -> WarmPython:
+        """It is a fork of that one, with other modules of ours: its PYTHONPATH names another checkout."""
+        self._base = base
+        return self
 
     def start(self, arguments: Sequence[object], *, leads: bool = False, **options: Any) -> StartedPython:
         """What `subprocess.Popen([sys.executable, *arguments], **options)` does; output is text.
@@ -81,7 +87,8 @@ class WarmPython:
 
     def _serve(self) -> socket.socket:
         """A connection to the server of these modules that all workers of a test session share."""
-        kind = json.dumps([SESSION, self._modules, sorted(self._environment.items()), GIVEN])
+        about = [self._modules, sorted(self._environment.items()), sorted(self._given.items()), GIVEN]
+        kind = json.dumps([SESSION, *about])
         address = f"\0warm-python-{hashlib.sha256(kind.encode()).hexdigest()[:32]}"
         began = False
         while True:
@@ -104,6 +111,13 @@ class WarmPython:
                     raise
                 return False
             listener.listen()
+            if self._base is not None:
+                began = self._base.start(
+                    [SERVER, "0", *self._modules],
+                    env={**os.environ, **self._given},
+                    stdin=listener.fileno(),
+                )
+                return began.wait() == 0
             subprocess.run(
                 [sys.executable, SERVER, str(listener.fileno()), *self._modules],
                 # One thread: OpenBLAS would start its own when numpy is imported.

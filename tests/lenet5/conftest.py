@@ -65,16 +65,24 @@ def train(
     """Run a training to its end."""
     results = tmp_path / "results"
 
-    def run(*flags: str, environment: dict[str, str] | None = None, **options: Path) -> Trained:
+    def run(*flags: str, **options: Path) -> Trained:
         command = train_command(results, *flags, **options)
-        done = warm_torch.run(command[1:], cwd=tmp_path, env=environment)
+        done = warm_torch.run(command[1:], cwd=tmp_path)
         return Trained(done.returncode, done.stdout, done.stderr, results)
 
     return run
 
 
 @pytest.fixture
-def train_few(train: Callable[..., Trained], few_digits: Path) -> Callable[..., Trained]:
+def train_few(
+    train_command: Callable[..., list[str]], few_digits: Path, tmp_path: Path, warm_few: WarmPython
+) -> Callable[..., Trained]:
     """The same on few digits, of which 108 are trained on: for tests of steps, and not of what is learnt."""
-    about = ("--dataset", "few-digits")
-    return lambda *flags: train(*about, *flags, checkout=few_digits, environment=environment_of(few_digits))
+    results, environment = tmp_path / "results", environment_of(few_digits)
+
+    def run(*flags: str) -> Trained:
+        command = train_command(results, "--dataset", "few-digits", *flags, checkout=few_digits)
+        done = warm_few.run(command[1:], cwd=tmp_path, env=environment)
+        return Trained(done.returncode, done.stdout, done.stderr, results)
+
+    return run

@@ -42,7 +42,7 @@ def crash(
     few_digits: Path,
     train_command: Callable[..., list[str]],
     tmp_path: Path,
-    warm_torch: WarmPython,
+    warm_few: WarmPython,
 ) -> Crash:
     """Run crashes.py; returns what it did, word by word."""
 
@@ -50,7 +50,7 @@ def crash(
         _, train, *given = train_command(tmp_path, *SHORT, *flags, checkout=few_digits)
         script = root / "tests" / "lenet5" / "crashes.py"
         command = [script, train, tmp_path, seed, plan, *given[2:]]
-        done = warm_torch.run(command, env=environment_of(few_digits))
+        done = warm_few.run(command, env=environment_of(few_digits))
         logs = "".join(log.read_text() for log in sorted(tmp_path.glob("*.log")))
         assert done.returncode == 0, done.stderr + logs
         return [json.loads(line) for line in done.stdout.splitlines()]

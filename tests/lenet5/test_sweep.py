@@ -11,10 +11,10 @@ from ..few_digits import environment_of
 from ..warm_python import WarmPython
 
 
-def run(warm_torch: WarmPython, checkout: Path, script: str, output: Path, *arguments: str) -> str:
+def run(warm_few: WarmPython, checkout: Path, script: str, output: Path, *arguments: str) -> str:
     fixed = ["TRACKER=none", "CONFIG_DATASET_FEW_DIGITS=y", "CONFIG_REPORT_GRAPHS=n"]
     command = [f"scripts/{script}.py", f"O={output}", *fixed, *arguments]
-    done = warm_torch.run(command, cwd=checkout, env=environment_of(checkout))
+    done = warm_few.run(command, cwd=checkout, env=environment_of(checkout))
     assert done.returncode == 0, done.stdout + done.stderr
     return str(done.stdout)
 
@@ -24,14 +24,14 @@ def records(run: Path, event: str) -> list[dict[str, Any]]:
     return [record for record in map(json.loads, lines) if record["event"] == event]
 
 
-def test_each_value_reaches_its_training(warm_torch: WarmPython, few_digits: Path, tmp_path: Path) -> None:
+def test_each_value_reaches_its_training(warm_few: WarmPython, few_digits: Path, tmp_path: Path) -> None:
     ranges = tmp_path / "my.ranges"
     ranges.write_text(
         'CONFIG_LEARNING_RATE="0.002:0.024:0.05"\n'
         'CONFIG_SCHEDULE="constant"\nCONFIG_MAX_STEPS=25\nCONFIG_BATCH_SIZE=4\n'
         "CONFIG_LOG_EVERY=1\nCONFIG_CHECKPOINT_EVERY=0\n"
     )
-    run(warm_torch, few_digits, "sweep", tmp_path, f"RANGE_CONFIG={ranges}")
+    run(warm_few, few_digits, "sweep", tmp_path, f"RANGE_CONFIG={ranges}")
     directory = (tmp_path / "results" / "latest").resolve()
     asked = {f"learning-rate-{text}": float(text) for text in ("0.002", "0.026", "0.05")}
     losses = {}
@@ -56,11 +56,11 @@ def test_each_value_reaches_its_training(warm_torch: WarmPython, few_digits: Pat
 
 
 def test_a_cell_that_clearly_loses_is_stopped_early(
-    warm_torch: WarmPython, few_digits: Path, tmp_path: Path
+    warm_few: WarmPython, few_digits: Path, tmp_path: Path
 ) -> None:
     """The loser would train for hours, so that it is stopped early on any machine."""
     output = run(
-        warm_torch,
+        warm_few,
         few_digits,
         "test_matrix",
         tmp_path,

@@ -103,7 +103,7 @@ def test_a_short_training_is_recorded_whole(train: Train) -> None:
 
 
 def test_seed_decides_every_loss_to_the_bit(
-    train_command: Callable[..., list[str]], few_digits: Path, tmp_path: Path, warm_torch: WarmPython
+    train_command: Callable[..., list[str]], few_digits: Path, tmp_path: Path, warm_few: WarmPython
 ) -> None:
     """Two runs of one name and different seeds, and the first of them begun anew in its directory."""
     flags = ("--max-steps", "12", "--batch-size", "10", "--tracker-run-name", "digits")
@@ -111,7 +111,7 @@ def test_seed_decides_every_loss_to_the_bit(
     commands = [train_command(tmp_path, *about, seed, checkout=few_digits) for seed in ("3", "4")]
     commands.append([*commands[0][:2], "--run-dir", str(tmp_path / "digits"), "--from-scratch"])
     for command in commands:
-        warm_torch.run(command[1:], env=environment_of(few_digits)).check_returncode()
+        warm_few.run(command[1:], env=environment_of(few_digits)).check_returncode()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["digits", "digits_2"]
 
     records = [record for record, _ in read_records(tmp_path / "digits" / "metrics.jsonl")]

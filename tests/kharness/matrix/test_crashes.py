@@ -21,6 +21,7 @@ from monitoring.journal.records import Record, read_records
 
 from ...few_digits import environment_of
 from ...processes import kill_process
+from ...waiting import wait_until
 from ...warm_python import StartedPython, WarmPython
 
 WaitUntil = Callable[[Callable[[], bool]], None]
@@ -125,9 +126,9 @@ class Matrix:
         if victim == "everything":
             with contextlib.suppress(psutil.NoSuchProcess):
                 victims = self.everything()
-        elif victim == "cell":
-            while not victims and not self.has_ended():  # a moment between two cells has none to kill
-                victims = [pick.choice(cells)] if (cells := self.cells()) else []
+        elif victim == "cell":  # a moment between two cells has none to kill
+            found = wait_until(lambda: self.cells() or self.has_ended())
+            victims = [pick.choice(found)] if isinstance(found, list) else []
         elif victim == "both" and (cells := self.cells()):
             victims = [pick.choice(cells)]
         for process in victims:
@@ -191,8 +192,8 @@ def check_resumed(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(few_digits: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: WarmPython) -> Matrix:
-    matrix = Matrix(few_digits, tmp_path_factory.mktemp("undisturbed"), warm_torch)
+def undisturbed(few_digits: Path, tmp_path_factory: pytest.TempPathFactory, warm_few: WarmPython) -> Matrix:
+    matrix = Matrix(few_digits, tmp_path_factory.mktemp("undisturbed"), warm_few)
     matrix.start("test_matrix", *OPTIONS, *RUNNING)
     matrix.finish()
     return matrix
@@ -203,7 +204,7 @@ def test_twenty_kills_leave_no_trace_in_the_results(
     few_digits: Path,
     tmp_path: Path,
     undisturbed: Matrix,
-    warm_torch: WarmPython,
+    warm_few: WarmPython,
     wait_until: WaitUntil,
 ) -> None:
     pick = random.Random(20)
@@ -214,7 +215,7 @@ def test_twenty_kills_leave_no_trace_in_the_results(
     attempts, num_matrices = [], 0
     while left:  # a matrix may be complete before its last moment comes
         num_matrices += 1
-        matrix = Matrix(few_digits, tmp_path / str(num_matrices), warm_torch)
+        matrix = Matrix(few_digits, tmp_path / str(num_matrices), warm_few)
         matrix.start("test_matrix", *OPTIONS, *RUNNING)
         wait_until(lambda matrix=matrix: (matrix.output / "results/latest").exists())  # type: ignore[misc]
         seen: dict[Path, tuple[bytes, bytes]] = {}

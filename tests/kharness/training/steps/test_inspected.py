@@ -29,12 +29,12 @@ Train = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def train(few_digits: Path, warm_torch: WarmPython) -> Train:
+def train(few_digits: Path, warm_few: WarmPython) -> Train:
     """LeNet-5 on a hundred digits."""
 
     def run(*flags: object) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, **environment_of(few_digits)}
-        return warm_torch.run([few_digits / "lenet5/train.py", *flags], cwd=few_digits, env=environment)
+        return warm_few.run([few_digits / "lenet5/train.py", *flags], cwd=few_digits, env=environment)
 
     return run
 
