@@ -97,7 +97,7 @@ def test_muons_curve_is_that_of_one_process_where_ranks_have_unequal_parts_of_it
 ) -> None:
     """Of 16 rows three ranks have 6, 6 and 4; of three matrices each orthogonalises one."""
     one, run = tmp_path / "one", tmp_path / "run"
-    flags = ("--optimizer", "muon", "--max-steps", "6")
+    flags = ("--optimizer", "muon", "--max-steps", "3", "--checkpoint-every-steps", "3")
     assert codes(start_ranks(one, 1, *flags, **LAYERS)) == [0]
     assert codes(start_ranks(run, 3, *FSDP, *flags, **LAYERS)) == [0] * 3
     torch.testing.assert_close(curve(run), curve(one), rtol=1e-12, atol=1e-14)
