@@ -27,6 +27,9 @@ from monitoring.telemetry.load_balance import RankBalance, rank_balance
 
 REPLICATE_AXIS = "SEED"
 
+# A label that would name more settings than these ends in an ellipsis.
+_MOST_NAMED = 5
+
 
 @dataclass(frozen=True)
 class Statistic:
@@ -121,6 +124,11 @@ class Collection:
         return [symbol for symbol in self.axes if symbol != REPLICATE_AXIS]
 
     @property
+    def included_axes(self) -> Sequence[str]:
+        """Those that MATRIX_INCLUDE alone names: most variants have the value of .config there."""
+        return _included(self.plan)
+
+    @property
     def metrics(self) -> Sequence[Metric]:
         """Those that at least one run has."""
         return [m for m in METRICS if any(cell.number(m) is not None for cell in self.cells)]
@@ -155,7 +163,7 @@ def collection_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[
         for cell in plan["cells"]
         for name in [cell["name"]]
     ]
-    variants = _variants(cells, axes, str(plan["model"]))
+    variants = _variants(cells, axes, _included(plan), str(plan["model"]))
     return Collection(directory, directory.name, axes, dict(plan), cells, variants, settings)
 
 
@@ -179,16 +187,45 @@ def _single(directory: Path, settings: ReportSettings) -> Collection:
     return Collection(directory, directory.name, {}, {}, [cell], variants, settings)
 
 
-def _variants(cells: Sequence[CellResult], axes: Mapping[str, Sequence[str]], model: str) -> list[Variant]:
+def _included(plan: Mapping[str, Any]) -> list[str]:
+    return [axis["symbol"] for axis in plan.get("axes", ()) if axis.get("included", False)]
+
+
+def _variants(
+    cells: Sequence[CellResult], axes: Mapping[str, Sequence[str]], included: Sequence[str], model: str
+) -> list[Variant]:
     """In the order of the plan."""
     groups: dict[tuple[tuple[str, str], ...], list[CellResult]] = {}
     for cell in cells:
         key = tuple((s, v) for s, v in cell.values.items() if s != REPLICATE_AXIS)
         groups.setdefault(key, []).append(cell)
-    varying = [symbol for symbol, values in axes.items() if len(values) > 1 and symbol != REPLICATE_AXIS]
+    labels = variant_labels([dict(key) for key in groups], axes, included)
     return [
-        Variant(dict(key), variant_label(dict(key), varying) or model, group) for key, group in groups.items()
+        Variant(dict(key), label or model, group)
+        for (key, group), label in zip(groups.items(), labels, strict=True)
     ]
+
+
+def variant_labels(
+    variants: Sequence[Mapping[str, str]], axes: Mapping[str, Sequence[str]], included: Sequence[str] = ()
+) -> list[str]:
+    """What legends say. An axis of MATRIX_INCLUDE alone is named where a variant differs from the first one.
+
+    So a matrix that changes one of many settings at a time has short labels, and the first is its baseline.
+    """
+    symbols = [symbol for symbol in axes if symbol != REPLICATE_AXIS]
+    varying = [symbol for symbol in symbols if len(axes[symbol]) > 1]
+    of_grid = [symbol for symbol in symbols if symbol not in included]
+    short = []
+    for values in variants:
+        named = [s for s in varying if s in of_grid or values.get(s) != variants[0].get(s)]
+        if included and not named:
+            named = of_grid
+        label = variant_label(values, named[:_MOST_NAMED] if included else named)
+        short.append(f"{label}, …" if included and len(named) > _MOST_NAMED else label)
+    if len(set(short)) == len(short):
+        return short
+    return [variant_label(values, varying) for values in variants]
 
 
 def variant_label(values: Mapping[str, str], varying: Sequence[str]) -> str:

@@ -50,7 +50,8 @@ class Table:
 
 def comparison(summary: Summary) -> Table:
     """Variants in the order of the plan; of the metrics those that a run has."""
-    axes = summary.variant_axes
+    # the axes of settings that are changed one at a time would be columns of one value
+    axes = [] if summary.included_axes else summary.variant_axes
     metrics = [metric for metric in summary.metrics if metric.in_table]
     rows = [
         [
@@ -60,7 +61,8 @@ def comparison(summary: Summary) -> Table:
         ]
         for variant in summary.variants
     ]
-    header = [*(axes or ["run" if not summary.plan else "model"]), "n", *(metric.label for metric in metrics)]
+    alone = "variant" if summary.included_axes else "model" if summary.plan else "run"
+    header = [*(axes or [alone]), "n", *(metric.label for metric in metrics)]
     return Table(header, rows, text_columns=len(axes) or 1)
 
 

@@ -25,7 +25,14 @@ _SHAPE = {
     "kind": str,
     "created": NUMBER,
     "model": str,
-    "axes": [{"symbol": str, "values": [str], "fragments?": [{"value": str, "file": str, "text": str}]}],
+    "axes": [
+        {
+            "symbol": str,
+            "values": [str],
+            "included?": bool,
+            "fragments?": [{"value": str, "file": str, "text": str}],
+        }
+    ],
     "filter": str,
     "ranges": {"*": str},
     "layers": {"*": [{"symbol": str, "value": str, "kind": str, "where": str}]},

@@ -16,9 +16,13 @@ from kharness.matrix.planning.matrix_json import Plan, planned_content
 class MatrixDirectory:
     """A matrix directory that grows cell by cell."""
 
-    def __init__(self, directory: Path, axes: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self, directory: Path, axes: Mapping[str, Sequence[str]], included: Sequence[str] = ()
+    ) -> None:
+        """Of the axes those `included` are MATRIX_INCLUDE's alone."""
         self.directory = directory
         self.axes = axes
+        self.included = included
         self.cells: list[dict[str, Any]] = []
         directory.mkdir(parents=True)
         self._write_plan()
@@ -46,7 +50,7 @@ class MatrixDirectory:
         return run
 
     def _write_plan(self) -> None:
-        axes = [Axis(symbol, values) for symbol, values in self.axes.items()]
+        axes = [Axis(name, values, included=name in self.included) for name, values in self.axes.items()]
         plan = {
             **planned_content(Plan(self.directory, axes, cells=(), launches=(), created=1795262002.0)),
             "model": "lenet5",

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kharness.report.collection import Statistic, variant_label
+from kharness.report.collection import Statistic, variant_label, variant_labels
+from kharness.report.comparison_table import comparison
 from kharness.report.errors import ReportError
 from kharness.report.metrics import METRICS
 from kharness.report.report import report_lines
@@ -72,6 +73,49 @@ def test_labels_name_numbers_and_switches() -> None:
         == "sgd, learning_rate=0.1, channels_last=y"
     )
     assert variant_label({"PRUNING": "none"}, ["PRUNING", "PRUNING_SPARSITY"]) == "none"
+
+
+PARTS = {f"GPT2_{part}": ["y", "n"] for part in ("BIAS", "QK_NORM", "ROTARY", "TIED")}
+
+
+def test_settings_that_are_changed_one_at_a_time_make_short_labels(tmp_path: Path, make: Make) -> None:
+    """Of axes of MATRIX_INCLUDE alone: all else is as in the first variant, the baseline."""
+    recipes = {"GPT2_RECIPE": ["modern", "gpt2"], "OPTIMIZER": ["muon", "adamw"]}
+    made = make.matrix(tmp_path / "m", {**recipes, **PARTS}, included=["OPTIMIZER", *PARTS])
+    usual = {"GPT2_RECIPE": "modern", "OPTIMIZER": "muon", **dict.fromkeys(PARTS, "y")}
+    plain = {"GPT2_RECIPE": "gpt2", "OPTIMIZER": "adamw", **dict.fromkeys(PARTS, "n")}
+    lacking = {symbol: value for symbol, value in usual.items() if symbol != "GPT2_TIED"}
+    for values in (usual, {**usual, "GPT2_ROTARY": "n"}, {**usual, "OPTIMIZER": "adamw"}, plain):
+        made.add(values, make.training([1.0], [0.5], 0.5))
+    summary = collect(made.directory)
+    labels = ["modern", "modern, gpt2_rotary=n", "modern, adamw"]
+    assert [it.label for it in summary.variants] == [
+        *labels,
+        "gpt2, adamw, gpt2_bias=n, gpt2_qk_norm=n, gpt2_rotary=n, …",
+    ]
+    table = comparison(summary)
+    assert (table.header[:2], [row[0] for row in table.rows]) == (
+        ["variant", "n"],
+        [it.label for it in summary.variants],
+    )
+    assert summary.conclusions.baseline == "modern"
+    # labels that are no names of one variant are written out
+    made.add(lacking, make.training([1.0], [0.5], 0.5))
+    assert collect(made.directory).variants[0].label == (
+        "modern, muon, gpt2_bias=y, gpt2_qk_norm=y, gpt2_rotary=y, gpt2_tied=y"
+    )
+
+
+def test_the_variant_that_others_change_is_named_for_the_axes_of_the_matrix() -> None:
+    axes = {"OPTIMIZER": ["adamw"], "SEED": ["1", "2"], "WEIGHT_DECAY": ["0.01", "0"], "BATCH": ["64", "128"]}
+    usual = {"OPTIMIZER": "adamw", "WEIGHT_DECAY": "0.01", "BATCH": "64"}
+    variants = [usual, {**usual, "WEIGHT_DECAY": "0"}, {**usual, "BATCH": "128"}]
+    included = ["WEIGHT_DECAY", "BATCH"]
+    assert variant_labels(variants, axes, included) == ["adamw", "weight_decay=0", "batch=128"]
+    assert variant_labels(variants, axes, ["OPTIMIZER", *included]) == ["", "weight_decay=0", "batch=128"]
+    assert variant_labels(variants, axes) == [
+        *("weight_decay=0.01, batch=64", "weight_decay=0, batch=64", "weight_decay=0.01, batch=128"),
+    ]
 
 
 def test_a_single_run_is_a_summary_of_one(tmp_path: Path, make: Make) -> None:

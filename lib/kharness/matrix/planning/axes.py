@@ -41,6 +41,8 @@ class Axis:
     """Of a fragment axis, what its files are called without folder and last suffix."""
     files: Sequence[str] = ()
     """Of a fragment axis, the path of each value as given; else empty."""
+    included: bool = False
+    """Whether MATRIX_INCLUDE alone names it."""
 
     def __str__(self) -> str:
         texts = [f"@{_quoted(path)}" for path in self.files] or [_quoted(value) for value in self.values]

@@ -146,7 +146,7 @@ def _all_axes(grid: Sequence[SettledAxis], symbols: Sequence[str], cells: Sequen
     known = {axis.symbol: axis.axis for axis in grid}
     axes = []
     for symbol in symbols:
-        axis = known.get(symbol, Axis(symbol, []))
+        axis = known.get(symbol, Axis(symbol, [], included=True))
         met = dict.fromkeys([*axis.values, *(c.values[symbol] for c in cells if symbol in c.values)])
         axes.append(replace(axis, values=list(met), files=()) if len(met) > len(axis.values) else axis)
     return axes

@@ -129,6 +129,8 @@ def planned_content(plan: Plan) -> dict[str, Any]:
 
 def _axis_json(axis: Axis, plan: Plan) -> dict[str, Any]:
     content: dict[str, Any] = {"symbol": axis.symbol, "values": list(axis.values)}
+    if axis.included:
+        content["included"] = True
     if fragments := plan.fragments.get(axis.symbol):
         content["fragments"] = [
             {"value": one.value, "file": one.file, "sha256": one.sha256, "text": one.text}
@@ -170,7 +172,10 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
             raise ValueError(f"{cell.name!r} is no name of a cell")
     return Plan(
         directory=directory,
-        axes=[Axis(axis["symbol"], list(axis["values"])) for axis in content["axes"]],
+        axes=[
+            Axis(axis["symbol"], list(axis["values"]), included=axis.get("included", False))
+            for axis in content["axes"]
+        ],
         cells=cells,
         launches=(),
         kind=content["kind"],

@@ -282,10 +282,10 @@ def test_further_cells_are_added_and_every_cell_has_every_axis(tree: Tree) -> No
         ),
         ("seed-7", {"OPTIMIZER": "sgd", "LEARNING_RATE": "0.1", "SEED": "7"}),
     ]
-    assert [(axis.symbol, axis.values) for axis in found.axes] == [
-        ("OPTIMIZER", ["sgd", "adam"]),
-        ("LEARNING_RATE", ["0.1", "0.003", "0.7"]),
-        ("SEED", ["1", "7"]),
+    assert [(axis.symbol, axis.values, axis.included) for axis in found.axes] == [
+        ("OPTIMIZER", ["sgd", "adam"], False),
+        ("LEARNING_RATE", ["0.1", "0.003", "0.7"], True),
+        ("SEED", ["1", "7"], True),
     ]
 
 
