@@ -13,7 +13,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 # strikethrough and formulas are GitHub's). An underscore within a word has none, nor has a lone `&`.
 _INLINE = re.compile(r"[\\`*\[\]<|~$]|(?<![^\W_])_|_(?![^\W_])|&(?=#?\w+;)|#(?=#*\s*$)")
 # What makes a line a quote, a heading, a rule or a list (sections 4 and 5).
-_BLOCK = re.compile(r">|#{1,6}(?=\s|$)|[-+](?=\s|$)|-(?=[-\s]{2,}$)|(?<=\d)[.)](?=\s|$)")
+_BLOCK = re.compile(r">|#{1,6}(?=\s|$)|[-+](?=\s|$)|-(?=[-\s]+$)|(?<=\d)[.)](?=\s|$)")
 _NUMBER = re.compile(r"\d{1,9}(?=[.)])")
 _LINE_ENDS = re.compile(r"\s*[\t\n\u2028\u2029]\s*")
 

@@ -110,6 +110,7 @@ def test_a_terminal_gets_no_controls_and_one_line_a_row(tmp_path: Path, make: Ma
 @given(text=st.text() | st.text("\\`*_[]<>|~$&;#!-+.)(1a \n\t\x1b:/=", max_size=12))
 @example("1. a")
 @example("- - -")
+@example("--")  # with that of the list three, which are a rule
 @example("# a #")
 @example("\\|")
 @example("a&lt;b")
