@@ -61,7 +61,10 @@ TRAININGS = {
 # The same, stopped when it has been measured.
 LONG_TRAININGS = {
     "lenet5": ["--dataset", "mnist-subset", "--num-epochs", "10000"],
-    "gpt2": ["--batch-size", "16", "--max-steps", "100000", "--eval-interval", "100000"],
+    "gpt2": [
+        *("--batch-size", "16", "--num-epochs", "10000"),
+        *("--max-steps", "100000", "--eval-interval", "100000"),
+    ],
 }
 TRACKERS = ("tensorboard", "trackio", "wandb")
 EVERYTHING = {
