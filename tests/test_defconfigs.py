@@ -92,7 +92,7 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
 
 
 def test_every_shipped_range_file_plans_what_it_says(tree: Tree) -> None:
-    """Six rates of each of fourteen optimisers, 200 steps of the preset that the file names."""
+    """Six rates of each of fourteen optimisers by two seeds, an epoch of the preset that the file names."""
     found = {}
     for ranges in sorted(ROOT.glob("*/ranges/*")):
         preset = re.findall(r"`make defconfig-(\S+)` first", ranges.read_text())
@@ -101,12 +101,12 @@ def test_every_shipped_range_file_plans_what_it_says(tree: Tree) -> None:
             tree, Around(layer, read_ranges(tree, ranges).fixed, [], "stamp"), read_ranges(tree, ranges)
         )
         settings = {
-            tuple(cell.resolved.values[name] for name in ("DATASET", "MAX_STEPS"))
+            tuple(cell.resolved.values[name] for name in ("DATASET", "NUM_EPOCHS"))
             for cell in drafted.cells
             if cell.resolved
         }
         found[f"{ranges.parent.parent.name}/{ranges.name}"] = (len(drafted.cells), settings)
-    assert found == {"lenet5/optimizers": (14 * 6, {("mnist", 200)})}
+    assert found == {"lenet5/optimizers": (14 * 6 * 2, {("mnist", 1)})}
 
 
 def test_the_default_preset_tracks_nothing(tree: Tree) -> None:
