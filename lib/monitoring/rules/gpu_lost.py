@@ -6,13 +6,9 @@ the bus or has otherwise become inaccessible", nvml.h), or of AMD and Intel a de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monitoring.journal.alerts import Severity
-from monitoring.journal.records import Record
-from monitoring.rules import Finding
-from monitoring.rules._measures.gpus import in_state
+from monitoring.rules._measures.gpus import StateRule
 
 EVENTS = ("gpu",)
 
@@ -22,13 +18,7 @@ class Options:
     """It has none."""
 
 
-class Rule:
+class Rule(StateRule):
     """Reports each GPU that is lost, until it answers again; all of a host at once are one alert."""
 
-    severity: Severity = "error"
-    hold = 0.0
-
-    def __init__(self, options: Options) -> None: ...
-
-    def update(self, record: Record) -> Sequence[Finding]:
-        return in_state(record, "lost")
+    state = "lost"

@@ -7,6 +7,7 @@ from typing import Any
 
 from monitoring.gpu.aggregates import runs_gpus
 from monitoring.gpu.device_states import known_as, words_of
+from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, host_of
 
@@ -25,21 +26,35 @@ def gpu_name(sample: dict[str, Any]) -> str:
     return f"GPU {sample.get('index')}"
 
 
-def in_state(record: Record, state: str) -> Sequence[Finding]:
+class StateRule:
+    """Reports each GPU in the state that a rule is about, until it is not; all of a host are one alert."""
+
+    state: str
+    """As in the samples."""
+    severity: Severity = "error"
+    hold = 0.0
+
+    def __init__(self, options: object) -> None: ...
+
+    def update(self, record: Record) -> Sequence[Finding]:
+        return _in_state(record, self.state)
+
+
+def _in_state(record: Record, state: str) -> Sequence[Finding]:
     """Which GPUs of a sample are in this state, whether they are the run's or not.
 
     What happens to all of a host at once is one finding, of the host: it is their driver's.
     """
-    gpus: Any = record.get("multi_gpu_data")
-    if not isinstance(gpus, list) or not gpus:
+    samples: Any = record.get("multi_gpu_data")
+    if not isinstance(samples, list) or not samples:
         return ()
-    host, those = host_of(record), [gpu for gpu in gpus if gpu.get("state") == state]
-    if 1 < len(those) == len(gpus) and len({gpu.get("error") for gpu in those}) == 1:
-        what = f"all {len(gpus)} GPUs {words_of(state, many=True)}: {those[0].get('error')}"
+    host, those = host_of(record), [gpu for gpu in samples if gpu.get("state") == state]
+    if 1 < len(those) == len(samples) and len({gpu.get("error") for gpu in those}) == 1:
+        what = f"all {len(samples)} GPUs {words_of(state, many=True)}: {those[0].get('error')}"
         return [Finding(True, what, host)]
     what = words_of(state, many=False)
     found = [Finding(False, f"a GPU {what}", host)]
-    for gpu in gpus:
+    for gpu in samples:
         message, holds = f"{known_as(gpu)} {what}", gpu.get("state") == state
         uuid, place = gpu.get("uuid"), f"GPU {gpu.get('index')} of {host}"
         found.append(Finding(holds, f"{message}: {gpu.get('error')}" if holds else message, uuid or place))
