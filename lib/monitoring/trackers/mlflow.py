@@ -181,9 +181,8 @@ class MlflowFollower:
                     step = at = step if at is None else at
                 values = fields.values_in(record)
                 time = _timestamp(record)
-                if fields.has_pictures:
-                    shown = pictures_of(record, fields, self._run.directory)
-                    pictures += [(it, _artifact(it, record, step=at or 0, time=time)) for it in shown]
+                shown = pictures_of(record, fields, self._run.directory)
+                pictures += [(it, _artifact(it, record, step=at or 0, time=time)) for it in shown]
                 if values:
                     pairs = zip(names, [*values, seqs[journal]], strict=True)
                     metrics += [Metric(name, float(value), time, at or 0) for name, value in pairs]

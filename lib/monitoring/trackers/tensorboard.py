@@ -100,7 +100,7 @@ class TensorboardFollower:
                 continue
             journal = journal_of(group[-1])
             for record in group:
-                pictures = pictures_of(record, fields, self._run_directory) if fields.has_pictures else []
+                pictures = pictures_of(record, fields, self._run_directory)
                 if not fields.names and not pictures:
                     continue
                 step = step_of(record)

@@ -119,11 +119,7 @@ class TrackioFollower:
                 metrics |= shown_texts(record)
                 if is_alert(record) and (alert := tracker_alert(record)) is not None:
                     alerts.append((_shown_time(record), alert))
-                pictures = (
-                    pictures_of(record, fields, self._run.directory, taken=RESERVED)
-                    if fields.has_pictures
-                    else []
-                )
+                pictures = pictures_of(record, fields, self._run.directory, taken=RESERVED)
                 if not metrics and not pictures:
                     continue
                 step = step_of(record)

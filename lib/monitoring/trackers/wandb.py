@@ -174,11 +174,7 @@ class WandbFollower:
                 continue
             for record in group:
                 others: dict[str, object] = {**shown_texts(record)}
-                pictures = (
-                    pictures_of(record, fields, self._run.directory, taken=COLUMNS)
-                    if fields.has_pictures
-                    else []
-                )
+                pictures = pictures_of(record, fields, self._run.directory, taken=COLUMNS)
                 if not fields.names and not others and not pictures:
                     continue
                 seq, step, time = seq_of(record), step_of(record), time_of(record)
