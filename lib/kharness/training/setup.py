@@ -110,7 +110,7 @@ class Setup(Generic[DataT]):
     average: MovingAverage | None
     """Moving average of the weights, with EMA_DECAY."""
     data_parts: Mapping[str, Stateful]
-    whole_model: ModelWithoutValues | None = None
+    unsharded_model: ModelWithoutValues | None = None
     """Of a model that ranks share, where its FLOPs are to be counted: as it was before."""
 
     @classmethod
@@ -126,10 +126,10 @@ class Setup(Generic[DataT]):
         seed_everything(options.SEED)
         model, data = prepare(options, device.torch)
         is_shared = world.size > 1 and options.values.get("PARALLEL") == FSDP
-        whole_model = None
+        unsharded_model = None
         if is_shared:
             if options.values.get("INCLUDE_PERFORMANCE_METRICS"):
-                whole_model = ModelWithoutValues(model)
+                unsharded_model = ModelWithoutValues(model)
             share_model(model, world, device.torch)
         else:
             model.to(device.torch)
@@ -186,7 +186,7 @@ class Setup(Generic[DataT]):
             pruner=pruner,
             progress=StepProgress(device.torch),
             average=moving_average(model, options.values),
-            whole_model=whole_model,
+            unsharded_model=unsharded_model,
             data_parts=data.begin(batches) if isinstance(data, PreparedData) else {},
         )
 

@@ -128,7 +128,7 @@ class RequestedTelemetry(StepTelemetry):
 
     def _count_once(self) -> None:
         """Count the FLOPs when the first inputs are there, on a copy of the model without values."""
-        without_values = self._setup.whole_model or ModelWithoutValues(self._setup.model)
+        without_values = self._setup.unsharded_model or ModelWithoutValues(self._setup.model)
 
         def count(inputs: tuple[Any, ...]) -> None:
             with torch.random.fork_rng(devices=[]):  # no number of the training's may be used up
