@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import FrameType
 
@@ -15,6 +16,9 @@ from kharness.config.generate import write_new_config
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from monitoring.host.libc import ending_with
+
+# A signal that comes just before a wait is handled when that is over.
+LONGEST_WAIT = 0.05
 
 
 def check_model(tree: Tree, output: Path, command_line: Layer) -> int:
@@ -39,7 +43,8 @@ def _exit_code(command: list[str], root: Path) -> int:
     before = {signal.SIGTERM: signal.signal(signal.SIGTERM, pass_on)}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
-        code = child.wait()
+        while (code := child.poll()) is None:
+            time.sleep(LONGEST_WAIT)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -23,6 +23,14 @@ from ....warm_python import WarmPython
 from .conftest import OpenRuns, Runs
 
 HANG = "import time\nprint('up', flush=True)\ntime.sleep(600)"
+# A signal that comes just before a sleep has its handler called when the sleep is over, so these are short.
+STOPS = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+print("up", flush=True)
+while True:
+    time.sleep(0.01)
+"""
 WITH_CHILD = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
@@ -77,8 +85,7 @@ def test_what_a_run_leaves_in_its_group_is_killed(runs: Runs) -> None:
 
 
 def test_a_request_to_stop_reaches_the_script_only(runs: Runs) -> None:
-    script = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\n" + HANG
-    job = runs.start(script)
+    job = runs.start(STOPS)
     wait_until(lambda: runs.output() == "up\n")
     runs.launcher.cancel(job, kill=False)
     assert replace(runs.end(job), ended=0) == Exit(75, None, 0)
