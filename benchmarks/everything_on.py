@@ -14,7 +14,11 @@ Two trainings a moment apart may differ by a tenth on a machine whose speed vari
 training is then stopped and continued (SIGSTOP, SIGCONT) every WINDOW seconds within one training, and the
 median step of each window in which it ran is compared with those before and after, in which it did not:
 `beside`, the median of these ratios with the 95 % interval of a median (order statistics, Conover 1999). The
-agent has twice its work to do in the windows in which it runs.
+agent has twice its work to do in the windows in which it runs. The shorter the windows, the less has the
+machine's speed changed between neighbours, and the more of them there are.
+
+`slower` is both together, how much longer a step is: `more, of a step` (of the mean step, with what comes
+once a second) and what `beside` is above 1.
 
     python benchmarks/everything_on.py [PAIRS [WINDOWS]]
 """
@@ -48,11 +52,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PAIRS = 7
 # Windows with and as many without what runs beside a training, seconds of each, and seconds before them, in
 # which agents import their trackers.
-WINDOWS = 24
-WINDOW = 2.0
+WINDOWS = 300
+WINDOW = 0.5
 BEGINNING = 12.0
 # Seconds at both ends of a window whose steps do not count: processes stop and continue in them.
-EDGE = 0.1
+EDGE = 0.01
 # Model -> flags of a training of some seconds.
 TRAININGS = {
     "lenet5": ["--dataset", "mnist-subset", "--num-epochs", "6"],
@@ -99,29 +103,33 @@ def main(argv: list[str]) -> int:
         f"{'model':<8}{'steps':>6}{'alone, ms':>11}{'everything':>12}{'ratio':>8}"
         f"{'of the training, us':>23}{'more, of a step':>17}{'mean':>8}"
     )
+    more: dict[str, float] = {}
     for model, flags in TRAININGS.items():
         alone: list[Trained] = []
         watched: list[Trained] = []
         for pair in range(pairs):
             both = [(alone, ["--tracker", "none"]), (watched, watched_flags(trackers))]
-            for found, more in both if pair % 2 else reversed(both):
-                found.append(trained(model, [*flags, *more]))
+            for found, watching in both if pair % 2 else reversed(both):
+                found.append(trained(model, [*flags, *watching]))
         few, many = middle(alone), middle(watched)
         ratio = statistics.median(b.step / a.step for a, b in zip(alone, watched, strict=True))
+        more[model] = (many.mean_hooks - few.mean_hooks) / few.step
         print(
             f"{model:<8}{few.num_steps:>6}{1e3 * few.step:>11.3f}{1e3 * many.step:>12.3f}{ratio:>8.4f}"
             f"{1e6 * few.hooks:>15.0f} -> {1e6 * many.hooks:.0f}"
             f"{100 * (many.hooks - few.hooks) / few.step:>15.2f} %"
-            f"{100 * (many.mean_hooks - few.mean_hooks) / few.step:>6.2f} %",
+            f"{100 * more[model]:>6.2f} %",
             flush=True,
         )
-    print(f"{'model':<8}{'windows':>8}{'step, ms':>10}{'beside':>9}   95 %")
+    print(f"{'model':<8}{'windows':>8}{'step, ms':>10}{'beside':>9}   95 %{'slower':>21}   95 %")
     for model, flags in LONG_TRAININGS.items():
         ratios, step = beside(model, [*flags, *watched_flags(trackers)], windows)
         low, high = interval(ratios)
+        ratio = statistics.median(ratios)
+        slower = [100 * (more[model] + found - 1) for found in (ratio, low, high)]
         print(
-            f"{model:<8}{len(ratios):>8}{1e3 * step:>10.3f}{statistics.median(ratios):>9.4f}"
-            f"   {low:.4f} to {high:.4f}",
+            f"{model:<8}{len(ratios):>8}{1e3 * step:>10.3f}{ratio:>9.4f}"
+            f"   {low:.4f} to {high:.4f}{slower[0]:>9.2f} %   {slower[1]:.2f} to {slower[2]:.2f}",
             flush=True,
         )
     return 0
@@ -185,12 +193,17 @@ def beside(model: str, flags: list[str], windows: int) -> tuple[list[float], flo
             while not journal.exists() or b'"event":"step"' not in journal.read_bytes():
                 time.sleep(0.1)
             time.sleep(BEGINNING)
+            watchers = watchers_of(folder, training.pid)
             bounds = [time.monotonic()]
             for number in range(2 * windows + 1):
-                signal_watchers(folder, training.pid, signal.SIGCONT if number % 2 else signal.SIGSTOP)
+                for watcher in watchers:
+                    watcher.send_signal(signal.SIGCONT if number % 2 else signal.SIGSTOP)
                 time.sleep(max(0.0, bounds[0] + (number + 1) * WINDOW - time.monotonic()))
                 bounds.append(time.monotonic())
-            signal_watchers(folder, training.pid, signal.SIGCONT)
+            for watcher in watchers:
+                watcher.send_signal(signal.SIGCONT)
+            if watchers_of(folder, training.pid) != watchers:
+                sys.exit(f"{model}: a process that watches has begun or ended meanwhile")
             training.send_signal(signal.SIGTERM)
         began: list[float] = json.loads((folder / "hooks.json").read_text())["began"]
     medians = [
@@ -208,13 +221,14 @@ def beside(model: str, flags: list[str], windows: int) -> tuple[list[float], flo
     return ratios, statistics.median(medians[::2])
 
 
-def signal_watchers(folder: Path, training: int, number: int) -> None:
-    """Signal all processes that were started for the run in a folder, and what they have started."""
+def watchers_of(folder: Path, training: int) -> list[psutil.Process]:
+    """All processes that were started for the run in a folder, and what they have started."""
+    found: list[psutil.Process] = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.pid != training and any(str(folder) in word for word in process.cmdline()):
-                for each in [process, *process.children(recursive=True)]:
-                    each.send_signal(number)
+                found += [each for each in (process, *process.children(recursive=True)) if each not in found]
+    return found
 
 
 def interval(values: list[float]) -> tuple[float, float]:
