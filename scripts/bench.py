@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kharness.config.errors import KharnessError, run_command
+from kharness.config.refused import did_you_mean
 from monitoring.errors import print_error
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -21,8 +21,7 @@ def main(argv: Sequence[str]) -> int:
     names = sorted(path.stem for path in FOLDER.glob("*.py"))
     only = os.environ.get("ONLY", "")
     if only and only not in names:
-        near = difflib.get_close_matches(only, names, n=1)
-        hint = f"{f'did you mean {near[0]}? ' if near else ''}known: {', '.join(names)}"
+        hint = f"{did_you_mean(only, names)} known: {', '.join(names)}".lstrip()
         raise KharnessError(f"ONLY={only} is not a benchmark", hint=hint)
     failed = []
     for name in [only] if only else names:

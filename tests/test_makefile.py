@@ -111,7 +111,7 @@ SPELLED = "$(subst D,$$,aD(shell touch marker))"  # make's own expansion makes a
         (["a b=1"], "'b=1' is no variable", "write NAME=value, and quotes around all of it"),
         (["a#b=1"], "'a#b=1' is no variable", "write NAME=value, and quotes around all of it"),
         (["a:b=1"], "'a:b=1' is no variable", "write NAME=value, and quotes around all of it"),
-        (["tset_matrix"], "there is no target 'tset_matrix'", "did you mean test_matrix?"),
+        (["tset_matrix"], "unknown target 'tset_matrix'", "did you mean test_matrix?"),
         (["help", "SEEDS=3"], "SEEDS=3 means nothing to make help", "make help reads O"),
     ],
 )

@@ -110,6 +110,17 @@ def test_names_of_a_runs_files_have_one_owner(sources: Sources) -> None:
     assert set(NO_FILES) <= set(found), "these exceptions are over"
 
 
+def test_names_that_are_near_have_one_owner(sources: Sources) -> None:
+    found = {
+        module
+        for module, nodes in sources.nodes.items()
+        for node in nodes
+        if isinstance(node, ast.ImportFrom | ast.Import) and "get_close_matches" in ast.unparse(node)
+    }
+    # Requests to a running training are read where kharness cannot be imported.
+    assert found == {"kharness.config.refused", "monitoring.control"}
+
+
 def words(owner: ast.Module) -> frozenset[str]:
     """The statuses or causes that a module names; those that are a word of their own, as `timeout` is."""
     return frozenset(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
@@ -29,9 +30,11 @@ from kharness.config.errors import ConfigError, exit_code, reported_once
 from kharness.config.generate import checked_project_name, config_files, read_files
 from kharness.config.places import asked_path, shown_from
 from kharness.config.record import read_record
-from kharness.config.refused import collect
+from kharness.config.refused import ALIASES, collect, did_you_mean
 from kharness.config.tree import Tree
 from kharness.config.values import Value
+
+_UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (?:.* )?--([^\s=]+)")
 
 
 class Options:
@@ -255,7 +258,14 @@ class _Parser(argparse.ArgumentParser):
     """Reports a wrong flag like any other wrong value."""
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(message, hint=f"{self.prog} --help lists every flag")
+        raise ConfigError(message, hint=self._meant(message) or f"{self.prog} --help lists every flag")
+
+    def _meant(self, message: str) -> str:
+        unknown = _UNKNOWN_FLAG.search(message)
+        if unknown is None:
+            return ""
+        name = unknown[1].upper().replace("-", "_")
+        return did_you_mean(f"--{_flag_word(ALIASES.get(name, name))}", self._option_string_actions)
 
 
 class _Assign(argparse.Action):
@@ -321,8 +331,12 @@ def _settable(option: Option) -> bool:
     return bool(option.prompt or option.members)
 
 
+def _flag_word(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
 def _add_flag(group: Any, option: Option) -> None:
-    word = option.name.lower().replace("_", "-")
+    word = _flag_word(option.name)
     text = _escape(f"{option.explanation} ({option.type_text}; default {option.default_text})")
     if option.type == "bool":
         group.add_argument(f"--{word}", f"--no-{word}", dest=option.name, action=_Assign, nargs=0, help=text)

@@ -7,6 +7,7 @@ from pathlib import Path
 from kharness.config.assignment import Layer
 from kharness.config.errors import ConfigError
 from kharness.config.places import asked_path
+from kharness.config.refused import did_you_mean
 from kharness.config.tree import CONFIG, Tree
 
 DEFAULT = "default"
@@ -34,12 +35,10 @@ def find_preset(root: Path, asked: str) -> Path:
     for path in (given.absolute(), root / given):
         if asked and path.is_file():
             return path
-    from difflib import get_close_matches
-
-    near = get_close_matches(Path(asked).name, [path.name for path in files], n=3, cutoff=0.4)
     raise ConfigError(
-        f"there is no preset {asked!r}",
-        hint=f"did you mean {' or '.join(near)}?" if near else "make list-defconfigs shows all",
+        f"unknown preset {asked!r}",
+        hint=did_you_mean(Path(asked).name, [path.name for path in files])
+        or "make list-defconfigs shows all",
     )
 
 

@@ -29,7 +29,7 @@ from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError
 from kharness.config.places import shown_from
 from kharness.config.record import read_record
-from kharness.config.refused import RENAMED, collect, together
+from kharness.config.refused import ALIASES, RENAMED, collect, did_you_mean, together
 from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
 
 TYPE_CHECKING = False
@@ -102,7 +102,7 @@ class Tree:
             if value not in members:
                 raise ConfigError(
                     f"{at(origin, name, value)}{show(name, value)} is not one of {', '.join(members)}",
-                    hint=_did_you_mean(value, members) or f"give {' or '.join(members)}",
+                    hint=did_you_mean(value, members) or f"give {' or '.join(members)}",
                 )
             return [Assignment(members[value], "y", origin)]
         if not _prompts(symbol):
@@ -252,7 +252,10 @@ class Tree:
         asked = show(name, value) if value else name
         where = at(origin, name, value) if origin else ""
         known = [s.name for s in self.kconf.unique_defined_syms]
-        hint = _did_you_mean(name.upper(), known) or "`make menuconfig` finds symbols with /"
+        hint = (
+            did_you_mean(ALIASES.get(name.upper(), name.upper()), known)
+            or "`make menuconfig` finds symbols with /"
+        )
         if name in RENAMED:
             new = f"CONFIG_{RENAMED[name]}"
             raise ConfigError(
@@ -261,7 +264,7 @@ class Tree:
             )
         if name == "TRACKER":
             hint = "TRACKER= is for command lines; in a file set CONFIG_ENABLE_TRACKIO=y and its like"
-        raise ConfigError(f"{where}{asked} is unknown: there is no symbol {name}", hint=hint)
+        raise ConfigError(f"{where}{asked}: unknown symbol", hint=hint)
 
     def type_of(self, symbol: Any) -> str:
         """`bool`, `int`, `hex` or `string`."""
@@ -530,13 +533,6 @@ class Tree:
 
 def _one_line(warning: str) -> str:
     return " ".join(warning.removeprefix("warning: ").split())
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, list(known), n=3)
-    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def _merge(settled: Sequence[Mapping[str, Assignment]]) -> list[Assignment]:

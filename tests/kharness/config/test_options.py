@@ -138,6 +138,24 @@ def test_flag_is_refused(checkout: Path, argv: list[str], message: str) -> None:
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["--optimiser", "adam"], "did you mean --optimizer?"),
+        (["--batchsize=3"], "did you mean --batch-size?"),
+        (["--seed", "3", "--epochs", "2"], "did you mean --num-epochs?"),
+        (["--lr", "0.1"], "did you mean --learning-rate?"),
+        (["--xyz"], "lenet5/train.py --help lists every flag"),
+        (["adam"], "lenet5/train.py --help lists every flag"),
+        (["--run-dir"], "lenet5/train.py --help lists every flag"),
+    ],
+)
+def test_hint_of_a_flag_names_the_one_that_was_meant(checkout: Path, argv: list[str], hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(checkout, *argv)
+    assert caught.value.hint == hint
+
+
 def test_help_groups_flags_by_menu_with_help_type_and_default(
     checkout: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,22 +26,11 @@ from kharness.config.make.known_variables import (
     words_of,
 )
 from kharness.config.places import asked_path, check_path, check_place, lasting_place
-from kharness.config.refused import collect
+from kharness.config.refused import ALIASES, collect, nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from kharness.config.tree import Tree
-
-ALIASES = {
-    "AXES": "MATRIX_AXES",
-    "BATCH": "BATCH_SIZE",
-    "EPOCHS": "NUM_EPOCHS",
-    "LR": "LEARNING_RATE",
-    "SEEDS": "SEED",
-    "STEPS": "MAX_STEPS",
-    "THREADS": "NUM_THREADS",
-}
-"""What people call symbols; a hint names the symbol."""
 
 _PATHS = {"DATA_DIR", "DEFCONFIG", "O", "RANGE_CONFIG", "RUN", "TARGET"}
 _PLACES = {"A", "B", "BASELINE", "CONFIG_REPORT_BASELINE"}
@@ -144,12 +133,9 @@ def _hint(name: str, value: str, reads: Sequence[Reads], goals: Sequence[str], s
         return f"{name}= is for make {', '.join(elsewhere)}"
     if name.removeprefix("CONFIG_") in symbols and any(one.symbols == ("",) for one in reads):
         return "leave it out: it has no effect here"
-    from difflib import get_close_matches
-
     known = {symbol: f"CONFIG_{symbol}" for symbol in symbols if any(one.symbol(symbol) for one in reads)}
     known |= {word: word for one in reads for word in one.words() if not word.endswith("…")}
-    near = get_close_matches(bare, known, n=1)
-    if near:
+    if near := nearest(bare, known):
         return f"did you mean {known[near[0]]}?"
     return f"make {' '.join(goals)} reads {words_of(reads)}" if goals else "`make help` names the variables"
 
@@ -193,13 +179,11 @@ def _written_in(makeflags: str) -> dict[str, str]:
 
 
 def _no_target(goal: str) -> ConfigError:
-    from difflib import get_close_matches
-
     if "=" in goal:
         return ConfigError(
             f"{goal!r} is no variable", hint="write NAME=value, and quotes around all of it: 'NAME=a b'"
         )
-    near = get_close_matches(goal, TARGETS, n=1)
+    near = nearest(goal, TARGETS)
     return ConfigError(
-        f"there is no target {goal!r}", hint=f"did you mean {near[0]}?" if near else "`make help` lists them"
+        f"unknown target {goal!r}", hint=f"did you mean {near[0]}?" if near else "`make help` lists them"
     )

@@ -82,7 +82,7 @@ def test_the_hint_says_what_was_probably_meant(root: Path, goals: str, variable:
 
 
 def test_what_a_hint_of_an_alias_names_is_a_symbol(root: Path) -> None:
-    from kharness.config.make.variables import ALIASES
+    from kharness.config.refused import ALIASES
 
     tree = Tree.load(root)
     assert [symbol for symbol in ALIASES.values() if not tree.symbol(symbol)] == []
