@@ -99,6 +99,19 @@ def test_what_no_path_can_be_is_refused_in_two_lines(target: str, name: str) -> 
     refused()
 
 
+@pytest.mark.parametrize(
+    ("target", "name", "shown"),
+    [
+        *((target, "O", "O") for target in TARGETS if target not in NO_SCRIPT),
+        *((target, "CONFIG_RESULTS_DIR", "RESULTS_DIR") for target in ("status", "continue", "logs")),
+    ],
+)
+def test_a_file_is_no_directory(target: str, name: str, shown: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        main_of(target)([f"{name}={__file__}/x"])
+    assert str(caught.value) == f"{shown}={__file__}/x is no directory"
+
+
 @pytest.mark.parametrize("name", ["A", "B", "BASELINE"])
 @given(text=no_path)
 @settings(max_examples=50, deadline=None, database=None)

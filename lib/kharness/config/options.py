@@ -21,14 +21,13 @@ from kharness.config.assignment import (
     Origin,
     Resolved,
     chosen_name,
-    printable,
 )
 from kharness.config.config_py import CONFIG_PY, is_current, read_config_py, read_values
 from kharness.config.describe import Option, options
 from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError, exit_code, reported_once
 from kharness.config.generate import checked_project_name, config_files, read_files
-from kharness.config.places import asked_path, shown_from
+from kharness.config.places import asked_folder, shown_from
 from kharness.config.record import read_record
 from kharness.config.refused import ALIASES, collect, did_you_mean
 from kharness.config.tree import Tree
@@ -245,15 +244,6 @@ def _base(tree: Tree, model: str, run_dir: Path | None) -> tuple[Sequence[Assign
     return defaults, f"the defaults of {model} ({shown} is for {configured})"
 
 
-def _run_directory(text: str) -> Path:
-    path = asked_path("--run-dir", text)
-    if path.exists() and not path.is_dir():
-        raise ConfigError(
-            f"--run-dir={printable(text)} is no directory", hint="name one that is, or a new one"
-        )
-    return path
-
-
 class _Parser(argparse.ArgumentParser):
     """Reports a wrong flag like any other wrong value."""
 
@@ -318,7 +308,7 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(assignments=[], run_dir=None, from_scratch=False)
     parser.add_argument(
         "--run-dir",
-        type=_run_directory,
+        type=partial(asked_folder, "--run-dir"),
         metavar="DIR",
         help="resume this run, or begin it in a new directory",
     )

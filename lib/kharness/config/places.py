@@ -33,6 +33,16 @@ def asked_path(name: str, text: str) -> Path:
         raise ConfigError(f"{name}={printable(text)} {error}", hint="give another path") from None
 
 
+def asked_folder(name: str, text: str, *, base: Path | None = None) -> Path:
+    """A directory that is there or can be made, from `base` on; ConfigError where a file is in its place."""
+    given = asked_path(name, text)
+    path = base / given if base else given
+    there = next((one for one in (path, *path.absolute().parents) if os.path.exists(one)), path)
+    if os.path.exists(there) and not os.path.isdir(there):
+        raise ConfigError(f"{name}={printable(text)} is no directory", hint="name one that is, or a new one")
+    return path
+
+
 def check_path(name: str, text: str) -> None:
     """ConfigError for a text that no path can be."""
     asked_path(name, text)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kharness.config.config_py import CONFIG_PY, read_values
 from kharness.config.errors import ConfigError
-from kharness.config.places import asked_path
+from kharness.config.places import asked_folder, asked_path
 from kharness.runs.files import LATEST
 
 
@@ -37,7 +37,7 @@ def latest_link(variables: Mapping[str, str], output: Path) -> Path:
     config = output / CONFIG_PY
     configured = read_values(config).get("RESULTS_DIR") if config.exists() else None
     results = str(variables.get("CONFIG_RESULTS_DIR") or configured or "results")
-    return output / asked_path("RESULTS_DIR", results) / LATEST
+    return asked_folder("RESULTS_DIR", results, base=output) / LATEST
 
 
 def shown(path: Path) -> str:

@@ -129,6 +129,7 @@ def test_a_run_directory_that_is_new_begins_with_the_checkouts_configuration(
         (["--optimiser", "adam"], "unrecognized arguments: --optimiser adam"),
         (["--opt", "adam"], "unrecognized arguments: --opt adam"),
         (["--run-dir", "/dev/null"], "--run-dir=/dev/null is no directory"),
+        (["--run-dir", "/dev/null/x"], "--run-dir=/dev/null/x is no directory"),
         (["--run-dir", "x" * 256], f"--run-dir={'x' * 77}… is too long for a path"),
     ],
 )

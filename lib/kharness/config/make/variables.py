@@ -25,14 +25,14 @@ from kharness.config.make.known_variables import (
     target_of,
     words_of,
 )
-from kharness.config.places import asked_path, check_path, check_place, lasting_place
+from kharness.config.places import asked_folder, asked_path, check_path, check_place, lasting_place
 from kharness.config.refused import ALIASES, collect, nearest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
     from kharness.config.tree import Tree
 
-_PATHS = {"DATA_DIR", "DEFCONFIG", "O", "RANGE_CONFIG", "RUN", "TARGET"}
+_PATHS = {"DATA_DIR", "DEFCONFIG", "RANGE_CONFIG", "RUN", "TARGET"}
 _PLACES = {"A", "B", "BASELINE", "CONFIG_REPORT_BASELINE"}
 _LASTING = {"BASELINE", "CONFIG_REPORT_BASELINE"}
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -148,7 +148,9 @@ def _as_axis(value: str) -> str:
 
 
 def _check_paths(name: str, value: str) -> None:
-    if name in _PATHS:
+    if name == "O":
+        asked_folder(name, value)
+    elif name in _PATHS:
         check_path(name, value)
     elif name in _PLACES:
         check_place(name, value)
