@@ -27,9 +27,10 @@ from kharness.matrix.running.signals import Signals, hangup_ignored
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.runs.errors import MatrixError
 from kharness.runs.exit_codes import EXIT_FAILED, STOPPED_EARLY
+from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
 from kharness.runs.lost_status import known_status
-from kharness.runs.status import COMPLETE
+from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT
 from monitoring.host.steady_clock import SteadyClock
 
 # Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.
@@ -93,7 +94,11 @@ def supervise(
         else []
     )
     code = tell(directory, report, chosen=chosen, told=told)
-    return signals.exit_code if signals.stops else code
+    if not signals.stops:
+        return code
+    if code == EXIT_FAILED:
+        print(f"resume with: make continue RUN={shown(directory)}")
+    return signals.exit_code
 
 
 def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: Sequence[str] = ()) -> int:
@@ -123,6 +128,8 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
         lacking = wait_for_delivery([launch.directory], signals, _say, patience=SINGLE_PATIENCE)
     if outcome.status != COMPLETE:
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
+    if outcome.status in (INTERRUPTED, KILLED, TIMEOUT):
+        print(f"resume with: make continue RUN={launch.shown_directory}")
     single = [launch.directory]
     for line in [*delivery_lines(single, lacking, root), *alert_lines(single, since=clock.earliest())]:
         print(line)

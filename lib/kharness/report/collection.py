@@ -141,7 +141,9 @@ def read_collection(directory: Path, given: Mapping[str, str] | None = None) -> 
     """
     directory = directory.resolve()
     if not directory.is_dir():
-        raise ReportError(f"{directory} does not exist", hint="name a run or a matrix, such as results/latest")
+        raise ReportError(
+            f"{directory} does not exist", hint="name a run or a matrix, such as results/latest"
+        )
     plan = _read_plan(directory)
     if plan is None:
         return _single(directory, read_settings(directory, {}, given or {}))

@@ -155,8 +155,10 @@ def _judge_stopped(ended: Exit, state: RunState, stop: Stop) -> Ending:
         how = f"stopped on request after step {step}"
     elif ended.signal == signal.SIGKILL:
         how = f"killed after step {step}, before it had stopped"
-    else:
+    elif step:
         how = f"stopped on request after step {step}, without an end record"
+    else:
+        how = "stopped on request before its first step"
     if stop.cause == TIMEOUT:
         return Ending(TIMEOUT, TIMED_OUT, f"{stop.reason}; {how}")
     status: Status = KILLED if ended.signal == signal.SIGKILL else INTERRUPTED

@@ -208,6 +208,8 @@ def test_ctrl_c_saves_and_reports_what_is_there(
     assert "  seed-2: interrupted: stopped on request after step 1 (" in output
     assert "  seed-2: interrupted (stopped on request after step 1)\n  seed-3: pending\n" in output
     assert "pretender  1/3" in output
+    where = f"results/{checkout.latest.resolve().name}"
+    assert output.splitlines()[-1] == f"resume with: make continue RUN={where}"
     assert records(checkout.latest / "seed-2")[-1]["status"] == "interrupted"
     assert (checkout.latest / "output.log").exists() is False
     assert (checkout.latest / "seed-2" / "output.log").read_text().endswith("saving\n")

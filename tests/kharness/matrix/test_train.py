@@ -60,6 +60,7 @@ def test_ctrl_c_is_passed_on_and_the_training_saves(
     assert process.returncode == 75, output
     assert "saving\n" in output
     assert "interrupted: stopped on request after step 1\n" in output
+    assert "resume with: make continue RUN=results/mine\n" in output
 
 
 def test_a_wrong_name_for_the_run_is_refused(checkout: Checkout) -> None:

@@ -50,11 +50,11 @@ LOSING = Stop("stopped_early", "rank 3 of 3")
         ),
         (
             *(130, None, BY_HAND, []),
-            ("interrupted", "stopped", "stopped on request after step 0, without an end record"),
+            ("interrupted", "stopped", "stopped on request before its first step"),
         ),
         (
             *(None, 15, BY_HAND, []),
-            ("interrupted", "stopped", "stopped on request after step 0, without an end record"),
+            ("interrupted", "stopped", "stopped on request before its first step"),
         ),
         (
             *(None, 9, BY_HAND, [START, STEP]),
