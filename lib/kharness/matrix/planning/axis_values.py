@@ -113,8 +113,15 @@ def _symbol_values(tree: Tree, axis: Axis, source: str, bad: list[ConfigError]) 
             tree.assignments(axis.symbol, value, Origin("matrix axis", f"{axis.symbol}={value}"))
             layers[value] = tree.assignments(axis.symbol, value, Origin("matrix axis", shown))
         except ConfigError as error:
-            bad.append(error)
+            bad.append(_with_bars(error, axis.symbol, value))
     return SettledAxis(written, layers)
+
+
+def _with_bars(error: ConfigError, symbol: str, value: str) -> ConfigError:
+    """The refusal of one value; its hint says how several are written where that was meant: `1,2`, `1-5`."""
+    numbers = re.fullmatch(r"([0-9]+)-([0-9]+)", value, re.ASCII)
+    meant = "..".join(numbers.groups()) if numbers else "|".join(filter(None, re.split(r"[,\s]+", value)))
+    return ConfigError(str(error), hint=f"write {symbol}={meant}") if meant != value else error
 
 
 def _fragments(tree: Tree, axis: Axis) -> SettledAxis:

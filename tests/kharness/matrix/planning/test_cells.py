@@ -100,6 +100,22 @@ def test_all_values_that_no_cell_can_take_are_listed_at_once(tree: Tree) -> None
     ]
 
 
+@pytest.mark.parametrize(
+    ("axis", "what", "meant"),
+    [
+        ("OPTIMIZER=sgd,adam", "OPTIMIZER=sgd,adam is not one of adam, sgd", "OPTIMIZER=sgd|adam"),
+        ("SEED=1,2", "SEED=1,2 is not an int", "SEED=1|2"),
+        ("SEED=1-5", "SEED=1-5 is not an int", "SEED=1..5"),
+    ],
+)
+def test_several_values_written_otherwise_are_answered_with_bars(
+    tree: Tree, axis: str, what: str, meant: str
+) -> None:
+    with pytest.raises(MatrixError) as caught:
+        cells_of(tree, axis)
+    assert (str(caught.value), caught.value.hint) == (f"MATRIX_AXES: {what}", f"write {meant}")
+
+
 def test_every_refused_cell_is_listed_with_its_reason(tree: Tree) -> None:
     assert refusal(tree, "OPTIMIZER=sgd|adam ADAM_BETAS='0.5 0.5'|'0.9 0.9'") == [
         "2 of 4 cells are refused",
