@@ -59,6 +59,25 @@ def test_a_training_records_loss_and_perplexity(train: Callable[..., list[dict[s
     assert (start["tokens_per_sample"], end["tokens_seen"]) == (512, 3 * 4 * 512)
 
 
+def test_samples_of_a_step_are_shown_with_their_loss(
+    train: Callable[..., list[dict[str, Any]]], tmp_path: Path, root: Path, warm_torch: WarmPython
+) -> None:
+    """What `make inspect-batch` runs."""
+    records = train("run", "--gpt2-dropout", "0")
+    command = [str(root / "gpt2" / "train.py"), "--run-dir", str(tmp_path / "run"), "--inspect-step", "1"]
+    done = warm_torch.run(command, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split(maxsplit=4) for line in done.stdout.splitlines() if line[:5].strip().isdecimal()]
+    assert [row[0] for row in rows] == ["1", "2", "3", "4"]
+    assert all(row[4][0] in "'\"" for row in rows), "each with its text"
+    [loss] = [
+        record["train_loss"]
+        for record in records
+        if record.get("global_step") == 1 and record["event"] == "step"
+    ]
+    assert sum(float(row[3]) for row in rows) / 4 == pytest.approx(loss, abs=1e-4)
+
+
 def test_a_killed_run_resumes_bit_for_bit(train: Callable[..., list[dict[str, Any]]], tmp_path: Path) -> None:
     """As a SIGKILL after the second step leaves it: its checkpoint, and the journal up to that."""
     flags = ("--gpt2-dropout", "0.1", "--gpt2-recipe", "modern", "--amp", "bf16")

@@ -70,6 +70,9 @@ class InspectedTraining(Training[DataT]):
         self._inputs, self._targets = found = split.batch(indices)
         return found
 
+    def micro_batches(self, indices: Tensor) -> Iterator[tuple[Tensor, float]]:
+        yield indices, 1.0  # one sample
+
     def accumulate(self, loss: Tensor, *, share: float) -> None:
         self._sample_loss += share * loss.item()
 
