@@ -56,9 +56,7 @@ def interrupted(checkout: Checkout, wait_until: Wait, *arguments: str, seed: int
     """A matrix whose cell of that seed was half done when its runner was killed with everything else."""
     process = checkout.start("test_matrix", *arguments)
     run = checkout.root / f"results/latest/seed-{seed}"
-    wait_until(
-        lambda: '"process_started"' in text(run / "status.json") and '"step"' in text(run / "metrics.jsonl")
-    )
+    wait_until(lambda: '"process_started"' in text(run / "status.json") and (run / "checkpoint").exists())
     pid = status(run)["attempts"][0]["pid"]
     process.kill()
     process.communicate()

@@ -164,8 +164,9 @@ def test_a_running_matrix_is_looked_at_from_outside(checkout: Checkout, wait_unt
 
 def test_a_runner_that_died_is_told(checkout: Checkout, wait_until: Wait) -> None:
     process = checkout.start("test_matrix", behaviour("hang"), "CONFIG_MATRIX_AXES=SEED=1|2")
-    journal = checkout.root / "results/latest/seed-1/metrics.jsonl"
-    wait_until(lambda: journal.exists() and '"step"' in journal.read_text())
+    run = checkout.root / "results/latest/seed-1"
+    wait_until(lambda: '"process_started"' in (run / "status.json").read_text())
+    wait_until(lambda: '"step"' in (run / "metrics.jsonl").read_text())
     process.kill()
     process.communicate()
     where = f"results/{checkout.latest.name}"

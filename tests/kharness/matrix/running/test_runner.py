@@ -170,8 +170,9 @@ def test_a_second_runner_of_a_matrix_is_refused(
     checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     process = checkout.start("test_matrix", behaviour("hang"), TWO)
-    journal = checkout.root / "results/latest/seed-1/metrics.jsonl"
-    wait_until(lambda: journal.exists() and '"step"' in journal.read_text())
+    run = checkout.root / "results/latest/seed-1"
+    wait_until(lambda: '"process_started"' in (run / "status.json").read_text())
+    wait_until(lambda: '"step"' in (run / "metrics.jsonl").read_text())
     before = (checkout.latest / "seed-1" / "status.json").read_bytes()
     for script, name in (("continue", "RUN"), ("test_rerun", "TARGET")):
         code, output = checkout.run(script, f"{name}={checkout.latest}")
