@@ -65,7 +65,7 @@ def test_every_exporter_has_a_module_and_an_entry(root: Path) -> None:
 
 def test_every_alert_rule_has_a_module_and_an_entry(root: Path) -> None:
     folder = root / "lib/monitoring/rules"
-    assert modules(folder) == options(folder / "Kconfig", "ALERT_")
+    assert modules(folder) | modules(folder / "gpu") == options(folder / "Kconfig", "ALERT_")
 
 
 def test_every_launcher_has_a_module_and_a_choice_entry(root: Path) -> None:
@@ -103,6 +103,7 @@ def defined(path: Path) -> set[str]:
         ("lib/kharness/training/datasets", ("Options", "fetch", "check", "load")),
         ("lib/monitoring/exporters", ("Options", "open_follower")),
         ("lib/monitoring/rules", ("Options", "Rule")),
+        ("lib/monitoring/rules/gpu", ("Options", "Rule")),
         ("lib/monitoring/samplers", ("probe",)),
         ("lib/monitoring/trackers", ("Options", "open_follower")),
         ("lib/kharness/report/graphs", ("numbers", "draw")),

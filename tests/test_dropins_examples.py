@@ -111,13 +111,13 @@ def add(tmp_path: Path) -> Iterator[Callable[[DropIns, str], None]]:
         (tmp_path / kind.kind / f"{name}.py").write_text(MODULES[file])
         package.__path__.append(str(tmp_path / kind.kind))
         done.append((kind, name, package))
-        vars(kind).pop("names", None)
+        vars(kind).pop("_modules", None)
         importlib.invalidate_caches()
 
     yield put
     for kind, name, package in done:
         package.__path__.remove(str(tmp_path / kind.kind))
-        vars(kind).pop("names", None)
+        vars(kind).pop("_modules", None)
         sys.modules.pop(f"{kind.package}.{name}", None)
         vars(package).pop(name, None)
 

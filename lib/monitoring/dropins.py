@@ -1,14 +1,15 @@
 """Drop-ins: one module adds one tracker, optimizer, launcher, … and is known by its file name.
 
-Every module of a kind's package whose name does not begin with an underscore is one. Its `Options`, a frozen
-dataclass, takes each field from the symbol named kind, name, option: `beta` of optimizers/lion.py from
-OPTIMIZER_LION_BETA. A field whose symbol is not configured keeps its default.
+Every module of a kind's package, and of its groups, whose name does not begin with an underscore is one. Its
+`Options`, a frozen dataclass, takes each field from the symbol named kind, name, option: `beta` of
+optimizers/lion.py from OPTIMIZER_LION_BETA. A field whose symbol is not configured keeps its default.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -27,6 +28,8 @@ class DropIns:
     """As messages say it: `tracker`."""
     package: str
     """Whose modules they are: `monitoring.trackers`."""
+    groups: tuple[str, ...] = ()
+    """Folders of the package that hold some of them."""
     prefix: str = ""
     """How the symbols begin if not with the kind: `alert` for alert rules."""
     symbols: Mapping[str, str] = field(default_factory=dict)
@@ -36,22 +39,32 @@ class DropIns:
     refused: type[UserError] = FollowerOptionsError
     """The error for an option that `Options` does not have or take."""
 
-    @cached_property
+    @property
     def names(self) -> tuple[str, ...]:
         """The module names in order; none of them is imported."""
+        return tuple(sorted(self._modules))
+
+    @cached_property
+    def _modules(self) -> Mapping[str, str]:
+        """The path to import each name from."""
         spec = importlib.util.find_spec(self.package)
-        folders = spec.submodule_search_locations if spec else None
-        found = (module.name for module in pkgutil.iter_modules(folders or []))
-        return tuple(sorted(name for name in found if not name.startswith("_")))
+        places = list(spec.submodule_search_locations or []) if spec else []
+        found = {}
+        for group in ("", *self.groups):
+            package = f"{self.package}.{group}".rstrip(".")
+            for module in pkgutil.iter_modules([os.path.join(place, group) for place in places]):
+                if not module.name.startswith("_") and module.name not in self.groups:
+                    found[module.name] = f"{package}.{module.name}"
+        return found
 
     def load(self, name: str) -> ModuleType:
         """The module of a drop-in, an underscore for each hyphen of its name; `unknown` lists the known."""
         module = name.replace("-", "_")
-        if module not in self.names:
+        if module not in self._modules:
             raise self.unknown(
                 f"unknown {self.kind} {name!r}", hint=f"known {self.kind}s: {', '.join(self.names)}"
             )
-        return importlib.import_module(f"{self.package}.{module}")
+        return importlib.import_module(self._modules[module])
 
     def symbol(self, name: str, option: str) -> str:
         """The symbol that gives a drop-in one of its options."""

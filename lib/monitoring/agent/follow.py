@@ -89,7 +89,7 @@ def follow(directory: Path) -> bool:
             while any(thread.is_alive() for thread in threads) or not sampling.done.is_set():
                 _write_progress(directory, deliveries)
                 has_all = sampling.done.is_set() and (ending.is_set() or reached_end.is_set())
-                more = rules.look(time.time(), running=not ending.is_set())
+                more = rules.look(time.time(), running=not ending.is_set(), delivered=_delivered(deliveries))
                 if has_all and not more:  # what the rules find in the last records, trackers get too
                     judged.set()
                 if not ending.is_set() and not is_running(attempt):
@@ -112,7 +112,7 @@ def follow(directory: Path) -> bool:
                     _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
                 elif not more:
                     _wait_for_end(reached_end, sampling.done)
-            while rules.look(time.time(), running=False):
+            while rules.look(time.time(), running=False, delivered=_delivered(deliveries)):
                 pass
             if sender is not None:
                 sender.close()
@@ -277,6 +277,10 @@ def _wait_for_end(reached_end: threading.Event, sampled: Awaited) -> None:
 def _hanging(deliveries: Sequence[Delivery], ending: threading.Event) -> bool:
     unfinished = [delivery.last_moved for delivery in deliveries if not delivery.finished]
     return ending.is_set() and bool(unfinished) and time.monotonic() - max(unfinished) > HANGING_AFTER
+
+
+def _delivered(deliveries: Sequence[Delivery]) -> dict[str, int]:
+    return {delivery.name: delivery.progress.seq for delivery in deliveries}
 
 
 def _write_progress(directory: Path, deliveries: Sequence[Delivery]) -> None:

@@ -64,10 +64,11 @@ class RuleWatch:
         self._subjects = _told(directory / ALERTS)
         self._readers = self._by_event()
 
-    def look(self, now: float, *, running: bool) -> bool:
+    def look(self, now: float, *, running: bool, delivered: Mapping[str, int] | None = None) -> bool:
         """Take in new records and report what they show; True if there are more.
 
-        `now` is in UTC epoch seconds; `running` says whether records can still come.
+        `now` is in UTC epoch seconds; `running` says whether records can still come. `delivered` is the `seq`
+        of the last record of metrics.jsonl that each follower has.
         """
         more = False
         try:
@@ -82,7 +83,9 @@ class RuleWatch:
         except OSError:  # a disk that does not answer now; the next look continues where this one stopped
             return False
         if running and not more:
-            self._tick(now)
+            self._judge_now(now, "tick")
+        if delivered and not more:
+            self._judge_now(now, "update_followers", delivered)
         return more
 
     def _look_for_hosts(self, now: float) -> None:
@@ -159,13 +162,14 @@ class RuleWatch:
             for event in (ANY, *known)
         }
 
-    def _tick(self, now: float) -> None:
+    def _judge_now(self, now: float, method: str, *known: object) -> None:
+        """Report what rules with this method say of the present, which no record shows."""
         for name, rule in list(self._rules.items()):
-            tick = getattr(rule, "tick", None)
-            if tick is None:
+            judge = getattr(rule, method, None)
+            if judge is None:
                 continue
             try:
-                findings = tick(now)
+                findings = judge(now, *known)
             except Exception as error:  # noqa: BLE001 - a rule is called here; its failure becomes an alert
                 self._give_up(name, error)
                 continue

@@ -3,8 +3,8 @@
 A rule's module defines `Options` (a frozen dataclass, every field with a default, taken from the symbols
 ALERT_NAME_FIELD) and `Rule(options)`. It may define `EVENTS`, the events of the records that the rule reads;
 `update` then gets no others. A rule with `update_rank` gets the records of all ranks. What a Rule finds must
-follow from the records alone, so that an agent that is started again reports the same alerts; only `tick` may
-look at the clock.
+follow from the records alone, so that an agent that is started again reports the same alerts; only `tick` and
+`update_followers` may look at the clock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from monitoring.errors import FollowerOptionsError
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record, as_number
 
-RULES = DropIns("alert rule", "monitoring.rules", prefix="alert")
+RULES = DropIns("alert rule", "monitoring.rules", groups=("gpu",), prefix="alert")
 
 
 class Finding(NamedTuple):
@@ -59,6 +59,16 @@ class TickingRule(Rule, Protocol):
 
     def tick(self, now: float) -> Sequence[Finding]:
         """What holds at `now` (UTC epoch seconds), when every record that there is has been seen."""
+
+
+class FollowerRule(Rule, Protocol):
+    """A rule about what takes the records: trackers, the CSV, exporters."""
+
+    def update_followers(self, now: float, delivered: Mapping[str, int]) -> Sequence[Finding]:
+        """What holds at `now` (UTC epoch seconds), when every record that there is has been seen.
+
+        `delivered` is the `seq` of the last record of metrics.jsonl that each follower has, by its name.
+        """
 
 
 def open_rule(name: str, config: Mapping[str, object]) -> Rule:

@@ -91,6 +91,7 @@ def test_rules_are_the_documented_ones() -> None:
         "stalled",
         "step_time",
         "straggler",
+        "tracker_behind",
         "vanishing_gradient",
     ]
 
@@ -445,3 +446,24 @@ def test_ranks_that_take_turns_or_differ_little_are_no_stragglers(tmp_path: Path
     for name in ("little", "turns"):
         look(tmp_path / name)
         assert told(tmp_path / name) == []
+
+
+def test_tracker_that_lacks_old_records_is_an_alert_until_it_has_them(tmp_path: Path) -> None:
+    """A record a second; an agent that begins, for the second time too, gives every tracker its time."""
+    config = {"ALERT_TRACKER_BEHIND_SECONDS": 60.0}
+    write(tmp_path / "metrics.jsonl", steps(*[1.0] * 100))
+    write(tmp_path / "gpu_stats.jsonl", [gpu(t, temperature_celsius=60.0) for t in range(300)])
+    for life in (
+        [(100, 0, 0), (160, 39, 100), (161, 40, 100)],
+        [(161, 40, 0), (200, 100, 0), (222, 100, 99)],
+    ):
+        with closing(Alerts(tmp_path)) as alerts:
+            watch = RuleWatch(tmp_path, config, alerts)
+            for now, slow, csv in life:
+                assert not watch.look(now, running=False, delivered={"slow": slow, "csv": csv})
+    assert told(tmp_path) == [
+        ("tracker_behind", "firing", "slow", 60.0, 100),
+        ("tracker_behind", "resolved", "slow", 0.0, 100),
+        ("tracker_behind", "firing", "csv", 1.0, 100),
+    ]
+    assert messages(tmp_path)[0] == "slow lacks records that are older than 60 s"

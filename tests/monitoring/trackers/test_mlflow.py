@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -186,6 +187,27 @@ def test_server_gets_every_point_once_also_after_it_was_down(
     assert held(run)["points"] == found["points"]  # in the database behind the server
     [kept] = (tmp_path / "artifacts").glob("**/images/a~b+step+3+*.png")
     assert kept.read_bytes() == (run.directory / "red.png").read_bytes()
+
+
+def test_server_that_hangs_is_an_alert_until_it_has_every_point(run: Followed, tmp_path: Path) -> None:
+    run.train(6, config={"ALERT_TRACKER_BEHIND_SECONDS": 0.5})
+
+    def about_mlflow() -> list[tuple[object, object]]:
+        alerts = (it for it, _ in read_records(run.directory / "alerts.jsonl"))
+        behind = [it for it in alerts if it["rule"] == "tracker_behind" and it["subject"] == "mlflow"]
+        return [(it["state"], it["value"]) for it in behind]
+
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with run.python.start([SERVER, f"sqlite:///{tmp_path}/mlflow.db"], **pipes) as server:
+        assert server.stdout is not None
+        environment = {**os.environ, "MLFLOW_TRACKING_URI": server.stdout.readline().strip()}
+        server.send_signal(signal.SIGSTOP)
+        with run.python.start(["-m", "monitoring.agent", run.directory], env=environment) as agent:
+            wait_until(lambda: about_mlflow() == [("firing", 10.0)], "an alert")
+            server.send_signal(signal.SIGCONT)
+            assert agent.wait() == 0
+    assert about_mlflow() == [("firing", 10.0), ("resolved", 0.0)]
+    assert ordered(held(run)["points"]) == shown("mlflow", run.sent())
 
 
 # Has MLflow's own client log the picture of a run that we have logged; prints their artifacts with contents.

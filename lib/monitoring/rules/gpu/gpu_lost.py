@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from monitoring.rules._measures.gpus import StateRule
+from monitoring.rules.gpu._samples import StateRule
 
 EVENTS = ("gpu",)
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
-from monitoring.rules import Finding, gpu_memory
+from monitoring.rules import Finding
+from monitoring.rules.gpu import gpu_memory
 
 EVENTS = ("gpu",)
 

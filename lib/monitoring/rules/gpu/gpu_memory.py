@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
-from monitoring.rules._measures.gpus import gpu_name, gpus
+from monitoring.rules.gpu._samples import gpu_name, gpus
 
 EVENTS = ("gpu",)
 
