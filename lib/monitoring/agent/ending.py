@@ -10,6 +10,7 @@ from typing import Any
 
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
+from monitoring.host.stop_signals import set_by
 from monitoring.journal.records import last_record
 
 
@@ -29,9 +30,4 @@ def set_signals(stop: threading.Event, ending: threading.Event) -> None:
     """Ctrl-C is for the trainer; SIGTERM ends the agent when it has delivered what there is."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    def terminate(number: int, frame: object) -> None:
-        stop.set()
-        ending.set()
-
-    signal.signal(signal.SIGTERM, terminate)
+    set_by((signal.SIGTERM,), stop, ending)

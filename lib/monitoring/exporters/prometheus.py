@@ -40,6 +40,7 @@ from monitoring.exporters._metrics_server import (
 from monitoring.exporters._run_files import Runs
 from monitoring.exporters._shared_port import SharedPort
 from monitoring.follower import RunInfo
+from monitoring.host.stop_signals import set_by
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import JOURNAL, PROMETHEUS_JSON
 from monitoring.journal.records import Record
@@ -279,8 +280,7 @@ def show(directory: Path, *, host: str, port: int) -> None:
             f"{directory} is not a directory", hint="name one that holds runs, such as results"
         )
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: stop.set())
+    set_by((signal.SIGINT, signal.SIGTERM), stop)
     exporter = _exporter_in_turn(directory, host, port, stop)
     if exporter is None:
         return
