@@ -195,6 +195,9 @@ for step in range(done + 1, num_steps + 1):
         run.log_eval(step, split="val", val_loss=loss)
         while not Path("let-go").exists():
             time.sleep(0.01)
+    if behaviour == "held":  # until it is let go or stopped
+        while not stopping and not Path("let-go").exists():
+            time.sleep(0.01)
     if behaviour == "deaf":
         time.sleep(600)
     if behaviour == "hang":

@@ -92,14 +92,15 @@ def test_a_matrix_begun_on_the_queue_is_finished_locally(
     extended: Extended, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
     checkout = extended.checkout
-    arguments = ["LAUNCHER=spool", f"CONFIG_LAUNCHER_SPOOL_FOLDER={extended.folder}", "CONFIG_BEHAVIOUR=slow"]
-    arguments += ["CONFIG_MATRIX_AXES=SEED=1|2", "CONFIG_NUM_STEPS=150"]
+    arguments = ["LAUNCHER=spool", f"CONFIG_LAUNCHER_SPOOL_FOLDER={extended.folder}", "CONFIG_BEHAVIOUR=held"]
+    arguments += ["CONFIG_MATRIX_AXES=SEED=1|2"]
     runner = checkout.start("test_matrix", *arguments, env={**os.environ, **extended.environment})
     journal = checkout.root / "results/latest/seed-1/metrics.jsonl"
     wait_until(lambda: journal.exists() and '"step"' in journal.read_text())
     runner.send_signal(signal.SIGINT)
     runner.communicate(timeout=600)
     assert checkout.statuses() == {"seed-1": "interrupted", "seed-2": "pending"}
+    (checkout.root / "let-go").touch()
     code, output = checkout.run("continue", "LAUNCHER=local", environment=extended.environment)
     assert code == 0, output
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "complete"}

@@ -130,10 +130,11 @@ def test_a_known_failure_stops_nothing_and_is_not_in_the_exit_code(checkout: Che
 
 def test_a_cell_that_cannot_be_started_takes_no_other_along(checkout: Checkout) -> None:
     """Its log is in the way."""
-    process = checkout.start("test_matrix", behaviour("slow"), "CONFIG_NUM_STEPS=100", TWO)
+    process = checkout.start("test_matrix", behaviour("held"), TWO)
     printed(process).readline()
     printed(process).readline()
     (checkout.root / "results/latest/seed-2/output.log").mkdir()
+    (checkout.root / "let-go").touch()
     output, _ = process.communicate(timeout=600)
     assert process.returncode == 3, output
     assert checkout.statuses() == {"seed-1": "complete", "seed-2": "failed"}
