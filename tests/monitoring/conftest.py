@@ -114,6 +114,16 @@ def agents_of(directory: Path) -> list[psutil.Process]:
             place = command.index("monitoring.agent") + 1 if "monitoring.agent" in command else 0
             if place and Path(command[place]).is_relative_to(directory):
                 found.append(psutil.Process(pid))
+    return without_children(found)
+
+
+def without_children(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Without what these have just begun: a child has its parent's command line until it has called exec."""
+    known, found = {process.pid for process in processes}, []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.ppid() not in known:
+                found.append(process)
     return found
 
 

@@ -26,6 +26,7 @@ from monitoring.agent.process import STARTER
 from monitoring.agent.starter import AgentStarter
 from monitoring.host.process import process_started
 
+from ...processes import is_gone
 from ...waiting import wait_until
 
 
@@ -135,7 +136,7 @@ def test_agents_outlive_starter_and_trainer(tmp_path: Path) -> None:
     assert process_started(starter.pid) is None
     trainer.kill()
     trainer.communicate()
-    wait_until(lambda: not agent.is_running())
+    wait_until(lambda: is_gone(agent))
     assert delivered(directory) == ["start"]
     alerts = [json.loads(line) for line in (directory / "alerts.jsonl").read_text().splitlines()]
     assert [alert["message"] for alert in alerts] == ["the training process is gone and wrote no end record"]
@@ -151,7 +152,7 @@ def test_a_killed_agent_is_replaced_by_one_of_the_trainers_own(
     run = begin(tmp_path / "run")
     first = agent_of(run.directory)
     first.kill()
-    wait_until(lambda: not first.is_running())
+    wait_until(lambda: is_gone(first))
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() - set_back)
     steps = itertools.count(2)

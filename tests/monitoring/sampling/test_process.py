@@ -124,7 +124,7 @@ def test_process_that_is_killed_is_followed_by_another(gpus: SimulatedNvml, run_
         [second] = servers_of(agent.pid)
         run.log_step(1, train_loss=0.5)
     wait_for_delivery(run_dir)
-    wait_until(lambda: not second.is_running(), "the end of the process that samples")
+    wait_until(lambda: is_gone(second), "the end of the process that samples")
     assert alerts(run_dir) == [
         ("warning", "GPU sampling was killed by SIGKILL; restarting in 1 s", "SIGKILL", None),
         ("info", "GPUs are sampled again"),

@@ -127,16 +127,17 @@ def test_what_passes_in_a_collective_is_left_out(simulated_cuda: SimulatedCuda) 
         phases.end("optimizer_seconds")
     assert numbers(phases.read()) == {**seconds(1, 20, 3).expected, "collective_seconds": 0.5035}
     assert cuda.events_made == 10
-    on_host = HostPhases()
+    on_host, began = HostPhases(), time.perf_counter()
     on_host.begin()
     on_host.end("data_seconds")
     on_host.end("forward_backward_seconds")
     time.sleep(0.02)
     on_host.leave_out()
     on_host.end("optimizer_seconds")
-    found = on_host.read()
+    took, found = time.perf_counter() - began, on_host.read()
     assert tuple(found) == (*PHASES, load_balance.COLLECTIVE)
-    assert (found[load_balance.COLLECTIVE] or 0.0) >= 0.02 > sum(found[phase] or 0.0 for phase in PHASES)
+    assert (found[load_balance.COLLECTIVE] or 0.0) >= 0.02
+    assert sum(value or 0.0 for value in found.values()) <= took
 
 
 def test_waiting_within_a_phase_is_left_out(simulated_cuda: SimulatedCuda) -> None:
@@ -154,15 +155,16 @@ def test_waiting_within_a_phase_is_left_out(simulated_cuda: SimulatedCuda) -> No
         phases.end("forward_backward_seconds")
     phases.end("optimizer_seconds")
     assert numbers(phases.read()) == {**seconds(0, 20, 0).expected, "collective_seconds": 1.0}
-    on_host = HostPhases()
+    on_host, began = HostPhases(), time.perf_counter()
     on_host.begin()
     on_host.end("data_seconds")
     on_host.own_work_done()
     time.sleep(0.02)
     on_host.end("forward_backward_seconds")
     on_host.end("optimizer_seconds")
-    found = on_host.read()
-    assert (found["collective_seconds"] or 0.0) >= 0.02 > (found["forward_backward_seconds"] or 0.0)
+    took, found = time.perf_counter() - began, on_host.read()
+    assert (found["collective_seconds"] or 0.0) >= 0.02
+    assert sum(value or 0.0 for value in found.values()) <= took
 
 
 def test_events_are_used_again(simulated_cuda: SimulatedCuda) -> None:
