@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from ..ports import free_port
 from ..warm_python import StartedPython, WarmPython
 
 Script = Callable[..., subprocess.CompletedProcess[str]]
@@ -33,12 +34,6 @@ def script(root: Path, tmp_path: Path, warm_python: WarmPython) -> Script:
 
     (tmp_path / "out").mkdir()
     return run
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_trackio_test_says_that_all_came_back_and_where_to_look(script: Script) -> None:

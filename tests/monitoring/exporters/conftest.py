@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -43,12 +42,6 @@ def values(text: str, *, without: tuple[str, ...] = ("_bucket",)) -> dict[str, f
 def of(found: dict[str, float], metric: str) -> list[float]:
     """The values of one metric, of whatever labels."""
     return [value for key, value in found.items() if key.partition("{")[0] == metric]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(autouse=True)

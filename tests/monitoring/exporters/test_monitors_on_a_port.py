@@ -22,8 +22,9 @@ from monitoring.exporters.prometheus import Options, PrometheusFollower, open_fo
 from monitoring.follower import RunInfo
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 
+from ...ports import free_port
 from ...waiting import wait_until
-from .conftest import free_port, log_steps, new_run, of, runs_shown, scrape, values
+from .conftest import log_steps, new_run, of, runs_shown, scrape, values
 
 
 def follower_of(directory: Path, port: int) -> PrometheusFollower:

@@ -34,13 +34,13 @@ from monitoring.gpu.throttling import THROTTLE_REASONS
 from monitoring.journal.fields import OF_GPU, SYSTEM, prometheus_rows, rows_at
 from monitoring.journal.records import read_records
 
+from ...ports import free_port
 from ...waiting import wait_until
 from ..conftest import agent_of, agents_of
 from .conftest import (
     GpuStats,
     address_of,
     alerts,
-    free_port,
     log_steps,
     new_run,
     of,

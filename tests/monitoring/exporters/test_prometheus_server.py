@@ -27,10 +27,11 @@ import pytest
 from monitoring.exporters.prometheus import Exporter
 from monitoring.journal.records import read_records
 
+from ...ports import free_port
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
 from ...waiting import wait_until
 from ...warm_python import WarmPython
-from .conftest import GpuStats, free_port, log_steps, new_run, scrape, simulated_gpu
+from .conftest import GpuStats, log_steps, new_run, scrape, simulated_gpu
 
 pytestmark = pytest.mark.skipif(
     not (shutil.which("prometheus") and shutil.which("promtool")), reason="prometheus is not installed"

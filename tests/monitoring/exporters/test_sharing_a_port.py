@@ -23,12 +23,12 @@ from monitoring.exporters.prometheus import Exporter, Options, open_follower
 from monitoring.follower import RunInfo
 from monitoring.journal.records import read_records
 
+from ...ports import free_port
 from ...waiting import wait_until
 from ..conftest import agent_of, agents_of
 from .conftest import (
     address_of,
     alerts,
-    free_port,
     log_steps,
     new_run,
     of,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +11,13 @@ import pytest
 
 from monitoring import read_records
 
+from ....ports import free_port
 from ....warm_python import WarmPython
 
 FLAGS = (
     *("--batch-size", "8", "--num-epochs", "1", "--max-steps", "2", "--device", "cpu", "--tracker", "none"),
     *("--log-every", "1"),
 )
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def test_two_agents_start_one_training(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
