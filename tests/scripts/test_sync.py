@@ -7,10 +7,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from monitoring import Run
+from monitoring import Run, read_records
 from monitoring.agent.lock import is_followed
 
 from ..warm_python import WarmPython
@@ -83,22 +84,25 @@ def test_sync_says_what_is_put_aside(sync: Sync, matrix: Path) -> None:
         )
 
 
-# Trains for so many seconds, one step every 10 ms, with an agent.
+# Trains until there is a file RUN.end, one step every 10 ms, with an agent.
 TRAINING = """
 import sys, time
 from pathlib import Path
-from monitoring import Run
+from typing import Any
+from monitoring import Run, read_records
 from monitoring.agent.lock import is_followed
 with Run(Path(sys.argv[1]), name="n", project="p", config={}) as run:
     print("begun", flush=True)
-    for step in range(1, int(float(sys.argv[2]) * 100) + 1):
+    step = 0
+    while not Path(f"{sys.argv[1]}.end").exists():
+        step += 1
         run.log_step(step, train_loss=1 / step)
         time.sleep(0.01)
 """
 
 
-def training(directory: Path, seconds: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", TRAINING, str(directory), str(seconds)]
+def training(directory: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", TRAINING, str(directory)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
@@ -109,7 +113,7 @@ def training(directory: Path, seconds: float) -> subprocess.Popen[str]:
 
 
 def test_sync_of_a_run_that_goes_on_returns_when_its_agent_has_delivered(sync: Sync, tmp_path: Path) -> None:
-    with training(tmp_path / "run", 600) as process:
+    with training(tmp_path / "run") as process:
         try:
             code, out, err = sync(f"RUN={tmp_path / 'run'}")
         finally:
@@ -120,15 +124,25 @@ def test_sync_of_a_run_that_goes_on_returns_when_its_agent_has_delivered(sync: S
     )
 
 
-def test_sync_with_a_further_tracker_waits_for_the_agent_and_says_so(sync: Sync, tmp_path: Path) -> None:
-    with training(tmp_path / "run", 3) as process:
-        code, out, err = sync(f"RUN={tmp_path / 'run'}", "TRACKER=tensorboard")
+def test_sync_with_a_further_tracker_waits_for_the_agent_and_says_so(
+    root: Path, tmp_path: Path, warm_python: WarmPython
+) -> None:
+    run = tmp_path / "run"
+    with training(run) as process:
+        command = ["scripts/sync.py", f"RUN={run}", "TRACKER=tensorboard"]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        syncing = warm_python.start(command, cwd=root, **pipes)
+        assert syncing.stdout is not None
+        first = syncing.stdout.readline()
+        run.with_suffix(".end").touch()
         assert process.wait() == 0
-    first, *_, csv, added = out.splitlines()
-    assert (code, err) == (0, "")
-    assert first.startswith(f"{tmp_path}/run: waiting for its agent: ")
-    assert csv == f"{tmp_path}/run: csv: 0 new records, 301 in all"
-    assert added == f"{tmp_path}/run: tensorboard: 301 new records, 301 in all"
+        out, err = syncing.communicate(timeout=600)
+    *_, csv, added = out.splitlines()
+    assert (syncing.wait(), err) == (0, "")
+    assert first.startswith(f"{run}: waiting for its agent: ")
+    count = len(list(read_records(run / "metrics.jsonl")))
+    assert csv == f"{run}: csv: 0 new records, {count} in all"
+    assert added == f"{run}: tensorboard: {count} new records, {count} in all"
 
 
 def test_sync_says_which_follower_fails_and_delivers_the_others(sync: Sync, matrix: Path) -> None:

@@ -135,7 +135,7 @@ def handle(number, frame):
     global told
     told += 1
     run.log_eval(told, split="test", handled=[None])
-    signal.setitimer(signal.ITIMER_REAL, 0.0002)  # only now: else a slow core would do nothing but handle signals
+    signal.setitimer(signal.ITIMER_REAL, 0.0002)  # only now: a slow core would do nothing else
 signal.signal(signal.SIGALRM, handle)
 signal.setitimer(signal.ITIMER_REAL, 0.0002)
 step = 0

@@ -99,15 +99,20 @@ def test_a_cell_that_ran_out_of_memory_gets_the_machine_to_itself(checkout: Chec
     assert all(other["ended"] <= second["started"] for other in others)
 
 
-def test_a_timeout_lets_it_save_and_takes_no_other_along(checkout: Checkout) -> None:
-    code, output = checkout.run("test_matrix", "TIMEOUT=4", behaviour("hang@1"), TWO)
-    assert code == 3, output
+def test_a_timeout_lets_it_save_and_takes_no_other_along(
+    checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
+) -> None:
+    process = checkout.start_set_forward("test_matrix", "TIMEOUT=3600", behaviour("hang@1"), TWO)
+    wait_until((checkout.root / "results/latest/seed-1/checkpoint").exists)
+    (checkout.root / "later").touch()
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 3, output
     assert checkout.statuses() == {"seed-1": "timeout", "seed-2": "complete"}
     run = checkout.latest / "seed-1"
     assert attempts(run, "exit_code", "cause", "reason") == [
-        (75, "timeout", "over the limit of 4.0 s; stopped on request after step 1")
+        (75, "timeout", "over the limit of 1:00:00; stopped on request after step 1")
     ]
-    assert "seed-1: over the limit of 4.0 s, requested to save and stop\n" in output
+    assert "seed-1: over the limit of 1:00:00, requested to save and stop\n" in output
 
 
 def test_without_keep_going_nothing_is_started_after_a_failure(checkout: Checkout) -> None:
