@@ -58,6 +58,7 @@ SCENARIOS: dict[str, Callable[[np.random.Generator, int, int], NDArray[np.float6
     "10 % collapse": lambda rng, k, n: rng.normal(size=(k, n)) - 50 * (rng.random((k, n)) < 0.1),
     "sd from 1 to 4": lambda rng, k, n: rng.normal(size=(k, n)) * np.linspace(1, 4, k)[:, None],
     "sd of one variant x 4": lambda rng, k, n: _noisy(rng, k, n, [k - 1], 4),
+    "sd of one variant x 10": lambda rng, k, n: _noisy(rng, k, n, [k - 1], 10),
     "sd of the baseline x 2": lambda rng, k, n: _noisy(rng, k, n, [0], 2),
     "sd of the baseline x 4": lambda rng, k, n: _noisy(rng, k, n, [0], 4),
     "sd of every other x 3": lambda rng, k, n: _noisy(rng, k, n, range(0, k, 2), 3),

@@ -2,9 +2,10 @@
 
 The seed is a block: what it does to all variants alike is taken out (two-way layout, variant + seed). Where
 the rest varies alike in all variants, one pooled error serves all comparisons, and knows far more than
-the few pairs of one comparison. Whether it does is tested: where the baseline varies more, its error is taken
-apart, and where the variants do not vary alike, each has a variance of its own. Numbers in, numbers out, as
-in statistics.py; docs/statistics.md has the formulas.
+the few pairs of one comparison. Whether it does is tested: a variant that clearly varies more is set aside,
+and the others have the error that they would have without it; where the baseline varies more, its error is
+taken apart; and where the variants do not vary alike, each has a variance of its own. Numbers in, numbers
+out, as in statistics.py; docs/statistics.md has the formulas.
 """
 
 from __future__ import annotations
@@ -30,6 +31,21 @@ VARIANTS_LEVEL = 0.1
 ALIKE_LEVEL = 0.05
 """Of the test whether the variants vary alike (Bartlett 1937): it sees several that vary more."""
 
+SET_ASIDE_LEVEL = 0.001
+"""Of the tests whether a variant varies so much more that it is set aside, all of them together."""
+
+SET_ASIDE_SEEDS = 5
+"""Fewer cannot distinguish a variant that varies more from one that seems to."""
+
+SET_ASIDE_SHARE = 0.75
+"""Of the error, spent where variants were set aside: another may vary more, too, without being seen."""
+
+OWN_PAIRS_LEVEL = 0.04
+"""Of the test, for each variant in the pool, whether it varies too much to be judged by the pool's error."""
+
+POOLED = ("blocked", "baseline_apart")
+"""Methods whose comparisons share one error."""
+
 # A variance below the square of this part of the largest value is rounding.
 _ROUNDING = 1e-12
 
@@ -46,10 +62,17 @@ class Contrast:
     """Of freedom of that variance."""
     correlation: float
     """With the other comparisons, by the baseline that they share."""
+    method: str
+    """`blocked` (pooled over variants that vary alike), `baseline_apart`, `variant_apart` (its own pairs,
+    since it varies more than the pool), `each_apart` or `paired` (its own pairs)."""
+    together: int
+    """Comparisons that hold at once by one error, this one among them; 1 where it has an error of its own."""
+    share: float
+    """Of the chance to be wrong that the table has, spent by those."""
     own_variance: float
     """Of this comparison's pairs alone, of pairs - 1 degrees of freedom."""
-    method: str
-    """`blocked` (pooled over all variants), `baseline_apart`, `each_apart` or `paired` (its own pairs)."""
+    set_aside: tuple[int, ...]
+    """Comparisons of the table, by their place, whose variants are not in the pool."""
 
     @property
     def standard_error(self) -> float:
@@ -90,6 +113,10 @@ class _Layout:
         degrees = self.others * (self.pairs - 1)
         return 2 * self.total / degrees, degrees, 0.5, "blocked"
 
+    def keeping(self, others: Sequence[int]) -> _Layout:
+        """Of the baseline and some of the others."""
+        return _Layout(self.table[[0, *(i + 1 for i in others)]])
+
 
 def contrasts(values: Sequence[Sequence[float]]) -> list[Contrast]:
     """Each variant (rows after the first) less the baseline (first row); columns are seeds, three or more."""
@@ -97,36 +124,91 @@ def contrasts(values: Sequence[Sequence[float]]) -> list[Contrast]:
     differences = table[1:] - table[0]
     rounding = (_ROUNDING * float(np.abs(table).max())) ** 2
     own = np.where((found := differences.var(axis=1, ddof=1)) > rounding, found, 0.0)
-    errors = _errors(_Layout(table), own, rounding)
+    layout = _Layout(table)
+    aside = _set_aside(layout)
+    errors = _errors(layout, aside, own.tolist(), rounding)
+    pooled = sum(error[3] in POOLED for error in errors)
+    spent = (SET_ASIDE_SHARE if aside else 1) / layout.others
     return [
-        Contrast(mean, table.shape[1], *error[:3], variance, error[3])
+        Contrast(
+            mean,
+            layout.pairs,
+            *error,
+            together=pooled if error[3] in POOLED else 1,
+            share=spent * (pooled if error[3] in POOLED else 1),
+            own_variance=variance,
+            set_aside=aside,
+        )
         for mean, variance, error in zip(differences.mean(axis=1).tolist(), own.tolist(), errors, strict=True)
     ]
 
 
 def residual_deviation(values: Sequence[Sequence[float]]) -> float | None:
-    """The standard deviation that variant and seed leave unexplained; None without two of each, or spread."""
+    """The standard deviation that variant and seed leave unexplained, without variants that are set aside.
+
+    None without two of each, or spread.
+    """
     if len(values) < 2 or len(values[0]) < 2:
         return None
     layout = _Layout(np.asarray(values, dtype=float))
-    return math.sqrt(layout.total / (layout.others * (layout.pairs - 1))) or None
+    aside = _set_aside(layout)
+    kept = layout.keeping([i for i in range(layout.others) if i not in aside])
+    return math.sqrt(kept.total / (kept.others * (kept.pairs - 1))) or None
 
 
 # variance of a difference, degrees of freedom, correlation, method
 _Error = tuple[float, float, float, str]
 
 
-def _errors(layout: _Layout, own: NDArray[np.float64], rounding: float) -> list[_Error]:
+def _set_aside(layout: _Layout) -> tuple[int, ...]:
+    """The variants that vary far more than the others, the worst first, until none does: by their place."""
+    kept = list(range(layout.others))
+    if layout.pairs < SET_ASIDE_SEEDS:
+        return ()
+    while len(kept) > 2:
+        ps = _ps_of_more(layout.keeping(kept))
+        least = int(np.argmin(ps))
+        if ps[least] >= SET_ASIDE_LEVEL / len(kept):
+            break
+        del kept[least]
+    return tuple(i for i in range(layout.others) if i not in kept)
+
+
+def _errors(layout: _Layout, aside: tuple[int, ...], own: Sequence[float], rounding: float) -> list[_Error]:
+    """By the pool of those that were not set aside; these have their own pairs."""
+    kept = [i for i in range(layout.others) if i not in aside]
+    errors = [_by_pairs(layout, variance, "variant_apart") for variance in own]
+    of_kept = _errors_of_kept(layout.keeping(kept), [own[i] for i in kept], rounding)
+    for i, error in zip(kept, of_kept, strict=True):
+        errors[i] = error
+    return errors
+
+
+def _errors_of_kept(layout: _Layout, own: Sequence[float], rounding: float) -> list[_Error]:
     n, m = layout.pairs, layout.others
-    pairs: list[_Error] = [(variance, n - 1, 0.0, "paired") for variance in own.tolist()]
+    pairs = [_by_pairs(layout, variance, "paired") for variance in own]
     if m == 1 or layout.total <= rounding * m * n:
         return pairs
     if m == 2:
-        if any(_pairs_vary_more(layout, variance) for variance in own.tolist()):
+        if any(_pairs_vary_more(layout, variance) for variance in own):
             return pairs
-    elif any(_variant_varies_more(layout, i) for i in range(m)) or _vary_unlike(layout.table[1:]):
+        return [_pool(layout)] * m
+    ps = _ps_of_more(layout)
+    if min(ps) < VARIANTS_LEVEL / m or _vary_unlike(layout.table[1:]):
         return _each_apart(layout, rounding)
-    return [_baseline_apart(layout) if _baseline_varies_more(layout) else layout.pooled()] * m
+    pool = _pool(layout)
+    return [
+        _by_pairs(layout, variance, "variant_apart") if p < OWN_PAIRS_LEVEL and variance > pool[0] else pool
+        for p, variance in zip(ps, own, strict=True)
+    ]
+
+
+def _by_pairs(layout: _Layout, variance: float, method: str) -> _Error:
+    return variance, layout.pairs - 1, 0.0, method
+
+
+def _pool(layout: _Layout) -> _Error:
+    return _baseline_apart(layout) if _baseline_varies_more(layout) else layout.pooled()
 
 
 def _each_apart(layout: _Layout, rounding: float) -> list[_Error]:
@@ -170,12 +252,14 @@ def _baseline_varies_more(layout: _Layout) -> bool:
     return _ratio_p(alone, n - 1, layout.within, (m - 1) * (n - 1)) < BASELINE_LEVEL
 
 
-def _variant_varies_more(layout: _Layout, i: int) -> bool:
-    """Against the other variants without the baseline, of which there are two or more."""
+def _ps_of_more(layout: _Layout) -> list[float]:
+    """Of the test whether a variant varies more than the others, three or more without the baseline."""
     n, m = layout.pairs, layout.others
-    alone = float(_own_variances(layout.table[1:])[i])
-    rest = layout.within - alone * (n - 1)
-    return _ratio_p(alone, n - 1, rest, (m - 2) * (n - 1)) < VARIANTS_LEVEL / m
+    within = layout.within
+    return [
+        _ratio_p(alone, n - 1, within - alone * (n - 1), (m - 2) * (n - 1))
+        for alone in _own_variances(layout.table[1:]).tolist()
+    ]
 
 
 def _vary_unlike(table: NDArray[np.float64]) -> bool:

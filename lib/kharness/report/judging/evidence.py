@@ -25,9 +25,6 @@ from kharness.report.judging.statistics import (
 OWN_LEVEL = 0.2
 """Whatever the pooled error says: a comparison whose own pairs are not that clear is not shown."""
 
-OWN_ERRORS = ("paired", "each_apart")
-"""Methods in which each comparison has an error of its own."""
-
 RANGE_LEVEL = 0.8
 """Confidence of the range of seeds that are needed, by the interval of the standard deviation."""
 
@@ -49,6 +46,8 @@ class Evidence:
     interval; None for too many."""
     exceeds_chance: bool = True
     """Whether the difference is larger than its standard error; if not, its size says nothing."""
+    set_aside: tuple[str, ...] = ()
+    """Variants of the table that the others are judged without."""
 
 
 @dataclass(frozen=True)
@@ -101,20 +100,19 @@ def provisional(found: Difference, confidence: float, method: str) -> Evidence:
     return Evidence(found.interval(confidence), method, found.degrees, found.effect, found.p, None)
 
 
-def of_contrast(contrast: Contrast, comparisons: int, spending: Spending) -> Evidence:
+def of_contrast(contrast: Contrast, spending: Spending) -> Evidence:
     """Of one of the comparisons of a table."""
     if not contrast.variance:
         return Evidence(None, contrast.method, None, None, None, None)
     degrees, error = contrast.degrees, contrast.standard_error
-    critical = _critical(contrast, comparisons)
-    plans = (
-        critical if contrast.method == "blocked" else _bonferroni(comparisons)
-    )  # a little on the safe side
+    critical = _critical(contrast)
+    # Bonferroni's is a little on the safe side
+    plans = critical if contrast.method == "blocked" else _bonferroni(contrast.together / contrast.share)
     test = _Test(contrast.mean, error, degrees, spending.look, plans)
     # a comparison's own pairs guard it against an error that is pooled over unlike variants
     guard = t_quantile(contrast.pairs - 1, 1 - OWN_LEVEL) * contrast.own_standard_error
     half = max(critical(degrees, spending.at(spending.look)) * error, guard)
-    adjusted = spending.adjusted(_table_p(contrast, comparisons))
+    adjusted = spending.adjusted(_table_p(contrast))
     if contrast.own_variance:
         own = t_p(contrast.mean / contrast.own_standard_error, contrast.pairs - 1)
         adjusted = max(adjusted, own * spending.alpha / OWN_LEVEL)
@@ -182,13 +180,12 @@ def _with_plan(seen: Evidence, test: _Test, spending: Spending) -> Evidence:
     )
 
 
-def _critical(contrast: Contrast, comparisons: int) -> Callable[[float, float], float]:
-    if contrast.method in OWN_ERRORS:  # nothing is known of how it depends on the others'
-        return _bonferroni(comparisons)
-    return lambda degrees, alpha: largest_t(comparisons, degrees, alpha, correlation=contrast.correlation)
+def _critical(contrast: Contrast) -> Callable[[float, float], float]:
+    together, share, correlation = contrast.together, contrast.share, contrast.correlation
+    return lambda degrees, alpha: largest_t(together, degrees, alpha * share, correlation=correlation)
 
 
-def _bonferroni(comparisons: int) -> Callable[[float, float], float]:
+def _bonferroni(comparisons: float) -> Callable[[float, float], float]:
     return lambda degrees, alpha: _single(degrees, alpha / comparisons)
 
 
@@ -196,9 +193,8 @@ def _single(degrees: float, alpha: float) -> float:
     return t_quantile(degrees, 1 - alpha)
 
 
-def _table_p(contrast: Contrast, comparisons: int) -> float:
+def _table_p(contrast: Contrast) -> float:
     """Corrected for the comparisons of the same table."""
     t = contrast.mean / contrast.standard_error
-    if contrast.method in OWN_ERRORS:
-        return t_p(t, contrast.degrees) * comparisons
-    return largest_t_p(t, comparisons, contrast.degrees, correlation=contrast.correlation)
+    p = largest_t_p(t, contrast.together, contrast.degrees, correlation=contrast.correlation)
+    return p / contrast.share

@@ -60,8 +60,8 @@ class Comparison:
     reason: str
     """Why it is none of SHOWN; empty for those."""
     method: str
-    """Whose error it is judged by: `blocked`, `baseline_apart`, `each_apart`, `paired`, `welch` where no seed
-    is common to both, `test_set`; empty without statistics."""
+    """Whose error it is judged by: `blocked`, `baseline_apart`, `variant_apart`, `each_apart`, `paired`,
+    `welch` where no seed is common to both, `test_set`; empty without statistics."""
     seeds: tuple[str, ...]
     """That are compared, common to both."""
     left_out: tuple[str, ...]
@@ -98,6 +98,8 @@ class Comparison:
     """Those of them that ended badly, of the variant and of the baseline; known failures do not count."""
     budget_unit: str = "steps"
     """What the budgets are compared in."""
+    set_aside: tuple[str, ...] = ()
+    """Variants compared with the same runs that vary so much more that the others are judged without them."""
 
 
 @dataclass(frozen=True)
@@ -265,9 +267,11 @@ def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettin
     if not first.pairing.paired:
         return [_with_images(of_groups(*first.numbers(), spending), first, 1, spending)]
     table = [first.numbers()[1], *(one.numbers()[0] for one in together)]
+    found = contrasts(table)
+    aside = tuple(one.comparison.variant for i, one in enumerate(together) if i in found[0].set_aside)
     return [
-        _with_images(of_contrast(contrast, number, spending), one, number, spending)
-        for contrast, one in zip(contrasts(table), together, strict=True)
+        replace(_with_images(of_contrast(contrast, spending), one, number, spending), set_aside=aside)
+        for contrast, one in zip(found, together, strict=True)
     ]
 
 
@@ -304,6 +308,7 @@ def _told(comparison: Comparison, seen: Evidence) -> Comparison:
         p_adjusted=seen.p_adjusted,
         smallest=seen.smallest,
         degrees=seen.degrees,
+        set_aside=seen.set_aside,
     )
 
 

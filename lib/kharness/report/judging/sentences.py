@@ -104,10 +104,15 @@ def method_words(comparison: Comparison) -> str:
     seeds = f"over {comparison.counts[0]} seeds"
     freedom = f"{comparison.degrees:.3g} degrees of freedom" if comparison.degrees else ""
     ours, theirs = comparison.counts
+    variants = (
+        f"all variants but {' and '.join(comparison.set_aside)}" if comparison.set_aside else "all variants"
+    )
     return {
-        "blocked": f"error pooled over all variants, which vary alike, {seeds} as blocks ({freedom})",
+        "blocked": f"error pooled over {variants}, which vary alike, {seeds} as blocks ({freedom})",
         "baseline_apart": f"{comparison.baseline} varies more than the others, so that its error is taken "
         f"apart, {seeds} as blocks ({freedom})",
+        "variant_apart": f"{comparison.variant} varies more than the others, so that it is judged by its own "
+        f"pairs: paired t test {seeds}",
         "each_apart": "the variants do not vary alike, so that each has an error of its own, "
         f"{seeds} as blocks ({freedom})",
         "paired": f"paired t test {seeds}",

@@ -147,6 +147,7 @@ def _comparison_json(comparison: Comparison) -> dict[str, object]:
         "method": comparison.method or None,
         "seeds": list(comparison.seeds),
         "left_out": list(comparison.left_out),
+        "set_aside": list(comparison.set_aside),
         "num_values": list(comparison.counts),
         "difference": comparison.difference,
         "low": low,

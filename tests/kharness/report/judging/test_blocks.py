@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kharness.report.judging import blocks
-from kharness.report.judging.blocks import _own_variances, _vary_unlike, contrasts
+from kharness.report.judging.blocks import _own_variances, _vary_unlike, contrasts, residual_deviation
 from kharness.report.judging.looks import Looks
 
 numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
@@ -73,16 +73,90 @@ def test_a_baseline_that_varies_more_is_taken_apart() -> None:
     assert found[0].correlation == pytest.approx(min(0.94, (alone - 0.2 * square) / (alone + 0.8 * square)))
 
 
-@pytest.mark.parametrize("sds", [[1, 1, 5, 1, 1, 1], [5, 1, 5, 1, 1, 1], [1, 3, 1, 3, 1, 3, 1, 3]])
-def test_where_variants_vary_unlike_each_has_a_variance_of_its_own(sds: list[float]) -> None:
+WILD = [1, 1, 1, 10, 1, 1, 1]
+
+
+def test_a_variant_that_varies_far_more_leaves_the_others_as_they_are_without_it() -> None:
+    values = table(7, 5, WILD)
+    found = contrasts(values.tolist())
+    wild = found.pop(2)
+    without = contrasts(np.delete(values, 3, axis=0).tolist())
+    assert [(one.method, one.together, one.set_aside) for one in found] == [("blocked", 5, (2,))] * 5
+    assert [(one.mean, one.variance, one.degrees, one.own_variance) for one in found] == [
+        (one.mean, one.variance, one.degrees, one.own_variance) for one in without
+    ]
+    assert (wild.method, wild.together, wild.degrees) == ("variant_apart", 1, 4)
+    t = scipy.stats.ttest_rel(values[3], values[0])
+    assert wild.mean / wild.standard_error == pytest.approx(t.statistic)
+
+
+def test_what_variants_apart_leave_of_the_error_is_three_quarters_in_all() -> None:
+    for sds, spent in ((WILD, 0.75), ([1] * 7, 1)):
+        found = contrasts(table(7, 5, sds).tolist())
+        assert sum(one.share / one.together for one in found) == pytest.approx(spent)
+
+
+def test_variants_are_set_aside_one_after_another_and_the_baseline_is_not() -> None:
+    found = contrasts(table(9, 5, [10, 1, 10, 1, 1, 1, 100, 1, 1]).tolist())
+    assert [i for i, one in enumerate(found) if one.method == "variant_apart"] == [1, 5]
+    assert {one.set_aside for one in found} == {(1, 5)}
+    assert {found[i].method for i in (0, 2, 3, 4, 6, 7)} == {"baseline_apart"}
+
+
+@pytest.mark.parametrize("constant", ["SET_ASIDE_LEVEL", "OWN_PAIRS_LEVEL"])
+def test_whether_a_variant_varies_more_is_an_f_test(constant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a variant less the mean of the other four, against the residual of these (two-way layout)."""
+    values = table(6, 5, [1, 1, 1, 2.2, 1, 1], seed=2)
+    others = np.delete(values, [0, 3], axis=0)
+    rest = others - others.mean(axis=0) - others.mean(axis=1, keepdims=True) + others.mean()
+    ratio = (values[3] - others.mean(axis=0)).var(ddof=1) * 4 / 5 / ((rest**2).sum() / 12)
+    p = float(scipy.stats.f.sf(ratio, 4, 12))
+    family = 5 if constant == "SET_ASIDE_LEVEL" else 1
+    monkeypatch.setattr(blocks, "VARIANTS_LEVEL", 0)
+    monkeypatch.setattr(blocks, "ALIKE_LEVEL", 0)
+    monkeypatch.setattr(blocks, "OWN_PAIRS_LEVEL", 0)
+    for level, apart in ((p * family * 1.001, True), (p * family * 0.999, False)):
+        monkeypatch.setattr(blocks, constant, level)
+        found = contrasts(values.tolist())
+        assert [one.method == "variant_apart" for one in found] == [False, False, apart, False, False]
+        aside = apart and constant == "SET_ASIDE_LEVEL"
+        assert {one.set_aside for one in found} == {(2,) if aside else ()}
+
+
+def test_a_variant_of_the_pool_that_varies_more_is_judged_by_its_own_pairs() -> None:
+    """It stays in the pool, whose error grows by it, so that the others lose nothing they could rely on."""
+    values = table(7, 5, [1, 1, 1, 2.2, 1, 1, 1])
+    found = contrasts(values.tolist())
+    assert [one.method for one in found] == ["blocked", "blocked", "variant_apart", *["blocked"] * 3]
+    assert (found[2].variance, found[2].degrees) == (found[2].own_variance, 4)
+    rest = values - values.mean(axis=0) - values.mean(axis=1, keepdims=True) + values.mean()
+    assert found[0].variance == pytest.approx(2 * (rest**2).sum() / 24)
+    assert [one.together for one in found] == [5, 5, 1, 5, 5, 5]
+
+
+def test_a_deviation_is_found_without_a_variant_that_varies_far_more() -> None:
+    values = table(7, 5, WILD)
+    without = np.delete(values, 3, axis=0).tolist()
+    assert residual_deviation(values.tolist()) == residual_deviation(without)
+
+
+@pytest.mark.parametrize(
+    ("sds", "n"),
+    [
+        pytest.param([1, 1, 5, 1, 1, 1], 4, id="too few seeds to set one aside"),
+        pytest.param([5, 1, 5, 1, 1, 1], 4, id="the same, and the baseline varies more"),
+        pytest.param([1, 3, 1, 3, 1, 3, 1, 3], 8, id="half of them"),
+    ],
+)
+def test_where_variants_vary_unlike_each_has_a_variance_of_its_own(sds: list[float], n: int) -> None:
     """Welch's degrees of freedom for two variances, each beside the mean of the other variants."""
-    k, values = len(sds), table(len(sds), 8, sds)
+    k, values = len(sds), table(len(sds), n, sds)
     found = contrasts(values.tolist())
     assert {one.method for one in found} == {"each_apart"}
     beside = [row - np.delete(values, i, axis=0).mean(axis=0) for i, row in enumerate(values)]
     base, *others = [row.var(ddof=1) * (k - 1) / k for row in beside]
     assert [one.variance for one in found] == pytest.approx([base + other for other in others])
-    degrees = [(base + other) ** 2 / (base**2 / 7 + other**2 / 7) for other in others]
+    degrees = [(base + other) ** 2 / (base**2 / (n - 1) + other**2 / (n - 1)) for other in others]
     assert [one.degrees for one in found] == pytest.approx(degrees)
 
 

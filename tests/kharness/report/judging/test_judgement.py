@@ -365,6 +365,34 @@ def test_one_far_better_variant_of_a_hundred_is_found() -> None:
     assert [c.variant for c in found if c.verdict is Verdict.BETTER] == ["v60"]
 
 
+def test_what_is_concluded_of_a_variant_does_not_depend_on_a_wild_one_beside_it() -> None:
+    """Beside it there is one comparison more, and a quarter of the error is kept back."""
+    rng = np.random.default_rng(5)
+    rows = [variant(f"v{i}", seeds(*(0.9 + 0.001 * rng.normal(size=5)))) for i in range(13)]
+    sgd = variant("sgd", seeds(*(0.9 + 0.02 * rng.normal(size=5))))
+
+    def judged(variants: Sequence[Variant]) -> Sequence[Comparison]:
+        metrics = [metric_named("test_accuracy")] * len(variants)
+        return judge([(one, rows[0]) for one in variants], metrics, ReportSettings(seeds_planned=5))
+
+    alone, (*beside, wild) = judged(rows[1:]), judged([*rows[1:], sgd])
+    narrow, wide = largest_t(12, 48, 0.05), largest_t(12, 48, 0.05 * 0.75 * 12 / 13)
+    assert {one.method for one in [*alone, *beside]} == {"blocked"}
+    for one, other in zip(alone, beside, strict=True):
+        assert (one.p, one.effect, one.degrees) == (other.p, other.effect, 48)
+        assert one.interval is not None
+        assert other.interval is not None
+        assert one.interval.high - one.interval.low == pytest.approx(
+            (other.interval.high - other.interval.low) * narrow / wide
+        )
+    assert wide / narrow < 1.06
+    assert (wild.method, beside[0].set_aside, alone[0].set_aside) == ("variant_apart", ("sgd",), ())
+    assert "sgd varies more than the others, so that it is judged by its own pairs" in comparison_sentence(
+        wild
+    )
+    assert "pooled over all variants but sgd, which vary alike" in comparison_sentence(beside[0])
+
+
 def test_without_the_metric_the_last_validation_decides_and_it_is_said(tmp_path: Path, make: Make) -> None:
     made = make.matrix(tmp_path / "m", {"OPTIMIZER": ["sgd", "adam"], "SEED": ["1", "2"]})
     for name, accuracies in (("sgd", (0.5, 0.6)), ("adam", (0.7, 0.9))):
@@ -472,6 +500,7 @@ def test_json_has_every_number_of_a_verdict(matrix_of: MatrixOf) -> None:
         "method": "paired",
         "seeds": ["1", "2", "3"],
         "left_out": [],
+        "set_aside": [],
         "num_values": [3, 3],
         "difference": pytest.approx(0.03),
         "level": pytest.approx(0.955),
