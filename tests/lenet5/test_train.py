@@ -221,8 +221,8 @@ def test_second_ctrl_c_ends_at_once(long_training: subprocess.Popen[str], tmp_pa
     long_training.send_signal(signal.SIGINT)
     long_training.send_signal(signal.SIGINT)
     long_training.wait()
-    # the second may come when the first has stopped it already
-    assert long_training.returncode in (75, 130)
+    # the second may come when the first has stopped it already, or while the interpreter is leaving
+    assert long_training.returncode in (75, 130, -signal.SIGINT)
     *_, (end, _) = read_records(directory / "metrics.jsonl")
     assert (end["event"], end["status"]) == ("end", "interrupted")
 

@@ -198,8 +198,8 @@ for step in range(done + 1, num_steps + 1):
     if behaviour == "held":  # until it is let go or stopped
         while not stopping and not Path("let-go").exists():
             time.sleep(0.01)
-    if behaviour == "deaf":
-        time.sleep(600)
+    while behaviour == "deaf":
+        time.sleep(0.5)
     if behaviour == "hang":
         while not stopping:
             time.sleep(0.01)

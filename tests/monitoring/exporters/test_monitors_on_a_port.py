@@ -143,6 +143,6 @@ def test_command_joins_the_exporter_that_has_the_port(tmp_path: Path) -> None:
         assert joined.stdout.readline().startswith(f"http://{address}/metrics shows the runs in")
         assert runs_shown(scrape(address)) == {"a", "b"}
         joined.send_signal(signal.SIGINT)
-        assert joined.wait(120) == 0
+        assert joined.wait(600) == 0
     for run in runs:
         run.finish()

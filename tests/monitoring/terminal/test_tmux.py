@@ -329,7 +329,7 @@ def test_mouse_selects_scrolls_and_sorts(open_pty: Callable[..., Pty], simulated
     assert MOUSE_ON in terminal.until(b"mouse on")
     terminal.press(b"q")
     terminal.until(b"nothing more")
-    assert terminal.process.wait(120) == 0
+    assert terminal.process.wait(600) == 0
 
 
 @needs_tmux
@@ -361,13 +361,13 @@ def test_terminal_is_given_back_however_the_dashboard_ends(
     else:
         terminal.process.send_signal(ending)
     assert GIVEN_BACK in terminal.until(GIVEN_BACK)
-    status = terminal.process.wait(120)
+    status = terminal.process.wait(600)
     if isinstance(ending, bytes):
         expected = 0
     else:
         expected = 128 + ending if ending in (signal.SIGTERM, signal.SIGHUP) else -ending
     assert status == expected
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not is_cooked(terminal):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -392,7 +392,7 @@ def test_unknown_theme_or_column_is_refused(
     terminal = open_pty([*DASHBOARD, "--run", str(run)], "xterm", {variable: "pink"})
     said = " ".join(terminal.until(b"nothing more").decode().split())
     assert f"error: argument {option}: 'pink' is none of {known}" in said
-    assert terminal.process.wait(120) == 2
+    assert terminal.process.wait(600) == 2
 
 
 @pytest.mark.parametrize(
