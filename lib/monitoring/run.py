@@ -71,7 +71,7 @@ class Run:
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | str,
         *,
         name: str,
         project: str,

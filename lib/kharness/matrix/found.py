@@ -123,7 +123,12 @@ def _matrix(directory: Path, root: Path, chosen: Filter) -> Found:
 
 
 def _single(directory: Path, root: Path) -> Found:
-    values = ConfigValues(directory / CONFIG_PY)
-    model = str(values["MODEL"]) if (directory / CONFIG_PY).is_file() else ""
-    launch = Launch(directory.name, directory, root, model, values)
+    config = directory / CONFIG_PY
+    if not config.is_file():
+        raise MatrixError(
+            f"{directory} is of a program of its own: it has no {CONFIG_PY}",
+            hint="make summary, make graphs, make compare and make sync take runs of any program",
+        )
+    values = ConfigValues(config)
+    launch = Launch(directory.name, directory, root, str(values["MODEL"]), values)
     return Found(directory, [Member(directory.name, {}, launch)], Filter(), False, "run", {}, {})

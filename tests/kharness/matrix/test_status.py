@@ -14,6 +14,7 @@ import pytest
 
 from kharness.matrix.running.estimate import time_left
 from kharness.runs.lock import RunnerLock
+from monitoring import Run
 from monitoring.host.process import process_started
 
 from .conftest import Checkout, behaviour, printed
@@ -28,6 +29,15 @@ def finished(make_checkout: Callable[[], Checkout]) -> Checkout:
     axes = "CONFIG_MATRIX_AXES=BEHAVIOUR=good|once-sigkill|non-finite|crash"
     assert checkout.run("test_matrix", axes)[0] == 3
     return checkout
+
+
+@pytest.mark.parametrize("target", ["status", "continue"])
+def test_a_run_of_another_program_is_refused(finished: Checkout, tmp_path: Path, target: str) -> None:
+    with Run(tmp_path, name="mine", project="own", config={"lr": 0.1}, agent=False) as run:
+        run.log_step(1, train_loss=1.0)
+    code, output = finished.run(target, f"RUN={tmp_path}")
+    error = output.splitlines()[0]
+    assert (code, error) == (2, f"error: {tmp_path} is of a program of its own: it has no config.py")
 
 
 def test_status_of_a_matrix_that_has_ended(finished: Checkout) -> None:
