@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from ...waiting import GUARD
+
+
+@pytest.fixture(scope="package", autouse=True)
+def patience() -> Iterator[None]:
+    """To start the process that writes a log may take a loaded machine more than ten seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("monitoring.verbose_logging.hooks.LONGEST_WAIT", GUARD)
+        yield
 
 
 @pytest.fixture(scope="module")
