@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
-from kharness.config.assignment import Layer, Origin, show
+from kharness.config.assignment import Layer, Origin, printable, show
 from kharness.config.errors import ConfigError
 from kharness.config.make.known_variables import (
     EVERYWHERE,
@@ -125,9 +125,9 @@ def _hint(name: str, value: str, reads: Sequence[Reads], goals: Sequence[str], s
     if bare == "SEEDS" and is_read("MATRIX_AXES"):
         return f'write CONFIG_MATRIX_AXES="… SEED={_as_axis(value)}"'
     if is_read(ALIASES.get(bare, "")):
-        return f"write CONFIG_{show(ALIASES[bare], value)}"
+        return f"write CONFIG_{_typed(ALIASES[bare], value)}"
     if is_read(bare):
-        return f"write CONFIG_{show(bare, value)}"
+        return f"write CONFIG_{_typed(bare, value)}"
     elsewhere = readers(name)
     if elsewhere and not name.startswith("CONFIG_"):
         return f"{name}= is for make {', '.join(elsewhere)}"
@@ -138,6 +138,13 @@ def _hint(name: str, value: str, reads: Sequence[Reads], goals: Sequence[str], s
     if near := nearest(bare, known):
         return f"did you mean {known[near[0]]}?"
     return f"make {' '.join(goals)} reads {words_of(reads)}" if goals else "`make help` names the variables"
+
+
+def _typed(symbol: str, value: str) -> str:
+    """`SYMBOL=value` as a shell takes it: a bar of an axis would be a pipe."""
+    from shlex import quote
+
+    return f"{symbol}={quote(printable(value))}"
 
 
 def _as_axis(value: str) -> str:

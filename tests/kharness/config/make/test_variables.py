@@ -51,7 +51,7 @@ def test_every_target_reads_its_variables_and_no_other(root: Path, target: str) 
         ("test_matrix", "SEEDS=1..5", 'write CONFIG_MATRIX_AXES="… SEED=1..5"'),
         ("test_matrix", "SEEDS=5", 'write CONFIG_MATRIX_AXES="… SEED=1..5"'),
         ("test_matrix", "SEEDS=1,2,7", 'write CONFIG_MATRIX_AXES="… SEED=1|2|7"'),
-        ("test_matrix", "AXES=SEED=1|2", "write CONFIG_MATRIX_AXES=SEED=1|2"),
+        ("test_matrix", "AXES=SEED=1|2", "write CONFIG_MATRIX_AXES='SEED=1|2'"),
         ("test_matrix", "EPOCHS=3", "write CONFIG_NUM_EPOCHS=3"),
         ("train", "LR=0.1", "write CONFIG_LEARNING_RATE=0.1"),
         ("train", "BATCH=32", "write CONFIG_BATCH_SIZE=32"),
@@ -72,6 +72,7 @@ def test_every_target_reads_its_variables_and_no_other(root: Path, target: str) 
         ("help", "V1=1", "make help reads O"),
         ("test_matrix train", "DEFCONFIG=pruning", "DEFCONFIG= is for make defconfig"),
         ("train", "JOBS=2", "JOBS= is for make"),
+        ("test_matrix", "MATRIX_AXES=SEED=1|2", "write CONFIG_MATRIX_AXES='SEED=1|2'"),
         ("sweep", "CONFIG_MATRIX_AXES=SEED=1", "leave it out: it has no effect here"),
     ],
 )
