@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kharness.config.errors import KharnessError
 from kharness.config.options import parse
-from kharness.training.checkpoint import checkpoint_files
+from kharness.training.checkpoint import checkpoint_files, position
 from kharness.training.distributed.world import World
 from monitoring import read_records
 
@@ -106,7 +106,8 @@ def test_muons_curve_is_that_of_one_process_where_ranks_have_unequal_parts_of_it
 def test_a_damaged_part_is_found_and_ranks_that_each_have_the_model_resume_before_it(
     start_ranks: StartRanks, tmp_path: Path
 ) -> None:
-    """A rank is killed while it writes its part of a third; one process alone resumes, then two share it.
+    """A rank is killed while it writes its part of a third; two that share nothing resume, then two that do,
+    one process alone, and three.
 
     AdamWSPAM keeps the norms of the gradients, too, by which it finds a spike.
     """
@@ -121,17 +122,18 @@ def test_a_damaged_part_is_found_and_ranks_that_each_have_the_model_resume_befor
     part = newest / "__1_0.distcp"
     content = part.read_bytes()
     part.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
-    (run / ".config").unlink()
-    assert codes(start_ranks(run, 1, *DDP, *parts, FAULT="stop:0:7", **LAYERS)) == [75]
-    start = records(run, "start")[-1]
-    assert start["resumed_from"]["checkpoint"] == before.name
-    [passed_over] = start["passed_over"]
+    for size, parallel, stops_after in ((2, DDP, 7), (2, FSDP, 9), (1, DDP, 11), (3, FSDP, 15)):
+        (run / ".config").unlink()
+        ranks = start_ranks(run, size, *parallel, *parts, FAULT=f"stop:0:{stops_after}", **LAYERS)
+        assert codes(ranks) == [0 if stops_after == 15 else 75] * size
+    starts = records(run, "start")[1:]
+    resumed = [position(Path(start["resumed_from"]["checkpoint"]))[1] for start in starts]
+    assert (starts[0]["resumed_from"]["checkpoint"], resumed[1:]) == (before.name, [7, 9, 11])
+    [passed_over] = starts[0]["passed_over"]
     assert (passed_over["checkpoint"], "__1_0.distcp is damaged" in passed_over["reason"]) == (
         newest.name,
         True,
     )
-    (run / ".config").unlink()
-    assert codes(start_ranks(run, 2, *FSDP, *parts, **LAYERS)) == [0] * 2
     assert codes(start_ranks(one, 1, *spam, **LAYERS)) == [0]
     assert_alike(run, one)
 
