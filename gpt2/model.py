@@ -103,7 +103,9 @@ def build_model(options: Options, *, vocabulary: int, device: torch.device) -> G
     if options.PARALLEL == "ddp":  # else the training moves this process's part of it
         model.to(device)
     if options.COMPILE:
-        model.compile(backend=options.COMPILE_BACKEND)
+        # Processes that share the model gather the weights of a layer right before it: outside of its graph.
+        for part in [model] if options.PARALLEL == "ddp" else model.h:
+            part.compile(backend=options.COMPILE_BACKEND)
     return model
 
 

@@ -3,7 +3,7 @@
 RANK=0 WORLD_SIZE=2 … python -m tests.data.ddp.optimizers FLAGS… [-- FLAGS…]
 
 Each list of flags is of one optimizer; the ranks print a list of the largest differences after six steps. And
-what rank 0 has of the gradients between two micro-batches: whether each is a part.
+what rank 0 has of the gradients between two micro-batches: whether each is a part; and what `compiled` finds.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gpt2.model import build_model
 from kharness.config.options import parse
 from kharness.training.distributed.model import ShardedModel, share_model, unsynchronized
 from kharness.training.distributed.world import ALONE, World, joined_world
@@ -25,6 +26,8 @@ from kharness.training.optimizers._averages import weights_of
 from kharness.training.saving.sharded import full, is_sharded
 
 ROOT = Path(__file__).resolve().parents[3]
+SMALL = ("--gpt2-layers", "2", "--gpt2-width", "8", "--gpt2-heads", "2", "--gpt2-block-size", "8")
+COMPILED = ("--parallel", "fsdp", "--compile", "--compile-backend", "aot_eager")
 
 
 def difference(world: World, flags: list[str]) -> float:
@@ -64,6 +67,42 @@ def is_apart_between_micro_batches(world: World) -> list[bool]:
     return [is_sharded(weight.grad) for weight in model.parameters()]
 
 
+def compiled(world: World) -> dict[str, Any]:
+    """Two ranks that share a compiled GPT-2, beside the same in one process, which is not compiled.
+
+    How far losses and weights are apart; how many graphs torch has compiled, and where it had to leave them.
+    """
+    found = []
+    for is_shared in (True, False):
+        torch.manual_seed(1)
+        options = parse(
+            (*SMALL, *COMPILED) if is_shared else SMALL, root=ROOT, model="gpt2", prog="", description=None
+        )[0]
+        model: nn.Module = build_model(options, vocabulary=64, device=torch.device("cpu")).double()
+        if is_shared:
+            share_model(model, world, torch.device("cpu"))
+        called = ShardedModel(model) if is_shared else model
+        optimizer, _ = build_optimizer(options.OPTIMIZER, model, options.values)
+        losses = []
+        for step in range(3):
+            optimizer.zero_grad()
+            tokens = torch.arange(32).reshape(4, 8) * (step + 3) % 64
+            own = world.own_part(tokens) if is_shared else tokens
+            called(own).logsumexp(-1).mean().backward()
+            optimizer.step()
+            with torch.inference_mode():
+                losses.append(called(tokens).logsumexp(-1).mean())
+        state = {name: full(weight.detach()) for name, weight in model.state_dict().items()}
+        found.append({"loss": torch.stack(losses), **state})
+    counters = torch._dynamo.utils.counters
+    return {
+        "names_are_equal": list(found[0]) == list(found[1]),
+        "apart": max(float((found[0][name] - value).abs().max()) for name, value in found[1].items()),
+        "num_graphs": counters["stats"]["unique_graphs"],
+        "breaks": dict(counters["graph_break"]),
+    }
+
+
 def main() -> None:
     given: list[list[str]] = [[]]
     for argument in sys.argv[1:]:
@@ -74,8 +113,9 @@ def main() -> None:
     with joined_world(device="cpu", minutes=10) as world:
         found = [difference(world, flags) for flags in given]
         parts = is_apart_between_micro_batches(world)
+        of_compiled = compiled(world)
     if world.is_main:
-        print(json.dumps({"apart": found, "are_parts": parts}))
+        print(json.dumps({"apart": found, "are_parts": parts, "compiled": of_compiled}))
 
 
 if __name__ == "__main__":

@@ -178,7 +178,10 @@ def test_a_step_that_is_not_finite_on_one_rank_is_skipped_by_all(
 
 
 def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
-    """And between micro-batches a rank keeps parts of the gradients only."""
+    """And between micro-batches a rank keeps parts of the gradients only.
+
+    A compiled GPT-2, too: of its layers one graph for steps and one for evaluations, each without a break.
+    """
     flags = [flag for name in TAKEN for flag in ("--", "--optimizer", name, "--weight-decay", "0.1")]
     for name in ("adamw", "muon"):
         flags += ["--", "--optimizer", name, "--weight-decay", "0.1", "--weight-decay-cautious"]
@@ -204,6 +207,8 @@ def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torc
     assert len(found["apart"]) == len(TAKEN) + 4
     assert max(found["apart"]) < 1e-12
     assert found["are_parts"] == [True] * 4
+    assert found["compiled"].pop("apart") < 1e-12
+    assert found["compiled"] == {"names_are_equal": True, "num_graphs": 2, "breaks": {}}
 
 
 @pytest.mark.parametrize("name", REFUSED)
