@@ -52,6 +52,8 @@ RESERVED = frozenset({"project", "run", "timestamp", "step", "time", "metrics"})
 INSERT = "INSERT OR IGNORE INTO metrics (timestamp, run_id, run_name, step, metrics, log_id) VALUES "
 # SQLite before 3.32 takes 999 values per statement; a row has six.
 ROWS_A_STATEMENT = 150
+# Rows of many deliveries that one flush may find.
+MOST_WAITING = 1000
 
 # Trackio refuses a query that finds more than 10,000 rows.
 ROWS_A_QUERY = 10_000
@@ -85,6 +87,8 @@ class TrackioFollower:
         self._project = project_name(run.project)
         self._config: dict[str, object] | None = dict(run.config)
         self._storage.init_db(self._project)
+        self._waiting: list[tuple[object, ...]] = []
+        """Rows that are not in the database yet."""
         self._last_step: int = self._storage.get_last_step(self._project, run_id=run.run_id) or 0
 
     def last_seq(self, journal: str = JOURNAL) -> int:
@@ -131,13 +135,18 @@ class TrackioFollower:
                 metrics |= {it.name: self._saved(it, log_id, step) for it in pictures}
                 rows.append((_shown_time(record), run_id, name, step, orjson.dumps(metrics), log_id))
         if rows:
-            self._insert(rows)
+            self._waiting += rows
             self._last_step = last_step
+        if alerts or len(self._waiting) >= MOST_WAITING:
+            self.flush()
         if alerts:
             self._insert_alerts(alerts)
 
     def flush(self) -> None:
-        """Nothing to do: a delivery returns after its transaction."""
+        """One transaction for many deliveries: each opens the database and waits for the disk."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._insert(waiting)
 
     def close(self, status: str | None) -> None:
         """Nothing to do: Trackio knows no end of a run, and connections last one transaction."""

@@ -138,6 +138,7 @@ def deliver(run: Followed) -> None:
     records = [record for record, _ in read_records(run.directory / "metrics.jsonl")]
     if left := [record for record in records if int(str(record["seq"])) > held]:
         follower.deliver(left)
+    follower.flush()
     follower.close("complete")
 
 
