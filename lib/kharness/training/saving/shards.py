@@ -25,7 +25,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from kharness.training.saving.hashed import check_sha256, save_hashed
+from kharness.training.errors import CheckpointError
+from kharness.training.saving.hashed import OTHER, check_sha256, save_hashed
 from kharness.training.saving.sharded import is_sharded, part
 from monitoring.journal.atomic_file import create, name_beside, sync_folder
 
@@ -67,15 +68,18 @@ def write_shards(directory: Path, stem: str, state: Mapping[str, Any]) -> Path:
 def read_shards(folder: Path) -> dict[str, Any]:
     """The state without the values of what is sharded, which `with_values` reads.
 
-    CheckpointError if it is damaged.
+    CheckpointError or UnpicklingError if it is damaged, or holds what no checkpoint needs.
     """
+    from kharness.training.saving.part_index import read_index
+
     wanted = folder.stem.rpartition("-")[2]
-    with (folder / _SUMS).open("rb") as sums:
-        check_sha256(sums, wanted)
-    for line in (folder / _SUMS).read_text().splitlines():
-        sha256, _, name = line.partition("  ")
+    with (folder / _SUMS).open("rb") as file:
+        check_sha256(file, wanted)
+    sums = _sums_of(folder)
+    for name, sha256 in sums.items():
         with (folder / name).open("rb") as file:
             check_sha256(file, sha256)
+    read_index(folder, sums)
     state: dict[str, Any] = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
     return {**state, "folder": folder}
 
@@ -160,14 +164,15 @@ def _write_parts(folder: Path, parts: Mapping[str, Tensor]) -> None:
 def _read_parts(folder: Path, tensors: dict[str, Tensor]) -> None:
     """Into the tensors: of sharded ones each rank its own parts, of others each process all by itself."""
     from torch.distributed.checkpoint.api import CheckpointException
-    from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.state_dict_loader import load
+
+    from kharness.training.saving.part_index import PartReader
 
     alone = not any(map(is_sharded, tensors.values()))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled", UserWarning)
         try:
-            load(tensors, storage_reader=FileSystemReader(folder), no_dist=alone)
+            load(tensors, storage_reader=PartReader(folder, _sums_of(folder)), no_dist=alone)
         except CheckpointException as error:
             first = next(str(failure) for failure, _ in error.failures.values())
             raise ValueError(f"{folder} cannot be read: {first}") from error
@@ -215,6 +220,16 @@ def _sums(files: Iterable[Path]) -> dict[str, str]:
         with path.open("rb") as file:
             found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
+
+
+def _sums_of(folder: Path) -> dict[str, str]:
+    """File -> SHA-256, as the folder lists them; CheckpointError for a name that is not of a file in it."""
+    lines = (line.partition("  ") for line in (folder / _SUMS).read_text().splitlines())
+    sums = {name: sha256 for sha256, _, name in lines}
+    for name in sums:
+        if name != Path(name).name or (folder / name).is_symlink() or not (folder / name).is_file():
+            raise CheckpointError(f"{folder / _SUMS} names {name!r}, which is no file beside it", hint=OTHER)
+    return sums
 
 
 def _link(source: str, target: str) -> None:
