@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 # package -> its rooms (modules, and packages with all that is in them), floor by floor: imports go down only.
 FLOORS: dict[str, list[str]] = {
     "monitoring": [
-        "counts errors host",
+        "counts errors host secrets",
         "dropins gpu",
         "journal samplers",
         "alert_lines control follower lineage rotating_journal sampling saved_environment telemetry",
