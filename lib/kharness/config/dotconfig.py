@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from kharness.config.errors import ConfigError
 CONFIG = ".config"
 HEADER = "Automatically generated file; DO NOT EDIT."
 """In the second line of every complete `.config`, ours and C conf's; presets and fragments lack it."""
+
+_MOST_BYTES = 1 << 24
+"""A thousand times a complete `.config`."""
 
 _SET = re.compile(r"CONFIG_([A-Za-z0-9_]+)=(.*)", re.ASCII | re.DOTALL)
 _UNSET = re.compile(r"# CONFIG_([A-Za-z0-9_]+) is not set", re.ASCII)
@@ -30,8 +34,9 @@ class ConfigLine:
 
 
 def read_text(path: Path, shown: str) -> str:
-    """The file's text; ConfigError if it is missing, unreadable or not UTF-8."""
+    """The file's text; ConfigError if it is missing, unreadable, no file of a config's size, or not UTF-8."""
     try:
+        _refuse_endless(path, shown)
         data = path.read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
@@ -44,6 +49,17 @@ def read_text(path: Path, shown: str) -> str:
             f"{shown}:{line}: byte 0x{data[error.start]:02x} is not UTF-8",
             hint=f"save the file as UTF-8, for example: iconv -f latin1 -t utf-8 {path.name}",
         ) from error
+
+
+def _refuse_endless(path: Path, shown: str) -> None:
+    """A device or a pipe may have no end, or never begin."""
+    about = path.stat()
+    if not (stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)):
+        raise ConfigError(f"{shown} is no regular file", hint="name a text file")
+    if about.st_size > _MOST_BYTES:
+        raise ConfigError(
+            f"{shown} has {about.st_size:,} bytes: it is no configuration", hint="name a text file"
+        )
 
 
 def parse_lines(text: str, shown: str) -> Iterator[ConfigLine]:

@@ -118,7 +118,7 @@ def checked_project_name(resolved: Resolved, root: Path) -> str:
     except ValueError as error:
         raise ConfigError(
             f"{resolved.origins[checking].where}: {checking}: {error}",
-            hint="write no /, and in braces checksum, timestamp (runs only) or a symbol in lower case",
+            hint="write it short, no /; in braces checksum, timestamp (runs only) or a symbol in lower case",
         ) from None
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:  # kept out of `make defconfig`, which has to be quick
 _FIELD = re.compile(r"\{([^{}]*)\}")
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
+LONGEST_RUN_NAME = 200
+"""Bytes: a file system takes 255, of which names beside it (hidden ones, numbers) need some."""
+
 
 def checksum(root: Path) -> str:
     """5 hex digits that identify this checkout on this machine.
@@ -60,6 +63,8 @@ def _run_name(values: Mapping[str, object], root: Path, timestamp: str) -> str:
     )
     if not name or "/" in name or name.startswith("."):
         raise ValueError(f"{name!r} cannot be the name of a folder")
+    if (size := len(os.fsencode(name))) > LONGEST_RUN_NAME:
+        raise ValueError(f"{name[:20]!r}… has {size} bytes, a run's name at most {LONGEST_RUN_NAME}")
     return name
 
 

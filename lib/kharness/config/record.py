@@ -32,10 +32,19 @@ def read_record(directory: Path) -> Record:
     """The record in a directory; an empty one where it is missing or damaged."""
     try:
         data = json.loads((directory / ORIGINS).read_bytes())
-        asked = [Assignment(a["symbol"], a["value"], Origin(a["kind"], a["where"])) for a in data["asked"]]
-        return Record(asked, dict(data["written"]))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        asked = [
+            Assignment(_text(a["symbol"]), _text(a["value"]), Origin(_text(a["kind"]), _text(a["where"])))
+            for a in data["asked"]
+        ]
+        return Record(asked, {_text(name): _text(value) for name, value in dict(data["written"]).items()})
+    except (FileNotFoundError, KeyError, RecursionError, TypeError, ValueError):
         return Record([], {})
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def record_text(record: Record) -> str:

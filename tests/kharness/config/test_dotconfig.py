@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kharness.config.dotconfig import ConfigLine, check_storable, parse_lines, quote, unquote
+from kharness.config.dotconfig import ConfigLine, check_storable, parse_lines, quote, read_text, unquote
 from kharness.config.errors import ConfigError
 
 storable = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
@@ -52,3 +54,19 @@ def test_line_that_is_nearly_an_assignment_is_refused_with_the_right_one(line: s
         list(parse_lines(f"\n{line}\n", "defconfigs/x"))
     assert str(caught.value) == f"defconfigs/x:2: {line!r} is not an assignment"
     assert caught.value.hint == "write CONFIG_FOO=… from the first column on and without blanks around the ="
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "large"])
+def test_what_has_no_end_is_not_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "x"
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(1 << 25)
+    with pytest.raises(ConfigError) as caught:
+        read_text(path, "defconfigs/x")
+    reason = "has 33,554,432 bytes: it is no configuration" if kind == "large" else "is no regular file"
+    assert (str(caught.value), caught.value.hint) == (f"defconfigs/x {reason}", "name a text file")

@@ -53,12 +53,18 @@ def test_model_part_follows_the_model(root: Path) -> None:
         ("a/b", None),
         ("..", None),
         ("", None),
+        ("x" * 200, "x" * 200),
+        ("x" * 201, None),
+        ("ä" * 101, None),
+        ("{model}" * 34, None),
     ],
 )
 def test_run_name_fills_fields_in_and_is_a_folder_name(root: Path, template: str, name: str | None) -> None:
     values = {**VALUES, "TRACKER_RUN_NAME": template}
     if name is None:
-        with pytest.raises(ValueError, match=r"unknown field|cannot be the name of a folder"):
+        with pytest.raises(
+            ValueError, match=r"unknown field|cannot be the name of a folder|bytes, a run's name at most 200"
+        ):
             run_name(values, root, STARTED)
     else:
         assert run_name(values, root, STARTED) == name

@@ -175,7 +175,7 @@ CASES = {
     "name template with an unknown field": (
         'CONFIG_TRACKER_PROJECT="{modle}"\n',
         "p:1: TRACKER_PROJECT: '{modle}' has an unknown field {modle}",
-        "write no /, and in braces checksum, timestamp (runs only) or a symbol in lower case",
+        "write it short, no /; in braces checksum, timestamp (runs only) or a symbol in lower case",
     ),
 }
 

@@ -262,10 +262,29 @@ def test_config_without_a_record_is_taken_literally(tree: Tree, tmp_path: Path) 
     assert tree.resolve(base).text == resolved.text
 
 
-@pytest.mark.parametrize("garbage", ["", "{", "[]", '{"asked": 3}', "null"])
+_NUMBER = (
+    '{"asked": [{"symbol": "SEED", "value": 3, "kind": "flag", "where": "x"}], "written": {"SEED": "3"}}'
+)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "",
+        "{",
+        "[]",
+        '{"asked": 3}',
+        "null",
+        "3",
+        _NUMBER,
+        '{"asked": [], "written": {"SEED": 3}}',
+        "\xff",
+        "[" * 9999,
+    ],
+)
 def test_torn_record_leaves_the_config_alone_to_decide(tree: Tree, tmp_path: Path, garbage: str) -> None:
     write_config(tree.resolve(asked(tree, "SEED=3")), tmp_path, root=tree.root)
-    (tmp_path / ".config.origins.json").write_text(garbage)
+    (tmp_path / ".config.origins.json").write_text(garbage, encoding="latin1")
     assert [str(a) for a in tree.base(tmp_path)] == ["SEED=3"]
 
 
