@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 from pathlib import Path
@@ -91,14 +92,17 @@ def test_tail_sees_each_record_once_while_files_become_archives(tmp_path: Path, 
 
 
 def test_archive_that_a_kill_left_beside_its_file_is_read_once(tmp_path: Path) -> None:
-    """As between the rename and the removal; and half an archive, as within the writing of it."""
+    """As between the rename and the removal; half an archive, as within the writing of it, goes."""
     path = tmp_path / "gpu_stats.jsonl"
     journal = RotatingJournal(path, file_bytes=1000, keep=9)
     write(journal, 20)
-    (tmp_path / f".{archive_path(path, 1, 8).name}.99999999.0123456789abcdef.tmp").write_bytes(b"\xfd7zXZ")
+    half = f".{archive_path(path, 1, 8).name}.99999999.0123456789abcdef.tmp"
+    others = [half.replace("gpu_stats", "gpu_stats.node2"), half.replace("99999999", str(os.getpid()))]
+    for name in (half, *others):
+        (tmp_path / name).write_bytes(b"\xfd7zXZ")
     archiver(path, []).work(threading.Event())
-    left = sorted(file.name for file in tmp_path.iterdir() if file.suffix not in {".xz", ".tmp"})
-    assert left == [path.name, f"{path.name}.1", f"{path.name}.2"]
+    left = sorted(file.name for file in tmp_path.iterdir() if file.suffix != ".xz")
+    assert left == sorted([*others, path.name, f"{path.name}.1", f"{path.name}.2"])
     assert seqs(path) == list(range(1, 21))
     assert archives(path)[0].first == 1
     write(journal, 10)

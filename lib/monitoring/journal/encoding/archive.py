@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 import orjson
 
+from monitoring.host.process import process_started
 from monitoring.journal.atomic_file import replacing, sync_folder
 from monitoring.journal.records import JSON_LINE, Record, parse
 
@@ -80,6 +81,17 @@ def write_archive(path: Path, lines: Iterable[bytes]) -> None:
     with replacing(path) as file, lzma.open(file, "wb", filters=filters) as packed:
         packed.writelines(lines)
     sync_folder(path.parent)  # the file that it replaces is removed once it is seen
+
+
+def remove_unfinished(path: Path) -> None:
+    """Delete what killed processes left of archives of a journal that they had begun.
+
+    Only who writes a journal's archives may call it: nobody else has one under way.
+    """
+    named = re.compile(rf"\.{re.escape(path.name)}\.\d+-\d+\.xz\.(\d+)\.[0-9a-f]{{16}}\.tmp")
+    for other in path.parent.iterdir():
+        if (name := named.fullmatch(other.name)) and process_started(int(name[1])) is None:
+            other.unlink(missing_ok=True)
 
 
 def thinned(

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from monitoring.journal.alerts import Severity
-from monitoring.journal.encoding.archive import Archive, archive_path, archives, thinned, write_archive
+from monitoring.journal.encoding.archive import (
+    Archive,
+    archive_path,
+    archives,
+    remove_unfinished,
+    thinned,
+    write_archive,
+)
 from monitoring.journal.records import Record
 
 # Seconds between two looks for a full file.
@@ -53,6 +60,7 @@ class Archiver:
         self._kind = kind
         self._most = max(1, keep - 2) * file_bytes
         self._tell = tell
+        self._begun = False
 
     def run(self, ending: threading.Event) -> None:
         """Work until `ending`; what is not finished then is done by the next agent of the run."""
@@ -69,6 +77,9 @@ class Archiver:
 
     def work(self, ending: threading.Event) -> None:
         """Compress every full file, and make room."""
+        if not self._begun:
+            remove_unfinished(self._path)
+            self._begun = True
         while (found := self._kind.oldest(self._path)) is not None:
             file, first, last = found
             with file:
