@@ -1,0 +1,40 @@
+"""A run directory that is renamed under its agent: the agent begins again where the directory is now.
+
+The trainer has its files open and goes on to write them; followers ask their sinks how far they got, so that
+an agent may begin again at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+# What the kernel adds to the name of a directory that has none any more (proc(5), /proc/pid/fd).
+_DELETED = " (deleted)"
+
+
+class Place:
+    """Where a directory is, whatever its name was."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def moved_to(self) -> Path | None:
+        """Where it is now; None where it is where it was, or nobody can tell."""
+        try:
+            if os.path.samestat(os.fstat(self._fd), os.stat(self._directory)):
+                return None
+        except OSError:
+            pass
+        try:
+            path = os.readlink(f"/proc/self/fd/{self._fd}")
+        except OSError:  # off Linux
+            return None
+        return None if path.endswith(_DELETED) or not os.path.isdir(path) else Path(path)
+
+
+def begin_again(directory: Path) -> None:
+    """Become the agent of the directory; files and locks of this one close (PEP 446)."""
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "monitoring.agent", str(directory)])
