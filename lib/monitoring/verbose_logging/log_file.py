@@ -42,7 +42,10 @@ def rank_path(path: Path, rank: int) -> Path:
 
 
 class ErrorLog:
-    """One line for each thing that went wrong; made when the first does, and never raising."""
+    """One line for each thing that went wrong; made when the first does, and never raising.
+
+    Where it cannot be written either, the line goes to standard error.
+    """
 
     def __init__(self, folder: Path, rank: int | None = None) -> None:
         self._path = rank_path(folder / ERROR_LOG, own_rank() if rank is None else rank)
@@ -55,15 +58,18 @@ class ErrorLog:
         if text in self._told or len(self._told) > 1000:
             return
         self._told.add(text)
-        with contextlib.suppress(OSError):  # a full disk: nothing is left to write to
+        line = text.encode(errors="backslashreplace").replace(b"\n", b"\\n") + b"\n"
+        try:
             stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime())
-            line = f"{stamp} ERROR {text}".encode(errors="backslashreplace").replace(b"\n", b"\\n") + b"\n"
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
                 if os.fstat(fd).st_size < MOST_ERRORS:
-                    os.write(fd, line)
+                    os.write(fd, f"{stamp} ERROR ".encode() + line)
             finally:
                 os.close(fd)
+        except OSError:
+            with contextlib.suppress(OSError):  # nobody is left to tell
+                os.write(2, b"warning: verbose log: " + line)
 
 
 class LogFile:

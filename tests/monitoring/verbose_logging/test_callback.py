@@ -158,3 +158,16 @@ def test_gpus_are_in_the_log_and_warn(visible_nvml: SimulatedNvml, hooks: Verbos
     devices = warning["resource_usage"]["gpu"]["devices"]
     assert [device["index"] for device in devices] == [0, 1]
     assert devices[1]["memory_total_gb"] == pytest.approx(81559 * 2**20 / 1e9)
+
+
+def test_a_folder_that_cannot_be_made_is_told_on_standard_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """There is no place for a log of errors either; the training goes on."""
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file/logs/log.jsonl"
+    made = VerboseHooks("high", path)
+    made.on_train_begin(None, STATE, None)
+    made.on_log(None, STATE, None, logs={"loss": 1.0})
+    made.close()
+    assert f"warning: verbose log: {path} cannot be written: NotADirectoryError" in capfd.readouterr().err
