@@ -13,8 +13,9 @@ from kharness.config.make import variables as make_variables
 from kharness.config.output import reader_is_gone
 from kharness.matrix.found import Found, Member, find, member_named
 from kharness.matrix.running.runner import Copier
-from kharness.runs.files import OUTPUT_LOG
+from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.runs.latest import asked_directory, shown
+from kharness.runs.lost_status import status_without_runner
 from kharness.runs.status import PENDING, RUNNING, read_status
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,7 +43,10 @@ def main(argv: Sequence[str]) -> None:
 
 
 def is_under_way(member: Member) -> bool:
-    return read_status(member.launch.directory).status in (PENDING, RUNNING)
+    directory = member.launch.directory
+    if not (directory / STATUS_JSON).exists():
+        return status_without_runner(directory, {}).status == RUNNING
+    return read_status(directory).status in (PENDING, RUNNING)
 
 
 def asked_member(found: Found, name: str) -> Member:

@@ -21,7 +21,7 @@ from kharness.runs.exit_codes import ERROR, STOPPED_EARLY
 from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Job
 from kharness.runs.lock import LockHolder, holder
-from kharness.runs.lost_status import known_status
+from kharness.runs.lost_status import known_status, status_without_runner
 from kharness.runs.status import (
     COMPLETE,
     FAILED,
@@ -50,6 +50,8 @@ class CellState:
     status: RunStatus
     state: RunState | None
     """By the end of its journal, where that was read."""
+    is_alone: bool = False
+    """Whether its training was started without make, and runs."""
 
     @property
     def name(self) -> str:
@@ -80,6 +82,8 @@ class CellState:
     @property
     def lives_on(self) -> bool:
         """Whether it runs without a runner; meant for a matrix that nobody runs."""
+        if self.is_alone:
+            return True
         if self.status.status != RUNNING or self.last is None or self.last.job is None:
             return False
         job = Job(**self.last.job)
@@ -182,6 +186,8 @@ def _headline(overview: Overview, shown: str) -> str:
     if overview.continuable:
         return f"{what}: not running; resume with: make continue RUN={shown}"
     if alive := [cell for cell in overview.unfinished if cell.lives_on]:
+        if all(cell.is_alone for cell in alive):
+            return f"{what}: running, started without make"
         return f"{what}: its runner is gone; {counted(len(alive), 'run')} still running"
     return f"{what}: ended; retry the failed runs with: make test-rerun TARGET={shown}"
 
@@ -202,7 +208,7 @@ def _bad(overview: Overview) -> list[CellState]:
 
 
 def _running_line(cell: CellState, held_by: LockHolder | None) -> str:
-    if held_by is None:
+    if held_by is None and not cell.is_alone:
         return f"  {cell.name}: was running when its runner died"
     state = cell.state
     if state is None or not state.step:
@@ -257,17 +263,19 @@ def _some(lines: Sequence[str]) -> list[str]:
 
 def _read(member: Member, half_done: bool) -> CellState:
     directory: Path = member.launch.directory
+    is_alone = False
     try:
         status = known_status(directory, member.launch.asked)
     except MatrixError as error:
         if directory.joinpath(STATUS_JSON).exists():
             status = RunStatus(FAILED, [Attempt(0.0, None, ended=0.0, cause=ERROR, reason=str(error))])
         else:
-            status = RunStatus(PENDING)
+            status = status_without_runner(directory, member.launch.asked)
+            is_alone = status.status == RUNNING
     state = None
     if status.status == RUNNING or (half_done and status.status not in (COMPLETE, PENDING)):
         state = read_end(directory / JOURNAL, since=_begins(status.last))
-    return CellState(member, status, state)
+    return CellState(member, status, state, is_alone)
 
 
 def _begins(attempt: Attempt | None) -> int:

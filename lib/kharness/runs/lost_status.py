@@ -1,15 +1,28 @@
-"""A status.json that a loss of power or a full disk took, made again from the journal of a complete run."""
+"""How a run stands that has no status.json, by its journal: it was started without make, or lost the file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from kharness.runs.causes import judge_unseen
+from kharness.runs.causes import Ending, judge_unseen
 from kharness.runs.errors import MatrixError
-from kharness.runs.status import COMPLETE, Attempt, RunStatus, read_status
+from kharness.runs.exit_codes import RUNNER_DIED, SIGNAL
+from kharness.runs.status import (
+    COMPLETE,
+    KILLED,
+    PENDING,
+    RUNNING,
+    Attempt,
+    RunStatus,
+    read_status,
+)
+from monitoring.agent.ending import is_running
+from monitoring.errors import MonitoringError
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import MEASURING, last_record
+from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import read_end
 
 
@@ -39,6 +52,25 @@ def status_of_complete(directory: Path, asked: Mapping[str, object]) -> RunStatu
     begun, ended = (_number(record.get("time")) for record in (state.start, state.end))
     attempt = Attempt(begun or 0.0, None, ended=ended, cause=verdict.cause, reason=verdict.reason)
     return RunStatus(verdict.status, [attempt])
+
+
+def status_without_runner(directory: Path, asked: Mapping[str, object]) -> RunStatus:
+    """The status of a training that no runner has started; PENDING where nothing was trained."""
+    try:
+        last = read_run_json(directory)["attempts"][-1]
+    except MonitoringError:
+        return RunStatus(PENDING)
+    attempt = Attempt(last["started"], last["pid"])
+    if is_running(last):
+        return RunStatus(RUNNING, [attempt])
+    state = read_end(directory / JOURNAL)
+    ending = judge_unseen(state, asked)
+    if ending.cause == RUNNER_DIED:
+        ending = Ending(KILLED, SIGNAL, f"its process is gone after step {state.step or 0}")
+    elif state.end.get("error"):
+        ending = replace(ending, reason=str(state.end["error"]))
+    ended = _number(state.end.get("time"))
+    return RunStatus(ending.status, [replace(attempt, ended=ended, cause=ending.cause, reason=ending.reason)])
 
 
 def _number(value: object) -> float | None:

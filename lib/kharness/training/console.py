@@ -5,29 +5,89 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any, TextIO, cast
 
 from kharness.config.output import lasting_text
+from monitoring.errors import UserError
 
 # Packages that do not follow the root logger but a variable that they read when they are imported.
 HAVE_VERBOSITY = ("TRANSFORMERS", "DATASETS", "HF_HUB")
 
 
 @contextmanager
-def lasting_output() -> Iterator[None]:
+def lasting_output() -> Iterator[KeptOutput]:
     """Within it, printing never fails: what cannot be written is dropped.
 
     The terminal may be closed, the reader of a pipe be gone (`… | head`), the disk below output.log be full:
     the journal has all that counts, and the training continues and ends as it would have.
     """
-    before = sys.stdout
-    sys.stdout = lasting_text(before, drop_all=True)
+    before, kept = sys.stdout, KeptOutput()
+    sys.stdout = kept.of(lasting_text(before, drop_all=True))
+    # It stays: the line that says why a training ended comes after this block.
+    sys.stderr = kept.of(sys.stderr)
     try:
-        yield
+        yield kept
+    except (SystemExit, KeyboardInterrupt, UserError):
+        raise
+    except BaseException:
+        kept.add(traceback.format_exc())
+        raise
     finally:
         sys.stdout.flush()
         sys.stdout = before
+
+
+class KeptOutput:
+    """What a training prints, for a file that is known once its run directory is."""
+
+    def __init__(self) -> None:
+        self._text: list[str] | None = []
+        self._path: Path | None = None
+
+    def of(self, stream: TextIO) -> TextIO:
+        """A stream that prints to another one, and here."""
+        return cast(TextIO, _Kept(stream, self)) if stream is not None else stream
+
+    def keep_in(self, path: Path) -> None:
+        """Append what was printed so far to a file, and all that follows."""
+        text, self._text, self._path = self._text or [], None, path
+        self.add("".join(text))
+
+    def drop(self) -> None:
+        """Somebody else keeps it."""
+        self._text = self._path = None
+
+    def add(self, text: str) -> None:
+        """Take a text; never raises."""
+        if self._text is not None:
+            self._text.append(text)
+        elif self._path is not None and text:
+            # On a full disk the journal has all that counts.
+            with suppress(OSError), self._path.open("ab", buffering=0) as file:
+                file.write(text.encode(errors="backslashreplace"))
+
+
+class _Kept:
+    """A stream whose text is kept, too."""
+
+    def __init__(self, shown: TextIO, kept: KeptOutput) -> None:
+        self.shown = shown
+        """What a progress bar draws on, which is for the eye alone."""
+        self._kept = kept
+
+    def write(self, text: str) -> int:
+        self._kept.add(text)
+        return self.shown.write(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.shown, name)
 
 
 @contextmanager

@@ -22,11 +22,12 @@ from pathlib import Path
 
 from kharness.config.errors import is_launched, reported_once
 from kharness.config.options import Options, parse
+from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
 from kharness.training.automatic.decisions import agreed, decided
 from kharness.training.automatic.search import Search
 from kharness.training.automatic.trial import BegunTrial, OwnTrial, Room, StepOnRequest, begin_trial
 from kharness.training.checkpoint import restore
-from kharness.training.console import lasting_output, printing
+from kharness.training.console import KeptOutput, lasting_output, printing
 from kharness.training.device import uses_gpu
 from kharness.training.distributed.launch import launch
 from kharness.training.distributed.world import World, joined_world, one_prints
@@ -55,7 +56,7 @@ def open_training(
     It exits (SystemExit) with 0 where the run is complete already, and after the step of a DRY_RUN.
     KharnessError for what cannot be trained.
     """
-    with lasting_output(), one_prints(os.environ):
+    with lasting_output() as kept, one_prints(os.environ):
         with reported_once():
             options, arguments = parse(
                 argv, root=root, model=model, prog=f"{model}/train.py", description=about
@@ -76,7 +77,7 @@ def open_training(
                 elif options.values.get("DRY_RUN"):
                     yield from _checked(setup, root=root)
                 else:
-                    yield from _opened(setup, directory, root=root, from_scratch=scratch)
+                    yield from _opened(setup, directory, kept, root=root, from_scratch=scratch)
 
 
 def _with_trials(
@@ -115,7 +116,7 @@ def _tried(
 
 
 def _opened(
-    setup: Setup[DataT], directory: Path | None, *, root: Path, from_scratch: bool
+    setup: Setup[DataT], directory: Path | None, kept: KeptOutput, *, root: Path, from_scratch: bool
 ) -> Iterator[Training[DataT]]:
     options, world = setup.options, setup.world
     origin = find_origin(directory, options, from_scratch=from_scratch, **setup.data_identity())
@@ -134,6 +135,10 @@ def _opened(
         StopOnSignal() as stop,
         open_run(options, directory, root=root, identity=setup.identity(), world=world) as run,
     ):
+        if world.is_main and not (run.directory / STATUS_JSON).exists():  # else a launcher keeps it
+            kept.keep_in(run.directory / OUTPUT_LOG)
+        else:
+            kept.drop()
         print(f"{origin}run: {run.directory}")
         print(f"[telemetry] run_name={run.name}")
         print(f"[telemetry] Logging to {run.directory / JOURNAL} (and {METRICS_CSV})", flush=True)

@@ -32,7 +32,7 @@ from monitoring.agent.delivery import (
 from monitoring.agent.ending import has_ended, is_running, set_signals
 from monitoring.agent.lock import only_agent
 from monitoring.agent.log import log_as_json
-from monitoring.agent.moved import Place, begin_again
+from monitoring.agent.moved import OpenDirectory, begin_again
 from monitoring.agent.notifications import notifications
 from monitoring.agent.rule_watch import RuleWatch
 from monitoring.agent.samples.samplings import AllDone, samplings
@@ -65,7 +65,7 @@ def follow(directory: Path) -> bool:
     stop, ending = threading.Event(), threading.Event()
     set_signals(stop, ending)
     with only_agent(directory, wait=float("inf"), stop=stop):
-        run, place = read_run_json(directory), Place(directory)
+        run, opened = read_run_json(directory), OpenDirectory(directory)
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]
         with contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts:
@@ -88,7 +88,7 @@ def follow(directory: Path) -> bool:
                 reached_end=reached_end,
             )
             while any(thread.is_alive() for thread in threads) or not sampling.done.is_set():
-                if (elsewhere := place.moved_to()) is not None:
+                if (elsewhere := opened.moved_to()) is not None:
                     begin_again(elsewhere)
                 _write_progress(directory, deliveries)
                 has_all = sampling.done.is_set() and (ending.is_set() or reached_end.is_set())

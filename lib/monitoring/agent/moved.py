@@ -14,8 +14,8 @@ from pathlib import Path
 _DELETED = " (deleted)"
 
 
-class Place:
-    """Where a directory is, whatever its name was."""
+class OpenDirectory:
+    """A directory by what it is, whatever its name becomes."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

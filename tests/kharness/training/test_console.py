@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kharness.training.console import lasting_output
+from kharness.training.console import KeptOutput, lasting_output
+
+
+@pytest.fixture(autouse=True)
+def standard_error() -> Iterator[None]:
+    """As it was: within a training it stays replaced until the process ends."""
+    before = sys.stderr
+    yield
+    sys.stderr = before
+
 
 SCRIPT = """
 import sys
@@ -56,9 +66,41 @@ def test_output_that_can_be_written_is(tmp_path: Path) -> None:
     assert done.stdout == b"\n".join([b"one", b"two \xfc", b"x" * 20_000, b"four", b""])
 
 
-def test_without_a_file_nothing_changes(capsys: pytest.CaptureFixture[str]) -> None:
-    before = sys.stdout
-    with lasting_output():
-        assert sys.stdout is before
-        print("seen")
-    assert capsys.readouterr().out == "seen\n"
+def test_what_is_printed_is_kept_once_a_file_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what was printed before, errors included; a bar, which is drawn on `shown`, is not."""
+    log, before = tmp_path / "output.log", sys.stdout
+    log.write_text("attempt 1\n")
+
+    def fail() -> None:
+        with lasting_output() as kept:
+            train(kept)
+
+    def train(kept: KeptOutput) -> None:
+        print("one")
+        kept.keep_in(log)
+        print("two \u00fc")
+        print("three", file=sys.stderr)
+        getattr(sys.stdout, "shown").write("bar\n")  # noqa: B009 - no TextIO has it
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert sys.stdout is before
+    print("error: four", file=sys.stderr)
+    lines = log.read_text().splitlines()
+    assert lines[:5] == ["attempt 1", "one", "two \u00fc", "three", "Traceback (most recent call last):"]
+    assert lines[-2:] == ["ZeroDivisionError", "error: four"]
+    seen = capsys.readouterr()
+    assert (seen.out, seen.err) == ("one\ntwo \u00fc\nbar\n", "three\nerror: four\n")
+
+
+def test_what_somebody_else_keeps_is_not_kept_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with lasting_output() as kept:
+        print("one")
+        kept.drop()
+        kept.add("two")
+    assert (kept._text, kept._path, capsys.readouterr().out) == (None, None, "one\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from monitoring import Run
-from monitoring.agent.moved import Place
+from monitoring.agent.moved import OpenDirectory
 from monitoring.journal.files import ALERTS, METRICS_CSV
 
 from ...waiting import wait_until
@@ -45,7 +45,7 @@ def test_agent_goes_on_where_the_directory_is_now(
 def test_place_is_told_after_a_rename_and_not_after_a_removal(tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.mkdir()
-    place = Place(there)
+    place = OpenDirectory(there)
     assert place.moved_to() is None
     there.rename(tmp_path / "elsewhere")
     assert place.moved_to() == tmp_path / "elsewhere"

@@ -138,7 +138,7 @@ class _Clearing:
 
 def open_bar(journal: Path, batches: Batches, *, step: int, num_epochs: int, num_steps: int) -> NoBar:
     """A bar where standard output is a terminal that can move its cursor, and tqdm is there."""
-    stream = sys.stdout
+    stream = getattr(sys.stdout, "shown", sys.stdout)
     if not stream.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
         return NoBar()
     if importlib.util.find_spec("tqdm") is None:
