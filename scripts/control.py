@@ -1,23 +1,32 @@
 """Ask a running training for something: control.py RUN=dir CHECKPOINT=1 EVALUATE=1 STOP=1 LR_FACTOR=x ….
 
 All words of one call are one request, which the training applies between two steps, or refuses; its journal
-says which, and this waits for that and prints it. Exit codes: 0 applied, or not answered yet, 3 refused by
-the training, 2 where nothing was sent.
+says which, and this waits for that and prints it. Exit codes: 0 all of it is applied, 3 refused, or the
+training has ended before, 75 not answered yet, 2 where nothing was sent.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kharness.config.errors import ConfigError, run_command
 from kharness.config.make import variables as make_variables
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import EXIT_FAILED
+from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED
 from kharness.runs.latest import asked_directory, shown
-from monitoring.control import POLL_SECONDS, ControlRequest, RequestError, send
+from monitoring.agent.wait import is_training
+from monitoring.control import (
+    DEBOUNCE_SECONDS,
+    POLL_SECONDS,
+    ControlRequest,
+    RequestError,
+    path_of,
+    send,
+    withdraw,
+)
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record
@@ -26,8 +35,9 @@ from monitoring.journal.run_state import read_end
 ROOT = Path(__file__).resolve().parent.parent
 
 SOURCE = "make control"
-# The training looks every few seconds, between two steps: a long step answers later.
-WAIT_SECONDS = 10 * POLL_SECONDS
+# The training looks every few seconds, between two steps: a long step answers later, and a setting that was
+# changed just before waits.
+WAIT_SECONDS = DEBOUNCE_SECONDS + 10 * POLL_SECONDS
 
 
 def main(argv: Sequence[str]) -> int:
@@ -93,16 +103,26 @@ def check_running(run: Path) -> None:
         )
     if state.ended:
         raise MatrixError(f"{shown(run)} has ended: {state.status}", hint="name one that is running")
+    if not is_training(run):
+        raise MatrixError(
+            f"the process of {shown(run)} has died", hint=f"make continue RUN={shown(run)} trains the rest"
+        )
 
 
 def wait_for_answer(
     journal: RecordTail, request: ControlRequest, run: Path, *, seconds: float = WAIT_SECONDS
 ) -> int:
-    """Print what the training answers; 3 where it refuses."""
+    """Print what the training answers; 3 where it refuses or ends, 75 where it has not answered in time."""
     until = time.monotonic() + seconds
     missing = dict.fromkeys(request.changes)
-    while time.monotonic() < until:
-        for record in answers(journal, request):
+    while True:
+        runs, in_time = is_training(run), time.monotonic() < until  # before the records: its last ones count
+        ended = ""
+        for record in journal.new():
+            if record.get("event") == "end":
+                ended = str(record.get("status"))
+            if record.get("request") != request.name or record.get("replayed"):
+                continue
             if record["event"] == "control_refused":
                 print(f"refused after step {record['global_step']}: {record['reason']}")
                 return EXIT_FAILED
@@ -110,19 +130,23 @@ def wait_for_answer(
             missing.pop(str(record["control"]), None)
         if not missing:
             return 0
+        if ended and withdraw(run, request):
+            print(f"not applied: {', '.join(missing)}: the training has ended before: {ended}")
+            return EXIT_FAILED
+        if not runs:
+            print(
+                f"pending: {', '.join(missing)}: the training process has died; the next attempt applies it, "
+                f"unless you remove {shown(path_of(run, request))}"
+            )
+            return EXIT_STOPPED
+        if not in_time:
+            print(
+                f"pending: {', '.join(missing)}: not answered in {seconds:g} s; it is applied after a step, "
+                f"a setting {DEBOUNCE_SECONDS:g} s after its last change, unless you remove "
+                f"{shown(path_of(run, request))}"
+            )
+            return EXIT_STOPPED
         time.sleep(0.1)
-    print(
-        "sent, and not answered yet: it is applied after a step, a setting 30 s after the one before; "
-        f"control_change records of {shown(run / JOURNAL)} will say so"
-    )
-    return 0
-
-
-def answers(journal: RecordTail, request: ControlRequest) -> Iterator[Record]:
-    """Records about a request that the journal has got since the last call."""
-    for record in journal.new():
-        if record.get("request_time") == request.timestamp and not record.get("replayed"):
-            yield record
 
 
 def applied(record: Record) -> str:

@@ -1,21 +1,29 @@
-"""Requests to a running training, by one file: DIRECTORY/control.json.
+"""Requests to a running training: each a file of its own in DIRECTORY/control/, taken in the order of names.
 
     {"log_every": 100, "timestamp": 1703123456.789}
 
-`send` writes it. The training looks at it between two steps (`ControlFile.requests`), applies what is
-requested, and answers in its journal: a control_change record for each change, or one control_refused record
-with the reason. What stands in the file is never trusted: it is checked before it is opened, and read up to
-a bound, so that no content and no kind of file makes a training wait or fail.
+`send` writes one. The training looks between two steps (`ControlFile.requests`), applies what is requested
+and answers in its journal: a control_change record for each change, or one control_refused record with the
+reason. Then it removes the file (`ControlFile.answered`). So each request is answered once: the file outlives
+a training that is killed before its answer, and the journal says what was answered by one that is killed
+before it has removed the file.
+
+DIRECTORY/control.json, one file that a dashboard writes again and again, is taken in the same way, and stays.
+Nothing is decided by a sender's clock. What stands in a file is never trusted: it is checked before it is
+opened, and read up to a bound, so that no content and no kind of file makes a training wait or fail.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import math
 import os
+import secrets
 import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeAlias, TypeGuard
@@ -24,13 +32,14 @@ import orjson
 
 from monitoring.errors import unwritable
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.files import CONTROL_JSON
+from monitoring.journal.files import CONTROL, CONTROL_JSON, JOURNAL
+from monitoring.journal.records import read_records
 
 POLL_SECONDS = 3.0
-"""At most so often the file is looked at: one stat, and only a changed file is read."""
+"""At most so often files are looked for; only a new or changed one is read."""
 
 DEBOUNCE_SECONDS = 30.0
-"""So long after a change of a setting the next one waits; of several that wait the last is applied."""
+"""So long after a change of a setting its next one waits; of several that wait the last is applied."""
 
 LOG_EVERY = range(5, 2001)
 """Steps between two records; a value beyond it becomes the nearest one in it."""
@@ -41,9 +50,9 @@ PROFILED_STEPS = range(1, 1001)
 # A request has some hundred bytes.
 MOST_BYTES = 16384
 MOST_CHARACTERS = 100
+# Files of one look; the next ones come at the next look.
+MOST_FILES = 1000
 _GREATEST = 1e300
-# How far a sender's clock may be ahead of ours, in seconds.
-MOST_AHEAD = 3600.0
 
 
 class RequestError(ValueError):
@@ -60,16 +69,22 @@ class ControlRequest:
     changes: Mapping[str, Change]
     """In the order of WORDS: settings first, the end of the training last."""
     timestamp: float
-    """When it was sent, UTC epoch seconds by the sender's clock; with it a request is told from the next."""
+    """When it was sent, UTC epoch seconds by the sender's clock, by which nothing is decided."""
     source: str = CONTROL_JSON
     """Who sent it, as the sender says."""
     requested: Mapping[str, object] = field(default_factory=dict)
     """What was in the file where another value is applied."""
+    name: str = ""
+    """Name of its file and hash of its content: by this the journal's records name it (`request`)."""
 
     @property
-    def is_debounced(self) -> bool:
-        """Whether it changes a setting, and not only so that the training stops."""
-        return not SETTINGS.isdisjoint(self.changes) and "stop" not in self.changes
+    def file(self) -> str:
+        return self.name.rpartition(":")[0]
+
+    @property
+    def settings(self) -> frozenset[str]:
+        """What is changed for the steps to come; nothing where the training is to stop."""
+        return SETTINGS.intersection(self.changes) if "stop" not in self.changes else frozenset()
 
 
 @dataclass(frozen=True)
@@ -80,6 +95,12 @@ class RefusedRequest:
     timestamp: float | None = None
     """Of the request, where one can be read."""
     source: str = CONTROL_JSON
+    name: str = ""
+    """As that of a ControlRequest."""
+
+    @property
+    def file(self) -> str:
+        return self.name.rpartition(":")[0]
 
 
 def _count(value: object, allowed: range) -> int:
@@ -136,33 +157,33 @@ SETTINGS = frozenset({"log_every", "lr_factor"})
 _ABOUT = ("timestamp", "source")
 
 
-def parse_request(content: object, *, now: float, answered: float = 0.0) -> ControlRequest:
-    """The request in the JSON value of a file; RequestError for anything else, and then nothing of it counts.
-
-    `now` is the time, `answered` the timestamp of the newest request that was answered.
-    """
+def parse_request(content: object, *, name: str = "") -> ControlRequest:
+    """The request in the JSON value of a file; RequestError, and nothing of it counts, for anything else."""
     if not isinstance(content, dict):
         raise RequestError("it is no JSON object")
-    timestamp = _timestamp(content, now=now, answered=answered)
+    try:
+        timestamp = float(_number(content.get("timestamp")))
+    except RequestError:
+        raise RequestError("timestamp is no number: seconds since 1970, UTC") from None
     source = content.get("source", CONTROL_JSON)
     if not _is_name(source):
         raise RequestError(f"source is no text of up to {MOST_CHARACTERS} printable characters")
-    for name in content:
-        if name not in WORDS and name not in _ABOUT:
-            near = get_close_matches(name, WORDS, n=1)
+    for word in content:
+        if word not in WORDS and word not in _ABOUT:
+            near = get_close_matches(word, WORDS, n=1)
             hint = f"did you mean {near[0]}" if near else f"known: {', '.join(WORDS)}"
-            raise RequestError(f"{shown(name)} is unknown; {hint}")
+            raise RequestError(f"{shown(word)} is unknown; {hint}")
     changes: dict[str, Change] = {}
-    for name, read in WORDS.items():
-        if name in content:
+    for word, read in WORDS.items():
+        if word in content:
             try:
-                changes[name] = read(content[name])
+                changes[word] = read(content[word])
             except RequestError as error:
-                raise RequestError(f"{name}={shown(content[name])} {error}") from None
+                raise RequestError(f"{word}={shown(content[word])} {error}") from None
     if not changes:
         raise RequestError(f"it changes nothing; known: {', '.join(WORDS)}")
-    requested = {name: content[name] for name, value in changes.items() if content[name] != value}
-    return ControlRequest(changes, timestamp, source, requested)
+    requested = {word: content[word] for word, value in changes.items() if content[word] != value}
+    return ControlRequest(changes, timestamp, source, requested, name)
 
 
 def _is_name(source: object) -> TypeGuard[str]:
@@ -179,18 +200,6 @@ def _sender(content: object) -> tuple[float | None, str]:
         return None, source if _is_name(source) else CONTROL_JSON
 
 
-def _timestamp(content: Mapping[str, object], *, now: float, answered: float) -> float:
-    try:
-        timestamp = float(_number(content.get("timestamp")))
-    except RequestError:
-        raise RequestError("timestamp is no number: seconds since 1970, UTC") from None
-    if timestamp > now + MOST_AHEAD:
-        raise RequestError(f"timestamp {timestamp:.15g} is in the future: seconds since 1970, UTC")
-    if timestamp <= answered:
-        raise RequestError(f"stale: timestamp {timestamp:.15g} is not after {answered:.15g}, answered before")
-    return timestamp
-
-
 def shown(value: object) -> str:
     """A value of a stranger in a message, printable and short."""
     text = value if isinstance(value, str) else repr(value)[: 2 * MOST_CHARACTERS]
@@ -198,127 +207,238 @@ def shown(value: object) -> str:
 
 
 _Identity: TypeAlias = tuple[int, int, int, int]
+_Found: TypeAlias = ControlRequest | RefusedRequest
 
 
 class ControlFile:
-    """The requests in the control.json of a run, each once."""
+    """The requests in the files of a run directory, each once, whatever became of the trainings before."""
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        answered: float = 0.0,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
-        """A file that is there already is refused as stale, unless it was `answered` (its timestamp)."""
-        self.path = directory / CONTROL_JSON
-        self.answered = answered
-        """Timestamp of the newest request that was answered."""
-        self._clock, self._wall_clock = clock, wall_clock
+    def __init__(self, directory: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """The journal in `directory` says which requests earlier attempts have answered."""
+        self.directory = directory
+        self._clock = clock
         self._next_look = 0.0
-        self._debounced_until = -math.inf
-        self._waiting: ControlRequest | None = None
-        self._earlier = self._seen = self._identity()
-        self._half: _Identity | None = None
+        self._debounced_until = dict.fromkeys(SETTINGS, -math.inf)
+        self._waiting: list[ControlRequest] = []
+        self._known: dict[str, _Identity] = {}  # versions of files that need no other look
+        self._half: dict[str, _Identity] = {}
+        self._earlier = {file: identity for file, identity, _ in self._files()}
+        # Request -> its words that are answered; read only where a file is there that may have been.
+        self._answered = _answered_in(directory / JOURNAL) if self._earlier else {}
 
-    def requests(self) -> Sequence[ControlRequest | RefusedRequest]:
+    def requests(self) -> Sequence[_Found]:
         """What is to be applied, or refused, now; to be called between two steps, nearly always free.
 
-        Nothing here raises or waits, whatever stands in the place of the file.
+        Nothing here raises or waits, whatever stands in the place of a file. The caller answers each in the
+        journal, then calls `answered`.
         """
         now = self._clock()
         if now < self._next_look:
             return ()
         self._next_look = now + POLL_SECONDS
-        found: list[ControlRequest | RefusedRequest] = []
-        if (new := self._new()) is not None:
-            if self._waiting is not None:
-                waited = self._waiting
-                reason = f"replaced by another request within {DEBOUNCE_SECONDS:g} s"
-                found.append(RefusedRequest(reason, waited.timestamp, waited.source))
-                self._waiting = None
-            if isinstance(new, ControlRequest):
-                self.answered = new.timestamp
-                self._waiting = new
+        found: list[_Found] = []
+        for one in self._new():
+            if isinstance(one, ControlRequest):
+                self._waiting.append(one)
             else:
-                found.append(new)
-        waiting = self._waiting
-        if waiting is not None and (not waiting.is_debounced or now >= self._debounced_until):
-            if waiting.is_debounced:
-                self._debounced_until = now + DEBOUNCE_SECONDS
-            found.append(waiting)
-            self._waiting = None
-        return found
+                found.append(one)
+        return [*found, *self._due(now)] if self._waiting else found
 
-    def _new(self) -> ControlRequest | RefusedRequest | None:
-        """The request in a file that has changed; None without one, and for half a file at its first look."""
-        identity = self._identity()
-        if identity is None or (identity == self._seen and self._earlier is None):
-            return None
-        is_earlier = identity == self._earlier
-        self._earlier = None
-        answered = 0.0 if is_earlier else self.answered
-        content: object = None
+    def answered(self, found: _Found) -> None:
+        """Remove the file of one of `requests`; to be called once its answer is in the journal."""
+        words = found.changes if isinstance(found, ControlRequest) else WORDS
+        self._answered.setdefault(found.name, set()).update(words)
+        file = found.file
+        if file == CONTROL_JSON or file not in self._known:
+            return
+        with self._folder() as folder, contextlib.suppress(OSError):
+            if folder is not None and _identity(file, folder) == self._known[file]:
+                os.unlink(file, dir_fd=folder)  # what cannot be removed, as a folder, stays known instead
+                del self._known[file]
+
+    def rest(self, reason: str) -> Sequence[RefusedRequest]:
+        """Each request that is there and not answered, refused: for the end of a training."""
+        new = self._new()
+        found, self._waiting = [*self._waiting, *new], []
+        return [RefusedRequest(reason, one.timestamp, one.source, one.name) for one in found]
+
+    def _due(self, now: float) -> Iterator[_Found]:
+        """Those that have waited long enough, and those that need not wait any more for a later one."""
+        waiting, self._waiting = self._waiting, []
+        for place, one in enumerate(waiting):
+            later = frozenset[str]().union(*(other.settings for other in waiting[place + 1 :]))
+            if one.settings and one.settings == one.changes.keys() and one.settings <= later:
+                yield RefusedRequest(
+                    f"replaced by a later request within {DEBOUNCE_SECONDS:g} s",
+                    *(one.timestamp, one.source, one.name),
+                )
+            elif any(now < self._debounced_until[name] for name in one.settings):
+                self._waiting.append(one)
+            else:
+                self._debounced_until.update(dict.fromkeys(one.settings, now + DEBOUNCE_SECONDS))
+                yield one
+
+    def _new(self) -> list[_Found]:
+        """What is in files that are new or have changed; half a file is left for the next look, once."""
+        found: list[tuple[_Found, bool]] = []
+        present: dict[str, _Identity] = {}
+        half: dict[str, _Identity] = {}
+        for file, identity, folder in self._files():
+            if self._known.get(file) != identity:
+                request = self._request(file, folder, is_second_look=self._half.get(file) == identity)
+                if request is None:
+                    half[file] = identity
+                    continue
+                found.append((request, self._earlier.get(file) == identity))
+            present[file] = identity
+        self._known, self._half = present, half
+        self._waiting = [it for it in self._waiting if it.file == CONTROL_JSON or it.file in present]
+        return [left for one in found if (left := self._unanswered(*one)) is not None]
+
+    def _request(self, file: str, folder: int | None, *, is_second_look: bool) -> _Found | None:
+        """The request in a file, None where it may be there at the next look."""
+        content, name = None, f"{shown(file)}:"
         try:
-            content = orjson.loads(self._data())
-            self._seen = identity
-            request = parse_request(content, now=self._wall_clock(), answered=answered)
+            data = _data(file if folder is not None else self.directory / file, folder)
+            name = _name(file, data)
+            content = orjson.loads(data)
+            return parse_request(content, name=name)
         except orjson.JSONDecodeError:
-            if identity != self._half:  # its writer may be at it
-                self._half = identity
+            if not is_second_look:  # its writer may be at it
                 return None
-            self._seen = identity
-            return RefusedRequest("it is no JSON, or half of it")
+            return RefusedRequest("it is no JSON, or half of it", name=name)
         except RequestError as error:
-            self._seen = identity
-            return RefusedRequest(str(error), *_sender(content))
-        except OSError as error:
-            self._seen = identity
-            return RefusedRequest(f"it cannot be read: {(error.strerror or str(error)).lower()}")
-        if is_earlier:
-            if request.timestamp <= self.answered:
-                return None
-            reason = "stale: it was there before the training began"
-            return RefusedRequest(reason, request.timestamp, request.source)
-        return request
-
-    def _identity(self) -> _Identity | None:
-        """By which a file is known to be another, or another version; None without one."""
-        try:
-            status = os.lstat(self.path)
-        except OSError:
+            return RefusedRequest(str(error), *_sender(content), name=name)
+        except FileNotFoundError:  # withdrawn meanwhile
             return None
-        return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+        except OSError as error:
+            reason = f"it cannot be read: {(error.strerror or str(error)).lower()}"
+            return RefusedRequest(reason, name=name)
 
-    def _data(self) -> bytes:
-        """What is in the file; RequestError for what is no small plain file.
+    def _unanswered(self, found: _Found, is_earlier: bool) -> _Found | None:
+        """What of a request is not answered yet; None where that is nothing."""
+        words = self._answered.get(found.name)
+        if words is None or not (is_earlier or isinstance(found, ControlRequest)):
+            return found
+        if isinstance(found, ControlRequest):
+            left = {word: value for word, value in found.changes.items() if word not in words}
+            if left:
+                return replace(found, changes=left)
+            if not is_earlier:
+                reason = "stale: the same request, its timestamp included, was answered before"
+                return RefusedRequest(reason, found.timestamp, found.source, found.name)
+        self.answered(found)  # as the attempt would have done that was killed after its answer
+        return None
 
-        Neither a link is followed nor a pipe waited for, also one that took the file's place a moment ago.
-        """
-        if not stat.S_ISREG(os.lstat(self.path).st_mode):
-            raise RequestError("it is no plain file")
-        fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC)
+    def _files(self) -> Iterator[tuple[str, _Identity, int | None]]:
+        """Name and version of each file that may be a request, and its folder; none for control.json."""
+        with self._folder() as folder:
+            for file in _names(folder) if folder is not None else ():
+                if (identity := _identity(file, folder)) is not None:
+                    yield file, identity, folder
+        if (identity := _identity(self.directory / CONTROL_JSON)) is not None:
+            yield CONTROL_JSON, identity, None
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[int | None]:
+        """A descriptor of control/, None without one; no link is followed: nothing is removed elsewhere."""
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise RequestError("it is no plain file")
-            data = os.read(fd, MOST_BYTES + 1)
+            fd = os.open(
+                self.directory / CONTROL, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+            )
+        except OSError:
+            yield None
+            return
+        try:
+            yield fd
         finally:
             os.close(fd)
-        if len(data) > MOST_BYTES:
-            raise RequestError(f"it has more than {MOST_BYTES} bytes")
-        return data
+
+
+def _answered_in(journal: Path) -> dict[str, set[str]]:
+    """The words of each request that a journal answers; all words of one that it says is refused."""
+    found: dict[str, set[str]] = {}
+    for record, _ in read_records(journal):
+        name = record.get("request")
+        if isinstance(name, str) and record.get("event") in ("control_change", "control_refused"):
+            words = found.setdefault(name, set())
+            words.update([str(record["control"])] if "control" in record else WORDS)
+    return found
+
+
+def _names(folder: int) -> list[str]:
+    """The first files by their names, but hidden ones, which are half-written."""
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith(".json") and not name.startswith(".")]
+    except OSError:
+        return []
+    return sorted(names)[:MOST_FILES]
+
+
+def _name(file: str, data: bytes) -> str:
+    return f"{shown(file)}:{hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def _identity(file: Path | str, folder: int | None = None) -> _Identity | None:
+    """By which a file is known to be another, or another version; None without one."""
+    try:
+        status = os.stat(file, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def _data(file: Path | str, folder: int | None = None) -> bytes:
+    """What is in the file; RequestError for what is no small plain file.
+
+    Neither a link is followed nor a pipe waited for, also one that took the file's place a moment ago.
+    """
+    if not stat.S_ISREG(os.stat(file, dir_fd=folder, follow_symlinks=False).st_mode):
+        raise RequestError("it is no plain file")
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+    fd = os.open(file, flags, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise RequestError("it is no plain file")
+        data = os.read(fd, MOST_BYTES + 1)
+    finally:
+        os.close(fd)
+    if len(data) > MOST_BYTES:
+        raise RequestError(f"it has more than {MOST_BYTES} bytes")
+    return data
 
 
 def send(directory: Path, changes: Mapping[str, object], *, source: str) -> ControlRequest:
     """Write a request for the training that writes in a directory; whole, or not at all.
 
-    RequestError for what the training would refuse, RunDirectoryError where the file cannot be written.
+    Its name is after those that are there, and no other sender's. RequestError for what the training would
+    refuse, RunDirectoryError where the file cannot be written.
     """
     content = {**changes, "timestamp": time.time(), "source": source}
-    request = parse_request(content, now=time.time())
+    request = parse_request(content)
+    data = orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
+    folder = directory / CONTROL
     try:
-        write_atomically(directory / CONTROL_JSON, orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE))
+        folder.mkdir(exist_ok=True)
+        numbers = [
+            int(number) for name in os.listdir(folder) if (number := name.partition("-")[0]).isdecimal()
+        ]
+        file = f"{max(numbers, default=0) + 1:06}-{secrets.token_hex(8)}.json"
+        write_atomically(folder / file, data)
     except OSError as error:
-        raise unwritable(directory / CONTROL_JSON, error) from error
-    return request
+        raise unwritable(folder, error) from error
+    return replace(request, name=_name(file, data))
+
+
+def path_of(directory: Path, request: ControlRequest) -> Path:
+    """The file of a request that `send` has written."""
+    return directory / CONTROL / request.file
+
+
+def withdraw(directory: Path, request: ControlRequest) -> bool:
+    """Take back a request that `send` has written; False where its file is gone, as after its answer."""
+    try:
+        path_of(directory, request).unlink()
+    except FileNotFoundError:
+        return False
+    return True

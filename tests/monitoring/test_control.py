@@ -1,11 +1,12 @@
-"""control.json: what is taken, what is refused and why, and that nothing in its place disturbs a training."""
+"""Requests: what is taken, what is refused and why, each once; nothing in their place disturbs a training."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,11 +20,12 @@ from monitoring.control import (
     RefusedRequest,
     RequestError,
     parse_request,
+    path_of,
     send,
+    withdraw,
 )
 from monitoring.errors import RunDirectoryError
 
-NOW = 1_800_000_000.0
 OF_DOCUMENT = {"log_every": 100, "timestamp": 1703123456.789}
 
 
@@ -45,7 +47,7 @@ def clock() -> Clock:
 @pytest.fixture
 def control(tmp_path: Path, clock: Clock) -> ControlFile:
     """Of a training that began before any request."""
-    return ControlFile(tmp_path, clock=clock, wall_clock=lambda: NOW)
+    return ControlFile(tmp_path, clock=clock)
 
 
 def put(directory: Path, content: object) -> None:
@@ -55,17 +57,24 @@ def put(directory: Path, content: object) -> None:
 
 
 def looked(control: ControlFile, clock: Clock, seconds: float = POLL_SECONDS) -> list[object]:
-    """What comes of it so much later, each as its changes or its reason."""
+    """What comes of it so much later, each as its changes or its reason; all of it is answered."""
     clock.now += seconds
-    return [
-        dict(one.changes) if isinstance(one, ControlRequest) else one.reason for one in control.requests()
-    ]
+    found = control.requests()
+    for one in found:
+        control.answered(one)
+    return [dict(one.changes) if isinstance(one, ControlRequest) else one.reason for one in found]
+
+
+def queued(directory: Path) -> list[str]:
+    return sorted(path.name for path in (directory / "control").iterdir())
 
 
 def test_the_documented_file_works_as_it_stands(tmp_path: Path, control: ControlFile, clock: Clock) -> None:
     put(tmp_path, OF_DOCUMENT)
     clock.now += POLL_SECONDS
-    assert control.requests() == [ControlRequest({"log_every": 100}, 1703123456.789)]
+    digest = hashlib.sha256(json.dumps(OF_DOCUMENT).encode()).hexdigest()[:16]
+    [found] = control.requests()
+    assert found == ControlRequest({"log_every": 100}, 1703123456.789, name=f"control.json:{digest}")
     assert looked(control, clock) == []
 
 
@@ -86,7 +95,7 @@ def test_the_documented_file_works_as_it_stands(tmp_path: Path, control: Control
 def test_a_request_is_taken_in_a_fixed_order_and_clamped(
     given: dict[str, object], changes: dict[str, object], requested: dict[str, object]
 ) -> None:
-    found = parse_request({**given, "timestamp": 5, "source": "a dashboard"}, now=NOW)
+    found = parse_request({**given, "timestamp": 5, "source": "a dashboard"})
     assert (list(found.changes.items()), found.requested) == (list(changes.items()), requested)
     assert (found.timestamp, found.source) == (5.0, "a dashboard")
 
@@ -98,11 +107,6 @@ def test_a_request_is_taken_in_a_fixed_order_and_clamped(
         ({"log_every": 100}, "timestamp is no number: seconds since 1970, UTC"),
         ({"log_every": 100, "timestamp": "now"}, "timestamp is no number: seconds since 1970, UTC"),
         ({"log_every": 100, "timestamp": True}, "timestamp is no number: seconds since 1970, UTC"),
-        (
-            {"log_every": 100, "timestamp": 1703123456789},
-            "timestamp 1703123456789 is in the future: seconds since 1970, UTC",
-        ),
-        ({"log_every": 100, "timestamp": 7}, "stale: timestamp 7 is not after 7, answered before"),
         ({"log_every": "100", "timestamp": 9}, "log_every=100 is no number"),
         ({"log_every": True, "timestamp": 9}, "log_every=True is no number"),
         ({"log_every": 10.5, "timestamp": 9}, "log_every=10.5 is no integer"),
@@ -130,7 +134,7 @@ def test_a_request_is_taken_in_a_fixed_order_and_clamped(
 )
 def test_what_cannot_be_taken_is_refused_with_its_reason(content: object, reason: str) -> None:
     with pytest.raises(RequestError) as error:
-        parse_request(content, now=NOW, answered=7.0)
+        parse_request(content)
     assert str(error.value) == reason
 
 
@@ -143,7 +147,7 @@ def a_folder(path: Path) -> None:
 
 
 def a_link(path: Path) -> None:
-    target = path.with_name("elsewhere.json")
+    target = path.with_name("elsewhere")
     target.write_text(json.dumps(OF_DOCUMENT))
     path.symlink_to(target)
 
@@ -199,10 +203,13 @@ NO_PLAIN_FILE, NO_JSON = "it is no plain file", "it is no JSON, or half of it"
         (holding(b"null"), "it is no JSON object"),
     ],
 )
-def test_nothing_in_the_place_of_the_file_disturbs_a_training(
+def test_nothing_in_the_place_of_a_file_disturbs_a_training(
     tmp_path: Path, control: ControlFile, clock: Clock, make: Callable[[Path], object], reason: str
 ) -> None:
     """Each is refused once, and the next request is taken as if it had not been there."""
+    (tmp_path / "control").mkdir()
+    make(tmp_path / "control" / "000001-x.json")
+    assert [one for _ in range(4) for one in looked(control, clock)] == [reason]
     path = tmp_path / "control.json"
     make(path)
     said = [one for _ in range(4) for one in looked(control, clock)]
@@ -235,18 +242,68 @@ def test_the_file_is_looked_at_every_few_seconds_only(
     ]
 
 
-def test_settings_are_changed_once_in_thirty_seconds_and_the_last_request_counts(
+def test_a_setting_is_changed_once_in_thirty_seconds_and_its_last_request_counts(
     tmp_path: Path, control: ControlFile, clock: Clock
 ) -> None:
     assert DEBOUNCE_SECONDS == 30
-    put(tmp_path, {"log_every": 10, "timestamp": 1})
-    assert looked(control, clock) == [{"log_every": 10}]
-    put(tmp_path, {"log_every": 20, "timestamp": 2})
+    for value in (10, 20):
+        send(tmp_path, {"log_every": value}, source="a test")
+    assert looked(control, clock) == ["replaced by a later request within 30 s", {"log_every": 20}]
+    send(tmp_path, {"log_every": 30}, source="a test")
     assert looked(control, clock) == []
-    put(tmp_path, {"lr_factor": 0.5, "timestamp": 3})
-    assert looked(control, clock) == ["replaced by another request within 30 s"]
+    assert len(queued(tmp_path)) == 1  # so that it outlives the training
+    send(tmp_path, {"log_every": 40}, source="a test")
+    send(tmp_path, {"lr_factor": 0.5}, source="a test")
+    assert looked(control, clock) == ["replaced by a later request within 30 s", {"lr_factor": 0.5}]
     assert looked(control, clock, 23.9) == []
-    assert looked(control, clock) == [{"lr_factor": 0.5}]
+    assert looked(control, clock) == [{"log_every": 40}]
+    assert queued(tmp_path) == []
+
+
+def test_an_action_is_replaced_by_no_setting(tmp_path: Path, control: ControlFile, clock: Clock) -> None:
+    requests: list[dict[str, object]] = [
+        {"lr_factor": 0.5, "checkpoint": True},
+        {"evaluate": True},
+        {"lr_factor": 0.25},
+        {"profile": 5},
+    ]
+    for request in requests:
+        send(tmp_path, request, source="a test")
+    assert looked(control, clock) == [requests[0], requests[1], requests[3]]
+    assert looked(control, clock, DEBOUNCE_SECONDS) == [requests[2]]
+
+
+def test_requests_sent_at_once_are_all_taken_in_their_order(
+    tmp_path: Path, control: ControlFile, clock: Clock
+) -> None:
+    senders = [
+        threading.Thread(target=send, args=[tmp_path, {"profile": number}], kwargs={"source": "a test"})
+        for number in range(1, 31)
+    ]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    send(tmp_path, {"stop": True}, source="a test")
+    *profiles, stop = looked(control, clock)
+    numbers = [found["profile"] for found in profiles if isinstance(found, dict)]
+    assert (sorted(numbers), stop) == (list(range(1, 31)), {"stop": True})
+    assert (looked(control, clock), queued(tmp_path)) == ([], [])
+
+
+@pytest.mark.parametrize("ahead", [-1e9, 3600.0, 1e12])
+def test_nothing_depends_on_the_clock_of_a_sender(
+    tmp_path: Path, control: ControlFile, clock: Clock, ahead: float
+) -> None:
+    put(tmp_path, {"checkpoint": True, "timestamp": 1.8e9 + ahead})
+    assert looked(control, clock) == [{"checkpoint": True}]
+    put(tmp_path, {"stop": True, "timestamp": 1.8e9})
+    assert looked(control, clock) == [{"stop": True}]
+    (tmp_path / "control").mkdir()
+    for number, late in enumerate((ahead, 0)):
+        text = json.dumps({"evaluate": True, "timestamp": 1.8e9 + late})
+        (tmp_path / "control" / f"{number}.json").write_text(text)
+    assert looked(control, clock) == [{"evaluate": True}] * 2
 
 
 def test_what_is_to_be_done_now_does_not_wait(tmp_path: Path, control: ControlFile, clock: Clock) -> None:
@@ -261,16 +318,78 @@ def test_what_is_to_be_done_now_does_not_wait(tmp_path: Path, control: ControlFi
         assert looked(control, clock) == [request]
 
 
-def test_a_file_from_before_the_training_is_refused_unless_it_was_answered(
+def answer(directory: Path, control: str, request: str | None) -> None:
+    """As a training writes it that is killed at once."""
+    record = {"event": "control_change", "seq": 1, "time": 1, "attempt": 1, "control": control}
+    with (directory / "metrics.jsonl").open("a") as journal:
+        journal.write(json.dumps({**record, "request": request}) + "\n")
+
+
+def test_a_request_that_a_killed_training_has_not_answered_is_applied_by_the_next(
     tmp_path: Path, clock: Clock
 ) -> None:
-    put(tmp_path, {"stop": True, "timestamp": 5})
-    of_next_attempt = ControlFile(tmp_path, answered=0.0, clock=clock, wall_clock=lambda: NOW)
-    assert looked(of_next_attempt, clock) == ["stale: it was there before the training began"]
-    put(tmp_path, {"stop": True, "timestamp": 6})
-    assert looked(of_next_attempt, clock) == [{"stop": True}]
-    after_its_answer = ControlFile(tmp_path, answered=6.0, clock=clock, wall_clock=lambda: NOW)
-    assert looked(after_its_answer, clock) == []
+    killed = ControlFile(tmp_path, clock=clock)
+    sent = send(tmp_path, {"checkpoint": True}, source="a test")
+    put(tmp_path, {"evaluate": True, "timestamp": 5})
+    clock.now += POLL_SECONDS
+    assert [one.name.partition(":")[0] for one in killed.requests()] == [sent.file, "control.json"]
+    for _ in range(2):
+        assert looked(ControlFile(tmp_path, clock=clock), clock) == [{"checkpoint": True}, {"evaluate": True}]
+        send(tmp_path, {"checkpoint": True}, source="a test")  # the one before has been answered
+    assert len(queued(tmp_path)) == 1
+
+
+def test_a_request_that_a_killed_training_has_answered_is_not_applied_again(
+    tmp_path: Path, clock: Clock
+) -> None:
+    whole = send(tmp_path, {"checkpoint": True}, source="a test")
+    part = send(tmp_path, {"lr_factor": 0.5, "stop": True}, source="a test")
+    put(tmp_path, {"evaluate": True, "timestamp": 5})
+    [json_name] = [one.name for one in ControlFile(tmp_path, clock=lambda: 1e9).requests()[2:]]
+    for control, request in (("checkpoint", whole.name), ("lr_factor", part.name), ("evaluate", json_name)):
+        answer(tmp_path, control, request)
+    assert looked(ControlFile(tmp_path, clock=clock), clock) == [{"stop": True}]
+    assert queued(tmp_path) == []
+
+
+def test_a_request_that_is_withdrawn_is_not_applied(
+    tmp_path: Path, control: ControlFile, clock: Clock
+) -> None:
+    first = send(tmp_path, {"log_every": 10}, source="a test")
+    assert looked(control, clock) == [{"log_every": 10}]
+    waits = send(tmp_path, {"log_every": 20}, source="a test")
+    assert looked(control, clock) == []
+    assert [withdraw(tmp_path, one) for one in (first, waits)] == [False, True]
+    assert looked(control, clock, DEBOUNCE_SECONDS) == []
+
+
+def test_what_is_left_at_the_end_is_refused(tmp_path: Path, control: ControlFile, clock: Clock) -> None:
+    send(tmp_path, {"log_every": 10}, source="a test")
+    assert looked(control, clock) == [{"log_every": 10}]
+    waits = send(tmp_path, {"log_every": 20}, source="a test")
+    assert looked(control, clock) == []
+    late = send(tmp_path, {"stop": True}, source="a test")
+    rest = control.rest("the training has ended: complete")
+    assert [(one.name, one.reason) for one in rest] == [
+        (one.name, "the training has ended: complete") for one in (waits, late)
+    ]
+    for one in rest:
+        control.answered(one)
+    assert (queued(tmp_path), control.rest("again")) == ([], [])
+
+
+@pytest.mark.parametrize("place", ["control", "control/000001-x.json"])
+def test_no_link_has_files_elsewhere_removed(
+    tmp_path: Path, control: ControlFile, clock: Clock, place: str
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "000001-x.json").write_text("{}")
+    (tmp_path / place).parent.mkdir(exist_ok=True)
+    (tmp_path / place).symlink_to(elsewhere if place == "control" else elsewhere / "000001-x.json")
+    said = [one for _ in range(3) for one in looked(control, clock)]
+    assert said == ([] if place == "control" else [NO_PLAIN_FILE])
+    assert (elsewhere / "000001-x.json").read_text() == "{}"
 
 
 def test_the_same_request_written_again_is_stale(tmp_path: Path, control: ControlFile, clock: Clock) -> None:
@@ -278,23 +397,24 @@ def test_the_same_request_written_again_is_stale(tmp_path: Path, control: Contro
     assert looked(control, clock) == [{"checkpoint": True}]
     (tmp_path / "control.json").unlink()
     put(tmp_path, {"checkpoint": True, "timestamp": 5})
-    assert looked(control, clock) == ["stale: timestamp 5 is not after 5, answered before"]
+    assert looked(control, clock) == ["stale: the same request, its timestamp included, was answered before"]
+    put(tmp_path, {"checkpoint": True, "timestamp": 4})
+    assert looked(control, clock) == [{"checkpoint": True}]
 
 
-def test_what_is_sent_is_what_arrives(tmp_path: Path, clock: Clock) -> None:
-    control = ControlFile(tmp_path, clock=clock)
+def test_what_is_sent_is_what_arrives(tmp_path: Path, control: ControlFile, clock: Clock) -> None:
     sent = send(tmp_path, {"lr_factor": 0.25, "checkpoint": True}, source="make control")
+    assert queued(tmp_path) == [path_of(tmp_path, sent).name]
     clock.now += POLL_SECONDS
     assert control.requests() == [sent]
     assert (dict(sent.changes), sent.source) == ({"lr_factor": 0.25, "checkpoint": True}, "make control")
-    assert abs(sent.timestamp - time.time()) < 600
-    assert [path.name for path in tmp_path.iterdir()] == ["control.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["control"]
 
 
 def test_what_would_be_refused_is_not_sent(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="lr_factor=0 is outside"):
         send(tmp_path, {"lr_factor": 0}, source="make control")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(RunDirectoryError, match=r"control\.json cannot be written"):
+    with pytest.raises(RunDirectoryError, match="control cannot be written"):
         send(tmp_path / "nowhere", {"stop": True}, source="make control")
     assert RefusedRequest("why") == RefusedRequest("why", None, "control.json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
@@ -21,8 +21,6 @@ class ControlledSettings:
     """None while it is LOG_EVERY."""
     lr_factor: float = 1.0
     """Of the schedule's learning rate."""
-    answered: float = 0.0
-    """Timestamp of the newest request that was answered."""
 
 
 class StepProgress:
@@ -91,7 +89,9 @@ class StepProgress:
         self._loss_sum = torch.as_tensor(state["loss_sum"], device=self._device)
         self._seen, self.best_accuracy = state["seen"], state["best_accuracy"]
         self.skips = state.get("skips", 0)
-        self.control = ControlledSettings(**state.get("control", {}))
+        known = {field.name for field in fields(ControlledSettings)}  # earlier checkpoints have another one
+        control = {name: value for name, value in state.get("control", {}).items() if name in known}
+        self.control = ControlledSettings(**control)
         self.clock, self.epoch_clock = Stopwatch(state["seconds"]), Stopwatch(state["epoch_seconds"])
-        known = state.get("cpu_seconds")
-        self.cpu_clock = None if known is None else Stopwatch(known, clock=cpu_seconds)
+        cpu = state.get("cpu_seconds")
+        self.cpu_clock = None if cpu is None else Stopwatch(cpu, clock=cpu_seconds)

@@ -5,8 +5,9 @@
 FAULT is what, on which rank and at which step: `nan` in a sample, `refuse` one, `kill` or `stop` by a signal,
 `hang`, `spike` of the loss, after which the rank waits until the agent has warned of it; in the next
 checkpoint that ranks share, `kill-in-part` or `kill-in-name` while it is written, `full` where no file may
-grow. NET=layers has layers in a list. CONTROL='{"5": {"lr_factor": 0.5}}' has rank 0 write a request in the
-5th step, which the 6th follows.
+grow; `kill-in-save` in the next checkpoint, `kill-answered` after the next answer to a request. NET=layers
+has layers in a list. CONTROL='{"5": {"lr_factor": 0.5}}' has rank 0 write a request in the 5th step, which
+the 6th follows; QUEUED='{"5": [{"lr_factor": 0.5}, …]}' some as `make control` does.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from kharness.config.errors import run_command
 from kharness.config.options import Options
+from kharness.training.checkpoint import Checkpoints
 from kharness.training.errors import DatasetError
 from kharness.training.loop import open_training
 from kharness.training.saving import shards
@@ -117,6 +119,10 @@ def request(step: int, run: Path) -> None:
     if os.environ.get("RANK", "0") == "0" and str(step) in requests:
         content = {"timestamp": 1e9 + step, "source": "a test", **requests[str(step)]}
         (run / "control.json").write_text(json.dumps(content))
+    queued = json.loads(os.environ.get("QUEUED", "{}"))
+    if os.environ.get("RANK", "0") == "0" and str(step) in queued:
+        for changes in queued[str(step)]:
+            control.send(run, changes, source="a test")
 
 
 def fault(step: int) -> float:
@@ -145,14 +151,14 @@ def wait_for_alert(step: int, run: Path) -> None:
             time.sleep(0.05)
 
 
-def killed(*_: object) -> NoReturn:
+def killed(*_: object, **__: object) -> NoReturn:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("still here")
 
 
 def kill_in_part() -> None:
     """While this rank writes its tensors."""
-    FileSystemWriter.write_data = killed  # type: ignore[method-assign,assignment]
+    FileSystemWriter.write_data = killed  # type: ignore[method-assign]
 
 
 def kill_in_name() -> None:
@@ -164,7 +170,22 @@ def fill_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
 
 
-SAVING = {"kill-in-part": kill_in_part, "kill-in-name": kill_in_name, "full": fill_disk}
+def kill_in_save() -> None:
+    Checkpoints.save = killed  # type: ignore[method-assign]
+
+
+def kill_answered() -> None:
+    """Between the answer to a request and the removal of its file."""
+    control.ControlFile.answered = killed  # type: ignore[method-assign]
+
+
+SAVING = {
+    "kill-answered": kill_answered,
+    "kill-in-save": kill_in_save,
+    "kill-in-part": kill_in_part,
+    "kill-in-name": kill_in_name,
+    "full": fill_disk,
+}
 
 
 def wait_shortly() -> None:

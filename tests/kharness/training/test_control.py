@@ -111,6 +111,41 @@ def test_a_requested_stop_is_one_like_by_a_signal(train: Train, tmp_path: Path) 
     assert (changed(run), max(rates(run / "metrics.jsonl"))) == ([(5, "stop", None, True)], 15)
 
 
+def test_a_queue_is_answered_once_whenever_the_training_is_killed(train: Train, tmp_path: Path) -> None:
+    """Killed in the step that takes it, or between the answer and the removal of its file."""
+    queued = json.dumps({"4": [{"lr_factor": 0.5}, {"checkpoint": True}, {"evaluate": True, "profile": 1}]})
+    asked = {"lr_factor": 0.5, "checkpoint": True, "evaluate": True, "profile": 1}
+    for fault in ("kill:0:5", "kill-answered:0:5"):
+        run = tmp_path / fault
+        assert train(fault, {}, QUEUED=queued, FAULT=fault) == [-9]
+        assert len(list((run / "control").iterdir())) == 3
+        assert train(fault, {}) == [0]
+        first = [one for one in records(run / "metrics.jsonl", "control_change") if "replayed" not in one]
+        assert {one["control"]: one["new"] for one in first} == asked
+        assert (len(first), list((run / "control").iterdir())) == (4, [])
+        assert records(run / "metrics.jsonl", "control_refused") == []
+
+
+def test_a_stop_outlives_a_training_that_is_killed_while_it_stops(train: Train, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    stop = json.dumps({"4": [{"stop": True}]})
+    assert train("run", {}, QUEUED=stop, FAULT="kill-in-save:0:5") == [-9]
+    assert changed(run) == []
+    assert train("run", {}) == [75]
+    assert [change[1:] for change in changed(run)] == [("stop", None, True)]
+    assert train("run", {}) == [0]
+
+
+def test_what_comes_too_late_is_refused(train: Train, tmp_path: Path) -> None:
+    late = json.dumps({"15": [{"lr_factor": 0.5}, {"stop": True}]})
+    assert train("run", {}, QUEUED=late) == [0]
+    found = records(tmp_path / "run" / "metrics.jsonl", "control_refused")
+    assert [(one["global_step"], one["reason"]) for one in found] == [
+        (15, "the training has ended: complete")
+    ] * 2
+    assert list((tmp_path / "run" / "control").iterdir()) == []
+
+
 def test_a_change_survives_a_crash_and_is_made_again_by_a_reproduction(train: Train, tmp_path: Path) -> None:
     """The checkpoint of step 6 holds the first change, and what follows it is in the journal alone."""
     requests = {2: {"lr_factor": 0.5}, 6: {"lr_factor": 0.25, "evaluate": True}}

@@ -11,8 +11,11 @@ from kharness.training.steps.agreement import StepAgreement
 from monitoring import Record, Run
 from monitoring.control import Change, ControlFile, ControlRequest, RefusedRequest
 
+# Words that are answered once they are done, after the step's update.
+_LATER = frozenset({"checkpoint", "stop"})
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class _Submitted:
     """What rank 0 has every rank apply."""
 
@@ -23,9 +26,10 @@ class _Submitted:
 class StepControl:
     """What was requested of a training while it runs: each step calls `look`, then `apply`.
 
-    Rank 0 alone looks at the file, between two steps, and answers in the journal. All ranks apply a request
+    Rank 0 alone looks for them, between two steps, and answers in the journal. All ranks apply a request
     in the step that follows: `log_every` counts from that step's record on, `lr_factor` from the next step
-    on, and evaluation, checkpoint and stop follow that step's update.
+    on, and evaluation, checkpoint and stop follow that step's update. A checkpoint is answered once it is
+    written, a stop once all is saved: until then they are done again after a SIGKILL.
     """
 
     def __init__(
@@ -56,10 +60,9 @@ class StepControl:
         self._log_every = log_every
         self._replays: dict[int, list[ControlRequest]] = {}
         for change in changes if is_main else ():
-            request = _recorded(change)
-            self._replays.setdefault(int(str(change["global_step"])), []).append(request)
-            settings.answered = max(settings.answered, request.timestamp)
-        self._file = ControlFile(run.directory, answered=settings.answered) if is_main else None
+            self._replays.setdefault(int(str(change["global_step"])), []).append(_recorded(change))
+        self._file = ControlFile(run.directory) if is_main else None
+        self._unanswered: list[tuple[str, _Submitted]] = []
 
     @property
     def lr_factor(self) -> float:
@@ -87,9 +90,20 @@ class StepControl:
             if isinstance(request, RefusedRequest):
                 self._refused(step, request)
                 continue
-            self.settings.answered = max(self.settings.answered, request.timestamp)
             for name, value in request.changes.items():
                 self._changed(step, name, value, submitted)
+            if not _LATER.intersection(request.changes):
+                self._answered(submitted)
+
+    def saved(self, step: int) -> None:
+        """Answer who requested the checkpoint that this step has written."""
+        self._answer_later("checkpoint", step)
+
+    def end(self, step: int, *, ended: str) -> None:
+        """Answer what is left when all is saved: who requested the stop, and who came too late."""
+        self._answer_later("stop", step)
+        for found in self._file.rest(f"the training has ended: {ended}") if self._file is not None else ():
+            self._refused(step, found)
 
     def _changed(self, step: int, name: str, value: Change, submitted: _Submitted) -> None:
         request, settings = submitted.request, self.settings
@@ -108,28 +122,54 @@ class StepControl:
         elif name == "stop":
             self.stops = True
             self._stop.requested = self._stop.requested or request.source
-        if self._is_main:
-            about = {"requested_value": request.requested[name]} if name in request.requested else {}
-            if submitted.is_replayed:
-                about["replayed"] = True
-            self._run.log_control_change(
-                step,
-                control=name,
-                old=old,
-                new=value,
-                source=request.source,
-                request_time=request.timestamp,
-                **about,
-            )
-            was = f", was {old}" if old is not None else ""
-            print(f"step {step}: {name}={value}{was}, requested by {request.source}", flush=True)
+        if not self._is_main:
+            return
+        was = f", was {old}" if old is not None else ""
+        print(f"step {step}: {name}={value}{was}, requested by {request.source}", flush=True)
+        if name in _LATER:
+            self._unanswered.append((name, submitted))
+        else:
+            self._log(step, name, submitted, old=old)
+
+    def _answer_later(self, name: str, step: int) -> None:
+        due = [submitted for word, submitted in self._unanswered if word == name]
+        self._unanswered = [one for one in self._unanswered if one[0] != name]
+        for submitted in due:
+            self._log(step, name, submitted)
+            if all(other is not submitted for _, other in self._unanswered):
+                self._answered(submitted)
+
+    def _log(self, step: int, name: str, submitted: _Submitted, *, old: float | None = None) -> None:
+        request = submitted.request
+        assert isinstance(request, ControlRequest)
+        about = {"requested_value": request.requested[name]} if name in request.requested else {}
+        self._run.log_control_change(
+            step,
+            control=name,
+            old=old,
+            new=request.changes[name],
+            source=request.source,
+            request_time=request.timestamp,
+            request=request.name or None,
+            **about,
+            **({"replayed": True} if submitted.is_replayed else {}),
+        )
+
+    def _answered(self, submitted: _Submitted) -> None:
+        if self._file is not None and not submitted.is_replayed:
+            self._file.answered(submitted.request)
 
     def _refused(self, step: int, request: RefusedRequest) -> None:
-        if self._is_main:
+        if self._file is not None:
             self._run.log_control_refused(
-                step, reason=request.reason, source=request.source, request_time=request.timestamp
+                step,
+                reason=request.reason,
+                source=request.source,
+                request_time=request.timestamp,
+                request=request.name or None,
             )
             print(f"step {step}: a request by {request.source} is refused: {request.reason}", flush=True)
+            self._file.answered(request)
 
 
 def _recorded(change: Record) -> ControlRequest:
@@ -138,4 +178,5 @@ def _recorded(change: Record) -> ControlRequest:
     requested = {name: change["requested_value"]} if "requested_value" in change else {}
     time = change.get("request_time")
     assert isinstance(new, (int, float))
-    return ControlRequest({name: new}, float(str(time or 0)), str(change.get("source")), requested)
+    source, of = str(change.get("source")), str(change.get("request") or "")
+    return ControlRequest({name: new}, float(str(time or 0)), source, requested, of)

@@ -31,7 +31,7 @@ from kharness.training.steps.waiting import WaitCheck
 from monitoring import Record, Run
 from monitoring.follower import upload_commands
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.end_status import INTERRUPTED
+from monitoring.journal.end_status import COMPLETE, INTERRUPTED
 from monitoring.journal.files import JOURNAL, PROFILER
 from monitoring.telemetry.pace import open_pace
 from monitoring.telemetry.phases import Phases, open_phases
@@ -407,6 +407,7 @@ class Training(Generic[DataT]):
             self._save(reason=None if self._is_over else self._stop.requested or None)
         if self._is_shared:
             self._checkpoints.save_weights(self._run.directory / WEIGHTS, self._setup.model)
+        self._control.end(self.step, ended=COMPLETE if self._is_over else INTERRUPTED)
         self._outcome = {
             "steps_done": self.step,
             "training_seconds": progress.clock.seconds,
@@ -438,6 +439,7 @@ class Training(Generic[DataT]):
         path = self._checkpoints.save(self.step, state, best=best)
         if self.world.is_main:
             log_checkpoint(self._run, self.step, path, state, best=best, reason=reason)
+            self._control.saved(self.step)
 
 
 def _shown(metrics: Mapping[str, float]) -> str:

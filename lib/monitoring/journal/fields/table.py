@@ -142,7 +142,7 @@ FIELDS: tuple[FieldRow, ...] = (
           gap="the system's last answer",
           control_refused="what is wrong with the request"),
     # Requests to a running training.
-    *rows("control", control_change=f"what was changed or done: a word of `{CONTROL_JSON}`"),
+    *rows("control", control_change="what was changed or done: a word of the request"),
     *rows("old", control_change="its value before; `null` of what is done once"),
     *rows("new", control_change="its value from the next step on, `log_every` from this one"),
     *rows("source", control_change=f"who requested it: what the request says, else `{CONTROL_JSON}`",
@@ -150,6 +150,10 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("request_time", "s, UTC epoch", kind="machine",
           control_change="the request's `timestamp`",
           control_refused="the request's `timestamp`; `null` where none can be read"),
+    *rows("request", kind="machine",
+          control_change="name of the request's file and hash of its content, the same in all records of a "
+                         "request",
+          control_refused="name of the request's file and hash of its content, as far as that can be read"),
     *rows("requested_value", control_change="only where another value is applied: the requested one"),
     *rows("replayed",
           control_change="only of a change that an earlier attempt, or the reproduced run, made after the "
