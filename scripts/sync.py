@@ -16,7 +16,8 @@ from kharness.config.errors import KharnessError, run_command
 from kharness.config.make.variables import given
 from kharness.config.places import asked_path
 from monitoring.agent.delivery import Delivery
-from monitoring.agent.follow import catch_up
+from monitoring.agent.follow import catch_up, leave
+from monitoring.agent.lock import death, has_died
 from monitoring.agent.wait import wait_for_agent
 from monitoring.counts import counted
 from monitoring.errors import RunBusyError, RunDirectoryError, UserError, print_error
@@ -26,21 +27,29 @@ from monitoring.journal.run_json import read_run_json
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when every follower has everything, 2 when one fails."""
+    """0 when every follower has everything, 2 when one fails or does not respond."""
     variables = given(argv, os.environ, "sync")
     if not variables.get("RUN"):
         raise KharnessError("RUN is not given", hint="for example make sync RUN=results/latest")
     asked = tracker_names(variables.get("TRACKER", ""))
-    failures = []
+    failures = 0
     for directory in run_directories(asked_path("RUN", variables["RUN"])):
-        for delivery in deliver(directory, asked):
-            if delivery.error is not None:
-                failures.append(delivery.error)
-                hint = delivery.error.hint if isinstance(delivery.error, UserError) else ""
-                print_error(f"{directory}: {delivery.name}: {delivery.error}", hint or "try again later")
-            else:
+        try:
+            deliveries = deliver(directory, asked)
+        except RunBusyError as error:
+            failures += 1
+            print_error(f"{directory}: {error}", error.hint)
+            continue
+        for delivery in deliveries:
+            if delivery.finished:
                 print(f"{directory}: {delivery.name}: {outcome(delivery)}")
-    return 2 if failures else 0
+                continue
+            failures += 1
+            hint = delivery.error.hint if isinstance(delivery.error, UserError) else ""
+            print_error(f"{directory}: {delivery.name}: {reason(delivery.error)}", hint or "try again later")
+    if failures:  # a tracker that fails may have left threads that would keep this process for ever
+        leave(2)
+    return 0
 
 
 def deliver(directory: Path, asked: Sequence[str]) -> Sequence[Delivery]:
@@ -50,6 +59,8 @@ def deliver(directory: Path, asked: Sequence[str]) -> Sequence[Delivery]:
         print(f"{directory}: {line}", flush=True)
 
     trackers = trackers_of(directory, asked)
+    if has_died(directory):
+        say(death())
     added = trackers.keys() - read_run_json(directory)["tracking"]["trackers"].keys()
     while wait_for_agent(directory, say, to_its_end=bool(added)):
         try:
@@ -58,6 +69,11 @@ def deliver(directory: Path, asked: Sequence[str]) -> Sequence[Delivery]:
             continue
     say("it is still training, and its agent has delivered everything so far")
     return []
+
+
+def reason(error: Exception | None) -> str:
+    """Why a follower lacks records; some errors, as that of exhausted memory, say nothing but their name."""
+    return "is not responding" if error is None else str(error) or type(error).__name__
 
 
 def outcome(delivery: Delivery) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -11,9 +14,16 @@ from typing import Any
 
 import pytest
 
+from kharness.matrix.running.delivery import delivery_lines
 from monitoring import Run, read_records
+from monitoring.agent import wait
+from monitoring.agent.follow import undelivered
 from monitoring.agent.lock import is_followed
+from monitoring.errors import RunBusyError
 
+from ..monitoring.conftest import agent_of
+from ..processes import is_gone
+from ..waiting import wait_until
 from ..warm_python import WarmPython
 
 Sync = Callable[..., tuple[int, str, str]]
@@ -143,6 +153,130 @@ def test_sync_with_a_further_tracker_waits_for_the_agent_and_says_so(
     count = len(list(read_records(run / "metrics.jsonl")))
     assert csv == f"{run}: csv: 0 new records, {count} in all"
     assert added == f"{run}: tensorboard: {count} new records, {count} in all"
+
+
+def test_sync_says_that_an_agent_has_died_and_delivers_the_rest(sync: Sync, tmp_path: Path) -> None:
+    """By a signal that a C library sends itself, after the training's end: no other agent would tell it."""
+    run = tmp_path / "run"
+    with training(run) as process:
+        agent = agent_of(run)
+        agent.suspend()
+        run.with_suffix(".end").touch()
+        assert process.wait() == 0
+        agent.send_signal(signal.SIGABRT)
+        agent.resume()
+        wait_until(lambda: is_gone(agent), "its end")
+    count = len(list(read_records(run / "metrics.jsonl")))
+    died = "its agent has died; agent.log has its last words"
+    lacks = [f"warning: {run}: csv lacks {count} records; {died}; later: make sync RUN={run}"]
+    lacking = {run: {"csv": count}}
+    assert delivery_lines([run], lacking, tmp_path / "elsewhere") == lacks
+    code, out, err = sync(f"RUN={run}")
+    assert (code, err, out.splitlines()[0]) == (0, "", f"{run}: {died}")
+    [alert] = [record for record, _ in read_records(run / "alerts.jsonl")]
+    assert (alert["rule"], alert["severity"], alert["message"]) == ("agent", "warning", died)
+    assert "Fatal Python error: Aborted" in (run / "agent.log").read_text()
+    assert died not in sync(f"RUN={run}")[1]
+
+
+def test_sync_gives_up_an_agent_that_gets_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether its training runs or has ended; a stopped process stands for whatever keeps it."""
+    run = tmp_path / "run"
+    monkeypatch.setattr(wait, "PATIENCE", 0.5)
+    monkeypatch.setattr(wait, "LAST_PATIENCE", 0.5)
+    with training(run) as process:
+        agent = agent_of(run)
+        agent.suspend()
+        wait_until(lambda: undelivered(run), "a record")
+        for ends in (False, True):
+            if ends:
+                run.with_suffix(".end").touch()
+                assert process.wait() == 0
+            with pytest.raises(RunBusyError, match="its agent gets no further: csv lacks "):
+                wait.wait_for_agent(run, lambda line: None, to_its_end=ends)
+        agent.kill()
+
+
+# A run that has ended in a Python that lives on; and its agent, which tries again at once.
+ENDED = """
+import sys, time
+from pathlib import Path
+from monitoring import Run
+with Run(Path(sys.argv[1]), name="n", project="p", config={}, agent=False) as run:
+    run.log_step(1, train_loss=0.5)
+print("ended", flush=True)
+time.sleep(3600)
+"""
+AGENT = """
+import sys
+from monitoring.host import backoff
+backoff.FIRST_DELAY = backoff.LONGEST_DELAY = 0.01
+from monitoring.agent.follow import leave, main
+leave(main([sys.argv[1]]))
+"""
+
+
+def test_an_agent_ends_where_its_tracker_fails_and_python_lives_on(sync: Sync, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with subprocess.Popen([sys.executable, "-c", ENDED, run], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ended\n"
+            (run / "metrics.csv").mkdir()
+            agent = subprocess.run([sys.executable, "-c", AGENT, run], timeout=600)
+            code, out, err = sync(f"RUN={run}")
+            assert process.poll() is None
+        finally:
+            process.kill()
+    assert (agent.returncode, code, out) == (3, 2, "")
+    assert err.startswith(f"error: {run}: csv: [Errno 21] Is a directory")
+    messages = [str(record["message"]) for record, _ in read_records(run / "alerts.jsonl")]
+    assert messages[1].endswith("not tried again, `make sync` delivers the rest")
+
+
+# A tracker's library that ends its thread by what is no Exception, as a panic in Rust is.
+PANIC = """
+import runpy, sys
+from monitoring.exporters import csv
+def panic(*arguments):
+    raise SystemExit(0)
+csv.open_follower = panic
+sys.argv[1:] = [f"RUN={sys.argv[1]}"]
+runpy.run_path("scripts/sync.py", run_name="__main__")
+"""
+
+
+def test_sync_fails_where_a_tracker_ends_without_a_word(root: Path, matrix: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PANIC, matrix / "a"], cwd=root, capture_output=True, text=True, timeout=600
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"error: {matrix}/a: csv: SystemExit(0)\nhint: try again later\n"
+
+
+HASTY = """
+import runpy, sys
+from monitoring.agent import follow
+follow.HANGING_AFTER = 1
+runpy.run_path("scripts/sync.py", run_name="__main__")
+"""
+
+
+def test_sync_of_a_server_that_never_answers_has_an_end(root: Path, matrix: Path) -> None:
+    """It takes connections, as a machine does whose server hangs; MLflow would wait for minutes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"http://127.0.0.1:{server.getsockname()[1]}"
+        done = subprocess.run(
+            [sys.executable, "-c", HASTY, f"RUN={matrix}/a", "TRACKER=mlflow"],
+            env={**os.environ, "MLFLOW_TRACKING_URI": uri},
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    assert done.returncode == 2
+    assert done.stdout == f"{matrix}/a: csv: 2 new records, 2 in all\n"
+    assert f"error: {matrix}/a: mlflow: is not responding\nhint: try again later\n" in done.stderr
 
 
 def test_sync_says_which_follower_fails_and_delivers_the_others(sync: Sync, matrix: Path) -> None:

@@ -24,6 +24,8 @@ from typing import Any
 import orjson
 
 from monitoring.agent.delivery import Delivery, DeliveryProgress, read_progress
+from monitoring.agent.lock import death
+from monitoring.agent.process import how_died
 from monitoring.follower import RunInfo
 from monitoring.host import file_locks
 from monitoring.journal.alerts import Alerts, Severity
@@ -68,6 +70,8 @@ class Apart:
         with open(read, "rb") as lines, process:
             for line in lines:
                 self._take(line, moved)
+        if process.returncode < 0:
+            self._alerts.add("agent", "warning", death(f"{name}, {how_died(process.returncode)}"))
         return process.returncode == 0
 
     def _take(self, line: bytes, moved: Callable[[DeliveryProgress, int], None]) -> None:

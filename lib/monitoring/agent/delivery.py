@@ -224,7 +224,9 @@ class Delivery:
                     self._close()
                     self._note_success()
                     return
-            except Exception as error:  # noqa: BLE001 - a follower is called here; the failure becomes an alert
+            except BaseException as raised:  # noqa: BLE001 - a follower is called here; the failure becomes an alert
+                # Some of these are no Exception: a panic of a library in Rust, an exit.
+                error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
                 if not self._retry_after(error, last_pass=last_pass or self._is_over(attempt), stop=stop):
                     return
                 continue
@@ -438,7 +440,7 @@ class Delivery:
             follower, self._follower = self._follower, None
             try:
                 follower.close(None)
-            except Exception as closing:  # noqa: BLE001 - a follower is called here; it has failed already
+            except BaseException as closing:  # noqa: BLE001 - a follower is called here; it has failed already
                 self._alerts.add("follower", "warning", f"{self.name}: while closing: {closing}")
         if last_pass:  # what the user has to fix does not fix itself by waiting
             self._last_tries -= self._allowed + 1 if isinstance(error, MonitoringError) else 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import atexit
 import contextlib
+import faulthandler
 import os
 import sys
 import threading
@@ -30,7 +31,7 @@ from monitoring.agent.delivery import (
     write_progress,
 )
 from monitoring.agent.ending import has_ended, is_running, set_signals
-from monitoring.agent.lock import only_agent
+from monitoring.agent.lock import death, only_agent
 from monitoring.agent.log import log_as_json
 from monitoring.agent.moved import OpenDirectory, begin_again
 from monitoring.agent.notifications import notifications
@@ -51,24 +52,31 @@ LOOK_EVERY = 0.5
 # Seconds that the agent waits, once no more records come, for a follower that neither delivers nor fails.
 HANGING_AFTER = 600.0
 
+# Seconds that what trackers leave behind, threads and functions for the exit, may take to end.
+LONGEST_EXIT = 60.0
+
 # The agent gives way to the training when both want a core.
 NICENESS = 5
 
 
-def follow(directory: Path) -> bool:
+def follow(directory: Path, *, after: str = "") -> bool:
     """Follow a run until it has ended, or its trainer is gone, and all is delivered; True if all is.
 
-    Waits for another agent of the run to end first.
+    Waits for another agent of the run to end first. After the end that is bounded, whatever a tracker does:
+    one that fails is given up after a few tries, one that hangs after HANGING_AFTER. `after` says how the
+    agent before has died, if the trainer knows.
     """
     from monitoring.saved_environment import save_environment  # here: many import this module, few follow
 
     stop, ending = threading.Event(), threading.Event()
     set_signals(stop, ending)
-    with only_agent(directory, wait=float("inf"), stop=stop):
+    with only_agent(directory, wait=float("inf"), stop=stop) as died:
         run, opened = read_run_json(directory), OpenDirectory(directory)
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]
         with contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts:
+            if died or after:  # the first of all: what it died of may come again
+                alerts.add("agent", "warning", death(after))
             sampling = samplings(directory, run, alerts)
             sampling.start()
             with contextlib.suppress(OSError):  # a full disk: the next agent writes it
@@ -78,7 +86,7 @@ def follow(directory: Path) -> bool:
             sender = notifications(directory, run, alerts)
             if is_running(attempt):
                 alerts.resolve("trainer", "another training process continues the run")
-            judged, reached_end = threading.Event(), threading.Event()
+            judged, reached_end, ended_at = threading.Event(), threading.Event(), 0.0
             threads = _start(
                 deliveries,
                 attempt=attempt["attempt"],
@@ -95,18 +103,21 @@ def follow(directory: Path) -> bool:
                 more = rules.look(time.time(), running=not ending.is_set(), delivered=_delivered(deliveries))
                 if has_all and not more:  # what the rules find in the last records, trackers get too
                     judged.set()
-                if not ending.is_set() and not is_running(attempt):
-                    ending.set()
-                    if (last_record(directory / JOURNAL) or {}).get("event") != "end":
+                if not ending.is_set():
+                    runs = is_running(attempt)  # before the journal: an end record is its last act
+                    # Its process may live on, as that of a notebook: no record of this attempt follows.
+                    if (ended := has_ended(directory / JOURNAL, attempt)) or not runs:
+                        ending.set()
+                    if not ended and not runs:
                         alerts.fire(
                             "trainer", "error", "the training process is gone and wrote no end record"
                         )
-                if not sampling.done.is_set() and (
-                    ending.is_set() or has_ended(directory / JOURNAL, attempt)
-                ):
-                    sampling.end()
+                if ending.is_set():
+                    ended_at = ended_at or time.monotonic()
+                    if not sampling.done.is_set():
+                        sampling.end()
                 sampling.watch()
-                if _hanging(deliveries, ending):
+                if ending.is_set() and _hanging(deliveries, since=ended_at):
                     what = "is not responding: `make sync` delivers the rest"
                     for name in (delivery.name for delivery in deliveries if not delivery.finished):
                         alerts.fire("follower", "error", f"{name} {what}", subject=name)
@@ -131,7 +142,8 @@ def catch_up(
     """Bring followers to the end of the journal, now: the CSV, and `trackers` or else those of the run.
 
     Errors: RunBusyError if the run's agent is still running after `wait` seconds, RunDirectoryError if
-    there is no run; a follower's own failure is in its Delivery's `error`.
+    there is no run; a follower's own failure is in its Delivery's `error`, and one that is not `finished`
+    does not respond.
     """
     run = read_run_json(directory)
     asked = run["tracking"]["trackers"] if trackers is None else trackers
@@ -141,9 +153,11 @@ def catch_up(
     stop, ending = threading.Event(), threading.Event()
     ending.set()
     with (
-        only_agent(directory, wait=wait, stop=stop),
+        only_agent(directory, wait=wait, stop=stop) as died,
         contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts,
     ):
+        if died:
+            alerts.add("agent", "warning", death())
         deliveries = _deliveries(directory, chosen, alerts, last_tries=1)  # the caller can try again
         threads = _start(
             deliveries,
@@ -154,7 +168,8 @@ def catch_up(
             reached_end=threading.Event(),
         )
         try:
-            while any(thread.is_alive() for thread in threads) and not _hanging(deliveries, ending):
+            begun = time.monotonic()
+            while any(thread.is_alive() for thread in threads) and not _hanging(deliveries, since=begun):
                 _join(threads, ending, LOOK_EVERY)
         finally:
             stop.set()
@@ -199,11 +214,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("directory", type=Path, metavar="RUN_DIR", help="a directory that a Run writes")
     parser.add_argument("--host", help=argparse.SUPPRESS)  # for monitoring.agent.hosts
+    parser.add_argument("--after", default="", help=argparse.SUPPRESS)  # how the agent before has died
     given = parser.parse_args(argv)
     directory: Path = given.directory
     with contextlib.suppress(OSError):  # not allowed here: the agent runs all the same
         os.nice(NICENESS)
     try:
+        with contextlib.suppress(OSError, ValueError):  # standard error is no file
+            faulthandler.enable()  # a tracker's C library that aborts leaves its stack in agent.log
         run = read_run_json(directory)
         log_as_json(run["run_id"], libraries=bool(run["tracking"]["trackers"]))
         if given.host:
@@ -212,9 +230,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             sample_host(directory, FirstRank.of(given.host))
             return 0
-        return 0 if follow(directory) else 3
+        return 0 if follow(directory, after=given.after) else 3
     except MonitoringError as error:
         return report_error(error)
+    except Exception as error:  # noqa: BLE001 - it is logged; what is left of trackers must not keep the process
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
 
 
 def _deliveries(
@@ -277,9 +298,10 @@ def _wait_for_end(reached_end: threading.Event, sampled: Awaited) -> None:
         reached_end.wait(LOOK_EVERY)
 
 
-def _hanging(deliveries: Sequence[Delivery], ending: threading.Event) -> bool:
-    unfinished = [delivery.last_moved for delivery in deliveries if not delivery.finished]
-    return ending.is_set() and bool(unfinished) and time.monotonic() - max(unfinished) > HANGING_AFTER
+def _hanging(deliveries: Sequence[Delivery], *, since: float) -> bool:
+    """Whether nothing has come of what is left since then, and for so long: deliveries, else samples."""
+    moved = [delivery.last_moved for delivery in deliveries if not delivery.finished]
+    return time.monotonic() - max([since, *moved]) > HANGING_AFTER
 
 
 def _delivered(deliveries: Sequence[Delivery]) -> dict[str, int]:
@@ -300,6 +322,10 @@ def leave(code: int) -> NoReturn:
     Tearing them down takes as long as all the other work of an agent of a short run.
     """
     if not code:  # else a tracker hangs, whose threads would keep it
+        bound = threading.Timer(LONGEST_EXIT, os._exit, [code])
+        bound.daemon = True
+        with contextlib.suppress(RuntimeError):  # out of threads
+            bound.start()
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,7 @@
-"""The lock that makes a process the only agent of a run on its host."""
+"""The lock that makes a process the only agent of a run on its host, and tells whether one has died.
+
+While an agent works its process id stands in the file; one that ends in good order takes it out.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 
 from monitoring.errors import RunBusyError
 from monitoring.host import file_locks
-from monitoring.journal.files import AGENT_LOCK, OF_RANK_0, HostFiles
+from monitoring.journal.files import AGENT_LOCK, AGENT_LOG, OF_RANK_0, HostFiles
 from monitoring.journal.run_json import read_run_json
 
 # Seconds between looks whether another agent has ended.
@@ -35,13 +38,35 @@ def is_held(lock: Path) -> bool:
         os.close(fd)
 
 
+def has_died(directory: Path) -> bool:
+    """Whether the run's latest agent has died and no other follows the run."""
+    lock = directory / AGENT_LOCK
+    return _is_marked(lock) and not is_held(lock)
+
+
+def death(how: str = "", *, log: str = AGENT_LOG) -> str:
+    """What to report of an agent that has died."""
+    return f"its agent has died{f': {how}' if how else ''}; {log} has its last words"
+
+
+def _is_marked(lock: Path) -> bool:
+    try:
+        return lock.stat().st_size > 0
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def only_agent(
     directory: Path, *, wait: float, stop: threading.Event, own: HostFiles = OF_RANK_0
-) -> Iterator[None]:
-    """Hold the lock; RunBusyError if another agent does after `wait` seconds, or at `stop`."""
+) -> Iterator[bool]:
+    """Hold the lock; RunBusyError if another agent does after `wait` seconds, or at `stop`.
+
+    Yields whether the agent before has died.
+    """
     read_run_json(directory)
-    fd = os.open(directory / own.name(AGENT_LOCK), os.O_RDWR | os.O_CREAT, 0o644)
+    lock = directory / own.name(AGENT_LOCK)
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     file_locks.hold(fd)  # a child that a tracker forks must not keep it
     try:
         deadline = time.monotonic() + wait
@@ -51,6 +76,20 @@ def only_agent(
                     f"{directory} is being followed by its agent",
                     hint="wait until the training has ended and its agent has delivered the rest",
                 )
-        yield
+        died = _is_marked(lock)
+        _note(fd, str(os.getpid()))
+        with contextlib.ExitStack() as orderly:
+            orderly.callback(_note, fd, "")
+            try:
+                yield died
+            except Exception:  # a death as well; but not Ctrl-C on `make sync`
+                orderly.pop_all()
+                raise
     finally:
         file_locks.release(fd)
+
+
+def _note(fd: int, text: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, text.encode(), 0)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -28,6 +29,12 @@ UCRED = "iII"
 LONGEST_ANSWER = 5.0
 
 
+ORDERLY = (0, 2, 3)
+"""Exit codes of agents that say themselves what was wrong, if anything was."""
+
+_SIGNALS = frozenset(number.value for number in signal.Signals)
+
+
 class AgentProcess:
     """`python -m monitoring.agent DIRECTORY …`, in a session of its own.
 
@@ -41,6 +48,7 @@ class AgentProcess:
         self._arguments, self._log = arguments, log
         self._starter = os.environ.get(STARTER)
         self._process: _AgentStart | None = None
+        self._died = ""
         self._backoff = Backoff()
         self._started = 0.0
         self._not_before = 0.0
@@ -53,7 +61,9 @@ class AgentProcess:
             with contextlib.suppress(OSError):  # it is gone, or busy, or the environment is too large for it
                 self._process = _Forked(self._directory, self._arguments, self._log, starter)
                 return
-        self._process = _Spawned(self._directory, self._arguments, self._log)
+        after = ("--after", self._died) if self._died else ()
+        self._process = _Spawned(self._directory, (*self._arguments, *after), self._log)
+        self._died = ""
 
     def keep_alive(self, *, at_once: bool = False) -> None:
         """Start the agent again if it is gone, after a delay unless `at_once`; never raises."""
@@ -61,7 +71,7 @@ class AgentProcess:
             return
         now = time.monotonic()
         if self._process is not None:
-            self._process = None
+            self._died, self._process = self._process.died, None
             self._not_before = now + self._backoff.failed(lived=now - self._started)
         if at_once or now >= self._not_before:
             try:
@@ -76,6 +86,9 @@ def open_log(directory: Path, name: str) -> int:
 
 
 class _AgentStart(Protocol):
+    died: str
+    """How it has ended, in words, if that was not in good order and is known; it tells the next one."""
+
     def is_running(self, *, wait: float) -> bool:
         """Whether it lives, which may take `wait` seconds to be found out."""
 
@@ -84,6 +97,7 @@ class _Spawned:
     """A child of this process; started by posix_spawn: no thread, and no copy of the trainer's memory."""
 
     def __init__(self, directory: Path, arguments: Sequence[str], log_name: str) -> None:
+        self.died = ""
         log = open_log(directory, log_name)
         try:
             self._pid = os.posix_spawn(
@@ -103,15 +117,19 @@ class _Spawned:
 
     def is_running(self, *, wait: float) -> bool:
         try:
-            return os.waitpid(self._pid, os.WNOHANG)[0] == 0
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
         except ChildProcessError:  # somebody else has collected it
             return False
+        if pid:
+            self.died = how_died(os.waitstatus_to_exitcode(status))
+        return pid == 0
 
 
 class _Forked:
     """A child of the starter, which is requested without waiting for the answer."""
 
     def __init__(self, directory: Path, arguments: Sequence[str], log_name: str, starter: str) -> None:
+        self.died = ""
         self._pid = 0
         self._started: float | None = None
         self._asked: socket.socket | None = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -153,6 +171,13 @@ class _Forked:
             if answer:
                 told = json.loads(answer)
                 self._pid, self._started = told["pid"], told["started"]
+
+
+def how_died(code: int) -> str:
+    """Of an exit code, or of a signal below 0; empty for those of an agent that ends in good order."""
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}" if -code in _SIGNALS else f"killed by signal {-code}"
+    return f"exit code {code}" if code not in ORDERLY else ""
 
 
 def peer_user(connection: socket.socket) -> int:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from monitoring.agent.delivery import read_progress
-from monitoring.agent.follow import newest_seqs, undelivered
+from monitoring.agent.follow import HANGING_AFTER, newest_seqs, undelivered
 from monitoring.agent.lock import is_followed
 from monitoring.counts import counted
+from monitoring.errors import RunBusyError
 from monitoring.host.name import host_name
 from monitoring.host.process import is_alive
 from monitoring.journal.files import JOURNAL
@@ -20,14 +21,22 @@ from monitoring.journal.run_json import read_run_json
 LOOK_EVERY = 0.2
 SAY_EVERY = 5.0
 
+# Seconds without any progress: while the training runs, when its agent may try on for ever, and after that,
+# when an agent that works gives up by itself (HANGING_AFTER).
+PATIENCE = 60.0
+LAST_PATIENCE = HANGING_AFTER + PATIENCE
+
 
 def wait_for_agent(directory: Path, say: Callable[[str], None], *, to_its_end: bool) -> bool:
     """Return True once no agent follows the run.
 
     Unless `to_its_end`, False as soon as a running training has everything delivered that it had
-    recorded when this began: its agent sees to the rest. An agent that gets no further gives up by itself.
+    recorded when this began: its agent sees to the rest. RunBusyError where the agent gets no further: its
+    tracker does not answer, or it does not itself. Only a training that runs is waited for without a limit.
     """
     said, next_line, newest = "", 0.0, newest_seqs(directory)
+    seen: object = None
+    moved = time.monotonic()
     while is_followed(directory):
         lacking = undelivered(directory)
         running = is_training(directory)
@@ -35,6 +44,13 @@ def wait_for_agent(directory: Path, say: Callable[[str], None], *, to_its_end: b
             return False
         now = time.monotonic()
         line = _story(directory, lacking, running=running)
+        if (state := (running, undelivered(directory, newest))) != seen or (running and to_its_end):
+            seen, moved = state, now
+        if now - moved > (PATIENCE if running else LAST_PATIENCE):
+            raise RunBusyError(
+                f"its agent gets no further: {line.removeprefix('waiting for its agent: ')}",
+                hint="the tracker's server may be down; sync again when it is up, or the training has ended",
+            )
         if now >= next_line and line != said:
             say(line)
             said, next_line = line, now + SAY_EVERY

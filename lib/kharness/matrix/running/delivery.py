@@ -10,7 +10,7 @@ from pathlib import Path
 from kharness.matrix.running.signals import Signals
 from monitoring.agent.delivery import read_progress
 from monitoring.agent.follow import undelivered
-from monitoring.agent.lock import is_followed
+from monitoring.agent.lock import death, has_died, is_followed
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError
 from monitoring.journal.end_status import COMPLETE
@@ -77,7 +77,8 @@ def delivery_lines(
     for directory, followers in lacking.items():
         shown = directory.relative_to(root) if directory.is_relative_to(root) else directory
         counts = ", ".join(f"{name} lacks {counted(count, 'record')}" for name, count in followers.items())
-        lines.append(f"warning: {shown}: {counts}; later: make sync RUN={shown}")
+        died = f"; {death()}" if has_died(directory) else ""
+        lines.append(f"warning: {shown}: {counts}{died}; later: make sync RUN={shown}")
     return lines
 
 

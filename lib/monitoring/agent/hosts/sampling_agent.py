@@ -15,10 +15,10 @@ from pathlib import Path
 
 from monitoring.agent.ending import has_ended, is_running, set_signals
 from monitoring.agent.hosts.first_rank import FirstRank
-from monitoring.agent.lock import LOOK_EVERY, only_agent
+from monitoring.agent.lock import LOOK_EVERY, death, only_agent
 from monitoring.agent.samples.samplings import samplings
 from monitoring.journal.alerts import Alerts
-from monitoring.journal.files import ALERTS
+from monitoring.journal.files import AGENT_LOG, ALERTS
 from monitoring.journal.run_json import read_run_json
 from monitoring.saved_environment import save_environment
 
@@ -31,7 +31,7 @@ def sample_host(directory: Path, first: FirstRank) -> None:
     stop, ending = threading.Event(), threading.Event()
     set_signals(stop, ending)
     own, about = first.files, asdict(first)
-    with only_agent(directory, wait=float("inf"), stop=stop, own=own):
+    with only_agent(directory, wait=float("inf"), stop=stop, own=own) as died:
         if has_ended(directory / own.journal, about) and not is_running(about):
             return
         run = read_run_json(directory)
@@ -39,6 +39,8 @@ def sample_host(directory: Path, first: FirstRank) -> None:
         with contextlib.closing(
             Alerts(directory, correlation_id=run["run_id"], name=own.name(ALERTS))
         ) as alerts:
+            if died:
+                alerts.add("agent", "warning", death(log=own.name(AGENT_LOG)))
             sampling = samplings(directory, run, alerts, own)
             sampling.start()
             with contextlib.suppress(OSError):  # a full disk: the next agent writes it
