@@ -26,7 +26,7 @@ from kharness.matrix.running.runner import Limits, run_all, run_one
 from kharness.matrix.running.signals import Signals, hangup_ignored
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import EXIT_FAILED, STOPPED_EARLY
+from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED, STOPPED_EARLY
 from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
 from kharness.runs.lost_status import known_status
@@ -120,7 +120,8 @@ def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: 
 def supervise_single(launch: Launch, *, root: Path) -> int:
     """Run a single training, its output passed on; its own exit code, 3 if it claims a success that is none.
 
-    128 + n after signal n. The caller holds the RunnerLock of its directory.
+    75 where it was stopped, wherever it was then; 128 + n after signal n. The caller holds the RunnerLock of
+    its directory.
     """
     clock = SteadyClock()
     with Signals() as signals, closing(open_launcher("local", {}, _say)) as launcher:
@@ -177,11 +178,13 @@ def _is_missing(directory: Path) -> bool:
 
 
 def _exit_code(outcome: Outcome) -> int:
+    if outcome.status == COMPLETE:
+        return 0
+    if outcome.status == INTERRUPTED:
+        return EXIT_STOPPED
     if outcome.attempt.signal is not None:
         return 128 + outcome.attempt.signal
-    if outcome.attempt.exit_code == 0 and outcome.status != COMPLETE:
-        return EXIT_FAILED
-    return outcome.attempt.exit_code or 0
+    return outcome.attempt.exit_code or EXIT_FAILED
 
 
 def _say(line: str) -> None:

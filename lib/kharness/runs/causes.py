@@ -88,7 +88,9 @@ def judge(
     Exit code 0 is not enough: the journal must say that the training is complete and that it ran with the
     requested values.
     """
-    if ended.exit_code == 0:
+    requested = stop is not None or ended.exit_code == EXIT_STOPPED
+    # A request may come when all is done, and end the process in its last lines.
+    if ended.exit_code == 0 or (requested and state.end.get("status") == COMPLETE):
         return _judge_success(state, asked)
     failed = state.end.get("status") == FAILED or ended.exit_code in CAUSE_OF_EXIT
     if stop is not None and not failed:

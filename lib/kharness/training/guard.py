@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from kharness.runs.exit_codes import DEVICE
 from kharness.training.errors import NonFiniteError, OutOfMemoryError, TrainingError
+from monitoring.host.stop_signals import StopRequests
 from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, copy_scalars
 
 # How torch, oneDNN, cuBLAS and cuDNN say that memory is exhausted, besides errors of their own for it.
@@ -37,13 +38,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 class StopOnSignal:
     """While entered, a signal only asks to stop; the training looks at `requested` after each step.
 
-    A second Ctrl-C ends the process at once, as if this were not here.
+    A second request that is a Ctrl-C ends the process at once, as if this were not here: Ctrl-C twice, or one
+    some seconds after another signal (StopRequests).
     """
 
     def __init__(self) -> None:
         self.requested = ""
         """Name of the signal that requested a stop, empty until then."""
         self._before: dict[int, Any] = {}
+        self._requests = StopRequests()
 
     def __enter__(self) -> Self:
         for number in SIGNALS:
@@ -57,8 +60,11 @@ class StopOnSignal:
             signal.signal(number, handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.requested and number == signal.SIGINT:
+        is_new = self._requests.is_new(number)
+        if self.requested and number == signal.SIGINT and is_new:
             raise KeyboardInterrupt
+        if self.requested and not is_new:
+            return
         self.requested = signal.Signals(number).name
         # os.write and not print: print is not reentrant, and the signal may have come within one.
         with suppress(OSError):  # a terminal that is gone, or a full disk, is no reason not to save

@@ -29,7 +29,7 @@ from kharness.training.automatic.trial import BegunTrial, OwnTrial, Room, StepOn
 from kharness.training.checkpoint import restore
 from kharness.training.console import KeptOutput, lasting_output, printing
 from kharness.training.device import uses_gpu
-from kharness.training.distributed.launch import launch
+from kharness.training.distributed.launch import launch, note_ready
 from kharness.training.distributed.world import World, joined_world, one_prints
 from kharness.training.errors import ResumeError
 from kharness.training.guard import StopOnSignal, named_causes
@@ -135,6 +135,7 @@ def _opened(
         StopOnSignal() as stop,
         open_run(options, directory, root=root, identity=setup.identity(), world=world) as run,
     ):
+        note_ready(os.environ)
         if world.is_main and not (run.directory / STATUS_JSON).exists():  # else a launcher keeps it
             kept.keep_in(run.directory / OUTPUT_LOG)
         else:

@@ -1,12 +1,41 @@
-"""Signals that set events, also while somebody waits for one of these."""
+"""Signals that ask to stop: which of them are one request, and events that they set."""
 
 from __future__ import annotations
 
 import _thread
 import signal
 import threading
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from types import FrameType
+
+SAME_WITHIN = 2.0
+"""Seconds after a request to stop in which another signal is the same request."""
+
+
+class StopRequests:
+    """Which of the signals that a process gets are requests of their own.
+
+    `timeout`, systemd and batch systems signal a whole group or all that a job has started, and make, which
+    is one of these, passes SIGTERM on to its children: of one request a process gets two or three signals.
+    Only SIGINT is different: that is a terminal's Ctrl-C, which comes once each time that it is pressed, so
+    two of them are two requests, however soon.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` must be one that nobody sets."""
+        self._clock = clock
+        self._latest: float | None = None
+        self._has_interrupt = False
+
+    def is_new(self, number: int) -> bool:
+        """Whether the signal that has just come is a request of its own."""
+        now, again = self._clock(), number == signal.SIGINT and self._has_interrupt
+        self._has_interrupt = self._has_interrupt or number == signal.SIGINT
+        if self._latest is not None and now - self._latest < SAME_WITHIN and not again:
+            return False
+        self._latest = now
+        return True
 
 
 def set_by(numbers: Iterable[signal.Signals], *events: threading.Event) -> None:

@@ -51,6 +51,16 @@ def test_second_ctrl_c_ends_at_once() -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGUSR1])
+def test_ctrl_c_just_after_another_signal_is_the_same_request(first: signal.Signals) -> None:
+    with StopOnSignal() as stop:
+        os.kill(os.getpid(), first)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.requested == first.name
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_second_sigterm_still_only_asks() -> None:
     with StopOnSignal() as stop:
         os.kill(os.getpid(), signal.SIGTERM)

@@ -10,11 +10,13 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from monitoring.host.stop_signals import StopRequests
+
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Signals:
-    """Counts SIGINT, SIGTERM and SIGHUP instead of dying of them; `wait` returns early for any signal.
+    """Counts requests by SIGINT, SIGTERM and SIGHUP, which are no end; `wait` returns early for any signal.
 
     SIGHUP counts only where nothing else has requested a stop: a terminal that closes sends it once or twice,
     and whoever closes one after a Ctrl-C does not mean to kill what is saving.
@@ -22,7 +24,8 @@ class Signals:
 
     def __init__(self) -> None:
         self.stops: list[int] = []
-        """The signals that requested a stop, in order."""
+        """The signals that requested a stop, in order; of several of one request (StopRequests) the first."""
+        self._requests = StopRequests()
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -60,7 +63,7 @@ class Signals:
             os.read(self._read, 4096)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        if number != signal.SIGHUP or not self.stops:
+        if (number != signal.SIGHUP or not self.stops) and self._requests.is_new(number):
             self.stops.append(number)
 
 

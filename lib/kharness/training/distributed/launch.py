@@ -1,7 +1,8 @@
 """The ranks of one host, started by the training itself where NUM_GPUS asks for several.
 
 torchrun does this too, also on several hosts. Here a request to stop reaches every rank and is waited for,
-however long the checkpoint takes, and the exit code is that of the rank that failed.
+however long the checkpoint takes, and the exit code is that of the rank that failed. While they start, when
+there is nothing to save and a signal would end those alone that do not handle it yet, it ends all.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 from kharness.config.errors import RENDEZVOUS_FILE
-from kharness.runs.exit_codes import EXIT_LOST_RANK
+from kharness.runs.exit_codes import EXIT_LOST_RANK, EXIT_STOPPED
 from kharness.training.guard import SIGNALS
 from monitoring.host.libc import ending_with
 
@@ -31,8 +33,10 @@ def launch(command: Sequence[str], size: int) -> int:
     That is 0 if all returned 0, else the first code of a rank that failed by itself.
     """
     with tempfile.TemporaryDirectory(prefix="kharness-ranks-") as folder:
-        ranks = [_start(command, rank, size, Path(folder) / "rendezvous") for rank in range(size)]
-        before = {number: signal.signal(number, _passed_on(ranks)) for number in (*SIGNALS, signal.SIGHUP)}
+        file = Path(folder) / "rendezvous"
+        ranks = [_start(command, rank, size, file) for rank in range(size)]
+        stop = _PassedOn(ranks, file)
+        before = {number: signal.signal(number, stop) for number in (*SIGNALS, signal.SIGHUP)}
         try:
             _wait(ranks)
         finally:
@@ -41,7 +45,18 @@ def launch(command: Sequence[str], size: int) -> int:
             for rank in ranks:
                 rank.kill()
                 rank.wait()
-    return _code([rank.returncode for rank in ranks])
+    return EXIT_STOPPED if stop.has_ended_all else _code([rank.returncode for rank in ranks])
+
+
+def note_ready(environment: Mapping[str, str]) -> None:
+    """Tell the launcher that from now on a request to stop is waited for in this rank."""
+    if file := environment.get(RENDEZVOUS_FILE):
+        with suppress(OSError):  # a full disk: signals end this training without saving
+            _ready(Path(file), int(environment["RANK"])).touch()
+
+
+def _ready(file: Path, rank: int) -> Path:
+    return file.with_name(f"{file.name}.ready{rank:04}")
 
 
 def _start(command: Sequence[str], rank: int, size: int, file: Path) -> subprocess.Popen[bytes]:
@@ -61,12 +76,24 @@ def _start(command: Sequence[str], rank: int, size: int, file: Path) -> subproce
     )
 
 
-def _passed_on(ranks: Sequence[subprocess.Popen[bytes]]) -> Callable[[int, FrameType | None], None]:
-    def pass_on(number: int, frame: FrameType | None) -> None:
-        for rank in ranks:
-            rank.send_signal(number)
+class _PassedOn:
+    """A handler that passes signals on to the ranks, once all of them are ready."""
 
-    return pass_on
+    def __init__(self, ranks: Sequence[subprocess.Popen[bytes]], file: Path) -> None:
+        self.has_ended_all = False
+        """Whether a request came while the ranks started."""
+        self._ranks, self._file = ranks, file
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if all(_ready(self._file, rank).exists() for rank in range(len(self._ranks))):
+            for rank in self._ranks:
+                rank.send_signal(number)
+        elif all(rank.poll() is None for rank in self._ranks):  # else one has failed by itself
+            self.has_ended_all = True
+            with suppress(OSError):  # not print, which is not reentrant
+                os.write(2, f"\n{signal.Signals(number).name}: stopped before the first step\n".encode())
+            for rank in self._ranks:
+                rank.kill()
 
 
 def _wait(ranks: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -34,7 +34,8 @@ import time
 import traceback
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from types import CodeType
+from functools import partial
+from types import CodeType, FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -95,6 +96,13 @@ def why_unsafe() -> str:
     return ""
 
 
+def _ignore_in(pid: int, number: int, frame: FrameType | None) -> None:
+    """Do nothing in this process; a child that has just been forked is ended by its signal."""
+    if os.getpid() != pid:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
 class Zygote:
     """Answers the launcher and looks after the children; one thread, for it forks."""
 
@@ -105,8 +113,10 @@ class Zygote:
         self._children: set[int] = set()
         self._scripts = CompiledScripts()
         channel.setblocking(False)
-        # Ctrl-C is the launcher's to pass on. A child's end only wakes the select below.
+        # Requests to stop are the launcher's to pass on, also where all processes of a job get them: the
+        # children, which save, die with this one. A child's end only wakes the select below.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, partial(_ignore_in, os.getpid()))
         signal.signal(signal.SIGCHLD, lambda *_: None)
         self._wakeup, write_end = os.pipe()
         os.set_blocking(self._wakeup, False)

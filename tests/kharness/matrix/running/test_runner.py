@@ -172,6 +172,23 @@ def test_what_a_training_started_ends_with_it(
     wait_until(lambda: is_gone(grandchild))
 
 
+@pytest.mark.parametrize("again", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_that_follows_at_once_is_the_same_request(
+    checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None], again: signal.Signals
+) -> None:
+    """As of `timeout` over make: one from each."""
+    process = checkout.start("test_matrix", behaviour("hang"), "CONFIG_MATRIX_AXES=SEED=1")
+    journal = checkout.root / "results/latest/seed-1/metrics.jsonl"
+    wait_until(lambda: '"step"' in journal.read_text())
+    process.send_signal(signal.SIGTERM)
+    while not printed(process).readline().startswith("SIGTERM"):
+        pass
+    process.send_signal(again)
+    output, _ = process.communicate(timeout=600)
+    assert (process.returncode, checkout.statuses()) == (143, {"seed-1": "interrupted"}), output
+    assert "killing" not in output
+
+
 def test_a_second_runner_of_a_matrix_is_refused(
     checkout: Checkout, wait_until: Callable[[Callable[[], bool]], None]
 ) -> None:
