@@ -1,4 +1,4 @@
-"""Requests to a running training: each a file of its own in DIRECTORY/control/, taken in the order of names.
+"""Requests to a running training: each a file of its own in DIRECTORY/requests/, taken in the order of names.
 
     {"log_every": 100, "timestamp": 1703123456.789}
 
@@ -32,7 +32,7 @@ import orjson
 
 from monitoring.errors import unwritable
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.files import CONTROL, CONTROL_JSON, JOURNAL
+from monitoring.journal.files import CONTROL_JSON, JOURNAL, REQUESTS
 from monitoring.journal.records import read_records
 
 POLL_SECONDS = 3.0
@@ -341,10 +341,10 @@ class ControlFile:
 
     @contextlib.contextmanager
     def _folder(self) -> Iterator[int | None]:
-        """A descriptor of control/, None without one; no link is followed: nothing is removed elsewhere."""
+        """A descriptor of requests/, None without one; no link is followed: nothing is removed elsewhere."""
         try:
             fd = os.open(
-                self.directory / CONTROL, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                self.directory / REQUESTS, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             )
         except OSError:
             yield None
@@ -417,7 +417,7 @@ def send(directory: Path, changes: Mapping[str, object], *, source: str) -> Cont
     content = {**changes, "timestamp": time.time(), "source": source}
     request = parse_request(content)
     data = orjson.dumps(content, option=orjson.OPT_APPEND_NEWLINE)
-    folder = directory / CONTROL
+    folder = directory / REQUESTS
     try:
         folder.mkdir(exist_ok=True)
         numbers = [
@@ -432,7 +432,7 @@ def send(directory: Path, changes: Mapping[str, object], *, source: str) -> Cont
 
 def path_of(directory: Path, request: ControlRequest) -> Path:
     """The file of a request that `send` has written."""
-    return directory / CONTROL / request.file
+    return directory / REQUESTS / request.file
 
 
 def withdraw(directory: Path, request: ControlRequest) -> bool:

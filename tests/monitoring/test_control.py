@@ -66,7 +66,7 @@ def looked(control: ControlFile, clock: Clock, seconds: float = POLL_SECONDS) ->
 
 
 def queued(directory: Path) -> list[str]:
-    return sorted(path.name for path in (directory / "control").iterdir())
+    return sorted(path.name for path in (directory / "requests").iterdir())
 
 
 def test_the_documented_file_works_as_it_stands(tmp_path: Path, control: ControlFile, clock: Clock) -> None:
@@ -207,8 +207,8 @@ def test_nothing_in_the_place_of_a_file_disturbs_a_training(
     tmp_path: Path, control: ControlFile, clock: Clock, make: Callable[[Path], object], reason: str
 ) -> None:
     """Each is refused once, and the next request is taken as if it had not been there."""
-    (tmp_path / "control").mkdir()
-    make(tmp_path / "control" / "000001-x.json")
+    (tmp_path / "requests").mkdir()
+    make(tmp_path / "requests" / "000001-x.json")
     assert [one for _ in range(4) for one in looked(control, clock)] == [reason]
     path = tmp_path / "control.json"
     make(path)
@@ -299,10 +299,10 @@ def test_nothing_depends_on_the_clock_of_a_sender(
     assert looked(control, clock) == [{"checkpoint": True}]
     put(tmp_path, {"stop": True, "timestamp": 1.8e9})
     assert looked(control, clock) == [{"stop": True}]
-    (tmp_path / "control").mkdir()
+    (tmp_path / "requests").mkdir()
     for number, late in enumerate((ahead, 0)):
         text = json.dumps({"evaluate": True, "timestamp": 1.8e9 + late})
-        (tmp_path / "control" / f"{number}.json").write_text(text)
+        (tmp_path / "requests" / f"{number}.json").write_text(text)
     assert looked(control, clock) == [{"evaluate": True}] * 2
 
 
@@ -378,7 +378,7 @@ def test_what_is_left_at_the_end_is_refused(tmp_path: Path, control: ControlFile
     assert (queued(tmp_path), control.rest("again")) == ([], [])
 
 
-@pytest.mark.parametrize("place", ["control", "control/000001-x.json"])
+@pytest.mark.parametrize("place", ["requests", "requests/000001-x.json"])
 def test_no_link_has_files_elsewhere_removed(
     tmp_path: Path, control: ControlFile, clock: Clock, place: str
 ) -> None:
@@ -386,9 +386,9 @@ def test_no_link_has_files_elsewhere_removed(
     elsewhere.mkdir()
     (elsewhere / "000001-x.json").write_text("{}")
     (tmp_path / place).parent.mkdir(exist_ok=True)
-    (tmp_path / place).symlink_to(elsewhere if place == "control" else elsewhere / "000001-x.json")
+    (tmp_path / place).symlink_to(elsewhere if place == "requests" else elsewhere / "000001-x.json")
     said = [one for _ in range(3) for one in looked(control, clock)]
-    assert said == ([] if place == "control" else [NO_PLAIN_FILE])
+    assert said == ([] if place == "requests" else [NO_PLAIN_FILE])
     assert (elsewhere / "000001-x.json").read_text() == "{}"
 
 
@@ -408,13 +408,13 @@ def test_what_is_sent_is_what_arrives(tmp_path: Path, control: ControlFile, cloc
     clock.now += POLL_SECONDS
     assert control.requests() == [sent]
     assert (dict(sent.changes), sent.source) == ({"lr_factor": 0.25, "checkpoint": True}, "make control")
-    assert [path.name for path in tmp_path.iterdir()] == ["control"]
+    assert [path.name for path in tmp_path.iterdir()] == ["requests"]
 
 
 def test_what_would_be_refused_is_not_sent(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="lr_factor=0 is outside"):
         send(tmp_path, {"lr_factor": 0}, source="make control")
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(RunDirectoryError, match="control cannot be written"):
+    with pytest.raises(RunDirectoryError, match="requests cannot be written"):
         send(tmp_path / "nowhere", {"stop": True}, source="make control")
     assert RefusedRequest("why") == RefusedRequest("why", None, "control.json")

@@ -92,7 +92,7 @@ def test_what_cannot_be_requested_is_not_sent(
     first, hint = err.splitlines()
     assert (code, out, first) == (2, "", f"error: {error}")
     assert hint.startswith("hint: ")
-    assert not (tmp_path / "run" / "control").exists()
+    assert not (tmp_path / "run" / "requests").exists()
 
 
 # A run of which a process records a step and then does what is told: end, die, or live on without an answer.
@@ -103,7 +103,7 @@ from monitoring import Run
 run = Run(Path(sys.argv[1]), name="n", project="p", config={}, agent=False)
 run.start(model={}, training={})
 run.log_step(1, train_loss=0.5)
-while not any(Path(sys.argv[1], "control").glob("0*.json")):
+while not any(Path(sys.argv[1], "requests").glob("0*.json")):
     time.sleep(0.01)
 if sys.argv[2] == "end":
     run.finish("interrupted")
@@ -126,7 +126,7 @@ def test_the_end_of_a_training_that_does_not_answer_is_told(
         wait_until(lambda: read_end(run / "metrics.jsonl").step)
         got, out, err = control(f"RUN={run}", "LR_FACTOR=0.5", "STOP=1")
     assert (got, err, out.splitlines()[1].startswith(said)) == (code, "", True), out
-    assert len(list((run / "control").iterdir())) == (how == "die")
+    assert len(list((run / "requests").iterdir())) == (how == "die")
     first = control(f"RUN={run}", "STOP=1")[2].splitlines()[0]
     how_ended = "the process of {} has died" if how == "die" else "{} has ended: interrupted"
     assert first == f"error: {how_ended.format(run)}"

@@ -76,7 +76,8 @@ def only_agent(
                     f"{directory} is being followed by its agent",
                     hint="wait until the training has ended and its agent has delivered the rest",
                 )
-        died = _is_marked(lock)
+        # Its own mark is that of an agent which has become this one (monitoring.agent.moved).
+        died = _is_marked(lock) and os.pread(fd, 20, 0) != str(os.getpid()).encode()
         _note(fd, str(os.getpid()))
         with contextlib.ExitStack() as orderly:
             orderly.callback(_note, fd, "")

@@ -118,11 +118,11 @@ def test_a_queue_is_answered_once_whenever_the_training_is_killed(train: Train, 
     for fault in ("kill:0:5", "kill-answered:0:5"):
         run = tmp_path / fault
         assert train(fault, {}, QUEUED=queued, FAULT=fault) == [-9]
-        assert len(list((run / "control").iterdir())) == 3
+        assert len(list((run / "requests").iterdir())) == 3
         assert train(fault, {}) == [0]
         first = [one for one in records(run / "metrics.jsonl", "control_change") if "replayed" not in one]
         assert {one["control"]: one["new"] for one in first} == asked
-        assert (len(first), list((run / "control").iterdir())) == (4, [])
+        assert (len(first), list((run / "requests").iterdir())) == (4, [])
         assert records(run / "metrics.jsonl", "control_refused") == []
 
 
@@ -143,7 +143,7 @@ def test_what_comes_too_late_is_refused(train: Train, tmp_path: Path) -> None:
     assert [(one["global_step"], one["reason"]) for one in found] == [
         (15, "the training has ended: complete")
     ] * 2
-    assert list((tmp_path / "run" / "control").iterdir()) == []
+    assert list((tmp_path / "run" / "requests").iterdir()) == []
 
 
 def test_a_change_survives_a_crash_and_is_made_again_by_a_reproduction(train: Train, tmp_path: Path) -> None:

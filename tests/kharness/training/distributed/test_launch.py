@@ -34,7 +34,8 @@ if sys.argv[3] == rank:
     (folder / "going").touch()
     sys.exit(1)
 (folder / rank).write_text(str(os.getpid()))
-time.sleep(3600)
+while True:
+    time.sleep(0.1)
 """
 
 
