@@ -88,7 +88,9 @@ class _PassedOn:
         if all(_ready(self._file, rank).exists() for rank in range(len(self._ranks))):
             for rank in self._ranks:
                 rank.send_signal(number)
-        elif all(rank.poll() is None for rank in self._ranks):  # else one has failed by itself
+        elif not self.has_ended_all and all(
+            rank.poll() is None for rank in self._ranks
+        ):  # else one has failed
             self.has_ended_all = True
             with suppress(OSError):  # not print, which is not reentrant
                 os.write(2, f"\n{signal.Signals(number).name}: stopped before the first step\n".encode())
