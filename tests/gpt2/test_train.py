@@ -15,6 +15,7 @@ from kharness.training.datasets import DATASETS
 from kharness.training.datasets._files import Sources
 from kharness.training.tokens.tokenizers import GPT2_SHA256, ByteTokenizer
 from monitoring import read_records
+from monitoring.journal.lineage import counting
 
 from ..warm_python import WarmPython
 
@@ -92,6 +93,12 @@ def test_a_killed_run_resumes_bit_for_bit(train: Callable[..., list[dict[str, An
     (killed / "metrics.jsonl").write_text("".join(lines[:saved]))
     again = train("killed")
     assert again[saved]["resumed_from"]["global_step"] == 2
+    evaluations = [
+        [(r["global_step"], r["val_loss"]) for r in counting(records) if r["event"] in ("eval", "epoch")]
+        for records in (whole, again)
+    ]
+    assert [step for step, _ in evaluations[0]] == [0, 2, 3, 3]
+    assert evaluations[1] == evaluations[0], "that of the checkpoint's step is not made again"
     for event, names in {
         "checkpoint": ("global_step", "model_sha256", "optimizer_sha256"),
         "end": ("best_val_loss", "samples", "tokens_seen"),

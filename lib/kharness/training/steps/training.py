@@ -67,7 +67,7 @@ class Training(Generic[DataT]):
         `timed` is what a checkpoint has of the telemetry of each rank.
         """
         self.options, self.data = setup.options, setup.data
-        self.step = step
+        self.step = self._first_step = step
         """Updates done, over all attempts."""
         self.num_steps = setup.schedule.num_steps
         self._setup, self._run, self._checkpoints, self._stop = setup, run, checkpoints, stop
@@ -252,10 +252,10 @@ class Training(Generic[DataT]):
         """Whether an evaluation follows this step: by EVAL_INTERVAL, and after the last step.
 
         Before the first step, in a run that does not resume: whether EVAL_FIRST wants the first weights
-        evaluated.
+        evaluated. A checkpoint is written after the evaluation of its step: who resumes from it has that.
         """
-        if self.step == 0:
-            return bool(self.options.values.get("EVAL_FIRST"))
+        if self.step == self._first_step:
+            return self.step == 0 and bool(self.options.values.get("EVAL_FIRST"))
         if self._control.evaluates:
             return True
         return self._is_over or self._evaluations.is_due(self.step, epoch=self._ended_epoch)
