@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kharness.training.checkpoint import checkpoint_files, load
 from monitoring import read_records
@@ -120,6 +121,17 @@ def test_a_training_without_an_average_keeps_none(train: Train, tmp_path: Path) 
     state = load(checkpoint_files(tmp_path / "run" / "checkpoints")[0])
     assert "average" not in state["parts"]
     assert not any(name.startswith("val_ema") for record in records for name in record)
+
+
+def test_the_average_of_a_pruned_model_is_pruned_alike(train: Train, tmp_path: Path) -> None:
+    """It followed the weights, in which pruned ones would only fade: dense beside a sparsity of 0.9."""
+    pruning = ("--pruning", "magnitude", "--pruning-sparsity", "0.9", "--pruning-every", "1")
+    records = train(tmp_path / "run", *TRAINED, *pruning)
+    assert records[-1]["sparsity"] == pytest.approx(0.9, abs=1e-4)
+    state = load(checkpoint_files(tmp_path / "run" / "checkpoints")[0])
+    average = state["average"]["model"]
+    for name, pruned in state["pruning"]["pruned"].items():
+        assert torch.equal(average[name] == 0, pruned), name
 
 
 def test_micro_batches_of_all_samples_change_nothing_and_parts_have_their_own_batch_norm(

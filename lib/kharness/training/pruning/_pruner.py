@@ -27,6 +27,9 @@ class NoPruning:
     def after_step(self, step: int) -> None:
         """Leave the weights alone."""
 
+    def after_average(self, average: nn.Module) -> None:
+        """Leave the average alone."""
+
     def measured(self) -> dict[str, float | Tensor]:
         return {}
 
@@ -98,6 +101,14 @@ class Pruner:
                 copy = self.optimizer.state.get(weight, {}).get(_WEIGHT_IN_STATE)
                 if copy is not None:
                     copy.masked_fill_(self._pruned[name], 0)
+
+    @torch.no_grad()
+    def after_average(self, average: nn.Module) -> None:
+        """Prune a moving average of the model's weights alike, in which they would only fade."""
+        if self._last_pruning:
+            averages = dict(average.named_parameters())
+            for name, pruned in self._pruned.items():
+                averages[name].masked_fill_(pruned, 0)
 
     def measured(self) -> dict[str, float | Tensor]:
         """`sparsity`: the share of prunable weights that is zero, counted, for step, epoch and end records.

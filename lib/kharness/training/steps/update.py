@@ -89,6 +89,7 @@ class GuardedUpdate:
         setup.pruner.after_step(step)
         if setup.average is not None:
             setup.average.update()
+            setup.pruner.after_average(setup.average.model)
         self._phases.end("optimizer_seconds")
         return Updated(loss, train_loss, grad_norm, bool(self._watch.skips))
 
