@@ -1,8 +1,9 @@
 """Muon: Jordan et al. 2024 (Muon: An optimizer for hidden layers in neural networks), AdamW for the rest.
 
-Taken: torch.optim.Muon for the hidden matrices, torch.optim.AdamW for everything else: embeddings, the last
-linear layer, biases, norms, scalars, and the weights of convolutions, which torch's Muon does not take.
-On a CPU, and where ranks share the model, the step of the hidden matrices is `BatchedMuon`'s.
+Taken: torch.optim.Muon for the hidden matrices, torch.optim.AdamW for everything else: embeddings, the first
+convolution, the last linear layer, biases, norms, scalars. The weight of a convolution is the matrix (output
+channels, all else), as Jordan has it (github.com/KellerJordan/Muon, muon_update). On a CPU, with
+convolutions, and where ranks share the model, the step of the hidden matrices is `BatchedMuon`'s.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import StateDict
 
+from kharness.training.errors import TrainingError
 from kharness.training.optimizers import parameter_groups
+from kharness.training.optimizers._closure import value_of
 from kharness.training.saving.sharded import full, is_sharded, part_from
+
+_CONVOLUTIONS = nn.modules.conv._ConvNd
+_MATRIX = torch.zeros(1, 1)
 
 
 @dataclass(frozen=True)
@@ -42,8 +48,13 @@ class Options:
 
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
-    """torch's Muon and torch's AdamW, its fused kernel, as one."""
+    """torch's Muon and torch's AdamW, its fused kernel, as one; TrainingError where Muon has no matrix."""
     hidden = hidden_matrices(model)
+    if not hidden:
+        raise TrainingError(
+            "OPTIMIZER=muon: the model has no hidden matrices, so LEARNING_RATE would have no effect",
+            hint="choose OPTIMIZER=adamw, which would train all of it",
+        )
     parts: list[torch.optim.Optimizer] = []
     groups = parameter_groups(model, options.weight_decay)
     matrices = _only(groups, lambda weight: weight in hidden)
@@ -70,16 +81,24 @@ def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
 
 
 def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
-    """The matrices that Muon trains: all but embeddings and the last linear layer, tied or not."""
+    """The weights that Muon trains: matrices and convolutions between the model's first and its last layer.
+
+    All but embeddings and the first convolution, which read the input, the last linear layer, tied or not,
+    and convolutions of several groups, whose filters are no rows of one matrix.
+    """
     layers = list(model.modules())
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    outside = [layer for layer in layers if isinstance(layer, nn.Embedding | nn.EmbeddingBag)] + linear[-1:]
+    convolutions = [layer for layer in layers if isinstance(layer, _CONVOLUTIONS)]
+    embeddings = [layer for layer in layers if isinstance(layer, nn.Embedding | nn.EmbeddingBag)]
+    grouped = [layer for layer in convolutions if layer.groups > 1]
+    outside: list[nn.Module] = [*embeddings, *linear[-1:], *convolutions[:1], *grouped]
     excluded = {parameter for layer in outside for parameter in layer.parameters()}
-    return {parameter for parameter in model.parameters() if parameter.ndim == 2} - excluded
+    filters = {parameter for layer in convolutions for parameter in layer.parameters() if parameter.ndim > 2}
+    return (filters | {parameter for parameter in model.parameters() if parameter.ndim == 2}) - excluded
 
 
 class BatchedMuon(torch.optim.Muon):
-    """torch's Muon, whose groups and state it has; on a CPU matrices of one size take their step at once.
+    """torch's Muon, whose groups and state it has; matrices of one size take their step at once on a CPU.
 
     There the orthogonalisation computes in float32 (float64 for such weights), unless `bf16` has it compute
     in bfloat16 as torch's does. Of a model that ranks share it needs complete matrices, which each rank
@@ -87,31 +106,35 @@ class BatchedMuon(torch.optim.Muon):
     """
 
     def __init__(self, params: Any, *, bf16: bool = False, **options: Any) -> None:
-        """Parameters or groups and `options` are torch's."""
-        super().__init__(params, **options)
+        """`options` are torch's, parameters or groups too, in which weights of convolutions may be."""
+        # Its own check takes matrices alone.
+        torch.optim.Optimizer.__init__(self, params, torch.optim.Muon([_MATRIX], **options).defaults)
         self._bf16 = bf16
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no training of ours has a closure
-        """One step; that of torch's Muon where weights are neither ordinary ones of the CPU nor shared."""
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step, and what the closure returns; torch's Muon takes that of matrices on a GPU."""
         weights = [weight for group in self.param_groups for weight in group["params"]]
-        if not (all(map(_is_ordinary, weights)) or all(map(is_sharded, weights))):
-            super().step()  # type: ignore[no-untyped-call]  # torch has no types there
-            return
+        is_plain = all(weight.ndim == 2 and not is_sharded(weight) for weight in weights)
+        if is_plain and not all(map(_is_ordinary, weights)):
+            found: float | None = super().step(closure)  # type: ignore[no-untyped-call]  # torch has no types there
+            return found
+        loss = value_of(closure)
         for group in self.param_groups:
             self._step(group, [weight for weight in group["params"] if weight.grad is not None])
+        return loss
 
     def _step(self, group: dict[str, Any], weights: list[nn.Parameter]) -> None:
         rate, same_shape = float(group["lr"]), defaultdict(list)
         for weight in weights:
-            same_shape[weight.shape].append(weight)
+            same_shape[as_matrix(weight).shape].append(weight)
         directions = self._shared_directions if any(map(is_sharded, weights)) else self._directions
         for weight, direction in directions(group, list(same_shape.values())):
-            rows, columns = weight.shape
+            rows, columns = as_matrix(weight).shape
             matched = group["adjust_lr_fn"] == "match_rms_adamw"
             scale = 0.2 * max(rows, columns) ** 0.5 if matched else max(1.0, rows / columns) ** 0.5
             weight.mul_(1 - rate * group["weight_decay"])
-            weight.add_(direction, alpha=-rate * scale)
+            weight.add_(direction if weight.ndim == 2 else direction.view(weight.shape), alpha=-rate * scale)
 
     def _directions(
         self, group: dict[str, Any], same_shape: list[list[nn.Parameter]]
@@ -149,14 +172,18 @@ class BatchedMuon(torch.optim.Muon):
         )
 
     def _update(self, group: dict[str, Any], weight: nn.Parameter) -> Tensor:
-        """The momentum, or what Nesterov makes of it; kept in the state under torch's name."""
+        """The momentum, or what Nesterov makes of it, as a matrix; kept in the state under torch's name."""
         gradient, state = weight.grad, self.state[weight]
         assert gradient is not None
         if "momentum_buffer" not in state:
             state["momentum_buffer"] = torch.zeros_like(gradient)
         momentum: Tensor = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
-        update: Tensor = gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum
-        return update
+        return as_matrix(gradient.lerp(momentum, group["momentum"]) if group["nesterov"] else momentum)
+
+
+def as_matrix(weight: Tensor) -> Tensor:
+    """(output channels, all else) of a convolution; a matrix as it is."""
+    return weight if weight.ndim == 2 else weight.flatten(1)
 
 
 def _is_ordinary(weight: Tensor) -> bool:
@@ -228,10 +255,12 @@ class Together(torch.optim.Optimizer):
         self._share()
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no training of ours has a closure
-        """One step of each part."""
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of each part, and what the closure returns, which is called once."""
+        loss = value_of(closure)
         for part in self._parts:
             part.step()
+        return loss
 
     def load_state_dict(self, state_dict: StateDict) -> None:
         """As torch's, which replaces groups and state by new ones."""

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.optim._muon import _zeropower_via_newtonschulz
 
+from kharness.training.errors import TrainingError
 from kharness.training.optimizers import build_optimizer, muon
 from kharness.training.schedules import set_learning_rate
 from lenet5.model import LeNet5
+from resnet50.model import ResNet
 
 # The coefficients of Jordan et al. 2024.
 JORDANS = (3.4445, -4.775, 2.0315)
@@ -52,8 +54,8 @@ def groups(model: nn.Module) -> list[tuple[list[str], float, float]]:
 def test_hidden_matrices_are_muons_and_the_rest_is_adamws() -> None:
     biases = ["conv1.bias", "conv2.bias", "fc1.bias", "fc2.bias", "fc3.bias"]
     assert groups(LeNet5()) == [
-        (["fc1.weight", "fc2.weight"], 0.1, 0.02),
-        (["conv1.weight", "conv2.weight", "fc3.weight"], 0.1, 0.005),
+        (["conv2.weight", "fc1.weight", "fc2.weight"], 0.1, 0.02),
+        (["conv1.weight", "fc3.weight"], 0.1, 0.005),
         (biases, 0.0, 0.005),
     ]
     assert groups(Tied()) == [
@@ -63,8 +65,63 @@ def test_hidden_matrices_are_muons_and_the_rest_is_adamws() -> None:
     ]
 
 
-def test_model_without_hidden_matrices_is_adamws() -> None:
-    assert groups(nn.Linear(3, 2)) == [(["weight"], 0.1, 0.005), (["bias"], 0.0, 0.005)]
+def test_muon_trains_nearly_all_of_resnet50() -> None:
+    """Every convolution but the first, whose weights were AdamW's: LEARNING_RATE had no effect."""
+    model = ResNet(width=4, blocks=(1, 1, 1, 1), classes=10)
+    described = build_optimizer("muon", model, SYMBOLS)[1]["groups"]
+    names = {name for name, module in model.named_modules() if isinstance(module, nn.Conv2d)}
+    assert {name.removesuffix(".weight") for name in described[0]["names"]} == names - {"conv1"}
+    assert described[1]["names"] == ["conv1.weight", "fc.weight"]
+
+
+def test_model_without_hidden_matrices_is_refused() -> None:
+    depthwise = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 3, groups=4), nn.Linear(4, 2))
+    for model in (nn.Linear(3, 2), depthwise):
+        with pytest.raises(TrainingError) as caught:
+            groups(model)
+        assert str(caught.value) == (
+            "OPTIMIZER=muon: the model has no hidden matrices, so LEARNING_RATE would have no effect"
+        )
+
+
+@pytest.mark.parametrize("match_adamw", [False, True])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_convolution_takes_the_step_of_its_flattened_matrix(match_adamw: bool, channels_last: bool) -> None:
+    """Jordan's muon_update: update.view(len(update), -1); torch's Muon steps the matrix."""
+    drawn = torch.Generator().manual_seed(3)
+    weight, *gradients = (torch.randn(6, 4, 3, 3, generator=drawn) for _ in range(4))
+    flat = nn.Parameter(weight.flatten(1).clone())
+    memory = torch.channels_last if channels_last else torch.contiguous_format
+    filters = nn.Parameter(weight.clone(memory_format=memory))
+    options: dict[str, Any] = {
+        "lr": 0.02,
+        "weight_decay": 0.1,
+        "adjust_lr_fn": "match_rms_adamw" if match_adamw else "original",
+    }
+    ours, torchs = muon.BatchedMuon([filters], bf16=True, **options), torch.optim.Muon([flat], **options)
+    for gradient in gradients:
+        filters.grad, flat.grad = gradient.clone(memory_format=memory), gradient.flatten(1)
+        ours.step()
+        torchs.step()
+    torch.testing.assert_close(filters.flatten(1), flat, rtol=1e-2, atol=1e-4)
+    assert filters.is_contiguous(memory_format=memory)
+
+
+def test_a_closure_is_called_once_with_gradients_on() -> None:
+    model = Tied()
+    optimizer, _ = build_optimizer("muon", model, SYMBOLS)
+    called: list[float] = []
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = model(torch.arange(7)).square().sum()
+        loss.backward()
+        called.append(loss.item())
+        return called[-1]
+
+    before = [weight.clone() for weight in model.parameters()]
+    assert (optimizer.step(closure), len(called)) == (called[0], 1)
+    assert not any(map(torch.equal, before, model.parameters()))
 
 
 def test_schedule_moves_both_rates_alike() -> None:

@@ -1,0 +1,15 @@
+"""What torch's protocol lets a step call: a function that computes the loss and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+
+def value_of(closure: Callable[[], float] | None) -> float | None:
+    """What a step's closure returns, which computes the gradients; None without one."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
