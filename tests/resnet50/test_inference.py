@@ -41,6 +41,17 @@ def test_accuracy_and_latency_of_a_batch_size() -> None:
     assert found["batch_4_samples_per_sec"] == 4 / found["batch_4_latency_seconds"]
 
 
+def test_accuracy_is_of_the_same_pictures_for_every_batch_size() -> None:
+    """The first 30 are wrong: 22 batches of one picture would have none that is right."""
+    images = torch.zeros(1100, 3, 4, 4, dtype=torch.uint8)
+    labels = torch.zeros(1100, dtype=torch.int64)
+    labels[:30] = 1
+    labels[1000:] = 1
+    pictures = HeldPictures(images, labels, NORMALISE, 4)
+    found = [measure(Brightness(), pictures, size)[f"batch_{size}_accuracy"] for size in (1, 8, 64)]
+    assert found == [0.97, 0.97, 0.97]
+
+
 def test_more_than_there_are_is_not_measured() -> None:
     assert measure(Brightness(), split(16), 17) == {}
 

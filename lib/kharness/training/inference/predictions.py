@@ -6,7 +6,6 @@ import io
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Protocol
 
 import torch
@@ -16,6 +15,9 @@ from kharness.training.data import evenly_spaced
 
 # Batches of each size that are timed; of the first ones memory and kernels are chosen.
 TIMED, WARM_UP = 20, 2
+
+# Pictures that the accuracy is of, if there are so many.
+JUDGED = 1000
 
 # Pixels of a picture on the sheet, and of the line below it; pictures in a row.
 TILE, LINE, COLUMNS = 96, 16, 8
@@ -65,17 +67,23 @@ def infer(
 
 
 def measure(model: nn.Module, split: HeldOutPictures, size: int) -> dict[str, float]:
-    """Median time from a batch on the device to its logits, and the share that is right, in 20 batches."""
+    """Median time from a batch on the device to its logits, in 20 batches, and the share that is right.
+
+    That is of the same pictures for every size, so that it differs only where the size changes the logits.
+    """
     seconds: list[float] = []
     right, count = 0, 0
-    for pictures, labels in islice(split.chunks(size), WARM_UP + TIMED):
-        is_full = len(labels) == size
+    for number, (pictures, labels) in enumerate(split.chunks(size)):
+        is_timed = number < WARM_UP + TIMED
+        if not is_timed and count >= JUDGED:
+            break
         _wait(pictures)
         begun = time.perf_counter()
         logits = model(pictures)
         _wait(logits)
-        seconds += [time.perf_counter() - begun] if is_full else []
-        right, count = right + int((logits.argmax(1) == labels).sum()), count + len(labels)
+        seconds += [time.perf_counter() - begun] if is_timed and len(labels) == size else []
+        judged = (logits.argmax(1) == labels)[: JUDGED - count]
+        right, count = right + int(judged.sum()), count + len(judged)
     timed = seconds[WARM_UP:] or seconds
     if not timed:  # there are fewer pictures
         return {}

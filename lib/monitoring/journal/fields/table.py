@@ -107,7 +107,7 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("batch_N_latency_seconds", "s", "down", "wall time",
           eval="median time from a batch of N samples on the device to its logits"),
     *rows("batch_N_samples_per_sec", "1/s", "up", "machine", eval="N by that time"),
-    *rows("batch_N_accuracy", "fraction", "up", eval="of the test samples that were timed"),
+    *rows("batch_N_accuracy", "fraction", "up", eval="of the first 1,000 test samples, the same for each N"),
     *rows("predictions",
           eval="of some test samples: `label`, `predicted` and `probability`; a picture shows them"),
     *rows("pictures",
