@@ -2,8 +2,9 @@
 
 A step whose gradient norm is more than `threshold` standard deviations above the mean of the last 100 steps,
 itself among them, halves the first moments and scales the second by 0.9 before the update. Optional: elements
-with |g| > sqrt(theta v) are clipped to that, and both moments are forgotten every so many steps, after which
-the rate rises along half a cosine.
+with |g| > sqrt(theta v) are clipped to that before the norm is taken, and both moments are forgotten every so
+many steps, after which the rate rises along half a cosine. The order is that of the predecessor
+(mcgrof/AdamWPrune, lib/optimizers.py, apply_spam_gradient_processing).
 
 Taken: torch.optim.AdamW; the rest stands here. Nothing in a step waits for a GPU.
 """
@@ -62,13 +63,13 @@ def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
 
 
 def _prepare(optimizer: torch.optim.AdamW, options: Options, step: int) -> float:
-    """Look for a spike in the gradients as they came, then clip; returns the scale of the step's rate."""
-    _hold_back(optimizer, options.threshold, step)
+    """Clip, then look for a spike in what is left, as the predecessor does; returns the scale of the rate."""
     if options.clip:
         for gradient, _, square in moments(optimizer):
             limit = (options.theta * square).sqrt_()
             # A second moment of zero is one that was just forgotten, or of a weight without gradients so far.
             gradient.copy_(torch.where(limit > 0, gradient.clamp(-limit, limit), gradient))
+    _hold_back(optimizer, options.threshold, step)
     if not options.reset_every or step < options.reset_every:
         return 1.0
     since = step % options.reset_every
