@@ -116,6 +116,20 @@ def test_a_stopped_training_resumes_bit_for_bit(
         assert str(states[0][part]) == str(states[1][part])
 
 
+def test_samples_of_a_step_are_shown_with_their_loss(
+    whole: tuple[Path, Records], tmp_path: Path, root: Path, warm_torch: WarmPython
+) -> None:
+    """What `make inspect-batch` runs, also where pictures are flipped and cut at random."""
+    run = shutil.copytree(whole[0], tmp_path / "run")
+    command = [str(root / "resnet50" / "train.py"), "--run-dir", str(run), "--inspect-step", "2"]
+    done = warm_torch.run(command, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [line.split() for line in done.stdout.splitlines() if line[:5].strip().isdecimal()]
+    assert [row[0] for row in rows] == [str(place) for place in range(1, 37)]
+    assert all(0 < float(row[3]) < 10 for row in rows)
+    assert (run / "inspected" / "step00000002.png").is_file()
+
+
 def test_a_training_without_an_average_keeps_none(train: Train, tmp_path: Path) -> None:
     records = train(tmp_path / "run", "--max-steps", "1")
     state = load(checkpoint_files(tmp_path / "run" / "checkpoints")[0])

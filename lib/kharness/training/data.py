@@ -165,7 +165,12 @@ class SampleDraws:
     def begin(self, count: int) -> None:
         """The draws that follow are for the next `count` samples of this process."""
         batches, self._place = self._batches, 0
-        if batches is None or (batches.num_taken == count and not batches.is_shared):
+        # An inspection looks at samples before any step has taken a batch.
+        if (
+            batches is None
+            or batches.num_taken == 0
+            or (batches.num_taken == count and not batches.is_shared)
+        ):
             self._drawn = None
             return
         if batches.taken != self._taken or self._drawn is None:

@@ -62,6 +62,19 @@ def test_samples_are_those_of_the_step_and_their_mean_loss_is_its_loss(train: Tr
     assert (refused.returncode, refused.stderr.splitlines()[0][:29]) == (2, "error: INSPECT_STEP=1000 is o")
 
 
+def test_pictures_that_are_shifted_at_random_are_shown_too(train: Train, tmp_path: Path) -> None:
+    """As the presets have it; each with a shift that is drawn anew."""
+    run = tmp_path / "run"
+    assert train("--run-dir", run, *FLAGS[:-2], "--lenet5-shift", "2").returncode == 0
+    done = train("--run-dir", run, "--inspect-step", "3")
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [
+        line.split() for line in done.stdout.splitlines() if line.split()[:1] and line.split()[0].isdecimal()
+    ]
+    assert [row[0] for row in rows] == [str(place) for place in range(1, 19)]
+    assert all(0 < float(row[3]) < 10 for row in rows)
+
+
 def test_a_grid_of_pictures_is_a_png_of_their_pixels() -> None:
     pictures = [torch.tensor([[[0.0, 1.0], [0.5, 0.25]]]) + shift for shift in range(9)]
     sheet = grid(pictures)
