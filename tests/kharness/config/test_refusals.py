@@ -234,7 +234,7 @@ def test_preset_is_refused_for_bytes_that_are_not_utf8(checkout: Path, kconfig: 
             "write CONFIG_LAUNCHER_LOCAL_ZYGOTE=n",
         ),
         ({"TRACKR": "both"}, "TRACKR=both means nothing to make defconfig", "did you mean TRACKER?"),
-        ({"BATCH_SIZE": "3"}, "BATCH_SIZE=3 means nothing to make defconfig", "write CONFIG_BATCH_SIZE=3"),
+        ({"BATCH": "3"}, "BATCH=3 means nothing to make defconfig", "write BATCH_SIZE=3"),
         (
             {"CONFIG_BATCH_SIZE": "x"},
             "BATCH_SIZE=x is not an int",

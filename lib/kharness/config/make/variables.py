@@ -1,4 +1,6 @@
-"""What was written on make's command line: TRACKER=both, CONFIG_SEED=3, O=dir.
+"""What was written on make's command line: TRACKER=both, CONFIG_SEED=3, SEED=3, O=dir.
+
+A symbol may be named with or without CONFIG_, but where a target has a variable of the same name.
 
 The Makefile exports the names of the variables on its command line as KHARNESS_MAKE_VARS, so that a variable
 of the same name that happens to be in the environment is not taken for one. The values never pass a shell.
@@ -55,8 +57,15 @@ def given(
             raise ConfigError(f"{word!r} is not NAME=value", hint="for example TRACKER=both or CONFIG_SEED=3")
         variables[name] = value
     goals = environ.get("KHARNESS_GOALS", "").split() or ([target] if target else [])
-    for name, value in variables.items():
-        _check_read(name, value, goals, root)
+    for name, value in list(variables.items()):
+        if _check_read(name, value, goals, root):
+            del variables[name]
+            if (other := variables.setdefault(f"CONFIG_{name}", value)) != value:
+                raise ConfigError(
+                    f"{show(name, value)} contradicts CONFIG_{show(name, other)}",
+                    hint="leave one of them out",
+                )
+            name = f"CONFIG_{name}"
         _check_paths(name, value)
     for name in _LASTING & variables.keys():
         variables[name] = lasting_place(variables[name])
@@ -98,7 +107,8 @@ def sets_symbol(name: str) -> bool:
     return name.startswith("CONFIG_") or name in SHORT
 
 
-def _check_read(name: str, value: str, goals: Sequence[str], root: Path | None) -> None:
+def _check_read(name: str, value: str, goals: Sequence[str], root: Path | None) -> bool:
+    """Whether a variable that is read is a symbol's own name; ConfigError for one that is not read."""
     if not _IDENTIFIER.fullmatch(name):
         raise ConfigError(
             f"{name!r} is no name of a variable",
@@ -107,8 +117,9 @@ def _check_read(name: str, value: str, goals: Sequence[str], root: Path | None) 
     reads = reads_of(goals)
     symbols = _symbols(root) if name not in EVERYWHERE else []
     own = name in SHORT or any(name in one.names for one in reads)
-    if (own or name not in symbols) and any(one.variable(name) for one in reads):
-        return
+    is_symbol = name in symbols and not own
+    if any(one.symbol(name) if is_symbol else one.variable(name) for one in reads):
+        return is_symbol
     calls = f"make {' '.join(goals)}" if goals else "any target"
     raise ConfigError(
         f"{show(name, value)} means nothing to {calls}", hint=_hint(name, value, reads, goals, symbols)
@@ -123,17 +134,17 @@ def _hint(name: str, value: str, reads: Sequence[Reads], goals: Sequence[str], s
         return symbol in symbols and any(one.symbol(symbol) for one in reads)
 
     if bare == "SEEDS" and is_read("MATRIX_AXES"):
-        return f'write CONFIG_MATRIX_AXES="… SEED={_as_axis(value)}"'
+        return f'write MATRIX_AXES="… SEED={_as_axis(value)}"'
     if is_read(ALIASES.get(bare, "")):
-        return f"write CONFIG_{_typed(ALIASES[bare], value)}"
+        return f"write {_typed(ALIASES[bare], value)}"
     if is_read(bare):
-        return f"write CONFIG_{_typed(bare, value)}"
+        return f"write {_typed(bare, value)}"
     elsewhere = readers(name)
     if elsewhere and not name.startswith("CONFIG_"):
         return f"{name}= is for make {', '.join(elsewhere)}"
     if name.removeprefix("CONFIG_") in symbols and any(one.symbols == ("",) for one in reads):
         return "leave it out: it has no effect here"
-    known = {symbol: f"CONFIG_{symbol}" for symbol in symbols if any(one.symbol(symbol) for one in reads)}
+    known = {symbol: symbol for symbol in symbols if any(one.symbol(symbol) for one in reads)}
     known |= {word: word for one in reads for word in one.words() if not word.endswith("…")}
     if near := nearest(bare, known):
         return f"did you mean {known[near[0]]}?"

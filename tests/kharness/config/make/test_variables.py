@@ -16,6 +16,9 @@ from kharness.config.make.known_variables import ENVIRONMENT, EVERYWHERE, SHORT,
 from kharness.config.make.variables import check_call, given
 from kharness.config.tree import Tree
 
+# Symbols, as which other targets than their own read these variables.
+SYMBOLS = {"DATA_DIR", "LOG_EVERY", "SEED"}
+
 
 def environment(goals: str, **variables: str) -> dict[str, str]:
     """What make hands over."""
@@ -39,7 +42,8 @@ def test_every_target_reads_its_variables_and_no_other(root: Path, target: str) 
     nonsense = f"NOBODY=1 means nothing to make {goal}; "
     assert refused(root, goal, NOBODY="1").startswith(nonsense)
     for name in {name for reads in TARGETS.values() for name in reads.names} - {"TRACKER"}:
-        assert (refused(root, goal, **{name: "x"}) == "") == (name in TARGETS[target].names), name
+        taken = name in TARGETS[target].names or (name in SYMBOLS and TARGETS[target].symbol(name))
+        assert (refused(root, goal, **{name: "x"}) == "") == taken, name
     reads_all = TARGETS[target].symbols == ("",)
     assert (refused(root, goal, CONFIG_SEED="3") == "") == reads_all
     assert "CONFIG_SEED=3" in refused(root, goal, CONFIG_SEED="3") or reads_all
@@ -48,20 +52,18 @@ def test_every_target_reads_its_variables_and_no_other(root: Path, target: str) 
 @pytest.mark.parametrize(
     ("goals", "variable", "hint"),
     [
-        ("test_matrix", "SEEDS=1..5", 'write CONFIG_MATRIX_AXES="… SEED=1..5"'),
-        ("test_matrix", "SEEDS=5", 'write CONFIG_MATRIX_AXES="… SEED=1..5"'),
-        ("test_matrix", "SEEDS=1,2,7", 'write CONFIG_MATRIX_AXES="… SEED=1|2|7"'),
-        ("test_matrix", "AXES=SEED=1|2", "write CONFIG_MATRIX_AXES='SEED=1|2'"),
-        ("test_matrix", "EPOCHS=3", "write CONFIG_NUM_EPOCHS=3"),
-        ("train", "LR=0.1", "write CONFIG_LEARNING_RATE=0.1"),
-        ("train", "BATCH=32", "write CONFIG_BATCH_SIZE=32"),
-        ("train", "STEPS=20", "write CONFIG_MAX_STEPS=20"),
-        ("train", "SEEDS=7", "write CONFIG_SEED=7"),
-        ("train", "OPTIMIZER=adam", "write CONFIG_OPTIMIZER=adam"),
-        ("train", "seed=3", "write CONFIG_SEED=3"),
-        ("train", "LEARNING_RAET=1", "did you mean CONFIG_LEARNING_RATE?"),
+        ("test_matrix", "SEEDS=1..5", 'write MATRIX_AXES="… SEED=1..5"'),
+        ("test_matrix", "SEEDS=5", 'write MATRIX_AXES="… SEED=1..5"'),
+        ("test_matrix", "SEEDS=1,2,7", 'write MATRIX_AXES="… SEED=1|2|7"'),
+        ("test_matrix", "AXES=SEED=1|2", "write MATRIX_AXES='SEED=1|2'"),
+        ("test_matrix", "EPOCHS=3", "write NUM_EPOCHS=3"),
+        ("train", "LR=0.1", "write LEARNING_RATE=0.1"),
+        ("train", "BATCH=32", "write BATCH_SIZE=32"),
+        ("train", "STEPS=20", "write MAX_STEPS=20"),
+        ("train", "SEEDS=7", "write SEED=7"),
+        ("train", "seed=3", "write SEED=3"),
+        ("train", "LEARNING_RAET=1", "did you mean LEARNING_RATE?"),
         ("train", "TRAKCER=both", "did you mean TRACKER?"),
-        ("trackio-view", "TRACKIO_PORT=7861", "write CONFIG_TRACKIO_PORT=7861"),
         ("status", "RUNS=x", "did you mean RUN?"),
         ("status", "run=x", "did you mean RUN?"),
         ("status", "CHECKPOINT=1", "CHECKPOINT= is for make control"),
@@ -72,7 +74,7 @@ def test_every_target_reads_its_variables_and_no_other(root: Path, target: str) 
         ("help", "V1=1", "make help reads O"),
         ("test_matrix train", "DEFCONFIG=pruning", "DEFCONFIG= is for make defconfig"),
         ("train", "JOBS=2", "JOBS= is for make"),
-        ("test_matrix", "MATRIX_AXES=SEED=1|2", "write CONFIG_MATRIX_AXES='SEED=1|2'"),
+        ("status", "SEED=1", "SEED= is for make randconfig"),
         ("sweep", "CONFIG_MATRIX_AXES=SEED=1", "leave it out: it has no effect here"),
     ],
 )
@@ -106,6 +108,31 @@ def test_without_make_the_script_stands_for_its_target(root: Path) -> None:
     assert given(["RUN=x"], {}, "status") == {"RUN": "x"}
     with pytest.raises(ConfigError, match="DEFCONFIG=x means nothing to make status"):
         given(["DEFCONFIG=x"], {}, "status", root=root)
+
+
+@pytest.mark.parametrize(
+    ("target", "variable"),
+    [
+        ("train", "VERBOSITY_LEVEL=ultra"),
+        ("train", "ACTIVATION_STATISTICS_EVERY=100"),
+        ("train", "LOG_EVERY=10"),
+        ("test_matrix", "MATRIX_AXES=SEED=1|2"),
+        ("trackio-view", "TRACKIO_PORT=7861"),
+        ("summary", "REPORT_METRIC=val_loss"),
+    ],
+)
+def test_a_symbol_needs_no_prefix(root: Path, target: str, variable: str) -> None:
+    name, _, value = variable.partition("=")
+    assert refused(root, target, **{name: value}) == ""
+    assert given([variable], {}, target, root=root) == {f"CONFIG_{name}": value}
+    assert given([variable, f"CONFIG_{variable}"], {}, target, root=root) == {f"CONFIG_{name}": value}
+    with pytest.raises(ConfigError, match=f"^{name}=.* contradicts CONFIG_{name}=other$"):
+        given([variable, f"CONFIG_{name}=other"], {}, target, root=root)
+
+
+def test_a_target_has_its_own_variables_of_such_names(root: Path) -> None:
+    for target, name in (("control", "LOG_EVERY"), ("randconfig", "SEED"), ("data", "DATA_DIR")):
+        assert given([f"{name}=1"], {}, target, root=root) == {name: "1"}
 
 
 def test_the_environment_is_not_the_command_line(root: Path) -> None:
