@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
 
-from monitoring.callbacks.described import adapter_fields, model_fields
-from monitoring.callbacks.logged import Logged
-from monitoring.callbacks.open_run import OpenRun, RunSettings
+from monitoring.callbacks.described import adapter_fields, model_config, model_fields
+from monitoring.callbacks.logged import record
+from monitoring.callbacks.open_run import UNKNOWN_MODEL, Begun, OpenRun, Resumed, Runs, RunSettings
+from monitoring.callbacks.places import named_directory
 from monitoring.run import Run
 
 
 class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is not typed
     """Records what `accelerator.log` is given: `Accelerator(log_with=AccelerateTracker("results/first"))`.
 
-    `accelerator.init_trackers(project, config=...)` opens the run, `accelerator.end_training()` ends it.
+    `accelerator.init_trackers(project, config=...)` begins a run and `accelerator.end_training()` ends it.
+    After `accelerator.load_state` it is the next attempt of the run that saved that state; in a directory
+    that has a run already, whether it is that or a new one is known at the first log.
     """
 
     name = "kharness"
@@ -36,36 +41,112 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
     ) -> None:
         """A `model` is described in the start record; the rest is that of Run."""
         super().__init__()
-        self._settings = RunSettings(Path(directory), run_name, project, trackers or {}, gpu_monitor, agent)
+        self._runs = Runs(RunSettings(Path(directory), run_name, project, trackers or {}, gpu_monitor, agent))
         self._model = model
-        self._open: OpenRun | None = None
-        self._logged = Logged()
+        self._config: dict[str, Any] = {}
+        self._is_begun = False
+        self._loaded: Path | None = None
+        self._last_step: int | None = None
+        _have_accelerators_tell()
 
     @property
     def tracker(self) -> Run | None:
-        """The run; None before `init_trackers`."""
-        return None if self._open is None else self._open.run
+        """The run; None before it is known which it is."""
+        return None if self._runs.current is None else self._runs.current.run
+
+    def start(self) -> None:
+        """A training begins: what the one before it has logged, loaded and was told is its own."""
+        self._runs.close()
+        self._config, self._last_step, self._is_begun = {}, None, True
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         """Open the run with the configuration of `init_trackers`. Errors: those of Run."""
-        self._open = OpenRun(self._settings, values)
-        described = {} if self._model is None else model_fields(self._model)
-        self._open.run.start(
-            model={"name": None, "architecture": None, "parameters": None, **described},
-            training=values,
-            **adapter_fields(self._model),
-            **self._open.resumed(0),
-        )
+        self._config |= values
+        if self._loaded is not None or not self._runs.has_any():
+            self._opened()
 
     def log(self, values: dict[str, Any], step: int | None = None, **_: object) -> None:
-        """Record a step, or an evaluation if the names say so (`val_loss`, `test/accuracy`)."""
-        if self._open is None:
-            self.store_init_configuration({})
-        assert self._open is not None
-        self._logged.record(self._open.run, values, step)
+        """Record a step, or an evaluation if the names say so (`val_loss`, `test/accuracy`).
+
+        Without steps they are counted from 1.
+        """
+        number = (self._last_step or 0) + 1 if step is None else step
+        record(self._opened().run, number, values)
+        self._last_step = number
 
     def finish(self) -> None:
         """Write the end record."""
-        if self._open is not None:
-            self._open.is_trained = True
-            self._open.close()
+        if self._is_begun:
+            self._opened().end_training()
+        self._runs.close()
+        self._loaded, self._is_begun = None, False
+
+    def saved(self, folder: Path) -> None:
+        """Record a checkpoint that is complete on disk."""
+        if self._is_begun:
+            run = self._opened().run
+            run.log_checkpoint(self._last_step or 0, checkpoint_path=named_directory(folder))
+
+    def loaded(self, folder: Path) -> None:
+        """The training resumes from a checkpoint, unless it has begun before."""
+        if self._runs.current is None:
+            self._loaded = named_directory(folder)
+            if self._is_begun:
+                self._opened()
+
+    def _opened(self) -> OpenRun:
+        """The run, which is opened if it was not."""
+        if self._runs.current is not None:
+            return self._runs.current
+        model = UNKNOWN_MODEL if self._model is None else {**UNKNOWN_MODEL, **model_fields(self._model)}
+        begun = Begun(
+            {**model_config(self._model), **self._config}, 0, model, self._config, adapter_fields(self._model)
+        )
+        if (loaded := self._loaded) is None:
+            return self._runs.begin_other(begun)
+        found = self._runs.begin_training(
+            begun, Resumed(None, loaded.name, lambda record: record.get("checkpoint_path") == str(loaded))
+        )
+        # such a script says only by `end_training` where its training ends, and not all call that
+        found.is_training = False
+        return found
+
+
+def _have_accelerators_tell() -> None:
+    """Have `Accelerator.load_state` and `save_state` tell its trackers, which accelerate does not."""
+    if hasattr(Accelerator.load_state, "tells"):
+        return
+    load, save = Accelerator.load_state, Accelerator.save_state
+
+    @functools.wraps(load)
+    def load_state(self: Any, *given: Any, **named: Any) -> Any:
+        folders: list[str] = []  # which one, where accelerate chooses it
+
+        def note(models: object, folder: str) -> None:
+            folders.append(folder)
+
+        hook = self.register_load_state_pre_hook(note)
+        try:
+            result = load(self, *given, **named)
+        finally:
+            hook.remove()
+        for tracker in _trackers(self):
+            tracker.loaded(Path(folders[-1]))
+        return result
+
+    @functools.wraps(save)
+    def save_state(self: Any, *given: Any, **named: Any) -> Any:
+        folder = save(self, *given, **named)
+        for tracker in _trackers(self):
+            tracker.saved(Path(folder))
+        return folder
+
+    load_state.tells = True  # type: ignore[attr-defined] # a function may have any
+    Accelerator.load_state, Accelerator.save_state = load_state, save_state
+
+
+def _trackers(accelerator: Any) -> list[AccelerateTracker]:
+    """Ours, on the process that logs."""
+    if not accelerator.is_main_process:
+        return []
+    return [tracker for tracker in accelerator.log_with if isinstance(tracker, AccelerateTracker)]

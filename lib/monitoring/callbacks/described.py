@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,20 @@ def model_fields(model: Any) -> dict[str, object]:
         "parameters": sum(count for count, _ in counts),
         "trainable_parameters": sum(count for count, trained in counts if trained),
     }
+
+
+def model_config(model: Any) -> dict[str, object]:
+    """`model_config` of a model that has one, as transformers' have, or a dataclass; nothing of another."""
+    configured = getattr(model, "config", None)
+    to_dict = getattr(configured, "to_dict", None)
+    try:
+        if callable(to_dict):
+            configured = to_dict()
+        elif dataclasses.is_dataclass(configured) and not isinstance(configured, type):
+            configured = dataclasses.asdict(configured)
+    except Exception:  # noqa: BLE001 - the model's own methods are called here; a training begins without it
+        return {}
+    return {"model_config": dict(configured)} if isinstance(configured, Mapping) else {}
 
 
 def gradient_norm(model: Any) -> Any:

@@ -6,32 +6,38 @@ The Trainer hands the loss to `on_log` only, has gradients until `on_optimizer_s
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 
-from monitoring.callbacks.described import adapter_fields, gradient_norm, model_fields
-from monitoring.callbacks.open_run import OpenRun, RunSettings
+from monitoring.callbacks.described import adapter_fields, gradient_norm, model_config, model_fields
+from monitoring.callbacks.logged import record, record_evaluation
+from monitoring.callbacks.open_run import Begun, OpenRun, Resumed, Runs, RunSettings, directory_of
+from monitoring.callbacks.throughput import Throughput, flops_of_token
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 from monitoring.telemetry.callback import TelemetryCallback
-from monitoring.telemetry.pace import Pace, open_pace
 
-# The Trainer's names -> those of step records; every other name stays.
-STEP_NAMES = {"loss": "train_loss", "learning_rate": "lr"}
-# By which the Trainer's last log, of the whole training, is known.
-SUMMARY = "train_runtime"
-# Prefix of what the Trainer measures -> split; `eval_loss` is recorded as `val_loss`.
-SPLITS = {"eval": "val", "test": "test"}
+# By which the Trainer's last log, of the whole training, is known; others may have some of these names.
+SUMMARY = frozenset({"train_runtime", "train_loss", "total_flos"})
+# How the names of an evaluation's time and pace end, after its prefix.
+RUNTIME, RATE = "_runtime", "_samples_per_second"
+# The Trainer's name of the loss of the steps since its last log, which no other log has.
+LOSS = "loss"
+
+# Relative, of the FLOPs that ranks add up in float32.
+ROUNDING = 1e-6
 
 
 class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not typed
-    """Records a training of the Trainer in a run directory; every process of it has a journal there.
+    """Records what a Trainer does in run directories; every process of it has a journal there.
 
-    The run ends with the process, or with `close`, so that an evaluation after the training belongs to it.
-    A training that resumes from a checkpoint is the run's next attempt.
+    A training is a new run (`results/first`, then `results/first-2`), unless it resumes from a checkpoint:
+    then it is the next attempt of the run that wrote it. An evaluation before, after or without a training
+    is recorded too. The run ends with the process, with `close`, or when the next one begins.
     """
 
     def __init__(
@@ -46,29 +52,31 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
     ) -> None:
         """`directory` is the Trainer's `output_dir` if it is not given; the rest is that of Run."""
         where = None if directory is None else Path(directory)
-        self._settings = RunSettings(where, name, project, trackers or {}, gpu_monitor, agent)
-        self._open: OpenRun | None = None
-        self._pace: Pace | None = None
-        self._filtered = True
+        self._runs = Runs(RunSettings(where, name, project, trackers or {}, gpu_monitor, agent))
+        self._trained: _Trained | None = None
+        self._in_train = False
+        self._recorded: Mapping[str, Any] = {}
+        self._filtered: bool | None = None
+        _have_trainers_tell()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: object) -> None:
         """Open the run and write its start record. Errors: those of Run, before the first step."""
-        self.close()
-        settings = self._settings
-        if settings.directory is None:
-            settings.directory = Path(args.output_dir)
-        settings.name = settings.name or getattr(args, "run_name", None)
-        self._open = OpenRun(settings, args.to_sanitized_dict(), args.process_index)
-        checkpoint = Path(args.output_dir, f"checkpoint-{state.global_step}").name
-        self._open.run.start(
-            model=model_fields(model),
-            training=_training(args, state),
-            **adapter_fields(model),
-            **self._open.resumed(state.global_step, checkpoint),
+        self._name(args)
+        begun = Begun(
+            {**args.to_sanitized_dict(), **model_config(model)},
+            args.process_index,
+            model_fields(model),
+            _training(args, state),
+            adapter_fields(model),
         )
-        self._filtered, args.logging_nan_inf_filter = args.logging_nan_inf_filter, False
-        self._samples = _batch_size(args)
-        self._pace = open_pace(args.device)
+        step = state.global_step
+        resumed = Resumed(step, f"checkpoint-{step}", functools.partial(_is_checkpoint, step))
+        self._runs.begin_training(begun, resumed if step else None, again=self._in_train)
+        self._in_train = True
+        self._trained = _Trained(args, state, model)
+        if self._filtered is None:
+            self._filtered, args.logging_nan_inf_filter = args.logging_nan_inf_filter, False
+        self._recorded = {}
         self._norm: object = None
 
     def on_pre_optimizer_step(
@@ -80,72 +88,167 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
             self._norm = gradient_norm(model)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: object) -> None:
-        if self._pace is not None:
-            self._pace.step(self._samples)
+        if self._trained is not None:
+            self._trained.step()
+
+    def on_prediction_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: object) -> None:
+        """Open the run of an evaluation without a training, so that all of it is watched."""
+        self._opened(args, model)
 
     def on_log(
-        self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: object
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        logs: Mapping[str, Any] | None = None,
+        model: Any = None,
+        **_: object,
     ) -> None:
-        """Record a step; of the last log, which is of the whole training, the end record has the fields."""
-        if self._open is None or self._pace is None or logs is None:
+        """Record a step or an evaluation; of the last log, of the whole training, the end record has all."""
+        if not logs:
             return
-        if SUMMARY in logs:
-            self._open.add_to_end(**{name: value for name, value in logs.items() if name != "epoch"})
-        elif not any(name.startswith(f"{prefix}_") for name in logs for prefix in SPLITS):
-            fields = {STEP_NAMES.get(name, name): value for name, value in logs.items()}
-            fields = {"grad_norm": self._norm, **fields, **self._pace.read()}
-            self._open.run.log_step(state.global_step, **fields)
+        found = self._opened(args, model)
+        if logs.keys() >= SUMMARY:
+            found.add_to_end(**{str(name): value for name, value in logs.items() if name != "epoch"})
+        elif (prefix := _prefix(logs)) is not None:
+            record_evaluation(found.run, state.global_step, logs, prefix)
+            self._recorded = dict(logs)
+        elif LOSS in logs and self._trained is not None:
+            record(found.run, state.global_step, logs, grad_norm=self._norm, **self._trained.read(state))
+        else:
+            record(found.run, state.global_step, logs)
 
     def on_evaluate(
-        self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any] | None = None, **_: object
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        metrics: Mapping[str, Any] | None = None,
+        model: Any = None,
+        **_: object,
     ) -> None:
-        self._record_split(state.global_step, metrics or {})
+        self._record_rest(args, state, metrics or {}, model, "eval")
 
     def on_predict(
-        self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any] | None = None, **_: object
+        self,
+        args: Any,
+        state: Any,
+        control: Any,
+        metrics: Mapping[str, Any] | None = None,
+        model: Any = None,
+        **_: object,
     ) -> None:
-        self._record_split(state.global_step, metrics or {})
+        self._record_rest(args, state, metrics or {}, model, "test")
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: object) -> None:
-        if self._open is not None:
-            self._open.run.log_epoch(math.ceil(state.epoch), global_step=state.global_step)
+        if self._runs.current is not None:
+            self._runs.current.run.log_epoch(math.ceil(state.epoch), global_step=state.global_step)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: object) -> None:
         """Record a checkpoint that is complete on disk."""
-        if self._open is not None and state.is_world_process_zero:
-            path = Path(args.output_dir, f"checkpoint-{state.global_step}")
-            self._open.run.log_checkpoint(state.global_step, checkpoint_path=path)
+        if self._runs.current is not None and state.is_world_process_zero:
+            path = _checkpoint(args, state)
+            self._runs.current.run.log_checkpoint(state.global_step, checkpoint_path=path)
         self._restart_pace()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: object) -> None:
-        args.logging_nan_inf_filter = self._filtered
-        if self._open is not None:
-            self._open.is_trained = True
+        self._leave(args)
+        if (found := self._runs.current) is not None:
+            found.end_training()
             if state.best_metric is not None:
-                self._open.add_to_end(best_metric=state.best_metric, best_step=state.best_global_step)
+                found.add_to_end(best_metric=state.best_metric, best_step=state.best_global_step)
+
+    def on_exception(self, args: Any, error: BaseException) -> None:
+        """The training ends by an error, whether or not the program goes on."""
+        self._leave(args)
+        if self._runs.current is not None and self._runs.current.is_training:
+            self._runs.current.fail(error)
 
     def close(self) -> None:
         """End the run; without it that happens when the process exits."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        self._runs.close()
 
-    def _record_split(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """An evaluation, and a prediction on a test set: each prefix is a split of its own."""
-        for prefix, split in SPLITS.items():
-            found = {
-                f"{split}_{name.removeprefix(prefix + '_')}": value
-                for name, value in metrics.items()
-                if name.startswith(f"{prefix}_")
-            }
-            if found and self._open is not None:
-                self._open.run.log_eval(step, split=split, **found)
+    def _opened(self, args: Any, model: Any) -> OpenRun:
+        """The run that a log or an evaluation belongs to."""
+        if self._runs.current is None:
+            self._name(args)
+            config = args.to_sanitized_dict()
+            if model is None:
+                return self._runs.begin_other(Begun(config, args.process_index))
+            return self._runs.begin_other(
+                Begun(
+                    {**config, **model_config(model)},
+                    args.process_index,
+                    model_fields(model),
+                    fields=adapter_fields(model),
+                )
+            )
+        return self._runs.current
+
+    def _name(self, args: Any) -> None:
+        """Give the runs the Trainer's names where the user gave none."""
+        settings = self._runs.settings
+        if settings.directory is None:
+            settings.directory = Path(args.output_dir)
+        settings.name = settings.name or getattr(args, "run_name", None)
+
+    def _record_rest(self, args: Any, state: Any, metrics: Mapping[str, Any], model: Any, usual: str) -> None:
+        """Record what was measured and not logged: of an evaluation nothing, of a prediction all."""
+        logged = self._recorded
+        rest = {
+            name: value
+            for name, value in metrics.items()
+            if name not in logged or not (logged[name] is value or logged[name] == value)
+        }
+        if rest:
+            record_evaluation(
+                self._opened(args, model).run, state.global_step, rest, _prefix(metrics) or usual
+            )
+        self._recorded = {}
         self._restart_pace()
 
     def _restart_pace(self) -> None:
         """What was done meanwhile is no training step."""
-        if self._pace is not None:
-            self._pace.restart()
+        if self._trained is not None:
+            self._trained.throughput.restart()
+
+    def _leave(self, args: Any) -> None:
+        self._in_train = False
+        if self._filtered is not None:
+            args.logging_nan_inf_filter, self._filtered = self._filtered, None
+
+
+class _Trained:
+    """What a training computes, as far as the Trainer's state and arguments say."""
+
+    def __init__(self, args: Any, state: Any, model: Any) -> None:
+        dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
+        self.throughput = Throughput(args.device, dtype=dtype, num_devices=args.world_size)
+        self._samples = _batch_size(args)
+        self._flops_seen, self._tokens_seen = state.total_flos, state.num_input_tokens_seen
+        self._counts_tokens = getattr(args, "include_num_input_tokens_seen", "no") not in ("no", False)
+        # What Trainer.floating_point_ops multiplies; of parameters that ranks share it sees a part.
+        count = getattr(model, "num_parameters", None)
+        is_text = getattr(model, "main_input_name", None) == "input_ids"
+        is_shared = bool(getattr(args, "fsdp", None) or getattr(args, "deepspeed", None))
+        self._parameters = count(exclude_embeddings=True) if callable(count) and is_text else 0
+        trained = count(exclude_embeddings=True, only_trainable=True) if callable(count) and is_text else 0
+        self._of_token = None if is_shared else flops_of_token(self._parameters, trained)
+
+    def step(self) -> None:
+        self.throughput.step(self._samples)
+
+    def read(self, state: Any) -> dict[str, Any]:
+        """Fields of a step record; the Trainer has just counted what all ranks have computed."""
+        flops, self._flops_seen = state.total_flos - self._flops_seen, state.total_flos
+        seen, self._tokens_seen = state.num_input_tokens_seen - self._tokens_seen, state.num_input_tokens_seen
+        computed = round(flops / (6 * self._parameters)) if self._parameters else 0
+        if abs(6 * self._parameters * computed - flops) > ROUNDING * flops:
+            computed = 0  # a Trainer that counts otherwise
+        of_token = self._of_token if computed else None
+        tokens = seen if self._counts_tokens else computed
+        self.throughput.add(int(tokens), None if of_token is None else of_token * computed)
+        return dict(self.throughput.read())
 
 
 class TelemetryTrainerCallback(TrainerCallback):  # type: ignore[misc] # the same
@@ -160,14 +263,17 @@ class TelemetryTrainerCallback(TrainerCallback):  # type: ignore[misc] # the sam
         self._directory = directory
         self._options = options
         self.telemetry: TelemetryCallback | None = None
-        """What it calls, from the beginning of the training on."""
+        """What it calls, from the first epoch of the training on."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
-        self.telemetry = TelemetryCallback(Path(self._directory or args.output_dir), **self._options)
+        self.telemetry = None
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
-        if self.telemetry is not None:
-            self.telemetry.on_epoch_begin()
+        """Begin to measure, in the directory of the training's run, which a RunCallback has opened by now."""
+        if self.telemetry is None:
+            directory = directory_of(Path(self._directory or args.output_dir))
+            self.telemetry = TelemetryCallback(directory, **self._options)
+        self.telemetry.on_epoch_begin()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
         if self.telemetry is not None:
@@ -276,3 +382,48 @@ def _is_logged(args: Any, state: Any, step: int) -> bool:
     strategy = str(getattr(args.logging_strategy, "value", args.logging_strategy))
     every = state.logging_steps
     return strategy == "steps" and bool((step == 1 and args.logging_first_step) or step % every == 0)
+
+
+def _checkpoint(args: Any, state: Any) -> Path:
+    """Where the Trainer has just saved; that of a search of hyperparameters is in a folder of the trial."""
+    folder, name = Path(args.output_dir), f"checkpoint-{state.global_step}"
+    if state.is_hyper_param_search:
+        found = [path for path in folder.glob(f"*/{name}") if path.is_dir()]
+        return max(found, key=lambda path: path.stat().st_mtime, default=folder / name)
+    return folder / name
+
+
+def _is_checkpoint(step: int, record: Mapping[str, Any]) -> bool:
+    return record.get("global_step") == step and str(record.get("checkpoint_path")).endswith(
+        f"checkpoint-{step}"
+    )
+
+
+def _prefix(logs: Mapping[str, Any]) -> str | None:
+    """That of an evaluation's metrics, by the time and pace that the Trainer adds; None of other logs."""
+    names = {str(name) for name in logs}
+    for name in names:
+        prefix = name.removesuffix(RUNTIME)
+        if prefix not in (name, "train") and prefix + RATE in names:
+            return prefix
+    return None
+
+
+def _have_trainers_tell() -> None:
+    """Have `Trainer.train` tell its RunCallbacks the exception that ends it: it calls them no more then."""
+    if hasattr(Trainer.train, "tells"):
+        return
+    train = Trainer.train
+
+    @functools.wraps(train)
+    def telling(self: Any, *given: Any, **named: Any) -> Any:
+        try:
+            return train(self, *given, **named)
+        except BaseException as error:
+            for callback in self.callback_handler.callbacks:
+                if isinstance(callback, RunCallback):
+                    callback.on_exception(self.args, error)
+            raise
+
+    telling.tells = True  # type: ignore[attr-defined] # a function may have any
+    Trainer.train = telling

@@ -8,26 +8,31 @@ The package is `lightning`, not the older `pytorch_lightning`.
 
 from __future__ import annotations
 
+import functools
 import math
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities import rank_zero_only
 
-from monitoring.callbacks.described import adapter_fields, gradient_norm, model_fields
-from monitoring.callbacks.logged import Logged
-from monitoring.callbacks.open_run import OpenRun, RunSettings
+from monitoring.callbacks.described import adapter_fields, gradient_norm, model_config, model_fields
+from monitoring.callbacks.logged import record
+from monitoring.callbacks.open_run import UNKNOWN_MODEL, Begun, OpenRun, Resumed, Runs, RunSettings
+from monitoring.callbacks.places import named_directory
+from monitoring.callbacks.throughput import Throughput, first_tensor, flops_of_token, tokens_in
 from monitoring.run import Run
-from monitoring.telemetry.pace import Pace, open_pace
 
 
 class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed for us
-    """Records in a run directory what the module logs; `experiment` is the Run.
+    """Records in run directories what modules log; `experiment` is the Run. It adds a LightningRun itself.
 
-    The run ends with the process, or with `close`, so that `trainer.test` after `fit` belongs to it.
+    A `fit` is a new run (`results/first`, then `results/first-2`), unless it resumes from a checkpoint: then
+    it is the next attempt of the run that wrote it. What is validated or tested before, after or without one
+    is recorded too. The run ends with the process, with `close`, or when the next one begins.
     """
 
     def __init__(
@@ -43,13 +48,11 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
         """All but `directory` is that of Run."""
         super().__init__()
         self._settings = RunSettings(Path(directory), name, project, trackers or {}, gpu_monitor, agent)
-        self._open: OpenRun | None = None
+        self.runs = Runs(self._settings)
         self._config: dict[str, Any] = {}
-        self._logged = Logged()
         self.step_fields: dict[str, object] = {}
         """What a LightningRun measured; the next step record takes it."""
-        self.steps_done: int | None = None
-        """Of a training that has ended, by a LightningRun: until then Lightning counts one less."""
+        self.progress = Progress()
 
     @property
     def name(self) -> str:
@@ -58,7 +61,7 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
     @property
     def version(self) -> str:
         """The run's id, empty before it is open."""
-        return "" if self._open is None else self._open.run.run_id
+        return "" if self.runs.current is None else self.runs.current.run.run_id
 
     @property
     def save_dir(self) -> str:
@@ -66,81 +69,203 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
 
     @property
     def experiment(self) -> Run:
-        """The run, which is opened if it was not. Errors: those of Run."""
-        return self.opened().run
+        """The run, which is opened when it is first used. Errors: those of Run."""
+        return cast(Run, _Experiment(self))
 
-    def opened(self, rank: int = 0) -> OpenRun:
-        if self._open is None:
-            self._open = OpenRun(self._settings, self._config, rank)
-        return self._open
+    def opened(self) -> OpenRun:
+        """The run that a log or an evaluation belongs to."""
+        return self.runs.current or self.runs.begin_other(self.begun())
+
+    def begun(self, trainer: Any = None, module: Any = None) -> Begun:
+        """What there is to say of what begins."""
+        if trainer is None or module is None:  # before any: the rank is the environment's
+            return Begun(self._config, rank_zero_only.rank)
+        return Begun(
+            {**model_config(module), **self._config},
+            trainer.global_rank,
+            {**UNKNOWN_MODEL, **model_fields(module)},
+            fields=adapter_fields(module),
+        )
 
     def log_hyperparams(self, params: Any, *_: object, **__: object) -> None:
         """Keep the module's hyperparameters for the run's configuration."""
         self._config |= vars(params) if isinstance(params, Namespace) else dict(params or {})
 
+    def log_graph(self, model: Any, input_array: Any = None) -> None:
+        """Lightning calls it for each fit and test: have the trainer's callbacks include a LightningRun."""
+        callbacks = model.trainer.callbacks
+        if not any(isinstance(one, LightningRun) and one.logger is self for one in callbacks):
+            callbacks.append(LightningRun(self))
+
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
-        """Record a step, or an evaluation if the names say so; steps are counted from 1, as everywhere."""
-        number = self.steps_done if step is None or self.steps_done is not None else step + 1
-        self._logged.record(self.experiment, metrics, number, **self.step_fields)
-        self.step_fields = {}
+        """Record a step, or an evaluation if the names say so; steps are counted from 1, as everywhere.
+
+        Where a module logs a `step` of its own, that is the record's `logged_step`.
+        """
+        number = self.progress.step(step)
+        own = {} if step is None or step in (number - 1, number) else {"logged_step": step}
+        if record(self.opened().run, number, metrics, **own, **self.step_fields):
+            self.step_fields = {}
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
         """Record the checkpoint that Lightning has just written."""
-        path = getattr(checkpoint_callback, "last_model_path", "") or checkpoint_callback.best_model_path
-        step = getattr(checkpoint_callback, "_last_global_step_saved", 0)
+        names = ("_last_checkpoint_saved", "last_model_path", "best_model_path")
+        path = next((found for name in names if (found := getattr(checkpoint_callback, name, ""))), "")
         if path:
-            self.experiment.log_checkpoint(step, checkpoint_path=Path(path))
+            run = self.opened().run
+            run.log_checkpoint(self.progress.step(None), checkpoint_path=named_directory(Path(path)))
 
     def close(self, error: BaseException | None = None) -> None:
         """End the run; without it that happens when the process exits."""
-        if self._open is not None:
-            self._open.close(error)
-            self._open = None
+        self.runs.close(error)
+
+
+class Progress:
+    """How many steps a trainer has done; Lightning's own count of a log is one less, or not, by its place."""
+
+    def __init__(self) -> None:
+        self.trainer: Any = None
+        self.before: int | None = None
+        """Steps before the batch that is in work; None between batches."""
+
+    def step(self, logged: int | None) -> int:
+        """The step that a log belongs to: the one in work, or else the last one."""
+        if self.trainer is None:
+            return 0 if logged is None else logged + 1
+        done = int(self.trainer.global_step)
+        return done + 1 if self.before == done else done
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"trainer": None, "before": None}
+
+
+class _Experiment:
+    """A logger's run, opened when it is first used: Lightning asks for it before it knows what it will do."""
+
+    def __init__(self, logger: LightningLogger) -> None:
+        self._logger = logger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._logger.opened().run, name)
 
 
 class LightningRun(Callback):  # type: ignore[misc] # the same
     """Adds to a LightningLogger's run what the module does not log: the model, the pace, the end."""
 
     def __init__(self, logger: LightningLogger) -> None:
-        self._logger = logger
-        self._pace: Pace | None = None
+        self.logger = logger
+        self._throughput: Throughput | None = None
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if self._is_on(trainer):
+            self.logger.progress.trainer, self.logger.progress.before = trainer, None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Write the start record. Errors: those of Run, before the first step."""
-        self._logger.steps_done = None
-        found = self._logger.opened(trainer.global_rank)
-        resumed = found.resumed(trainer.global_step, Path(trainer.ckpt_path or "").name or None)
-        found.run.start(
-            model=model_fields(pl_module), training=_training(trainer), **adapter_fields(pl_module), **resumed
+        """Open the run and write its start record. Errors: those of Run, before the first step."""
+        self._throughput = None
+        if not self._is_on(trainer):  # as where a learning rate is sought
+            return
+        self.logger.progress.trainer, self.logger.progress.before = trainer, None
+        begun = self.logger.begun(trainer, pl_module)
+        begun = Begun(begun.config, begun.rank, begun.model, _training(trainer), begun.fields)
+        self.logger.runs.begin_training(begun, _resumed(trainer) if trainer.global_step else None)
+        self._throughput = Throughput(
+            trainer.strategy.root_device, dtype=_dtype(trainer), num_devices=trainer.world_size
         )
-        self._pace = open_pace(trainer.strategy.root_device)
+        counts = [(parameter.numel(), parameter.requires_grad) for parameter in pl_module.parameters()]
+        self._of_token = flops_of_token(
+            sum(count for count, _ in counts), sum(count for count, trained in counts if trained)
+        )
+        self._steps = trainer.global_step
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self._begin_evaluation(trainer, pl_module)
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        self._begin_evaluation(trainer, pl_module)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Measure the gradient norm, before clipping, of a step that is logged; no device is waited for."""
-        if (trainer.global_step + 1) % trainer.log_every_n_steps == 0:
-            self._logger.step_fields["grad_norm"] = gradient_norm(pl_module)
+        if self._throughput is not None and _is_logged(trainer, trainer.global_step + 1):
+            self.logger.step_fields["grad_norm"] = gradient_norm(pl_module)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self.logger.progress.before = trainer.global_step
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._pace is not None:
-            self._pace.step((_batch_size(batch) or 0) * trainer.world_size)
-            if trainer.global_step % trainer.log_every_n_steps == 0:
-                self._logger.step_fields |= self._pace.read()
+        self.logger.progress.before = None
+        if (throughput := self._throughput) is None:
+            return
+        tokens = tokens_in(batch) * trainer.world_size
+        throughput.add(tokens, self._flops(pl_module, trainer.world_size, tokens))
+        samples = _batch_size(batch) * trainer.world_size
+        if trainer.global_step == self._steps:  # a part of a step, whose gradients are accumulated
+            throughput.add_samples(samples)
+            return
+        self._steps = trainer.global_step
+        throughput.step(samples)
+        if _is_logged(trainer, trainer.global_step):
+            self.logger.step_fields |= throughput.read()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        if self._pace is not None:  # it is no training step
-            self._pace.restart()
+        if self._throughput is not None:  # it is no training step
+            self._throughput.restart()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        self._logger.experiment.log_epoch(trainer.current_epoch + 1, global_step=trainer.global_step)
+        if self._throughput is not None:
+            run = self.logger.experiment
+            run.log_epoch(trainer.current_epoch + 1, global_step=trainer.global_step)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self._logger.opened().is_trained = True
-        self._logger.steps_done = trainer.global_step
+        if self._throughput is not None and self.logger.runs.current is not None:
+            self.logger.runs.current.end_training()
+        self._throughput = None
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._logger.close(exception)
+        """The training ends by an error, whether or not the program goes on."""
+        self._throughput = None
+        if (found := self.logger.runs.current) is not None and found.is_training and self._is_on(trainer):
+            found.fail(exception)
+
+    def _flops(self, module: Any, world_size: int, tokens: int) -> float | None:
+        """Of a batch on all processes: as the module says, or of its tokens; None where nobody knows."""
+        given = getattr(module, "flops_per_batch", None)  # which Lightning's ThroughputMonitor reads too
+        if isinstance(given, int | float):
+            return float(given * world_size)
+        return float(self._of_token * tokens) if tokens else None
+
+    def _begin_evaluation(self, trainer: Any, pl_module: Any) -> None:
+        """Open the run of an evaluation without a training, so that all of it is watched."""
+        if not trainer.sanity_checking and self._is_on(trainer) and self.logger.runs.current is None:
+            self.logger.runs.begin_other(self.logger.begun(trainer, pl_module))
+
+    def _is_on(self, trainer: Any) -> bool:
+        return any(logger is self.logger for logger in trainer.loggers)
+
+
+def _resumed(trainer: Any) -> Resumed:
+    """From the checkpoint that the trainer was given."""
+    step, path = trainer.global_step, trainer.ckpt_path
+    where = None if path is None else named_directory(Path(str(path)))
+    is_it = functools.partial(_is_checkpoint, step, None if where is None else str(where))
+    return Resumed(step, None if where is None else where.name, is_it)
+
+
+def _is_checkpoint(step: int, path: str | None, record: Mapping[str, Any]) -> bool:
+    return record.get("global_step") == step and path in (None, record.get("checkpoint_path"))
+
+
+def _is_logged(trainer: Any, step: int) -> bool:
+    every = trainer.log_every_n_steps
+    return bool(every) and step % every == 0
+
+
+def _dtype(trainer: Any) -> str:
+    """In what matrix products are computed, by the trainer's precision: `16-mixed`, `bf16-true` …"""
+    precision = str(trainer.precision)
+    return "bfloat16" if precision.startswith("bf16") else "float16" if "16" in precision else "float32"
 
 
 def _training(trainer: Any) -> dict[str, object]:
@@ -157,13 +282,9 @@ def _training(trainer: Any) -> dict[str, object]:
     }
 
 
-def _batch_size(batch: Any) -> int | None:
-    """Of the first tensor in a batch; None of one without."""
-    while not hasattr(batch, "shape"):
-        if isinstance(batch, Mapping):
-            batch = next(iter(batch.values()), None)
-        elif isinstance(batch, list | tuple) and batch:
-            batch = batch[0]
-        else:
-            return None
-    return int(batch.shape[0]) if batch.shape else 1
+def _batch_size(batch: Any) -> int:
+    """Of the first tensor in a batch; 0 of one without."""
+    found = first_tensor(batch)
+    if found is None:
+        return 0
+    return int(found.shape[0]) if found.shape else 1

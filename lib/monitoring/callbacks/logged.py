@@ -17,30 +17,55 @@ STEP_NAMES = {
 }
 # How the name of a measurement begins -> the split that it was measured on.
 SPLITS = {"val": "val", "valid": "val", "validation": "val", "eval": "val", "test": "test"}
+# What frameworks add to all that they log, which alone makes no record of a step.
+COUNTS = frozenset({"epoch", "num_input_tokens_seen"})
 
 
-class Logged:
-    """Records what a framework logs. Without steps of its own they are counted from 1."""
+def record(run: Run, step: int, metrics: Mapping[str, Any], **measured_here: object) -> bool:
+    """One record of the measurements on each split, and one of the rest with what was measured here.
 
-    def __init__(self) -> None:
-        self._step = 0
+    Returns whether there was a rest.
 
-    def record(self, run: Run, metrics: Mapping[str, Any], step: int | None, **fields: object) -> None:
-        """One record of the measurements on each split, and one of the rest with the `fields`, if any."""
-        self._step = self._step + 1 if step is None else step
-        of_split: dict[str, dict[str, object]] = {}
-        of_step: dict[str, object] = {}
-        for name, value in metrics.items():
-            split, short = measured(name)
-            if split is None:
-                of_step[STEP_NAMES.get(name, name)] = value
-            else:
-                of_split.setdefault(split, {})[f"{split}_{short}"] = value
-        # Lightning adds the epoch to all that it logs
-        if of_step.keys() - {"epoch"}:
-            run.log_step(self._step, **fields, **of_step)
-        for split, found in of_split.items():
-            run.log_eval(self._step, split=split, **found)
+    Nothing is lost: where two names become one, the second stays as it is, and what the user logs goes
+    before what is measured here.
+    """
+    of_split: dict[str, dict[str, object]] = {}
+    of_step: dict[str, object] = {}
+    for given, value in metrics.items():
+        name = str(given)
+        split, short = measured(name)
+        if split is None:
+            ours = STEP_NAMES.get(name, name)
+            of_step[name if ours in metrics or ours in of_step else ours] = value
+        else:
+            found = of_split.setdefault(split, {})
+            ours = f"{split}_{short}"
+            found[name if (ours in metrics and ours != name) or ours in found else ours] = value
+    is_step = bool(of_step.keys() - COUNTS) or not of_split
+    if is_step:
+        run.log_step(step, **{**measured_here, **of_step})
+    elif of_step:
+        first = next(iter(of_split))
+        of_split[first] = {**of_step, **of_split[first]}
+    for split, found in of_split.items():
+        run.log_eval(step, **{**found, "split": split})
+    return is_step
+
+
+def record_evaluation(run: Run, step: int, metrics: Mapping[str, Any], prefix: str) -> None:
+    """One record of an evaluation whose names begin with a prefix, and of what was logged with them.
+
+    `eval_loss` is recorded as `val_loss`; a prefix of the user's own is a split of its own.
+    """
+    kind, _, rest = prefix.partition("_")
+    split = SPLITS.get(kind, prefix)
+    ours = f"{split}_{rest}_" if rest and kind in SPLITS else f"{split}_"
+    found: dict[str, object] = {}
+    for given, value in metrics.items():
+        name = str(given)
+        new = ours + name.removeprefix(f"{prefix}_") if name.startswith(f"{prefix}_") else name
+        found[name if (new in metrics and new != name) or new in found else new] = value
+    run.log_eval(step, **{**found, "split": split})
 
 
 def measured(name: str) -> tuple[str | None, str]:

@@ -53,16 +53,26 @@ def registered_by_rank_0(directory: Path, rank: int, *, seconds: float = WAIT_FO
     deadline = time.monotonic() + seconds
     begun = time.time() - own_age()
     while True:
-        if (directory / RUN_JSON).exists():
-            run = read_run_json(directory)
-            if _is_of_this_launch(run["attempts"][-1], begun):
-                return run
+        if (run := run_of_this_launch(directory, begun)) is not None:
+            return run
         if time.monotonic() >= deadline:
             raise RunDirectoryError(
                 f"rank {rank}: rank 0 has not opened the run in {directory} for {seconds:.0f} s",
                 hint="open the run on every rank, in one directory that all see; rank 0 says what kept it",
             )
         time.sleep(LOOK_EVERY)
+
+
+def run_of_this_launch(directory: Path, begun: float | None = None) -> dict[str, Any] | None:
+    """run.json if rank 0 of this launch has written it; `begun` is when this process began, if that is known.
+
+    RunDirectoryError if run.json is not what a Run writes.
+    """
+    if not (directory / RUN_JSON).exists():
+        return None
+    run = read_run_json(directory)
+    since = time.time() - own_age() if begun is None else begun
+    return run if _is_of_this_launch(run["attempts"][-1], since) else None
 
 
 def _is_of_this_launch(attempt: dict[str, Any], begun: float) -> bool:
