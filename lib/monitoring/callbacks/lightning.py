@@ -93,6 +93,7 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
 
     def log_graph(self, model: Any, input_array: Any = None) -> None:
         """Lightning calls it for each fit and test: have the trainer's callbacks include a LightningRun."""
+        self.progress.follow(model.trainer)
         callbacks = model.trainer.callbacks
         if not any(isinstance(one, LightningRun) and one.logger is self for one in callbacks):
             callbacks.append(LightningRun(self))
@@ -124,19 +125,27 @@ class Progress:
     """How many steps a trainer has done; Lightning's own count of a log is one less, or not, by its place."""
 
     def __init__(self) -> None:
-        self.trainer: Any = None
         self.before: int | None = None
         """Steps before the batch that is in work; None between batches."""
+        self.trained = 0
+        """Steps of the run; another trainer may only test what one has trained."""
+        self._trainer: Any = None
+
+    def follow(self, trainer: Any) -> None:
+        """This one does what comes next."""
+        self._trainer, self.before = trainer, None
 
     def step(self, logged: int | None) -> int:
         """The step that a log belongs to: the one in work, or else the last one."""
-        if self.trainer is None:
+        if self._trainer is None:
             return 0 if logged is None else logged + 1
-        done = int(self.trainer.global_step)
+        done = int(self._trainer.global_step)
+        if not done:
+            done = self.trained
         return done + 1 if self.before == done else done
 
     def __getstate__(self) -> dict[str, object]:
-        return {"trainer": None, "before": None}
+        return {"before": None, "trained": 0, "_trainer": None}
 
 
 class _Experiment:
@@ -156,19 +165,16 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
         self.logger = logger
         self._throughput: Throughput | None = None
 
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if self._is_on(trainer):
-            self.logger.progress.trainer, self.logger.progress.before = trainer, None
-
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Open the run and write its start record. Errors: those of Run, before the first step."""
         self._throughput = None
         if not self._is_on(trainer):  # as where a learning rate is sought
             return
-        self.logger.progress.trainer, self.logger.progress.before = trainer, None
+        self.logger.progress.follow(trainer)
         begun = self.logger.begun(trainer, pl_module)
         begun = Begun(begun.config, begun.rank, begun.model, _training(trainer), begun.fields)
         self.logger.runs.begin_training(begun, _resumed(trainer) if trainer.global_step else None)
+        self.logger.progress.trained = trainer.global_step
         self._throughput = Throughput(
             trainer.strategy.root_device, dtype=_dtype(trainer), num_devices=trainer.world_size
         )
@@ -204,7 +210,7 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
         if trainer.global_step == self._steps:  # a part of a step, whose gradients are accumulated
             throughput.add_samples(samples)
             return
-        self._steps = trainer.global_step
+        self._steps = self.logger.progress.trained = trainer.global_step
         throughput.step(samples)
         if _is_logged(trainer, trainer.global_step):
             self.logger.step_fields |= throughput.read()
@@ -238,8 +244,12 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
 
     def _begin_evaluation(self, trainer: Any, pl_module: Any) -> None:
         """Open the run of an evaluation without a training, so that all of it is watched."""
-        if not trainer.sanity_checking and self._is_on(trainer) and self.logger.runs.current is None:
+        if trainer.sanity_checking or not self._is_on(trainer):
+            return
+        if self.logger.runs.current is None:
             self.logger.runs.begin_other(self.logger.begun(trainer, pl_module))
+        if self._throughput is None:
+            self.logger.progress.follow(trainer)
 
     def _is_on(self, trainer: Any) -> bool:
         return any(logger is self.logger for logger in trainer.loggers)

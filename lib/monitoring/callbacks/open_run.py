@@ -102,7 +102,7 @@ class Runs:
         if resumed is not None:
             found = self._open_resumed(begun, resumed)
         elif again and current is not None and current.is_training:
-            self.close()
+            self.close(RuntimeError("the training began again before its end, as with a smaller batch"))
             place = None if begun.rank else Place(current.run.directory, current.number)
             found = self._open(begun, place, again=True)
         elif current is not None and not current.is_training:  # what was measured before belongs to it
@@ -139,13 +139,14 @@ class Runs:
                 # another process has just taken this directory
 
     def _open_resumed(self, begun: Begun, resumed: Resumed) -> OpenRun:
-        place = None if begun.rank else resumed_place(self._named(), resumed.is_it, resumed.step)
         self.close()
+        if begun.rank:
+            return self._open(begun, None, resumed)
+        place = resumed_place(self._named(), resumed.is_it, resumed.step)
         if place is not None and (held := _open_runs.get(place.directory)) is not None:
             held.close()  # by another callback of this process, whose training is over
-        if place is None and not begun.rank:
-            place = new_place(self._named())
-        return self._open(begun, place, resumed)
+            place = resumed_place(self._named(), resumed.is_it, resumed.step)
+        return self._open(begun, place or new_place(self._named()), resumed)
 
     def _open(
         self, begun: Begun, place: Place | None, resumed: Resumed | None = None, *, again: bool = False

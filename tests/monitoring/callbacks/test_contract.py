@@ -1,0 +1,247 @@
+"""What all frameworks' callbacks promise, by framework, case and number of processes.
+
+Nothing that the framework logs is lost; a training is a new run unless it resumes a checkpoint; an evaluation
+alone is a run; ranks are known; an error that the program catches is how the training ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monitoring import read_records
+from monitoring.journal.journal import Journal
+from monitoring.journal.lineage import counting
+from monitoring.journal.records import ENVELOPE
+from tests.ports import free_port
+from tests.warm_python import WarmPython
+
+from .trainings import PROGRAMS
+
+Record = dict[str, Any]
+Run = Callable[[str, int], Path]
+
+FRAMEWORKS = ("hugging_face", "lightning", "accelerate")
+ERROR = "failed (RuntimeError: the disk of somebody else)"
+
+# Case -> its runs, each as the records that count: steps, evaluations and how each attempt ended.
+STORIES: Mapping[str, Mapping[str, str]] = {
+    "one": {"one": "1 2 complete"},
+    "twice": {"twice": "1 2 complete", "twice-2": "1 2 complete"},
+    "trainers": {"trainers": "1 2 complete", "trainers-2": "1 2 complete"},
+    "shared": {"shared": "1 2 complete", "shared-2": "1 2 complete"},
+    "resumed": {"resumed": "1 2 3 4 complete"},
+    "alone": {"alone": "val@0 complete"},
+    "before": {"before": "val@0 1 2 complete"},
+    "after": {"after": "1 2 val@2 complete"},
+}
+OWN_STORIES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    "hugging_face": {
+        "caught": {"caught": f"1 val@2 {ERROR}"},
+        "stopped": {"stopped": "1 interrupted"},
+        "search": {"search": "1 2 val@2 complete", "search-2": "1 2 val@2 complete"},
+        "pruned": {"pruned": "1 val@1 2 val@2 complete", "pruned-2": "1 val@1 interrupted"},
+        "smaller": {"smaller": "1 2 complete"},
+    },
+    "lightning": {
+        "caught": {"caught": f"1 2 val@2 {ERROR}"},
+        "longer": {"longer": "1 2 3 4 complete"},
+    },
+    # the script's own loop has caught it, and goes to its end
+    "accelerate": {
+        "caught": {"caught": "1 2 val@2 complete"},
+        "loaded_before": {"loaded_before": "0 1 2 complete"},
+    },
+}
+# Where the framework itself ends the other processes after an error, or leaves them waiting.
+ONE_PROCESS = {("lightning", "caught"), ("hugging_face", "pruned")}
+
+
+def cases(framework: str, processes: int) -> list[str]:
+    found = [*STORIES, *OWN_STORIES[framework], "everything"]
+    return [case for case in found if processes == 1 or (framework, case) not in ONE_PROCESS]
+
+
+@pytest.fixture(scope="module")
+def trained(warm_frameworks: WarmPython, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The folder of a program that has run all cases of a framework, once for all workers of a session."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def run(framework: str, processes: int) -> Path:
+        folder = shared / f"{framework}-{processes}"
+        folder.mkdir(exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (folder / "logged.json").exists():  # which the program writes at its end
+                program = folder / "program.py"
+                program.write_text(PROGRAMS[framework])
+                launch(warm_frameworks, [program, *cases(framework, processes)], folder, framework, processes)
+        return folder
+
+    return run
+
+
+def launch(warm: WarmPython, arguments: list[object], folder: Path, framework: str, processes: int) -> None:
+    """As torchrun starts a program, but that Lightning starts its processes itself."""
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
+    environments: list[dict[str, str]] = [{}]
+    if framework == "lightning":
+        environments = [{"DEVICES": str(processes)}]
+    elif processes > 1:
+        of_all = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
+        ranks = map(str, range(processes))
+        environments = [{**of_all, "RANK": rank, "LOCAL_RANK": rank} for rank in ranks]
+    started = []
+    for number, environment in enumerate(environments):
+        with (folder / f"output{number}.txt").open("w") as output:
+            given = {**os.environ, **offline, **environment}
+            started.append(warm.start(arguments, cwd=folder, env=given, stdout=output, stderr=output))
+    codes = [process.wait(600) for process in started]
+    assert not any(codes), (folder / f"output{[*map(bool, codes)].index(True)}.txt").read_text()[-4000:]
+
+
+def runs_of(folder: Path, case: str, name: str = "metrics.jsonl") -> dict[str, list[Record]]:
+    """The journals of a case, by the name of the run directory."""
+    found = sorted(folder.glob(f"{case}/{name}")) + sorted(folder.glob(f"{case}-[0-9]*/{name}"))
+    return {path.parent.name: [dict(record) for record, _ in read_records(path)] for path in found}
+
+
+def story(records: list[Record]) -> str:
+    words = []
+    for record in counting(records):
+        if record["event"] == "step":
+            words.append(str(record["global_step"]))
+        elif record["event"] == "eval":
+            words.append(f"{record['split']}@{record['global_step']}")
+        elif record["event"] == "end":
+            error = f" ({record['error']})" if "error" in record else ""
+            words.append(f"{record['status']}{error}")
+    return " ".join(words)
+
+
+MATRIX = [
+    (framework, processes, case)
+    for framework in FRAMEWORKS
+    for processes in (1, 2)
+    for case in cases(framework, processes)
+    if case != "everything"  # whose values are compared, below
+]
+
+
+@pytest.mark.parametrize(("framework", "processes", "case"), MATRIX)
+def test_every_training_is_a_run_of_its_own(trained: Run, framework: str, processes: int, case: str) -> None:
+    expected = {**STORIES, **OWN_STORIES[framework]}[case]
+    folder = trained(framework, processes)
+    assert {name: story(records) for name, records in runs_of(folder, case).items()} == expected
+    of_rank_1 = runs_of(folder, case, "metrics.rank0001.jsonl")
+    # accelerate calls trackers on its main process only
+    told = processes > 1 and framework != "accelerate"
+    assert {name: story(records) for name, records in of_rank_1.items()} == (expected if told else {})
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_nothing_that_is_logged_is_lost(trained: Run, framework: str, processes: int) -> None:
+    """Every value that another logger of the same training was given is in the journal, as often."""
+    folder = trained(framework, processes)
+    logged = json.loads((folder / "logged.json").read_text())
+    assert {entry["case"] for entry in logged} == set(cases(framework, processes))
+    for case in cases(framework, processes):
+        given = [entry["values"] for entry in logged if entry["case"] == case]
+        records = [record for found in runs_of(folder, case).values() for record in found]
+        assert Counter(values(given)) - Counter(values(records)) == Counter(), case
+
+
+def values(found: list[Record]) -> list[str]:
+    """What is measured, as text; the epoch, which frameworks add to all, is that of many records."""
+    left_out = ENVELOPE | {"epoch", "step"}
+    return [json.dumps(value) for one in found for name, value in one.items() if name not in left_out]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_names_that_collide_are_all_kept(trained: Run, processes: int) -> None:
+    runs = runs_of(trained("accelerate", processes), "everything")
+    step, val, test = runs["everything"][1:4]
+    names = ("loss", "train_loss", "learning_rate", "lr", "grad_norm", "split", "step")
+    assert {name: step[name] for name in names} == dict(
+        zip(names, (0.0, 1.0, 2.0, 3.0, 4.0, 7.0, 8.0), strict=True)
+    )
+    assert {val[name] for name in ("val_loss", "eval_loss", "valid/loss")} == {5.0, 6.0, 21.0}
+    assert (val["split"], test["split"], test["test_bleu"]) == ("val", "test", 22.0)
+    assert (step["event"], step["event_"], step["global_step"], step["global_step_"]) == (
+        "step",
+        24.0,
+        1,
+        23.0,
+    )
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_predictions_and_evaluations_of_any_prefix_are_splits(trained: Run, processes: int) -> None:
+    [records] = runs_of(trained("hugging_face", processes), "everything").values()
+    whole = [
+        record
+        for record in records
+        if record["event"] == "eval" and any("_runtime" in name for name in record)
+    ]
+    assert [record["split"] for record in whole] == ["extra", "val", "val", "test", "holdout"]
+    losses = [name for record in whole for name in record if name.endswith("_loss")]
+    assert losses == ["extra_loss", "val_first_loss", "val_second_loss", "test_loss", "holdout_loss"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_tokens_that_the_trainer_counts_are_recorded_with_its_steps(trained: Run, processes: int) -> None:
+    [records] = runs_of(trained("hugging_face", processes), "everything").values()
+    steps = [record for record in records if record["event"] == "step" and "lr" in record]
+    assert [record["num_input_tokens_seen"] for record in steps] == [16 * processes, 32 * processes]
+    assert all(record["train_loss"] > 0 and record["train_tokens_per_second"] > 0 for record in steps)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_pace_and_configuration_are_recorded(trained: Run, processes: int) -> None:
+    """Eight tokens a sample; no peak is known of a CPU."""
+    start, *records = runs_of(trained("hugging_face", processes), "one")["one"]
+    assert start["config"]["model_config"]["n_embd"] == 8
+    steps = [record for record in records if record["event"] == "step"]
+    assert [record["tokens_per_second"] / record["samples_per_sec"] for record in steps] == pytest.approx(
+        [8, 8]
+    )
+    assert [(record["step_mfu"], record["overall_mfu"]) for record in steps] == [(None, None)] * 2
+    of_module, *_ = runs_of(trained("lightning", processes), "one")["one"]
+    assert of_module["config"] == {"width": 8}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_resumed_training_says_what_it_does_again(trained: Run, framework: str, processes: int) -> None:
+    [records] = runs_of(trained(framework, processes), "resumed").values()
+    first, second = (record for record in records if record["event"] == "start")
+    assert (first["attempt"], first["resumed_from"], first["supersedes"]) == (1, None, None)
+    assert (second["attempt"], second["resumed_from"]["global_step"]) == (2, 2)
+    third = next(record["seq"] for record in records if record.get("global_step") == 3)
+    assert second["supersedes"] == {"first_seq": third, "last_seq": second["seq"] - 1}
+
+
+def test_a_program_that_is_run_again_is_a_new_run(warm_frameworks: WarmPython, tmp_path: Path) -> None:
+    """Also where another process trains in the directory right now."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAMS["hugging_face"])
+    (tmp_path / "one").mkdir()
+    held = Journal(tmp_path / "one/metrics.jsonl")  # of a process that has not written run.json yet
+    for _ in range(2):
+        launch(warm_frameworks, [program, "one"], tmp_path, "hugging_face", 1)
+    held.close()
+    names = {path.parent.name: json.loads(path.read_text()) for path in tmp_path.glob("one*/run.json")}
+    assert {name: run["tracking"]["name"] for name, run in names.items()} == {
+        "one-2": "one-2",
+        "one-3": "one-3",
+    }
+    assert [story(runs_of(tmp_path, "one")[name]) for name in ("one-2", "one-3")] == ["1 2 complete"] * 2
