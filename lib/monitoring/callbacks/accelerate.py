@@ -11,7 +11,8 @@ from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker
 
 from monitoring.callbacks.described import adapter_fields, model_config, model_fields
-from monitoring.callbacks.logged import record
+from monitoring.callbacks.forwards import Forwards
+from monitoring.callbacks.logged import has_step, record
 from monitoring.callbacks.open_run import UNKNOWN_MODEL, Begun, OpenRun, Resumed, Runs, RunSettings
 from monitoring.callbacks.places import named_directory
 from monitoring.run import Run
@@ -39,10 +40,11 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
         agent: bool = True,
         model: Any = None,
     ) -> None:
-        """A `model` is described in the start record; the rest is that of Run."""
+        """A `model` is described in the start record and its pace is measured; the rest is that of Run."""
         super().__init__()
         self._runs = Runs(RunSettings(Path(directory), run_name, project, trackers or {}, gpu_monitor, agent))
         self._model = model
+        self._forwards = None if model is None else Forwards(model)
         self._config: dict[str, Any] = {}
         self._is_begun = False
         self._loaded: Path | None = None
@@ -58,6 +60,8 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
         """A training begins: what the one before it has logged, loaded and was told is its own."""
         self._runs.close()
         self._config, self._last_step, self._is_begun = {}, None, True
+        if self._forwards is not None:
+            self._forwards.begin()
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         """Open the run with the configuration of `init_trackers`. Errors: those of Run."""
@@ -71,7 +75,11 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
         Without steps they are counted from 1.
         """
         number = (self._last_step or 0) + 1 if step is None else step
-        record(self._opened().run, number, values)
+        run = self._opened().run
+        if self._forwards is None or not has_step(values):
+            record(run, number, values)
+        else:
+            record(run, number, values, **self._forwards.read())
         self._last_step = number
 
     def finish(self) -> None:

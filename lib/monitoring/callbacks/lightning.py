@@ -20,10 +20,10 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from monitoring.callbacks.described import adapter_fields, gradient_norm, model_config, model_fields
-from monitoring.callbacks.logged import record
+from monitoring.callbacks.logged import has_step, record
 from monitoring.callbacks.open_run import UNKNOWN_MODEL, Begun, OpenRun, Resumed, Runs, RunSettings
 from monitoring.callbacks.places import named_directory
-from monitoring.callbacks.throughput import Throughput, first_tensor, flops_of_token, tokens_in
+from monitoring.callbacks.throughput import Throughput, flops_of_token, samples_in, tokens_in
 from monitoring.run import Run
 
 
@@ -105,7 +105,8 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
         """
         number = self.progress.step(step)
         own = {} if step is None or step in (number - 1, number) else {"logged_step": step}
-        if record(self.opened().run, number, metrics, **own, **self.step_fields):
+        record(self.opened().run, number, {**metrics, **own}, **self.step_fields)
+        if has_step(metrics):
             self.step_fields = {}
 
     def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
@@ -185,6 +186,7 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
         self._steps = trainer.global_step
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        self._record_measured()
         self._begin_evaluation(trainer, pl_module)
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
@@ -196,6 +198,7 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
             self.logger.step_fields["grad_norm"] = gradient_norm(pl_module)
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        self._record_measured()
         self.logger.progress.before = trainer.global_step
 
     def on_train_batch_end(
@@ -206,7 +209,7 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
             return
         tokens = tokens_in(batch) * trainer.world_size
         throughput.add(tokens, self._flops(pl_module, trainer.world_size, tokens))
-        samples = _batch_size(batch) * trainer.world_size
+        samples = samples_in(batch) * trainer.world_size
         if trainer.global_step == self._steps:  # a part of a step, whose gradients are accumulated
             throughput.add_samples(samples)
             return
@@ -220,11 +223,13 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
             self._throughput.restart()
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._record_measured()
         if self._throughput is not None:
             run = self.logger.experiment
             run.log_epoch(trainer.current_epoch + 1, global_step=trainer.global_step)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._record_measured()
         if self._throughput is not None and self.logger.runs.current is not None:
             self.logger.runs.current.end_training()
         self._throughput = None
@@ -234,6 +239,13 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
         self._throughput = None
         if (found := self.logger.runs.current) is not None and found.is_training and self._is_on(trainer):
             found.fail(exception)
+
+    def _record_measured(self) -> None:
+        """The step record of a module that has logged nothing at a step that is logged."""
+        fields = self.logger.step_fields
+        if self._throughput is not None and "sec_per_step" in fields:
+            self.logger.step_fields = {}
+            self.logger.opened().run.log_step(self._steps, **fields)
 
     def _flops(self, module: Any, world_size: int, tokens: int) -> float | None:
         """Of a batch on all processes: as the module says, or of its tokens; None where nobody knows."""
@@ -290,11 +302,3 @@ def _training(trainer: Any) -> dict[str, object]:
         else None,
         "optimizer": ", ".join(type(optimizer).__name__.lower() for optimizer in trainer.optimizers),
     }
-
-
-def _batch_size(batch: Any) -> int:
-    """Of the first tensor in a batch; 0 of one without."""
-    found = first_tensor(batch)
-    if found is None:
-        return 0
-    return int(found.shape[0]) if found.shape else 1

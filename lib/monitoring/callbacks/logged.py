@@ -18,13 +18,17 @@ STEP_NAMES = {
 # How the name of a measurement begins -> the split that it was measured on.
 SPLITS = {"val": "val", "valid": "val", "validation": "val", "eval": "val", "test": "test"}
 # What frameworks add to all that they log, which alone makes no record of a step.
-COUNTS = frozenset({"epoch", "num_input_tokens_seen"})
+COUNTS = frozenset({"epoch", "num_input_tokens_seen", "logged_step"})
 
 
-def record(run: Run, step: int, metrics: Mapping[str, Any], **measured_here: object) -> bool:
+def has_step(metrics: Mapping[str, Any]) -> bool:
+    """Whether there are metrics of a training step among those that are logged."""
+    names = map(str, metrics)
+    return any(name not in COUNTS and measured(name)[0] is None for name in names)
+
+
+def record(run: Run, step: int, metrics: Mapping[str, Any], **measured_here: object) -> None:
     """One record of the measurements on each split, and one of the rest with what was measured here.
-
-    Returns whether there was a rest.
 
     Nothing is lost: where two names become one, the second stays as it is, and what the user logs goes
     before what is measured here.
@@ -41,15 +45,13 @@ def record(run: Run, step: int, metrics: Mapping[str, Any], **measured_here: obj
             found = of_split.setdefault(split, {})
             ours = f"{split}_{short}"
             found[name if (ours in metrics and ours != name) or ours in found else ours] = value
-    is_step = bool(of_step.keys() - COUNTS) or not of_split
-    if is_step:
+    if of_step.keys() - COUNTS or not of_split:
         run.log_step(step, **{**measured_here, **of_step})
     elif of_step:
         first = next(iter(of_split))
         of_split[first] = {**of_step, **of_split[first]}
     for split, found in of_split.items():
-        run.log_eval(step, **{**found, "split": split})
-    return is_step
+        _log_eval(run, step, split, found)
 
 
 def record_evaluation(run: Run, step: int, metrics: Mapping[str, Any], prefix: str) -> None:
@@ -65,7 +67,13 @@ def record_evaluation(run: Run, step: int, metrics: Mapping[str, Any], prefix: s
         name = str(given)
         new = ours + name.removeprefix(f"{prefix}_") if name.startswith(f"{prefix}_") else name
         found[name if (new in metrics and new != name) or new in found else new] = value
-    run.log_eval(step, **{**found, "split": split})
+    _log_eval(run, step, split, found)
+
+
+def _log_eval(run: Run, step: int, split: str, found: Mapping[str, object]) -> None:
+    run.log_eval(
+        step, split=split, **{f"{name}_" if name == "split" else name: found[name] for name in found}
+    )
 
 
 def measured(name: str) -> tuple[str | None, str]:

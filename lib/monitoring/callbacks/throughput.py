@@ -93,13 +93,21 @@ def flops_of_token(parameters: int, trainable: int) -> int:
 
 def tokens_in(batch: Any) -> int:
     """Token ids in a batch: those of `input_ids`, else of a first tensor of integers with two dimensions."""
-    given = batch.get("input_ids") if isinstance(batch, Mapping) else first_tensor(batch)
+    given = batch.get("input_ids") if isinstance(batch, Mapping) else _first_tensor(batch)
     if not isinstance(given, torch.Tensor) or given.ndim != 2 or given.is_floating_point():
         return 0
     return given.numel() if given.dtype in (torch.int64, torch.int32) else 0
 
 
-def first_tensor(batch: Any) -> Any:
+def samples_in(batch: Any) -> int:
+    """How many samples the first tensor in a batch has; 0 where there is none."""
+    found = _first_tensor(batch)
+    if found is None:
+        return 0
+    return int(found.shape[0]) if found.shape else 1
+
+
+def _first_tensor(batch: Any) -> Any:
     """The first tensor in a batch; None where there is none."""
     while not hasattr(batch, "shape"):
         if isinstance(batch, Mapping):

@@ -1,9 +1,16 @@
-"""The programs of docs/callbacks.md."""
+"""The programs of docs/callbacks.md, and programs of several processes."""
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
+
+from tests.ports import free_port
+from tests.warm_python import WarmPython
+
+from ..conftest import OFFLINE
 
 
 def example(root: Path, name: str) -> str:
@@ -11,3 +18,23 @@ def example(root: Path, name: str) -> str:
     blocks = re.findall(r"```python\n# (\S+)\n(.*?)```", (root / "docs/callbacks.md").read_text(), flags=re.S)
     programs: dict[str, str] = dict(blocks)
     return programs[name]
+
+
+def launch(
+    warm: WarmPython, arguments: Sequence[object], folder: Path, framework: str, processes: int
+) -> None:
+    """As torchrun starts a program, but that Lightning starts its processes itself."""
+    environments: list[dict[str, str]] = [{}]
+    if framework == "lightning":
+        environments = [{"DEVICES": str(processes)}]
+    elif processes > 1:
+        of_all = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
+        ranks = map(str, range(processes))
+        environments = [{**of_all, "RANK": rank, "LOCAL_RANK": rank} for rank in ranks]
+    started = []
+    for number, environment in enumerate(environments):
+        with (folder / f"output{number}.txt").open("w") as output:
+            given = {**os.environ, **OFFLINE, **environment}
+            started.append(warm.start(arguments, cwd=folder, env=given, stdout=output, stderr=output))
+    codes = [process.wait(600) for process in started]
+    assert not any(codes), (folder / f"output{[*map(bool, codes)].index(True)}.txt").read_text()[-4000:]

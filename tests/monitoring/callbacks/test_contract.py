@@ -20,9 +20,9 @@ from monitoring import read_records
 from monitoring.journal.journal import Journal
 from monitoring.journal.lineage import counting
 from monitoring.journal.records import ENVELOPE
-from tests.ports import free_port
 from tests.warm_python import WarmPython
 
+from .conftest import launch
 from .trainings import PROGRAMS
 
 Record = dict[str, Any]
@@ -58,6 +58,7 @@ OWN_STORIES: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "accelerate": {
         "caught": {"caught": "1 2 val@2 complete"},
         "loaded_before": {"loaded_before": "0 1 2 complete"},
+        "text": {"text": "1 val@2 2 3 complete"},
     },
 }
 # Where the framework itself ends the other processes after an error, or leaves them waiting.
@@ -87,25 +88,6 @@ def trained(warm_frameworks: WarmPython, tmp_path_factory: pytest.TempPathFactor
         return folder
 
     return run
-
-
-def launch(warm: WarmPython, arguments: list[object], folder: Path, framework: str, processes: int) -> None:
-    """As torchrun starts a program, but that Lightning starts its processes itself."""
-    offline = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "OMP_NUM_THREADS": "1"}
-    environments: list[dict[str, str]] = [{}]
-    if framework == "lightning":
-        environments = [{"DEVICES": str(processes)}]
-    elif processes > 1:
-        of_all = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(processes)}
-        ranks = map(str, range(processes))
-        environments = [{**of_all, "RANK": rank, "LOCAL_RANK": rank} for rank in ranks]
-    started = []
-    for number, environment in enumerate(environments):
-        with (folder / f"output{number}.txt").open("w") as output:
-            given = {**os.environ, **offline, **environment}
-            started.append(warm.start(arguments, cwd=folder, env=given, stdout=output, stderr=output))
-    codes = [process.wait(600) for process in started]
-    assert not any(codes), (folder / f"output{[*map(bool, codes)].index(True)}.txt").read_text()[-4000:]
 
 
 def runs_of(folder: Path, case: str, name: str = "metrics.jsonl") -> dict[str, list[Record]]:
@@ -215,6 +197,13 @@ def test_pace_and_configuration_are_recorded(trained: Run, processes: int) -> No
         [8, 8]
     )
     assert [(record["step_mfu"], record["overall_mfu"]) for record in steps] == [(None, None)] * 2
+    own_loop = runs_of(trained("accelerate", processes), "text")["text"]
+    steps = [record for record in own_loop if record["event"] == "step"]
+    assert [record["tokens_per_second"] / record["samples_per_sec"] for record in steps] == pytest.approx(
+        [5, 5, 5]
+    )
+    rates = [record["samples_per_sec"] * record["sec_per_step"] for record in steps]
+    assert rates == pytest.approx([6 * processes] * 3)  # two parts of three samples
     of_module, *_ = runs_of(trained("lightning", processes), "one")["one"]
     assert of_module["config"] == {"width": 8}
 

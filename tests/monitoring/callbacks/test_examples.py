@@ -11,7 +11,7 @@ from monitoring import read_records
 from tests.monitoring.conftest import RunProgram
 from tests.warm_python import WarmPython
 
-from .conftest import example
+from .conftest import example, launch
 
 
 def records(results: Path, name: str) -> list[dict[str, Any]]:
@@ -78,6 +78,34 @@ def test_lightning(root: Path, results: Path, run_program: RunProgram) -> None:
     logged = {"train_loss", "grad_norm", "samples_per_sec", "sec_per_step"}
     assert all(record[name] > 0 for record in steps(found) for name in logged)
     assert found[-1]["status"] == "complete"
+
+
+EXAMPLES = [("hugging_face", "first", 2), ("accelerate_loop", "second", 1), ("lightning_module", "third", 2)]
+
+
+@pytest.mark.parametrize(("program", "run", "journals"), EXAMPLES)
+def test_examples_train_with_two_processes(
+    root: Path,
+    results: Path,
+    warm_frameworks: WarmPython,
+    forked_agents: None,
+    program: str,
+    run: str,
+    journals: int,
+) -> None:
+    """As torchrun starts them, and Lightning by `devices=2`; accelerate calls trackers on one process."""
+    text = example(root, f"{program}.py")
+    with_two = text.replace('accelerator="cpu",', 'accelerator="cpu", devices=2,')
+    with_two = with_two.replace("use_cpu=True", 'use_cpu=True, ddp_backend="gloo"')
+    (results / "program.py").write_text(with_two)
+    launch(warm_frameworks, [results / "program.py"], results, program.split("_module")[0], 2)
+    assert [path.name for path in (results / "results").iterdir()] == [run]
+    found = sorted((results / "results" / run).glob("metrics*.jsonl"))
+    of_ranks = [[dict(record) for record, _ in read_records(path)] for path in found]
+    assert len(of_ranks) == journals
+    for records in of_ranks:
+        assert [record["global_step"] for record in steps(records)] == [1, 2, 3, 4]
+        assert records[-1]["status"] == "complete"
 
 
 def test_a_loop_of_ones_own(root: Path, results: Path, warm_torch: WarmPython, forked_agents: None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import pytest
 from monitoring import read_records
 from tests.monitoring.conftest import RunProgram
 from tests.warm_python import WarmPython
+
+from .conftest import launch
 
 LAST_ARGUMENT = "        peft_config=get_peft_config(model_args),\n"
 
@@ -44,12 +45,9 @@ def script(results: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize("processes", [1, 2])
 def test_sft_trainer_is_recorded(
-    script: Path,
-    results: Path,
-    run_program: RunProgram,
-    warm_frameworks: WarmPython,
-    offline: dict[str, str],
+    script: Path, results: Path, run_program: RunProgram, warm_frameworks: WarmPython, processes: int
 ) -> None:
     run_program(MODEL)
     (results / "data").mkdir()
@@ -60,14 +58,16 @@ def test_sft_trainer_is_recorded(
         *("--use_cpu", "true", "--report_to", "none", "--max_length", "8", "--learning_rate", "0.001"),
         *("--per_device_train_batch_size", "2", "--gradient_checkpointing", "false", "--bf16", "false"),
     ]
-    done = warm_frameworks.run([script, *flags], cwd=results, env={**os.environ, **offline})
-    assert done.returncode == 0, done.stderr
+    backend = ("--ddp_backend", "gloo") if processes > 1 else ()
+    launch(warm_frameworks, [script, *flags, *backend], results, "trl", processes)
     journal = results / "results/sft/metrics.jsonl"
     found: list[dict[str, Any]] = [dict(record) for record, _ in read_records(journal)]
     assert [(record["event"], record.get("global_step")) for record in found] == [
         *[("start", None), ("step", 1), ("step", 2), ("step", 3), ("epoch", 3), ("end", None)],
     ]
     assert found[0]["model"]["architecture"] == "GPT2LMHeadModel"
-    assert [record["num_tokens"] for record in found[1:4]] == [10, 20, 30]  # two samples of four words
+    # two samples of four words and an end, on each process
+    tokens = [10 * processes * step for step in (1, 2, 3)]
+    assert [record["num_tokens"] for record in found[1:4]] == tokens
     assert all(record["train_loss"] > 0 and record["grad_norm"] > 0 for record in found[1:4])
     assert found[-1]["status"] == "complete"

@@ -202,6 +202,7 @@ class Spy(GeneralTracker):
 
 class Training:
     def __init__(self, case, tracker=None):
+        self.case = case
         self.tracker = tracker or AccelerateTracker(case, agent=False)
         self.accelerator = Accelerator(cpu=True, log_with=[self.tracker, Spy(case)])
         self.model = torch.nn.Linear(4, 1)
@@ -220,7 +221,7 @@ class Training:
             self.optimizer.zero_grad()
             self.accelerator.log({"train_loss": loss.item(), "lr": 0.05}, step=step)
             if step == save_at:
-                self.accelerator.save_state(f"out/{self.tracker._runs.settings.directory}")
+                self.accelerator.save_state(f"out/{self.case}")
 
     def evaluate(self, step=None):
         self.accelerator.log({"val/loss": 0.5}, step=step)
@@ -319,6 +320,32 @@ def caught():
     except RuntimeError:
         made.evaluate(2)
     made.end()
+
+
+def text():
+    # two parts a step, and an evaluation after the second step, before that is logged
+    model = torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Linear(4, 1))
+    tracker = AccelerateTracker("text", agent=False, model=model)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2, log_with=[tracker, Spy("text")])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    model, optimizer = accelerator.prepare(model, optimizer)
+    accelerator.init_trackers("examples", config={})
+    tokens = torch.zeros(3, 5, dtype=torch.int64)
+    for part in range(1, 7):
+        with accelerator.accumulate(model):
+            loss = model(tokens).square().mean()
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        if part == 4:
+            model.eval()
+            with torch.no_grad():
+                model(tokens)
+            accelerator.log({"val/loss": 0.5}, step=part // 2)
+            model.train()
+        if part % 2 == 0:
+            accelerator.log({"train_loss": loss.item()}, step=part // 2)
+    tracker.finish()
 
 
 def everything():
