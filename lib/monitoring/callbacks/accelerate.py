@@ -13,7 +13,7 @@ from accelerate.tracking import GeneralTracker
 from monitoring.callbacks.described import adapter_fields, model_config, model_fields
 from monitoring.callbacks.forwards import Forwards
 from monitoring.callbacks.logged import has_step, record
-from monitoring.callbacks.open_run import UNKNOWN_MODEL, Begun, OpenRun, Resumed, Runs, RunSettings
+from monitoring.callbacks.open_run import UNKNOWN_MODEL, Begun, CallbackRuns, OpenRun, Resumed, RunSettings
 from monitoring.callbacks.places import named_directory
 from monitoring.run import Run
 
@@ -42,7 +42,9 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
     ) -> None:
         """A `model` is described in the start record and its pace is measured; the rest is that of Run."""
         super().__init__()
-        self._runs = Runs(RunSettings(Path(directory), run_name, project, trackers or {}, gpu_monitor, agent))
+        self._runs = CallbackRuns(
+            RunSettings(Path(directory), run_name, project, trackers or {}, gpu_monitor, agent)
+        )
         self._model = model
         self._forwards = None if model is None else Forwards(model)
         self._config: dict[str, Any] = {}

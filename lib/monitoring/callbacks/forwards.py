@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from accelerate.state import AcceleratorState, GradientState
 
 from monitoring.callbacks.throughput import Fields, Throughput, flops_of_token, samples_in, tokens_in
+
+if TYPE_CHECKING:
+    import torch
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
@@ -38,6 +40,8 @@ class Forwards:
         return self._throughput.read() if self._throughput is not None else {}
 
     def _count(self, model: torch.nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        import torch  # the model's own
+
         if not self.is_on or torch.compiler.is_compiling():
             return
         if not model.training:
@@ -60,6 +64,8 @@ class Forwards:
             self._throughput.add_samples(samples)
 
     def _begin_to_measure(self, model: torch.nn.Module) -> None:
+        import torch  # the model's own
+
         state = AcceleratorState()
         weights = list(model.parameters())
         counts = [(weight.numel(), weight.requires_grad) for weight in weights]

@@ -16,7 +16,7 @@ from transformers import Trainer, TrainerCallback
 
 from monitoring.callbacks.described import adapter_fields, gradient_norm, model_config, model_fields
 from monitoring.callbacks.logged import record, record_evaluation
-from monitoring.callbacks.open_run import Begun, OpenRun, Resumed, Runs, RunSettings, directory_of
+from monitoring.callbacks.open_run import Begun, CallbackRuns, OpenRun, Resumed, RunSettings, directory_of
 from monitoring.callbacks.throughput import Throughput, flops_of_token
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 from monitoring.telemetry.callback import TelemetryCallback
@@ -52,7 +52,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
     ) -> None:
         """`directory` is the Trainer's `output_dir` if it is not given; the rest is that of Run."""
         where = None if directory is None else Path(directory)
-        self._runs = Runs(RunSettings(where, name, project, trackers or {}, gpu_monitor, agent))
+        self._runs = CallbackRuns(RunSettings(where, name, project, trackers or {}, gpu_monitor, agent))
         self._trained: _Trained | None = None
         self._in_train = False
         self._recorded: Mapping[str, Any] = {}

@@ -21,7 +21,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from monitoring.callbacks.described import adapter_fields, gradient_norm, model_config, model_fields
 from monitoring.callbacks.logged import has_step, record
-from monitoring.callbacks.open_run import UNKNOWN_MODEL, Begun, OpenRun, Resumed, Runs, RunSettings
+from monitoring.callbacks.open_run import UNKNOWN_MODEL, Begun, CallbackRuns, OpenRun, Resumed, RunSettings
 from monitoring.callbacks.places import named_directory
 from monitoring.callbacks.throughput import Throughput, flops_of_token, samples_in, tokens_in
 from monitoring.run import Run
@@ -48,7 +48,7 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
         """All but `directory` is that of Run."""
         super().__init__()
         self._settings = RunSettings(Path(directory), name, project, trackers or {}, gpu_monitor, agent)
-        self.runs = Runs(self._settings)
+        self.runs = CallbackRuns(self._settings)
         self._config: dict[str, Any] = {}
         self.step_fields: dict[str, object] = {}
         """What a LightningRun measured; the next step record takes it."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from monitoring.callbacks.places import (
     OPENING,
-    Place,
+    RunPlace,
     joined_place,
     named_directory,
     new_place,
@@ -83,7 +83,7 @@ class Begun:
     fields: Mapping[str, object] = field(default_factory=dict)
 
 
-class Runs:
+class CallbackRuns:
     """Opens the run that what a framework does belongs to; a copy, as in a spawned process, has none."""
 
     def __init__(self, settings: RunSettings) -> None:
@@ -103,7 +103,7 @@ class Runs:
             found = self._open_resumed(begun, resumed)
         elif again and current is not None and current.is_training:
             self.close(RuntimeError("the training began again before its end, as with a smaller batch"))
-            place = None if begun.rank else Place(current.run.directory, current.number)
+            place = None if begun.rank else RunPlace(current.run.directory, current.number)
             found = self._open(begun, place, again=True)
         elif current is not None and not current.is_training:  # what was measured before belongs to it
             found = current
@@ -149,7 +149,7 @@ class Runs:
         return self._open(begun, place or new_place(self._named()), resumed)
 
     def _open(
-        self, begun: Begun, place: Place | None, resumed: Resumed | None = None, *, again: bool = False
+        self, begun: Begun, place: RunPlace | None, resumed: Resumed | None = None, *, again: bool = False
     ) -> OpenRun:
         named = self._named()
         opening = next_opening(named)
@@ -179,7 +179,7 @@ class OpenRun:
     """A Run with the end that fits how its training went."""
 
     def __init__(
-        self, settings: RunSettings, place: Place, begun: Begun, opening: int, *, owner: object
+        self, settings: RunSettings, place: RunPlace, begun: Begun, opening: int, *, owner: object
     ) -> None:
         """Errors: those of Run. It ends with its owner, if that does not end it."""
         suffix = f"-{place.number}" if place.number > 1 else ""
@@ -204,9 +204,9 @@ class OpenRun:
         """By which it ended instead."""
         self._at_end: dict[str, object] = {}
         self._error_before = _uncaught()
-        weakref.finalize(owner, self.close)
+        self._cancel: list[Callable[[], object]] = [weakref.finalize(owner, self.close).detach]
         if multiprocessing.parent_process() is not None:  # such a process ends without Python's own exit
-            multiprocessing.util.Finalize(None, self.close, exitpriority=0)
+            self._cancel.append(multiprocessing.util.Finalize(None, self.close, exitpriority=0).cancel)
         _open_runs[place.directory] = self
 
     def start(
@@ -238,6 +238,8 @@ class OpenRun:
 
         Where none has begun, what was evaluated is complete unless an error ends it.
         """
+        while self._cancel:
+            self._cancel.pop()()
         if _open_runs.get(self.run.directory) is self:
             del _open_runs[self.run.directory]
         error = error or self.error

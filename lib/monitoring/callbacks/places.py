@@ -28,7 +28,7 @@ _opened: Counter[Path] = Counter()
 
 
 @dataclass(frozen=True)
-class Place:
+class RunPlace:
     """The directory of a run, and what an attempt that begins there supersedes."""
 
     directory: Path
@@ -45,24 +45,24 @@ def next_opening(named: Path, more: int = 1) -> int:
     return _opened[named]
 
 
-def new_place(named: Path) -> Place:
+def new_place(named: Path) -> RunPlace:
     """The first directory of this name that no run has used."""
     number = 1
     while _is_used(_numbered(named, number)):
         number += 1
-    return Place(_numbered(named, number), number)
+    return RunPlace(_numbered(named, number), number)
 
 
 def resumed_place(
     named: Path, is_checkpoint: Callable[[Record], bool], step: int | None = None
-) -> Place | None:
+) -> RunPlace | None:
     """The newest run of this name that wrote a checkpoint, or else one that reached its step.
 
     The latter was killed after it wrote the checkpoint and before it recorded that. None if there is none:
     the checkpoint is of a training that was recorded elsewhere. Where the `step` of the checkpoint is not
     known, because a script counts its steps itself, it is the last one that was recorded before.
     """
-    reached: Place | None = None
+    reached: RunPlace | None = None
     for place in reversed(list(_runs(named))):
         records = [record for record, _ in read_records(place.directory / JOURNAL)]
         counted = [one for one in counting(records) if one.get("event") in MEASURING]
@@ -76,7 +76,7 @@ def resumed_place(
     return reached
 
 
-def joined_place(named: Path, rank: int, opening: int, *, seconds: float = WAIT_FOR_RANK_0) -> Place:
+def joined_place(named: Path, rank: int, opening: int, *, seconds: float = WAIT_FOR_RANK_0) -> RunPlace:
     """The directory that rank 0 of this launch has chosen for this opening, as soon as it has.
 
     RunDirectoryError if it has not after so many seconds.
@@ -100,18 +100,18 @@ def named_directory(directory: Path) -> Path:
     return Path(os.path.abspath(directory))
 
 
-def _resumed(place: Place, records: list[Record], counted: list[Record], step: int, seq: int) -> Place:
+def _resumed(place: RunPlace, records: list[Record], counted: list[Record], step: int, seq: int) -> RunPlace:
     """With all superseded that was measured after a checkpoint; what belongs to its step is kept."""
     kept = [_seq(one) for one in counted if _seq(one) <= seq or 0 <= _step(one) <= step]
     first, last = max(kept, default=0) + 1, max(map(_seq, records), default=0)
     gone = {"first_seq": first, "last_seq": last} if first <= last else None
-    return Place(place.directory, place.number, gone, max(step, 0))
+    return RunPlace(place.directory, place.number, gone, max(step, 0))
 
 
-def _runs(named: Path) -> Iterator[Place]:
+def _runs(named: Path) -> Iterator[RunPlace]:
     number = 1
     while _is_used(directory := _numbered(named, number)):
-        yield Place(directory, number)
+        yield RunPlace(directory, number)
         number += 1
 
 

@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from monitoring.journal.journal import say
 from monitoring.telemetry.device_pool import DeviceScalar
 from monitoring.telemetry.pace import open_pace
 from monitoring.telemetry.utilisation import Utilisation
+
+if TYPE_CHECKING:
+    import torch
 
 Fields = dict[str, float | DeviceScalar | None]
 
@@ -26,6 +27,8 @@ class Throughput:
 
     def __init__(self, device: torch.device, *, dtype: str, num_devices: int) -> None:
         """`dtype` is that of the matrix products; `float32` is TF32 where torch computes it so."""
+        import torch  # the framework's own
+
         is_cuda = device.type == "cuda"
         if dtype == "float32" and is_cuda and torch.get_float32_matmul_precision() != "highest":
             dtype = "tf32"
@@ -93,6 +96,8 @@ def flops_of_token(parameters: int, trainable: int) -> int:
 
 def tokens_in(batch: Any) -> int:
     """Token ids in a batch: those of `input_ids`, else of a first tensor of integers with two dimensions."""
+    import torch  # the framework's own
+
     given = batch.get("input_ids") if isinstance(batch, Mapping) else _first_tensor(batch)
     if not isinstance(given, torch.Tensor) or given.ndim != 2 or given.is_floating_point():
         return 0

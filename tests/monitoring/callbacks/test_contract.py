@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +23,7 @@ from monitoring.journal.lineage import counting
 from monitoring.journal.records import ENVELOPE
 from tests.warm_python import WarmPython
 
+from ..conftest import OFFLINE
 from .conftest import launch
 from .trainings import PROGRAMS
 
@@ -234,3 +236,29 @@ def test_a_program_that_is_run_again_is_a_new_run(warm_frameworks: WarmPython, t
         "one-3": "one-3",
     }
     assert [story(runs_of(tmp_path, "one")[name]) for name in ("one-2", "one-3")] == ["1 2 complete"] * 2
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_training_that_was_killed_goes_on_in_its_run(
+    warm_frameworks: WarmPython, tmp_path: Path, framework: str
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAMS[framework])
+    codes = [
+        warm_frameworks.run(["program.py", case], cwd=tmp_path, env={**os.environ, **OFFLINE}).returncode
+        for case in ("killed", "continued")
+    ]
+    assert codes == [-signal.SIGKILL, 0]
+    runs = runs_of(tmp_path, "killed")
+    assert {name: story(records) for name, records in runs.items()} == {"killed": "1 2 3 4 complete"}
+    third = [record["attempt"] for record in runs["killed"] if record.get("global_step") == 3]
+    assert third == [1, 2]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_an_error_that_ends_the_program_is_how_the_training_ended(
+    warm_frameworks: WarmPython, tmp_path: Path, framework: str
+) -> None:
+    (tmp_path / "program.py").write_text(PROGRAMS[framework])
+    done = warm_frameworks.run(["program.py", "failed"], cwd=tmp_path, env={**os.environ, **OFFLINE})
+    assert done.returncode == 1
+    assert story(runs_of(tmp_path, "failed")["failed"]).endswith(ERROR)

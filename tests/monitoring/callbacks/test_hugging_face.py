@@ -151,6 +151,22 @@ trainer(steps=3, callbacks=callbacks, gradient_accumulation_steps=2, per_device_
     assert all(record["rank000_steps_mean"] >= record["rank000_microsteps_mean"] > 0 for record in steps)
 
 
+def test_phases_of_a_second_training_are_in_its_own_run(results: Path, run_program: RunProgram) -> None:
+    run_program(
+        BEFORE
+        + """
+telemetry = TelemetryTrainerCallback("run", write_every=0)
+made = trainer(callbacks=[telemetry, RunCallback("run", agent=False)])
+for steps in (2, 3):
+    made.args.max_steps = steps
+    made.train()
+"""
+    )
+    for run, steps in (("run", 2), ("run-2", 3)):
+        text = (results / run / "telemetry/telemetry_callback_rank0000.json").read_text()
+        assert json.loads(text)["timers"]["steps"]["count"] == steps
+
+
 def test_gpus_are_watched_beside_the_trainer(results: Path, run_program: RunProgram) -> None:
     run_program(
         BEFORE

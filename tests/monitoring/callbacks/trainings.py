@@ -129,6 +129,27 @@ def stopped():
         pass
 
 
+class Kill(TrainerCallback):
+    def on_log(self, args, state, control, **_):
+        if state.global_step == 3:
+            os.kill(os.getpid(), 9)
+
+
+KEPT = {"save_strategy": "steps", "save_steps": 2}
+
+
+def killed():
+    trainer("killed", steps=4, callbacks=[Kill()], **KEPT).train()
+
+
+def continued():
+    trainer("killed", steps=4, **KEPT).train(resume_from_checkpoint=True)
+
+
+def failed():
+    trainer("failed", steps=4, callbacks=[Raise(RuntimeError("the disk of somebody else"))]).train()
+
+
 class Talkative(Trainer):
     def compute_loss(self, *given, **named):
         self.log({"loss_scale": 8.0, "train_loss": 3.25, "eval_share": 0.125, "test_share": 0.75})
@@ -274,6 +295,28 @@ def resumed():
     made.accelerator.load_state("out/resumed")
     made.train(3, 4)
     made.end()
+
+
+def killed():
+    made = Training("killed")
+    made.begin()
+    made.train(1, 3, save_at=2)
+    os.kill(os.getpid(), 9)
+
+
+def continued():
+    made = Training("killed")
+    made.begin()
+    made.accelerator.load_state("out/killed")
+    made.train(3, 4)
+    made.end()
+
+
+def failed():
+    made = Training("failed")
+    made.begin()
+    made.train(1, 2)
+    raise RuntimeError("the disk of somebody else")
 
 
 def loaded_before():
@@ -452,14 +495,35 @@ def shared():
     trainer("shared", logger=logger).fit(Sum(), data)
 
 
-def resumed():
-    def saving():
-        often = {"every_n_train_steps": 2, "save_top_k": -1}
-        every = lightning.pytorch.callbacks.ModelCheckpoint("out/resumed", **often)
-        return {"callbacks": [every], "enable_checkpointing": True}
+def saving(case):
+    often = {"every_n_train_steps": 2, "save_top_k": -1}
+    every = lightning.pytorch.callbacks.ModelCheckpoint(f"out/{case}", **often)
+    return {"callbacks": [every], "enable_checkpointing": True}
 
-    trainer("resumed", 3, **saving()).fit(Sum(), data)
-    trainer("resumed", 4, **saving()).fit(Sum(), data, ckpt_path="out/resumed/epoch=0-step=2.ckpt")
+
+def resumed():
+    trainer("resumed", 3, **saving("resumed")).fit(Sum(), data)
+    trainer("resumed", 4, **saving("resumed")).fit(Sum(), data, ckpt_path="out/resumed/epoch=0-step=2.ckpt")
+
+
+class Killed(Sum):
+    def on_train_batch_start(self, batch, index):
+        if self.global_step == 3:
+            os.kill(os.getpid(), 9)
+
+
+def killed():
+    trainer("killed", 4, **saving("killed")).fit(Killed(), data)
+
+
+def continued():
+    trainer("killed", 4, **saving("killed")).fit(Sum(), data, ckpt_path="out/killed/epoch=0-step=2.ckpt")
+
+
+def failed():
+    module = Sum()
+    module.error = RuntimeError("the disk of somebody else")
+    trainer("failed", 4).fit(module, data)
 
 
 def longer():

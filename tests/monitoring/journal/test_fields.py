@@ -41,7 +41,6 @@ LISTS_OF_NAMES = {
     "kharness.report.compare": "which rows the comparison of two sides has, in their order",
     "kharness.report.gpu.history": "which values of a sample reports keep, by their short names there",
     "kharness.report.judging.conclusions": "which costs a result is set against, in their order",
-    "monitoring.callbacks.hugging_face": "what the Trainer calls them",
     "monitoring.callbacks.logged": "what other frameworks and their examples call them",
     "monitoring.exporters._families": "how a rank's state gives the value of each",
     "monitoring.exporters.verbose_log": "what the documented entries call them",
