@@ -51,11 +51,13 @@ def test_sft_trainer_is_recorded(
 ) -> None:
     run_program(MODEL)
     (results / "data").mkdir()
-    (results / "data/train.jsonl").write_text((json.dumps({"text": "a b c a"}) + "\n") * 16)
+    for split, samples in (("train", 16), ("test", 4)):
+        (results / f"data/{split}.jsonl").write_text((json.dumps({"text": "a b c a"}) + "\n") * samples)
     flags = [
         *("--model_name_or_path", "tiny", "--dataset_name", "data", "--dataset_streaming", "true"),
         *("--max_steps", "3", "--logging_steps", "1", "--save_strategy", "no", "--output_dir", "out"),
         *("--use_cpu", "true", "--report_to", "none", "--max_length", "8", "--learning_rate", "0.001"),
+        *("--eval_strategy", "steps", "--eval_steps", "2"),
         *("--per_device_train_batch_size", "2", "--gradient_checkpointing", "false", "--bf16", "false"),
     ]
     backend = ("--ddp_backend", "gloo") if processes > 1 else ()
@@ -63,11 +65,18 @@ def test_sft_trainer_is_recorded(
     journal = results / "results/sft/metrics.jsonl"
     found: list[dict[str, Any]] = [dict(record) for record, _ in read_records(journal)]
     assert [(record["event"], record.get("global_step")) for record in found] == [
-        *[("start", None), ("step", 1), ("step", 2), ("step", 3), ("epoch", 3), ("end", None)],
+        *[("start", None), ("step", 1), ("step", 2), ("eval", 2), ("step", 3), ("eval", 3)],
+        *[("epoch", 3), ("end", None)],
     ]
     assert found[0]["model"]["architecture"] == "GPT2LMHeadModel"
     # two samples of four words and an end, on each process
     tokens = [10 * processes * step for step in (1, 2, 3)]
-    assert [record["num_tokens"] for record in found[1:4]] == tokens
-    assert all(record["train_loss"] > 0 and record["grad_norm"] > 0 for record in found[1:4])
+    steps = [record for record in found if record["event"] == "step"]
+    assert [record["num_tokens"] for record in steps] == tokens
+    assert all(record["train_loss"] > 0 and record["grad_norm"] > 0 for record in steps)
+    evaluation = found[3]
+    assert evaluation["split"] == "val"
+    # what trl measures and logs beside the Trainer's own
+    assert evaluation["val_loss"] > 0
+    assert {"val_entropy", "val_mean_token_accuracy", "val_num_tokens", "val_runtime"} <= evaluation.keys()
     assert found[-1]["status"] == "complete"
