@@ -1,15 +1,17 @@
 """Which of the sampled GPUs are a run's, and which share of each is: by processes, else by what it says.
 
-Three sources, of which the first that says anything counts, as docs/gpu-monitoring.md has it: the run's
-processes on the GPUs; the device that the training says it computes on; the GPUs that it was given.
+Two kinds of evidence, of which the first that there is counts, as docs/gpu-monitoring.md has it: the run's
+processes on the GPUs; the device that the training says it computes on. Without either no GPU is the run's,
+however many it was given, and whatever becomes of them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple, Protocol
 
+from monitoring.gpu.masks import Mask
 from monitoring.gpu.sample import DeviceInfo, GpuSample
 
 DevicesSource = Literal["processes", "device", "selection"]
@@ -30,6 +32,15 @@ class Shares(NamedTuple):
     """None as long as it is not known which are the run's: then `of` has what would be, of each GPU."""
 
 
+class Said(NamedTuple):
+    """What a rank says that it computes on."""
+
+    device: str
+    """`cpu`, `cuda:0`, `cuda:1 (NVIDIA A10G, found)`."""
+    mask: Mask | None = None
+    """By which it counts its GPUs, where that is another than this process's."""
+
+
 class RunEvidence(Protocol):
     """What is known of a run beside samples."""
 
@@ -39,11 +50,8 @@ class RunEvidence(Protocol):
     def is_own(self, pid: int) -> bool:
         """Whether a process is one of the run's."""
 
-    def said_devices(self) -> Sequence[str]:
-        """What the run's ranks on this machine say that they compute on: `cpu`, `cuda:0`."""
-
-    def has_begun(self) -> bool:
-        """Whether the training has recorded anything, so that what it does not say will not come."""
+    def said_devices(self) -> Sequence[Said]:
+        """What the run's ranks on this machine say that they compute on."""
 
 
 def every_gpu(samples: Sequence[GpuSample]) -> Shares:
@@ -60,47 +68,43 @@ class RunDevices:
         self._evidence = evidence
         self._own: frozenset[int] = frozenset()
         self._source: DevicesSource | None = None
+        self._last: dict[int, float] = {}  # the share of each when it last answered
 
     def resume(self, record: Mapping[str, Any]) -> None:
         """Continue after the last gpu record of the same attempt: processes that it has seen count."""
         together = record["aggregate_stats"]
         if together.get("devices_source") == "processes":
             self._own, self._source = frozenset(together["devices"]), "processes"
+            shares = {gpu["index"]: gpu["run_share"] for gpu in record["multi_gpu_data"]}
+            self._last = {index: share for index, share in shares.items() if share is not None}
 
     def look(self, samples: Sequence[GpuSample]) -> Shares:
         """The run's GPUs now.
 
         With its last process gone a GPU stays the run's until there is one on another GPU. One that does not
-        answer is the run's if it was so before, or was given to it.
+        answer is the run's if it was so before, with the share that it had, or if the training names it.
         """
         uses = [_Use.of(sample, self._evidence) for sample in samples]
-        seen = frozenset(use.index for use in uses if use.own)
+        seen = frozenset(use.index for use in uses if use.has_own)
         if seen:
             own = self._own if self._source == "processes" else frozenset()
             unknown = frozenset(use.index for use in uses if not use.is_known)
-            gone = frozenset(sample.index for sample in samples if sample.state != "ok")
-            given = frozenset(device.index for device in self._devices if device.is_selected)
-            self._own, self._source = seen | own & unknown | given & gone, "processes"
-        elif self._source != "processes":
-            self._decide(uses)
-        return Shares(
-            {use.index: use.share for use in uses if self._source is None or use.index in self._own},
-            self._source,
-        )
-
-    def _decide(self, uses: Sequence[_Use]) -> None:
-        """Without a process of the run on any GPU."""
-        evidence = self._evidence
-        if (said := self._said()) is not None:
+            failed = frozenset(sample.index for sample in samples if sample.state != "ok")
+            named = self._said() if failed else None
+            self._own, self._source = seen | own & unknown | (named or frozenset()) & failed, "processes"
+        elif self._source != "processes" and (said := self._said()) is not None:
             self._own, self._source = said, "device"
-        elif evidence.has_begun():
-            chosen = [device.index for device in self._devices if device.is_selected]
-            given = chosen or [use.index for use in uses if not use.is_known]
-            self._own, self._source = frozenset(given), "selection" if given else None
+        for sample, use in zip(samples, uses, strict=True):
+            if sample.state == "ok" or use.index not in self._last:
+                self._last[use.index] = use.share
+        counted = self._last if self._source is None else self._own
+        return Shares(
+            {use.index: self._last[use.index] for use in uses if use.index in counted}, self._source
+        )
 
     def _said(self) -> frozenset[int] | None:
         """None where a rank says nothing, or what it says means no certain GPU."""
-        places = [_places(text, self._devices) for text in self._evidence.said_devices()]
+        places = [_places(said, self._devices) for said in self._evidence.said_devices()]
         if not places or None in places:
             return None
         return frozenset(place for found in places if found is not None for place in found)
@@ -112,33 +116,52 @@ class _Use(NamedTuple):
     index: int  # type: ignore[assignment]  # it hides tuple.index, which has no use here
     is_known: bool
     """Whether the run's processes would be seen."""
-    own: int
-    every: int
+    has_own: bool
+    share: float
+    """The run's of the GPU's time; while nobody computes on it, it is kept for the run."""
 
     @classmethod
     def of(cls, sample: GpuSample, evidence: RunEvidence) -> _Use:
-        pids = {process["pid"] for process in sample.processes or ()}
+        processes = sample.processes or ()
+        pids = {process["pid"] for process in processes}
         if not evidence.pids_are_ours or sample.processes is None:
-            return cls(sample.index, False, 0, len(pids))
-        own = sum(isinstance(pid, int) and evidence.is_own(pid) for pid in pids)
-        return cls(sample.index, True, own, len(pids))
-
-    @property
-    def share(self) -> float:
-        """Of the GPU's time; while nobody computes on it, it is kept for the run."""
-        if not self.is_known or not self.every:
-            return 1 / max(1, self.every)
-        return self.own / self.every
+            return cls(sample.index, False, False, 1 / max(1, len(pids)))
+        own = {pid for pid in pids if isinstance(pid, int) and evidence.is_own(pid)}
+        return cls(sample.index, True, bool(own), _share(processes, own, len(pids)))
 
 
-def _places(text: str, devices: Sequence[DeviceInfo]) -> tuple[int, ...] | None:
-    """Which GPU a text such as `cuda:1 (NVIDIA A10G, found)` means; None if that is not certain."""
-    named = re.match(r"([a-z]+)(?::(\d+))?\b", text)
+def _share(processes: Sequence[Mapping[str, Any]], own: Set[object], every: int) -> float:
+    """What the processes `own` have of a GPU: by the work of each where that is known, else each the same."""
+    work = [process.get("sm_percent") for process in processes]
+    known = [percent for percent in work if isinstance(percent, int | float)]
+    total = sum(known)
+    if len(known) == len(work) and total > 0:
+        mine = [percent for process, percent in zip(processes, known, strict=True) if process["pid"] in own]
+        return sum(mine) / total
+    return len(own) / every if every else 1.0
+
+
+def _places(said: Said, devices: Sequence[DeviceInfo]) -> tuple[int, ...] | None:
+    """Which GPU is meant; None if that is not certain."""
+    named = re.match(r"([a-z]+)(?::(\d+))?\b", said.device)
     if named is None or named[1] in NO_GPU:
         return () if named else None
     vendors = VENDORS.get(named[1], ())
     number = int(named[2] or 0)
-    found = [
-        device.index for device in devices if device.vendor in vendors and device.visible_index == number
-    ]
+    of_vendor = [device for device in devices if device.vendor in vendors]
+    if said.mask is None:
+        found = [device.index for device in of_vendor if device.visible_index == number]
+    else:
+        found = _by_mask(said.mask, number, of_vendor)
     return tuple(found) if len(found) == 1 else None
+
+
+def _by_mask(mask: Mask, number: int, devices: Sequence[DeviceInfo]) -> list[int]:
+    """The GPU that has a number in another process's `CUDA_VISIBLE_DEVICES`; other masks may be nested."""
+    if set(mask) != {"CUDA_VISIBLE_DEVICES"} or any(device.vendor != "nvidia" for device in devices):
+        return []
+    word = "".join(mask["CUDA_VISIBLE_DEVICES"].split(",")[number : number + 1]).strip()
+    if word.isdecimal():  # CUDA and NVML count alike where all are of one kind
+        is_certain = len({device.name for device in devices}) == 1
+        return [device.index for device in devices if is_certain and device.index == int(word)]
+    return [device.index for device in devices if word and (device.uuid or "").startswith(word)]

@@ -107,8 +107,6 @@ class DeviceInfo(NamedTuple):
     """Whether it is a part of the processor; left out where there is any other GPU."""
     visible_index: int | None = None
     """N of `cuda:N` in a process with our environment; None where that is not known."""
-    is_selected: bool = False
-    """Whether a variable of the environment selects it; without one every GPU may be used."""
 
     def sample(self, state: State = "ok", error: str | None = None) -> GpuSample:
         """One of it, without any value yet."""

@@ -40,8 +40,6 @@ class Visible(NamedTuple):
     """N of `cuda:N` in that process; None of one that only another process may use."""
     word: str
     """The UUID, or its beginning, that selected it; empty for an index, or where nothing was needed."""
-    is_selected: bool
-    """Whether a variable is set."""
 
 
 def visible_to_any(
@@ -67,8 +65,7 @@ def visible(
     for variable in variables:
         if variable in environment:
             chosen = _select(gpus, chosen, environment[variable], is_mixed=variable in MIXED)
-    is_selected = any(variable in environment for variable in variables)
-    found = (Visible(place, number, word, is_selected) for number, (place, word) in enumerate(chosen))
+    found = (Visible(place, number, word) for number, (place, word) in enumerate(chosen))
     return sorted(found, key=lambda one: one.place)
 
 

@@ -98,7 +98,6 @@ def _gpu(one: Visible, card: Card) -> SysfsGpu:
         node(device),
         integrated,
         visible_index=one.number,
-        is_selected=one.is_selected,
     )
     return SysfsGpu(info, card, values, _AmdDerived(temperatures))
 

@@ -110,7 +110,6 @@ def _gpu(one: Visible, card: Card, clients: Clients) -> SysfsGpu:
         node(device),
         integrated,
         visible_index=one.number,
-        is_selected=one.is_selected,
     )
     return SysfsGpu(info, card, values, _IntelDerived(card, clients))
 

@@ -141,7 +141,8 @@ class NvidiaSampler:
         self._unopened = [place for place, identity in enumerate(identities) if identity.uuid is None]
         self._unopened_at = time.monotonic() + UNOPENED_EVERY
         is_by_pci = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-        are_numbered = is_by_pci or len(set(map(self._kind, handles))) < 2  # else CUDA puts the fastest first
+        kinds = set(map(self._kind, handles)) - {None}
+        are_numbered = is_by_pci or len(kinds) < 2  # else CUDA puts the fastest first
         self._gpus = [
             self._gpu(one, handles[one.place], one.number if are_numbered or one.word else None)
             for one in visible_to_any(environment, partial(visible, identities, VARIABLES))
@@ -282,12 +283,9 @@ class NvidiaSampler:
                 pci_bus_id=bus_id,
                 numa_node=node(self._root / "sys/bus/pci/devices" / bus_id),
                 visible_index=number,
-                is_selected=one.is_selected,
             )
         except pynvml.NVMLError as error:
-            device = DeviceInfo(
-                index, None, None, "nvidia", visible_index=number, is_selected=one.is_selected
-            )
+            device = DeviceInfo(index, None, None, "nvidia", visible_index=number)
             return _NvmlGpu(device, None, None, mig_word, refusal=error.value)
         gpu = _NvmlGpu(device, handle, Reading(self._nvml, handle), mig_word)
         gpu.template = list(device.sample())

@@ -25,10 +25,11 @@ from kharness.report.graphs import draw_all, gpu_graphs
 from kharness.report.metrics import metric_named
 from kharness.report.report import write_report
 from kharness.report.summary import collect
-from kharness.report.writing.gpu_tables import breakdown_lines, remarks, runs_table
+from kharness.report.writing.gpu_tables import UNKNOWN, breakdown_lines, gpus_json, remarks, runs_table
 from monitoring import Run
 
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
+from ...waiting import wait_until
 from .conftest import Make, MatrixDirectory
 
 HOST = platform.node()
@@ -60,14 +61,21 @@ class Recorder:
     def __init__(self, simulated: SimulatedNvml) -> None:
         self.simulated = simulated
 
-    def record(self, directory: Path, count: int, *script: str, then: tuple[str, ...] = ()) -> Path:
+    def record(
+        self,
+        directory: Path,
+        count: int,
+        *script: str,
+        then: tuple[str, ...] = (),
+        device: str = "cuda:0",
+    ) -> Path:
         """`count` samples of the script, then as many with the lines of `then` added."""
         self.simulated.write(*script, f"all process {os.getpid()} 900")
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.simulated.environment().items():
                 patch.setenv(name, value)
             run = Run(directory, name=directory.name, project="p", config={}, gpu_monitor={"interval": 0.05})
-        run.start(model={}, training={"device": "cuda:0"})
+        run.start(model={}, training={"device": device})
         stats, step = directory / "gpu_stats.jsonl", 0
 
         def until(enough: Callable[[bytes], bool]) -> None:
@@ -88,6 +96,9 @@ class Recorder:
         while agent_runs(directory):
             assert time.monotonic() < deadline, "the agent does not end"
             time.sleep(0.01)
+        # an agent that begins late, on a busy machine, says so
+        unmeasured = re.compile(r'"unmeasured_seconds":[0-9.e-]+')
+        stats.write_text(unmeasured.sub('"unmeasured_seconds":0.0', stats.read_text()))
         return directory
 
 
@@ -261,12 +272,61 @@ def test_a_gpu_that_never_answered_is_in_the_table_and_says_nothing_else(
     recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    run = recorder.record(tmp_path / "three", 2, "gpus 3", "gpu 2 state lost")
+    run = recorder.record(tmp_path / "three", 2, "gpus 3", "gpu 2 state lost", device="cuda:2")
     lines = breakdown_lines(collect(run).cells[0])
     assert table(lines[5]) == [["GPU 2", "-", "lost", *"-------"]]
     assert lines[6].startswith("    Total: 1,000.0 MB of 2 GPUs, peak 1,000.0 MB, 140.0 W of 2 GPUs, ")
     assert lines[-1] == "    GPU 2 never answered; lost at the end: GPU is lost"
     assert len([line for line in lines if "GPU 2" in line]) == 2
+
+
+def test_lost_gpu_that_nothing_shows_to_be_the_runs_is_one_of_the_others(
+    recorder: Recorder, tmp_path: Path
+) -> None:
+    run = recorder.record(tmp_path / "two", 2, "gpus 2", then=("gpu 1 state lost",))
+
+    def elsewhere(number: int, record: dict[str, Any]) -> None:
+        record["multi_gpu_data"][1]["run_share"] = None
+
+    lines = breakdown_lines(collect(rewritten(run, elsewhere)).cells[0])
+    assert [table(line)[0][:3] for line in lines if "GPU 1" in line] == [
+        ["GPU 1", "Simulated H100 80GB", "lost"]
+    ]
+
+    def from_the_loss_on(number: int, record: dict[str, Any]) -> None:
+        gpu = record["multi_gpu_data"][1]
+        gpu["run_share"] = None if gpu["state"] == "ok" else 1.0
+
+    lines = breakdown_lines(collect(rewritten(run, from_the_loss_on)).cells[0])
+    assert lines[-1] == ("    GPU 1 did not answer while it was the run's; lost at the end: GPU is lost")
+
+
+def test_run_whose_gpus_nothing_shows_says_so_and_has_no_sums(
+    visible_nvml: SimulatedNvml, tmp_path: Path
+) -> None:
+    """It names no device, and its processes cannot be seen; one GPU is lost meanwhile."""
+    run_dir = tmp_path / "run"
+    visible_nvml.write("gpus 2", "all power 300")
+    with Run(
+        run_dir, name="n", project="p", config={}, gpu_monitor={"interval": 0.05, "hour_price": 2.0}
+    ) as run:
+        run.log_step(1, train_loss=1.0)
+        wait_until(lambda: (run_dir / "gpu_stats.jsonl").exists(), "the first sample")
+        visible_nvml.add("gpu 1 state lost")
+        wait_until(lambda: b'"lost"' in (run_dir / "gpu_stats.jsonl").read_bytes(), "the loss")
+    wait_until(lambda: not agent_runs(run_dir), "the end of its agent")
+    [cell] = collect(run_dir).cells
+    lines = breakdown_lines(cell)
+    assert lines[0].startswith("run - GPUs of the run not known (")
+    assert f"    {UNKNOWN}" in lines
+    sums = gpus_json(cell)
+    assert sums is not None
+    assert [sums[name] for name in ("energy_joules", "energy_source", "cost", "gpus")] == [
+        None,
+        None,
+        None,
+        [],
+    ]
 
 
 def test_one_gpu_has_nothing_to_share(recorder: Recorder, tmp_path: Path) -> None:
@@ -391,8 +451,9 @@ def rewritten(run: Path, change: Callable[[int, dict[str, Any]], None]) -> Path:
     """A recording with its samples one second apart, each changed by its number."""
     stats = run / "gpu_stats.jsonl"
     records = [json.loads(line) for line in stats.read_text().splitlines()]
+    began = records[0]["time"]
     for number, record in enumerate(records):
-        record["time"] = 1000.0 + number
+        record["time"] = began + number
         change(number, record)
     stats.write_text("".join(json.dumps(record) + "\n" for record in records))
     return run

@@ -18,7 +18,7 @@ from monitoring.agent.samples import run_processes
 from monitoring.agent.samples.gpu_sampling import GpuSampling
 from monitoring.agent.samples.run_processes import RunProcesses
 from monitoring.gpu import energy, masks
-from monitoring.gpu.run_devices import RunDevices
+from monitoring.gpu.run_devices import RunDevices, Said, Shares
 from monitoring.gpu.sample import DeviceInfo, GpuSample
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.rotating_journal import read_rotated
@@ -146,6 +146,22 @@ def test_run_whose_processes_move_takes_its_sums_along(visible_nvml: SimulatedNv
     assert {tuple(row["devices"]) for row in sums if row["devices"] is not None} == {(0, 1), (2,)}
 
 
+def test_run_pays_for_its_work_on_a_gpu_that_it_shares(
+    visible_nvml: SimulatedNvml, run_dir: Path, other: int
+) -> None:
+    """Both are counted by the work that the driver tells of each; its GPUs use 100 W."""
+    both = [f"gpu 0 process {os.getpid()} 900 99", f"gpu 0 process {other} 900 1"]
+    visible_nvml.write("gpus 2", "all power 100", "gpu 1 state lost", *both)
+    with opened(run_dir):
+        wait_until(lambda: len(stats(run_dir)) > 3, "samples")
+    wait_for_delivery(run_dir)
+    last = stats(run_dir)[-1]
+    assert [gpu["run_share"] for gpu in last["multi_gpu_data"]] == [0.99, None]
+    together, used = last["aggregate_stats"], last["multi_gpu_data"][0]["energy_joules"]
+    assert together["devices"] == [0]
+    assert together["energy_joules"] == pytest.approx(0.99 * used)
+
+
 def test_two_runs_at_once_share_the_gpu_that_both_are_on(visible_nvml: SimulatedNvml, results: Path) -> None:
     """GPU 0 is the first one's, GPU 1 is shared."""
     directories = [results / "a", results / "b"]
@@ -212,10 +228,10 @@ def test_standing_counter_is_one_alert_until_it_moves(run_dir: Path, monkeypatch
 
 def test_ranks_are_found_by_their_start_records(run_dir: Path) -> None:
     """Those of this attempt on this machine, each journal read until it has one."""
-    with Run(run_dir, name="n", project="p", config={}, agent=False) as run:
+    with Run(run_dir, name="n", project="p", config={}, agent=False):
         attempt = read_run_json(run_dir)["attempts"][-1]
         processes = RunProcesses(run_dir, {**attempt, "pid_started": None})
-        assert (processes.has_begun(), processes.said_devices()) == (False, [])
+        assert processes.said_devices() == []
         with Run(run_dir, name="n", project="p", config={}, rank=1) as rank:
             rank.start(model={}, training={"device": "cuda:1"})
         journal = run_dir / "metrics.rank0002.jsonl"
@@ -223,10 +239,8 @@ def test_ranks_are_found_by_their_start_records(run_dir: Path) -> None:
         lines = [{**start, "attempt": 7}, {**start, "host": "elsewhere"}]
         journal.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
         found = RunProcesses(run_dir, {**attempt, "pid_started": None})
-        assert found.said_devices() == ["cuda:1"]
+        assert found.said_devices() == [Said("cuda:1")]
         assert found.is_own(os.getpid())  # as rank 1
-        run.start(model={}, training={"device": "cuda:0"})
-        assert found.has_begun()
 
 
 def test_rank_with_a_mask_of_its_own_says_which_gpus_it_may_use(
@@ -245,12 +259,15 @@ def test_rank_with_a_mask_of_its_own_says_which_gpus_it_may_use(
                 further.start(model={}, training={"device": device})
         monkeypatch.setenv(*next(iter(ours.items())))
         found = RunProcesses(run_dir, attempt)
-        assert found.masks() == [{"CUDA_VISIBLE_DEVICES": "1"}]
-        assert found.said_devices() == ["cuda:0", "by its mask cuda:0", "cpu"]
-        gpus = [DeviceInfo(i, f"GPU-{i}", "x", "nvidia", visible_index=i or None) for i in range(2)]
-        samples = [gpu._replace(is_selected=True).sample() for gpu in gpus]
-        devices = RunDevices([gpu._replace(is_selected=True) for gpu in gpus], found)
-        assert devices.look(samples).of == {0: 1.0, 1: 1.0}
+        other = {"CUDA_VISIBLE_DEVICES": "1"}
+        assert found.masks() == [other]
+        assert found.said_devices() == [Said("cuda:0"), Said("cuda:0", other), Said("cpu", other)]
+        gpus = [
+            DeviceInfo(place, f"GPU-{place}", "x", "nvidia", visible_index=number)
+            for place, number in enumerate([0, None, None])
+        ]
+        shares = RunDevices(gpus, found).look([gpu.sample() for gpu in gpus])
+        assert shares == Shares({0: 1.0, 1: 1.0}, "device")
 
 
 def test_start_record_is_found_once_it_is_complete(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,4 +282,4 @@ def test_start_record_is_found_once_it_is_complete(run_dir: Path, monkeypatch: p
         with journal.open("ab") as file:
             file.write(text)
         said.append(list(processes.said_devices()))
-    assert said == [[], [], ["cuda:1"], ["cuda:1"]]
+    assert said == [[], [], [Said("cuda:1")], [Said("cuda:1")]]

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from monitoring.agent.samples.gpu_stats import GpuStats
+from monitoring.gpu.masks import Mask
 from monitoring.gpu.options import GpuMonitorOptions
-from monitoring.gpu.run_devices import RunDevices
+from monitoring.gpu.run_devices import RunDevices, Said
 from monitoring.gpu.sample import DeviceInfo, GpuSample
+from monitoring.journal.rotating_journal import read_rotated
 
 OWN, RANK, OTHER = 100, 101, 900
 
@@ -24,22 +26,18 @@ class Evidence:
 
     pids_are_ours: bool = True
     said: list[str] = field(default_factory=list)
-    begun: bool = True
+    mask: Mask | None = None
 
     def is_own(self, pid: int) -> bool:
         return pid in (OWN, RANK)
 
-    def said_devices(self) -> Sequence[str]:
-        return self.said
-
-    def has_begun(self) -> bool:
-        return self.begun
+    def said_devices(self) -> Sequence[Said]:
+        return [Said(device, self.mask) for device in self.said]
 
 
-def gpus(count: int, *, is_selected: bool = False, vendor: Any = "nvidia") -> list[DeviceInfo]:
+def gpus(count: int, *, vendor: Any = "nvidia") -> list[DeviceInfo]:
     return [
-        DeviceInfo(index, f"GPU-{index}", "simulated", vendor, visible_index=index, is_selected=is_selected)
-        for index in range(count)
+        DeviceInfo(index, f"GPU-{index}", "simulated", vendor, visible_index=index) for index in range(count)
     ]
 
 
@@ -65,7 +63,7 @@ def decided(devices: RunDevices, *processes: Sequence[int] | None) -> tuple[obje
 
 
 def test_gpus_are_those_that_its_processes_are_on() -> None:
-    devices = RunDevices(gpus(4, is_selected=True), Evidence(said=["cuda:0"]))
+    devices = RunDevices(gpus(4), Evidence(said=["cuda:0"]))
     assert decided(devices, [], [OWN, RANK], [OTHER], [OTHER, OWN]) == ("processes", {1: 1.0, 3: 0.5})
 
 
@@ -85,11 +83,64 @@ def test_lost_gpu_stays_the_runs() -> None:
     assert decided(devices, [OWN], None) == ("processes", {0: 1.0, 1: 1.0})
 
 
-@pytest.mark.parametrize("is_selected", [True, False])
-def test_gpu_that_never_answered_is_the_runs_if_it_was_given_to_it(is_selected: bool) -> None:
-    devices = RunDevices(gpus(2, is_selected=is_selected), Evidence())
-    samples = [look([OWN])[0], look([], [])[1]._replace(state="lost", processes=None)]
-    assert devices.look(samples).of == ({0: 1.0, 1: 1.0} if is_selected else {0: 1.0})
+def failed(samples: list[GpuSample], *places: int, state: Any = "lost") -> list[GpuSample]:
+    """The samples, with these GPUs not answering."""
+    return [
+        sample._replace(state=state, processes=None, energy_counter_joules=None)
+        if sample.index in places
+        else sample
+        for sample in samples
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "found"), [([], {0: 1.0}), (["cuda:0"], {0: 1.0}), (["cuda:0", "cuda:1"], {0: 1.0, 1: 1.0})]
+)
+def test_gpu_that_never_answered_is_the_runs_if_it_says_so(said: list[str], found: dict[int, float]) -> None:
+    devices = RunDevices(gpus(2), Evidence(said=said))
+    assert devices.look(failed(look([OWN], []), 1)) == (found, "processes")
+
+
+@pytest.mark.parametrize("gone", [(1,), (0, 1, 2)])
+def test_gpus_that_fail_charge_no_run_that_is_not_known_to_use_them(
+    tmp_path: Path, gone: Sequence[int]
+) -> None:
+    """One that is lost, and all for a while as when the driver is loaded again, until they are back."""
+    with agent(tmp_path, count=3) as run:
+        for second in range(6):
+            samples = look([], [], [OTHER], joules=360.0 * second)
+            run.stats.append(
+                failed(samples, *gone, state="error") if 1 < second < 5 else samples,
+                time=float(second),
+                global_step=0,
+            )
+        totals: Any = list(read_rotated(tmp_path / "gpu_stats.jsonl"))[-1]["aggregate_stats"]
+    names = ("devices", "devices_source", "energy_joules", "energy_source", "gpu_hours", "cost", "gpu_count")
+    assert [totals[name] for name in names] == [None, None, None, None, None, None, 0]
+
+
+def test_gpu_that_fails_keeps_the_share_that_the_run_had_of_it() -> None:
+    devices = RunDevices(gpus(1), Evidence())
+    assert decided(devices, [OWN, OTHER]) == ("processes", {0: 0.5})
+    assert devices.look(failed(look([]), 0)).of == {0: 0.5}
+    assert decided(devices, [OWN]) == ("processes", {0: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "share"),
+    [(99, 1, 0.99), (1, 99, 0.01), (30, 30, 0.5), (0, 80, 0.0), (0, 0, 0.5), (None, 90, 0.5)],
+)
+def test_processes_share_a_gpu_by_the_work_of_each(
+    own: float | None, other: float | None, share: float
+) -> None:
+    """Where the driver does not tell that of all, and where none works, equally."""
+    [sample] = look([])
+    processes: list[dict[str, object]] = [
+        {"pid": pid, "name": "x", "memory_mb": 1, "sm_percent": percent}
+        for pid, percent in ((OWN, own), (OTHER, other))
+    ]
+    shares = RunDevices(gpus(1), Evidence()).look([sample._replace(processes=processes)])
+    assert shares == ({0: share}, "processes")
 
 
 @pytest.mark.parametrize(
@@ -104,47 +155,68 @@ def test_gpu_that_never_answered_is_the_runs_if_it_was_given_to_it(is_selected: 
 )
 def test_training_that_says_its_device_has_that_one(said: list[str], found: dict[int, float]) -> None:
     """On GPU 1 somebody else computes, and it waits."""
-    devices = RunDevices(gpus(3, is_selected=True), Evidence(said=said, begun=False))
+    devices = RunDevices(gpus(3), Evidence(said=said))
     assert decided(devices, [], [OTHER], []) == ("device", found)
 
 
 @pytest.mark.parametrize("said", [["cuda:9"], ["xpu:0"], ["tpu"], ["cuda:0", "cuda:7"], [""]])
 def test_device_that_is_not_certain_says_nothing(said: list[str]) -> None:
-    devices = RunDevices(gpus(2, is_selected=True), Evidence(said=said))
-    assert decided(devices, [], []) == ("selection", {0: 1.0, 1: 1.0})
+    devices = RunDevices(gpus(2), Evidence(said=said))
+    assert decided(devices, [], [])[0] is None
 
 
-def test_training_that_says_nothing_has_the_gpus_it_was_given() -> None:
-    evidence = Evidence(begun=False)
-    devices = RunDevices(gpus(2, is_selected=True), evidence)
-    assert decided(devices, [], [OTHER]) == (None, {0: 1.0, 1: 0.0})
-    evidence.begun = True
-    assert decided(devices, [], [OTHER]) == ("selection", {0: 1.0, 1: 0.0})
+@pytest.mark.parametrize(
+    ("mask", "said", "found"),
+    [
+        ("2,0", "cuda:0", [2]),
+        ("2,0", "cuda:1", [0]),
+        ("GPU-1", "cuda", [1]),
+        ("2,0", "cuda:2", None),
+        ("", "cuda:0", None),
+        ("MIG-1", "cuda:0", None),
+        ("2", "cpu", []),
+    ],
+)
+def test_device_of_a_rank_with_a_mask_of_its_own_is_counted_by_it(
+    mask: str, said: str, found: list[int] | None
+) -> None:
+    devices = RunDevices(gpus(3), Evidence(said=[said], mask={"CUDA_VISIBLE_DEVICES": mask}))
+    expected = (None, {0: 1.0, 1: 1.0, 2: 1.0}) if found is None else ("device", dict.fromkeys(found, 1.0))
+    assert decided(devices, [], [], []) == expected
 
 
-def test_gpus_that_nobody_gave_and_no_process_is_on_are_not_the_runs() -> None:
+def test_numbers_of_a_mask_are_not_certain_where_gpus_are_of_several_kinds() -> None:
+    devices = [gpu._replace(name=f"kind {gpu.index}") for gpu in gpus(2)]
+    evidence = Evidence(said=["cuda:0"], mask={"CUDA_VISIBLE_DEVICES": "1"})
+    assert decided(RunDevices(devices, evidence), [], [])[0] is None
+
+
+def test_gpus_that_no_process_is_on_are_not_the_runs() -> None:
     devices = RunDevices(gpus(2), Evidence())
     assert decided(devices, [], [OTHER])[0] is None
     assert decided(devices, [], [OTHER, OWN]) == ("processes", {1: 0.5})
 
 
-def test_where_processes_cannot_be_seen_all_visible_gpus_count() -> None:
-    assert decided(RunDevices(gpus(2, vendor="amd"), Evidence()), None, None) == (
-        "selection",
-        {0: 1.0, 1: 1.0},
-    )
+def test_where_processes_cannot_be_seen_only_what_the_training_says_counts() -> None:
+    assert decided(RunDevices(gpus(2, vendor="amd"), Evidence()), None, None)[0] is None
     # the numbers of another namespace are not ours, whatever they look like
     container = Evidence(pids_are_ours=False)
-    assert decided(RunDevices(gpus(2), container), [OWN, OTHER], []) == ("selection", {0: 0.5, 1: 1.0})
-    container.said = ["cuda:1"]
-    assert decided(RunDevices(gpus(2), container), [OWN, OTHER], []) == ("device", {1: 1.0})
+    assert decided(RunDevices(gpus(2), container), [OWN, OTHER], [])[0] is None
+    container.said = ["cuda:0"]
+    assert decided(RunDevices(gpus(2), container), [OWN, OTHER], []) == ("device", {0: 0.5})
 
 
 class Recording:
-    """One attempt of a run with two GPUs, whose counters both rise by 360 J a second."""
+    """One attempt of a run with some GPUs, whose counters both rise by 360 J a second."""
 
     def __init__(
-        self, directory: Path, evidence: Evidence, *, attempt: int = 1, started: float = 0.0
+        self,
+        directory: Path,
+        evidence: Evidence,
+        *,
+        attempt: int = 1,
+        started: float = 0.0,
+        count: int = 2,
     ) -> None:
         self.stats = GpuStats(
             directory,
@@ -153,7 +225,7 @@ class Recording:
             attempt=attempt,
             started=started,
             host="h",
-            devices=RunDevices(gpus(2), evidence),
+            devices=RunDevices(gpus(count), evidence),
         )
 
     def look(self, second: float, *processes: Sequence[int] | None) -> tuple[Any, ...]:
@@ -179,7 +251,7 @@ def test_two_runs_on_one_gpu_share_its_energy_by_time(tmp_path: Path) -> None:
 
 
 def test_start_up_counts_for_the_gpus_that_turn_out_to_be_the_runs(tmp_path: Path) -> None:
-    run = Recording(tmp_path, Evidence(begun=False))
+    run = Recording(tmp_path, Evidence())
     assert run.look(1, [], []) == (None, None, None, None)
     assert run.look(2, [], []) == (None, None, None, None)
     assert run.look(3, [], [OWN]) == ([1], 720, 3, 3)

@@ -279,7 +279,6 @@ def test_devices_tell_what_stays_the_same(
             "numa_node": 1,
             "integrated": False,
             "visible_index": 0,
-            "is_selected": False,
         }
     ]
     assert [sample["numa_node"] for sample in process.sample()] == [1]
@@ -467,7 +466,6 @@ def test_gpus_have_the_numbers_of_the_training(
 ) -> None:
     devices = sampling("gpus 3", **environment).devices or []
     assert [(device["index"], device["visible_index"]) for device in devices] == numbers
-    assert {device["is_selected"] for device in devices} == {bool(environment)}
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,8 @@ class GpuSeries:
     state: str
     """At its last sample."""
     error: str | None
+    has_answered: bool
+    """Whether it ever did, also while it was not known to be the run's."""
     outages: Sequence[tuple[float, float | None]]
     """From when until when it did not answer, in seconds since the run's first sample; None: to the end."""
     slowed: Mapping[str, int]
@@ -107,6 +109,8 @@ class GpuRecording:
     """GPUs that were sampled and never the run's."""
     devices_source: str | None = None
     """How it is known which are the run's (monitoring.gpu.run_devices); None of a recording that has all."""
+    are_unknown: bool = False
+    """Whether it was not known at the end which are the run's, on some host: nothing then showed it."""
     together: Mapping[str, GpuCurve] = field(default_factory=dict)
     """Memory and power of the run's GPUs, and the temperature of the hottest."""
     totals: Mapping[str, tuple[float, int]] = field(default_factory=dict)
@@ -116,6 +120,8 @@ class GpuRecording:
     energy_joules: float | None = None
     energy_source: str | None = None
     cost: float | None = None
+    unmeasured_seconds: float | None = None
+    """In which nobody sampled, of the host where that were most."""
 
     def __bool__(self) -> bool:
         return bool(self.gpus)
@@ -211,6 +217,7 @@ class _Reader:
         self._own: dict[tuple[str, object], _Samples] = {}
         self._others: dict[tuple[str, object], _Samples] = {}
         self._uuids: dict[tuple[str, int], str] = {}
+        self._answered: set[tuple[str, int]] = set()
         self._clocks: dict[int, _Clock] = {}
         self._until = -math.inf
         self._seen: dict[int, float] = {}  # sources that sample now, and until when
@@ -233,6 +240,8 @@ class _Reader:
             if key not in held:
                 held[key] = _Samples(host)
             held[key].add(gpu, times)
+            if held[key].last["state"] == "ok":
+                self._answered.add((host, gpu["index"]))
         self._last[source] = record["aggregate_stats"]
         times = [max(time, self._until) for time in times]  # another host's clock may be ahead
         self._until = self._seen[source] = times[-1]
@@ -279,9 +288,10 @@ class _Reader:
             started=started,
             seconds=max(clock.last for clock in self._clocks.values()) - started,
             num_samples=max(clock.num_samples for clock in self._clocks.values()),
-            gpus=sorted((_gpu(it, started, several) for it in self._own.values()), key=_place),
-            others=sorted((_gpu(it, started, several) for it in others), key=_place),
+            gpus=sorted((self._gpu(it, started, several) for it in self._own.values()), key=_place),
+            others=sorted((self._gpu(it, started, several) for it in others), key=_place),
             devices_source=_least_sure(totals),
+            are_unknown=any(one.get("devices", ()) is None for one in totals),
             together=self._together.curves(started),
             totals={
                 name: found
@@ -292,6 +302,31 @@ class _Reader:
             energy_joules=sum_known(totals, "energy_joules"),
             energy_source="+".join(sorted(_energy_sources(totals))) or None,
             cost=sum_known(totals, "cost"),
+            unmeasured_seconds=max(
+                (value for one in totals if (value := one.get("unmeasured_seconds")) is not None),
+                default=None,
+            ),
+        )
+
+    def _gpu(self, samples: _Samples, started: float, several_hosts: bool) -> GpuSeries:
+        last = samples.last
+        return GpuSeries(
+            index=last["index"],
+            uuid=last.get("uuid"),
+            name=last.get("name"),
+            host=samples.host,
+            num_samples=samples.columns.num_rows,
+            several_hosts=several_hosts,
+            total_mb=last.get("memory_total_mb"),
+            curves=samples.columns.curves(started),
+            spreads=samples.columns.spreads(),
+            energy_joules=samples.energy,
+            run_share=samples.share / samples.columns.num_rows,
+            state=last["state"],
+            error=last["error"],
+            has_answered=(samples.host, last["index"]) in self._answered,
+            outages=[(a - started, None if b is None else b - started) for a, b in samples.outages],
+            slowed=dict(samples.slowed),
         )
 
 
@@ -367,24 +402,3 @@ class _Total:
 
 def _place(gpu: GpuSeries) -> tuple[str, int]:
     return gpu.host, gpu.index
-
-
-def _gpu(samples: _Samples, started: float, several_hosts: bool) -> GpuSeries:
-    last = samples.last
-    return GpuSeries(
-        index=last["index"],
-        uuid=last.get("uuid"),
-        name=last.get("name"),
-        host=samples.host,
-        num_samples=samples.columns.num_rows,
-        several_hosts=several_hosts,
-        total_mb=last.get("memory_total_mb"),
-        curves=samples.columns.curves(started),
-        spreads=samples.columns.spreads(),
-        energy_joules=samples.energy,
-        run_share=samples.share / samples.columns.num_rows,
-        state=last["state"],
-        error=last["error"],
-        outages=[(a - started, None if b is None else b - started) for a, b in samples.outages],
-        slowed=dict(samples.slowed),
-    )

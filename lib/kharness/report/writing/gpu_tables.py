@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kharness.report.collection import CellResult
 from kharness.report.comparison_table import ABSENT, Table
@@ -25,6 +25,14 @@ SOURCES = {
     "selection": "the run's GPUs are all that it was given; none of its processes was seen on any",
 }
 
+UNKNOWN = (
+    "which GPUs the run used is not known: none of its processes was seen on any, and it names none "
+    '(`Run(identity={"device": "cuda:0"})`); so it has no energy, hours or cost of them'
+)
+
+# Seconds between the last sample and the end of a run from which on that is said.
+LATE = 5.0
+
 # A share that rounds to less than all.
 WHOLE = 0.995
 
@@ -32,10 +40,14 @@ WHOLE = 0.995
 def with_load(summary: Summary) -> Sequence[CellResult]:
     """The runs whose load is known, by samples of their GPUs or by the work of several ranks.
 
-    A single run counts with samples of other GPUs alone.
+    A single run counts with samples of other GPUs alone, and any run with GPUs that are not known to be its.
     """
     others = not summary.plan
-    return [cell for cell in summary.cells if cell.gpus or cell.ranks[0] or (others and cell.gpus.others)]
+    return [
+        cell
+        for cell in summary.cells
+        if cell.gpus or cell.ranks[0] or cell.gpus.are_unknown or (others and cell.gpus.others)
+    ]
 
 
 def breakdown_lines(cell: CellResult) -> list[str]:
@@ -45,6 +57,8 @@ def breakdown_lines(cell: CellResult) -> list[str]:
     if history:
         title = f"Per-GPU Breakdown ({_length(history)})"
         table = per_gpu(history.gpus).plain().splitlines()
+    elif history.are_unknown:
+        title = f"GPUs of the run not known ({_length(history)})"
     elif history.others:
         title = f"no GPU of its own ({_length(history)})"
     said = [*table, *_said_of_run(cell), *_others_lines(history)]
@@ -124,21 +138,41 @@ def _said_of_run(cell: CellResult) -> list[str]:
     """Below the table of a single run."""
     history = cell.gpus
     said = [_totals(history), balance_line(history), far_line(history)] if history else []
-    return [*filter(None, said), *rank_lines(history, *cell.ranks), *remarks(history)]
+    return [
+        *filter(None, said),
+        *rank_lines(history, *cell.ranks),
+        *remarks(history),
+        *_end_lines(history, cell.run.end),
+    ]
+
+
+def _end_lines(history: GpuRecording, end: Mapping[str, object]) -> list[str]:
+    """What the sums lack where sampling ended before the training did."""
+    ended = end.get("time")
+    if not history or not isinstance(ended, int | float):
+        return []
+    seconds = ended - history.started - history.seconds
+    return [f"the last sample is {seconds:,.0f} s older than the end of the run"] if seconds > LATE else []
 
 
 def remarks(history: GpuRecording) -> list[str]:
     """What a table of means hides: GPUs that went away or were shared, and clocks held down by heat."""
     found = [SOURCES[history.devices_source]] if history and history.devices_source in SOURCES else []
+    if history.are_unknown:
+        found.append(UNKNOWN)
+    if history and history.unmeasured_seconds:
+        found.append(_unmeasured(history, history.unmeasured_seconds))
     for gpu in history.gpus:
         if gpu.outages and not gpu.spreads:
-            found.append(f"{gpu.label} never answered; {gpu.state} at the end: {gpu.error}")
+            what = "did not answer while it was the run's" if gpu.has_answered else "never answered"
+            ending = f"; {gpu.state} at the end: {gpu.error}" if gpu.state != "ok" else ""
+            found.append(f"{gpu.label} {what}{ending}")
             continue
         if gpu.outages:
             found.append(_outage(gpu))
         if gpu.run_share < WHOLE:
             found.append(
-                f"{gpu.label} was shared, equally by the processes on it at each sample: "
+                f"{gpu.label} was shared, by the work of each process on it where the driver tells that: "
                 f"{100 * gpu.run_share:.0f}% of its time counts for the run, and so of its energy"
             )
         for reason, count in sorted(gpu.slowed.items()):
@@ -148,6 +182,16 @@ def remarks(history: GpuRecording) -> list[str]:
         if missing:
             found.append(f"{gpu.label} does not report {', '.join(missing)}")
     return found
+
+
+def _unmeasured(history: GpuRecording, seconds: float) -> str:
+    """What time without samples means for the energy."""
+    counted = {
+        "counter": "energy of that time is in the sums, by the counters",
+        "integrated": "energy of that time is in no sum",
+    }
+    meaning = counted.get(history.energy_source or "", "energy of that time is in the sums only by counters")
+    return f"nothing was sampled for {seconds:,.1f} s: {meaning}"
 
 
 def _outage(gpu: GpuSeries) -> str:
@@ -178,6 +222,7 @@ def gpus_json(cell: CellResult) -> dict[str, object] | None:
         "energy_joules": history.energy_joules,
         "energy_source": history.energy_source,
         "cost": history.cost,
+        "unmeasured_seconds": history.unmeasured_seconds,
         "devices_source": history.devices_source,
         "load_balance": {
             quantity: dict(zip(("cv", "quality"), history.balance(quantity), strict=True))

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.gpu.masks import Mask, mask_of
-from monitoring.gpu.run_devices import NO_GPU
+from monitoring.gpu.run_devices import Said
 from monitoring.host.name import host_name
 from monitoring.host.process import ProcessTree, sees_all_pids
-from monitoring.journal.files import JOURNAL
 from monitoring.journal.ranks import rank_journals
-from monitoring.journal.records import Record, last_record, parse
+from monitoring.journal.records import Record, parse
 
 # Seconds between looks for what ranks have written.
 LOOK_EVERY = 1.0
@@ -33,11 +32,10 @@ class RunProcesses:
         self._attempt: int = attempt["attempt"]
         self._tree = ProcessTree()
         self._roots: dict[int, float] = {}
-        self._said: dict[int, str] = {}  # rank -> its device
+        self._said: dict[int, Said] = {}  # by rank
         self._masks: list[Mask] = []
         self._found: set[int] = set()
         self._read: dict[int, int] = {}  # rank -> bytes of its journal without this attempt's start record
-        self._has_begun = False
         self._next_look = 0.0
         self._add(0, attempt)
 
@@ -50,7 +48,7 @@ class RunProcesses:
         self._look()
         return self._roots
 
-    def said_devices(self) -> Sequence[str]:
+    def said_devices(self) -> Sequence[Said]:
         self._look()
         return list(self._said.values())
 
@@ -58,12 +56,6 @@ class RunProcesses:
         """Of ranks on this machine whose masks differ from this process's, which is rank 0's, once each."""
         self._look()
         return self._masks
-
-    def has_begun(self) -> bool:
-        if not self._has_begun:
-            last = last_record(self._directory / JOURNAL)
-            self._has_begun = last is not None and last["attempt"] == self._attempt
-        return self._has_begun
 
     def _look(self) -> None:
         """Take in the start records that are new; each journal is read until it has this attempt's."""
@@ -91,9 +83,7 @@ class RunProcesses:
         if not is_ours and mask not in self._masks:
             self._masks = [*self._masks, mask]
         if isinstance(about.get("device"), str):
-            is_certain = is_ours or about["device"].startswith(NO_GPU)
-            # else its `cuda:0` is another than ours
-            self._said[rank] = about["device"] if is_certain else f"by its mask {about['device']}"
+            self._said[rank] = Said(about["device"], None if is_ours else mask)
 
 
 def _start(path: Path, attempt: int, offset: int) -> tuple[Record | None, int]:
