@@ -6,7 +6,8 @@
  * while another process samples. Lines (a # begins a comment):
  *
  *	gpus 4				how many there are (default 1)
- *	init driver_not_loaded		nvmlInit fails so
+ *	init driver_not_loaded		nvmlInit fails so, or hangs
+ *	hang FUNCTION [GPU]		this function does not return, for one GPU or for all of them
  *	reload SERIAL			the driver was loaded again: what a process opened under a lower SERIAL
  *					is uninitialized to it until it ends
  *	all KEY VALUE			for every GPU
@@ -44,6 +45,7 @@
 #define MOST_PROCESSES 64
 #define MOST_MIGS 8
 #define MOST_XIDS 64
+#define MOST_HANGS 64
 #define MOST_FIELDS 256
 #define MIB (1024.0 * 1024.0)
 #define REREAD_EVERY 0.005	/* seconds between looks at the file's time */
@@ -114,11 +116,13 @@ struct gpu {
 	signed char types[MOST_FIELDS];	/* nvmlValueType_t, -1: as usual */
 };
 struct xid { int gpu; unsigned code; long serial; };
+struct hang { char function[64]; int gpu; };	/* gpu -1: all */
 struct machine {
-	int num_gpus, init_error, num_xids;
+	int num_gpus, init_error, num_xids, num_hangs;
 	long reload;
 	struct gpu gpus[MOST_GPUS];
 	struct xid xids[MOST_XIDS];
+	struct hang hangs[MOST_HANGS];
 };
 
 /* A handle is a GPU, or one of its MIG instances; they stay where they are while the machine changes. */
@@ -235,6 +239,11 @@ static void parse(FILE *file, struct machine *m)
 			m->init_error = error_named(key);
 		} else if (sscanf(line, "reload %ld", &m->reload) == 1) {
 			continue;
+		} else if (sscanf(line, "hang %63s", key) == 1 && m->num_hangs < MOST_HANGS) {
+			struct hang *hang = &m->hangs[m->num_hangs++];
+
+			hang->gpu = -1;
+			sscanf(line, "hang %63s %d", hang->function, &hang->gpu);
 		} else if (sscanf(line, "all %63s %383[^\n]", key, rest) == 2) {
 			for (int i = 0; i < MOST_GPUS; i++)
 				set(&m->gpus[i], key, rest);
@@ -293,6 +302,21 @@ static double at(const struct value *value)
 	return value->low + (value->high - value->low) * (phase < 0.5 ? 2 * phase : 2 - 2 * phase);
 }
 
+/* The function of NVML that a thread is in, as the macros below note it. */
+static __thread const char *calling = "";
+
+/* Whether it does not return for a GPU; the caller holds the lock. */
+static int hangs(int index)
+{
+	for (int i = 0; i < machine.num_hangs; i++) {
+		const struct hang *hang = &machine.hangs[i];
+
+		if ((hang->gpu < 0 || hang->gpu == index) && !strcmp(hang->function, calling))
+			return 1;
+	}
+	return 0;
+}
+
 /*
  * The error of a call on a GPU, and with a key the value; waits while the file says that it hangs, or how
  * long a call takes.
@@ -319,6 +343,8 @@ static int ask_index(int index, int key, double *value)
 					*value = at(&values[key]);
 			}
 		}
+		if (hangs(index))
+			error = HANG;
 		pthread_mutex_unlock(&lock);
 		if (error == CRASH)
 			*(volatile int *)NULL = 0;
@@ -365,6 +391,10 @@ static int ask_energy(nvmlDevice_t handle, double *joules)
 	return error;
 }
 
+#define error_of(index, key) (calling = __func__, error_of(index, key))
+#define ask(handle, key, value) (calling = __func__, ask(handle, key, value))
+#define ask_unsigned(handle, key, scale, value) (calling = __func__, ask_unsigned(handle, key, scale, value))
+
 static int copy(char *to, unsigned size, const char *from)
 {
 	if (strlen(from) + 1 > size)
@@ -383,6 +413,12 @@ nvmlReturn_t nvmlInitWithFlags(unsigned flags)
 	pthread_mutex_lock(&lock);
 	looked = 0;
 	look();
+	while (machine.init_error == HANG) {
+		pthread_mutex_unlock(&lock);
+		usleep(20000);
+		pthread_mutex_lock(&lock);
+		look();
+	}
 	error = machine.init_error;
 	if (!initialized && !error)
 		opened = machine.reload;
@@ -561,10 +597,10 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_
 static int memory(nvmlDevice_t handle, unsigned long long *total, unsigned long long *reserved, unsigned long long *used)
 {
 	double all = 0, kept = 0, taken = 0;
-	int error = ask(handle, V_memory_total, &all);
+	int error = (ask)(handle, V_memory_total, &all);
 
-	error = error ? error : ask(handle, V_memory_reserved, &kept);
-	error = error ? error : ask(handle, V_memory_used, &taken);
+	error = error ? error : (ask)(handle, V_memory_reserved, &kept);
+	error = error ? error : (ask)(handle, V_memory_used, &taken);
 	if (!error && handle->mig >= 0) {
 		all = machine.gpus[handle->gpu].migs[handle->mig].total;
 		taken = machine.gpus[handle->gpu].migs[handle->mig].used;
@@ -575,6 +611,8 @@ static int memory(nvmlDevice_t handle, unsigned long long *total, unsigned long 
 	*used = (unsigned long long)(taken * MIB);
 	return error;
 }
+
+#define memory(handle, total, reserved, used) (calling = __func__, memory(handle, total, reserved, used))
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t *info)
 {
@@ -728,8 +766,10 @@ static void check_pointer(const char *function, const void *pointer)
 static int codec(nvmlDevice_t handle, int key, unsigned *percent, unsigned *period)
 {
 	*period = 167000;
-	return ask_unsigned(handle, key, 1, percent);
+	return (ask_unsigned)(handle, key, 1, percent);
 }
+
+#define codec(handle, key, percent, period) (calling = __func__, codec(handle, key, percent, period))
 
 nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t handle, unsigned *percent, unsigned *period)
 {
@@ -817,7 +857,7 @@ static void answer(nvmlDevice_t handle, nvmlFieldValue_t *field)
 	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
 		if (field->fieldId != fields[i].id)
 			continue;
-		field->nvmlReturn = field->fieldId == NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION ? ask_energy(handle, &value) : ask(handle, fields[i].key, &value);
+		field->nvmlReturn = field->fieldId == NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION ? ask_energy(handle, &value) : (ask)(handle, fields[i].key, &value);
 		/* the file has the sum over all links, which are used alike; no other field has a scope here */
 		if (fields[i].key == V_nvlink_tx || fields[i].key == V_nvlink_rx)
 			value = field->scopeId == ALL_LINKS ? value : value / LINKS;

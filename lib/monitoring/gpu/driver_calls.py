@@ -1,61 +1,128 @@
 """The call of a driver that is being made, noted where it outlives the process, and the calls to leave out.
 
-A driver that crashes takes its process along without a word. Whoever started the process reads here which
-call it was in, and can start it again without that call (see monitoring.sampling.process).
+A driver that crashes takes its process along without a word, and one that hangs says nothing at all. Whoever
+started the process reads here which call it is in, and can start it again without that call (see
+monitoring.sampling.process).
 """
 
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable, Iterable
 from mmap import mmap
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple, Self
 
+# Words of the page: the number of the call that each thread is in, 0 for none, and the GPU that sampling is
+# about, plus one. Storing a word is all that a noted call costs.
+SAMPLING, EVENTS, GPU = THREADS = (0, 1, 2)
+WORDS = struct.Struct("3I")
+
+# Behind them the names of the calls, by their numbers from 1 on.
 NAME_BYTES = 64
+MOST_NAMES = 63
 
-# Each thread that calls drivers has a place of its own for the name.
-SAMPLING, EVENTS = THREADS = (0, 1)
+NOTE_BYTES = NAME_BYTES * (1 + MOST_NAMES)
 
-NOTE_BYTES = NAME_BYTES * len(THREADS)
+
+class Call(NamedTuple):
+    """What can be left out, as one word of a command line."""
+
+    name: str
+    """Of a function; empty for every one of a GPU."""
+    gpu: int | None = None
+    """Its index among its vendor's; None for all of them."""
+
+    def __str__(self) -> str:
+        return self.name if self.gpu is None else f"{self.name}@{self.gpu}"
+
+    @classmethod
+    def of(cls, word: str) -> Self:
+        name, _, gpu = word.partition("@")
+        return cls(name, int(gpu) if gpu else None)
 
 
 class DriverCalls:
     """What one process notes, into a `page` of NOTE_BYTES, and what it leaves out."""
 
-    def __init__(self, page: mmap | bytearray | None = None, *, left_out: Iterable[str] = ()) -> None:
+    def __init__(self, page: mmap | bytearray | None = None, *, left_out: Iterable[Call] = ()) -> None:
         self._page = bytearray(NOTE_BYTES) if page is None else page
+        self.words = memoryview(self._page)[: WORDS.size].cast("I")
+        """A call is noted by storing its number at the place of its thread."""
         self._left_out = frozenset(left_out)
+        self._numbers: dict[str, int] = {}
+
+    def about(self, gpu: int | None) -> None:
+        """The calls that follow are about this GPU, by its index among its vendor's; None: about no one."""
+        self.words[GPU] = 0 if gpu is None else gpu + 1
 
     def leaves_out(self, name: str) -> bool:
-        return name in self._left_out
+        """Whether a function is not to be called, for the GPU that calls are about."""
+        gpu = self.words[GPU] - 1
+        return not self._left_out.isdisjoint((Call(name), Call(name, gpu), Call("", gpu)))
 
-    def noted(self, name: str, function: Callable[..., Any], *, thread: int = SAMPLING) -> Callable[..., Any]:
-        """`function`, whose calls are noted under this name."""
-        page, start, end = self._page, thread * NAME_BYTES, (thread + 1) * NAME_BYTES
-        note = name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
+    def leaves_out_gpu(self, gpu: int) -> bool:
+        """Whether nothing is to be asked of a GPU."""
+        return Call("", gpu) in self._left_out
+
+    def number(self, name: str) -> int:
+        """What stands for a function in `words`."""
+        if name not in self._numbers and len(self._numbers) < MOST_NAMES:
+            number = self._numbers[name] = len(self._numbers) + 1
+            text = name.encode()[:NAME_BYTES]
+            self._page[number * NAME_BYTES : number * NAME_BYTES + len(text)] = text
+        return self._numbers.get(name, 0)
+
+    def noted(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *,
+        refuse: Callable[..., Any],
+        thread: int = SAMPLING,
+    ) -> Callable[..., Any]:
+        """`function`, whose calls are noted under this name; `refuse` is called where it is left out."""
+        words, number = self.words, self.number(name)
+        if Call(name) in self._left_out:
+            function = refuse
+        if thread == SAMPLING and any(call.gpu is not None for call in self._left_out):
+            function = self._sparing(name, function, refuse)
 
         def call(*arguments: Any) -> Any:
-            page[start:end] = note
+            words[thread] = number
             return function(*arguments)
 
         return functools.update_wrapper(call, function) if isinstance(function, FunctionType) else call
 
     def idle(self) -> None:
         """No driver is being called now; a thread that only waits for events stays noted."""
-        self._page[:NAME_BYTES] = bytes(NAME_BYTES)
+        self.words[SAMPLING] = self.words[GPU] = 0
+
+    def _sparing(
+        self, name: str, function: Callable[..., Any], refuse: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            return (refuse if self.leaves_out(name) else function)(*arguments)
+
+        return call
 
 
-def last_call(page: mmap | bytearray) -> str | None:
-    """The call in which the process of a page died, None if it was in none.
+def last_call(page: mmap | bytearray, *, waits: bool = True) -> Call | None:
+    """The call that the process of a page is in, or died in; None if it is in none.
 
-    If it was sampling, that call; else the one that waits for events, in which a thread always is.
+    If it is sampling, that call; else, with `waits`, the one that waits for events: a thread always does.
     """
-    for thread in THREADS:
-        name = bytes(page[thread * NAME_BYTES : (thread + 1) * NAME_BYTES]).rstrip(b"\0")
-        if name:
-            return name.decode("utf-8", "replace")
-    return None
+    sampling, events, gpu = WORDS.unpack_from(page)
+    if sampling:
+        return Call(_name(page, sampling), gpu - 1 if gpu else None)
+    return Call(_name(page, events)) if events and waits else None
+
+
+def _name(page: mmap | bytearray, number: int) -> str:
+    return (
+        bytes(page[number * NAME_BYTES : (number + 1) * NAME_BYTES]).rstrip(b"\0").decode("utf-8", "replace")
+    )
 
 
 class NotedModule:
@@ -77,8 +144,7 @@ class NotedModule:
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._module, name)
         if name.startswith(self._prefix) and isinstance(found, FunctionType):
-            function = self._refuse if self._calls.leaves_out(name) else found
-            found = self._calls.noted(name, function, thread=self._thread)
+            found = self._calls.noted(name, found, refuse=self._refuse, thread=self._thread)
         setattr(self, name, found)  # so that the next look finds it without this function
         return found
 

@@ -7,7 +7,7 @@ counter that stands still while the GPU draws power counts as one that is not re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -32,6 +32,8 @@ class Used(NamedTuple):
     """Whether that is so long that nobody sampled meanwhile."""
     joules: Sequence[float | None]
     """Of each sample's GPU; None where nothing is known."""
+    silent: Collection[int]
+    """Indices of GPUs that did not answer, or did not tell their energy and power as they had before."""
     standing: Sequence[GpuSample]
     """Samples of those whose counter was now found to stand still."""
     moving: Sequence[GpuSample] = ()
@@ -82,10 +84,13 @@ class EnergyMeter:
         seconds = max(0.0, now - self._time)
         self._time = now
         is_gap = seconds > self._longest
-        measured, joules, standing, moving = [], [], [], []
+        measured, joules, silent, standing, moving = [], [], [], [], []
         for sample in samples:
             gpu = self._gpus.setdefault(_key(sample.uuid, sample.index), _GpuEnergy())
             before, stood = gpu.joules, gpu.stands_still
+            tells = sample.energy_counter_joules is not None or sample.power_draw_watts is not None
+            if sample.state != "ok" or (gpu.source is not None and not tells):
+                silent.append(sample.index)
             _add(gpu, sample, seconds, is_gap=is_gap)
             joules.append(None if gpu.joules is None else gpu.joules - (before or 0.0))
             measured.append(sample._replace(energy_joules=gpu.joules, energy_source=gpu.source))
@@ -93,7 +98,7 @@ class EnergyMeter:
                 standing.append(measured[-1])
             elif stood and not gpu.stands_still:
                 moving.append(measured[-1])
-        return measured, Used(seconds, is_gap, joules, standing, moving)
+        return measured, Used(seconds, is_gap, joules, silent, standing, moving)
 
 
 def _add(gpu: _GpuEnergy, sample: GpuSample, seconds: float, *, is_gap: bool) -> None:

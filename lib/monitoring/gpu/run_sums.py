@@ -49,7 +49,9 @@ class RunSums:
 
     def add(self, samples: Sequence[GpuSample], used: Used, shares: Shares) -> dict[str, Any]:
         """Add what the GPUs of `samples` used, and return the totals of the run."""
-        self._unmeasured += used.seconds if used.is_gap else 0.0
+        own = shares.of if shares.source is not None else ()
+        is_silent = any(index in own for index in used.silent)
+        self._unmeasured += used.seconds if used.is_gap or is_silent else 0.0
         for sample, joules in zip(samples, used.joules, strict=True):
             share = shares.of.get(sample.index)
             if share is None:

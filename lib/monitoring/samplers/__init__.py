@@ -17,6 +17,8 @@ SAMPLERS = DropIns("sampler", "monitoring.samplers")
 # The order in which vendors get their indices; a further module comes after them.
 FIRST = ("nvidia", "amd", "intel")
 
+UNSELECTED = "is selected"
+
 
 def sampler_names() -> list[str]:
     """The vendors in the order of their indices."""
@@ -57,7 +59,12 @@ def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:
 def _why_none(sampler: Sampler) -> str:
     if not sampler.num_devices:
         return f"the {sampler.vendor} driver is loaded, and has no GPU"
-    return f"none of {sampler.num_devices} {sampler.vendor} GPUs is selected"
+    return f"none of {sampler.num_devices} {sampler.vendor} GPUs {UNSELECTED}"
+
+
+def are_unselected(problems: Sequence[str]) -> bool:
+    """Whether there are GPUs, and masks are all that is in the way."""
+    return bool(problems) and all(problem.endswith(UNSELECTED) for problem in problems)
 
 
 def _is_integrated(sampler: Sampler) -> bool:

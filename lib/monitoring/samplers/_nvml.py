@@ -220,11 +220,20 @@ class Nvml:
     def __init__(self, library: ctypes.CDLL, calls: DriverCalls) -> None:
         """`library` is NVML; what `calls` leaves out counts as one that the driver does not have."""
         self._calls = calls
+        self.words = calls.words
         # an object of our own for the same library: pynvml gives its functions other types
         self._library = ctypes.CDLL(library._name, handle=library._handle)
 
     def find(self, name: str) -> Callable[..., int] | None:
         """None for one that this driver does not have; KeyError for one whose types are not declared."""
+        function, _ = self.bare(name) or (None, 0)
+        return function and self._calls.noted(name, function, refuse=_refuse)
+
+    def bare(self, name: str) -> tuple[Callable[..., int], int] | None:
+        """The same for one GPU, for whom the caller notes each call: the function, and its number in `words`.
+
+        None also if it is to be left out for the GPU that calls are about.
+        """
         arguments = FUNCTIONS[name]
         if self._calls.leaves_out(name):
             return None
@@ -233,7 +242,11 @@ class Nvml:
         except AttributeError:
             return None
         function.argtypes, function.restype = arguments, c_int
-        return self._calls.noted(name, function)
+        return function, self._calls.number(name)
+
+
+def _refuse(*arguments: object) -> int:
+    return NVML_ERROR_NOT_SUPPORTED
 
 
 def device(handle: Any) -> nvmlDevice_t:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from monitoring.gpu.driver_calls import DriverCalls
 from monitoring.gpu.sample import MIB
 from monitoring.samplers import _nvml
 from monitoring.samplers._nvml import Nvml
@@ -30,15 +31,16 @@ FRESH = 2.0
 class ComputeProcesses:
     """The processes on some GPUs."""
 
-    def __init__(self, pynvml: Any, nvml: Nvml, handles: Sequence[Any]) -> None:
-        """`handles` are pynvml's, of the GPUs."""
+    def __init__(self, pynvml: Any, nvml: Nvml, handles: Mapping[int, Any], calls: DriverCalls) -> None:
+        """`handles` are pynvml's, of the GPUs by their index."""
         self._pynvml = pynvml
-        self._handles = [_nvml.device(handle) for handle in handles]
+        self._calls = calls
+        self._handles = {index: _nvml.device(handle) for index, handle in handles.items()}
         self._ask = nvml.find("nvmlDeviceGetComputeRunningProcesses_v3")
         self._count = ctypes.c_uint()
         self._infos = (_nvml.nvmlProcessInfo_t * ROOM)()
         self._names: dict[int, str | None] = {}
-        self._utilization = [ProcessUtilization(nvml, handle) for handle in self._handles]
+        self._utilization = [ProcessUtilization(nvml, handle) for handle in self._handles.values()]
         self._due = float("-inf")
 
     def is_due(self) -> bool:
@@ -48,11 +50,12 @@ class ComputeProcesses:
     def look(self) -> list[list[dict[str, object]] | None]:
         """Of each handle pid, name, memory and SM use of its processes; None where that is not to be had."""
         began = time.monotonic()
-        found = [self._of(handle) for handle in self._handles]
-        busy = [
-            of_gpu.look() if processes else None
-            for of_gpu, processes in zip(self._utilization, found, strict=True)
-        ]
+        found, busy = [], []
+        for of_gpu, (index, handle) in zip(self._utilization, self._handles.items(), strict=True):
+            self._calls.about(index)
+            found.append(self._of(handle))
+            busy.append(of_gpu.look() if found[-1] else None)
+        self._calls.about(None)
         pids = {pid for processes in found for pid, _ in processes or ()}
         self._names = {pid: self._names.get(pid) or self._name(pid) for pid in pids}
         now = time.monotonic()

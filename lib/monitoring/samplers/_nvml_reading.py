@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from monitoring.gpu.driver_calls import SAMPLING
 from monitoring.gpu.sample import MIB, SLOT
 from monitoring.gpu.throttling import reasons_of
 from monitoring.samplers import _nvml
@@ -178,11 +179,13 @@ class Reading:
         for it in placed:
             struct.pack_into(f"<{len(it.call.filled)}I", self._buffer, it.offset, *it.call.filled)
         fields = (nvmlFieldValue_t * len(FIELDS)).from_buffer(self._buffer)
-        self._batch = nvml.find("nvmlDeviceGetFieldValues") or _not_supported
+        self._batch: Callable[..., int]
+        self._batch, self._batch_number = nvml.bare("nvmlDeviceGetFieldValues") or (_not_supported, 0)
+        self._words = nvml.words
         self._batch_arguments = (handle, len(FIELDS), fields)
-        self._calls = [(it.function, it.arguments(handle, self._buffer)) for it in placed]
+        self._calls = [(it.number, it.function, it.arguments(handle, self._buffer)) for it in placed]
         self._placed = placed
-        self._power_usage = nvml.find(POWER_USAGE)
+        self._power_usage = None if nvml.bare(POWER_USAGE) is None else nvml.find(POWER_USAGE)
         self._milliwatts = ctypes.c_uint()
         self._answers: tuple[object, ...] = ()
         self._wholes: list[tuple[int, int, int, int]] = []
@@ -196,10 +199,14 @@ class Reading:
 
         Slots of values that are not to be had stay as they are.
         """
+        words, answers = self._words, []
+        words[SAMPLING] = self._batch_number
         batch: int = self._batch(*self._batch_arguments)
         if batch in GONE:
             return batch
-        answers = [function(*arguments) for function, arguments in self._calls]
+        for number, function, arguments in self._calls:
+            words[SAMPLING] = number
+            answers.append(function(*arguments))
         found = self._unpack(self._buffer)
         told = (batch, answers, found[0:NUM_FIELD_VALUES:3], found[1:NUM_FIELD_VALUES:3])
         if told != self._answers:
@@ -269,6 +276,8 @@ class _Placed(NamedTuple):
     """A call and where in the buffer its answer stands."""
 
     function: Callable[..., int]
+    number: int
+    """By which its calls are noted."""
     types: tuple[Any, ...]
     """Of its arguments."""
     call: Call
@@ -325,21 +334,22 @@ def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int]:
     placed = []
     for choice in (MEMORY, TEMPERATURE, *((call,) for call in CALLS)):
         there = [
-            _Placed(function, FUNCTIONS[name], call, offset)
+            _Placed(*found, FUNCTIONS[name], call, offset)
             for call in choice
             for name in call.names
-            if (function := nvml.find(name)) is not None
+            if (found := nvml.bare(name)) is not None
         ]
         if there:
             # a library may have a newer function that this GPU does not answer, and the older one
-            answering = [it for it in there if len(there) > 1 and _answers(it, handle)]
+            answering = [it for it in there if len(there) > 1 and _answers(nvml, it, handle)]
             placed.append((answering or there)[0])
             offset += struct.calcsize("<" + placed[-1].layout)
     return placed, offset
 
 
-def _answers(it: _Placed, handle: Any) -> bool:
+def _answers(nvml: Nvml, it: _Placed, handle: Any) -> bool:
     """Whether the GPU gives the value through this call."""
+    nvml.words[SAMPLING] = it.number
     buffer = ctypes.create_string_buffer(struct.calcsize("<" + it.layout))
     struct.pack_into(f"<{len(it.call.filled)}I", buffer, 0, *it.call.filled)
     return it.function(*it._replace(offset=0).arguments(handle, buffer)) == SUCCESS

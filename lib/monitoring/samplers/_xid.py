@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from monitoring.gpu.driver_calls import DriverCalls
 from monitoring.gpu.sample import DeviceInfo, GpuEvent
 
 # Milliseconds that one wait of the thread takes at most; closing waits as long.
@@ -47,6 +48,7 @@ class XidEvents:
         waiting: Any,
         devices: Mapping[int, DeviceInfo],
         handles: Mapping[int, Any],
+        calls: DriverCalls,
     ) -> None:
         """`handles` are NVML's by index; `devices` say what the events call them; `waiting` is pynvml too.
 
@@ -65,7 +67,11 @@ class XidEvents:
             self._set = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError:
             return
-        self.seen = {index: (0, 0) for index in devices if self._register(handles[index])}
+        for index in devices:
+            calls.about(index)
+            if self._register(handles[index]):
+                self.seen[index] = 0, 0
+        calls.about(None)
         if self.seen:
             self._thread = threading.Thread(target=self._wait, name="xid events", daemon=True)
             self._thread.start()

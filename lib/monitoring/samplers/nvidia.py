@@ -50,6 +50,9 @@ NO_XIDS = (None, None)
 GPM_METRIC = "IId24x"
 GPM_HEAD = _nvml.nvmlGpmMetricsGet_t.metrics.offset
 
+# Said of a GPU that is left out as a whole.
+SPARED = "left out: calls of its driver did not return"
+
 # What to do about a driver that does not begin, by NVML's error.
 HINTS = {
     _nvml.NVML_ERROR_NO_PERMISSION: "give this user or container (--gpus all) the devices /dev/nvidia*",
@@ -133,28 +136,33 @@ class NvidiaSampler:
     def __init__(self, module: Any, root: Path, environment: Mapping[str, str]) -> None:
         """`module` is pynvml."""
         self._pynvml = pynvml = _noted(module)
-        self._nvml = Nvml(module.nvmlLib, driver_calls())
+        self._calls = driver_calls()
+        self._nvml = Nvml(module.nvmlLib, self._calls)
         self._root = root
         handles = [self._handle(index) for index in range(pynvml.nvmlDeviceGetCount())]
         self.num_devices = len(handles)
-        identities = [self._identity(handle) for handle in handles]
+        identities = [self._identity(place, handle) for place, handle in enumerate(handles)]
         self._unopened = [place for place, identity in enumerate(identities) if identity.uuid is None]
         self._unopened_at = time.monotonic() + UNOPENED_EVERY
         is_by_pci = environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-        kinds = set(map(self._kind, handles)) - {None}
+        kinds = {self._kind(place, handle) for place, handle in enumerate(handles)} - {None}
         are_numbered = is_by_pci or len(kinds) < 2  # else CUDA puts the fastest first
         self._gpus = [
             self._gpu(one, handles[one.place], one.number if are_numbered or one.word else None)
             for one in visible_to_any(environment, partial(visible, identities, VARIABLES))
         ]
+        self._calls.about(None)
         self._slow_at = float("-inf")
         self._there = there = [gpu for gpu in self._gpus if gpu.handle is not None]
-        self._processes = ComputeProcesses(pynvml, self._nvml, [gpu.handle for gpu in there])
+        self._processes = ComputeProcesses(
+            pynvml, self._nvml, {gpu.device.index: gpu.handle for gpu in there}, self._calls
+        )
         self._events = XidEvents(
             pynvml,
             _noted(module, thread=EVENTS),
             {gpu.device.index: gpu.device for gpu in there},
             {gpu.device.index: gpu.handle for gpu in there},
+            self._calls,
         )
         self._open = True
 
@@ -166,6 +174,7 @@ class NvidiaSampler:
         if now - self._slow_at >= SLOW_EVERY:
             self._slow_at = now
             for gpu in self._there:
+                self._calls.about(gpu.device.index)
                 gpu.template[SLOT["mig"]] = self._mig(gpu)
         if self._processes.is_due():
             for gpu, processes in zip(self._there, self._processes.look(), strict=True):
@@ -192,7 +201,7 @@ class NvidiaSampler:
         self._unopened_at = now + UNOPENED_EVERY
         found = []
         for place in self._unopened:
-            uuid = self._identity(self._handle(place)).uuid
+            uuid = self._identity(place, self._handle(place)).uuid
             if uuid is not None:
                 found.append(
                     GpuEvent(time.time(), place, uuid, "back", None, f"GPU {place} ({uuid}) answers")
@@ -203,6 +212,7 @@ class NvidiaSampler:
     def _sample(self, gpu: _NvmlGpu) -> GpuSample:
         if gpu.reading is None:
             return self._failed(gpu, gpu.refusal)
+        self._calls.about(gpu.device.index)
         values = gpu.template.copy()
         answer = gpu.reading.read(values)
         if answer != SUCCESS:
@@ -214,7 +224,9 @@ class NvidiaSampler:
 
     def _failed(self, gpu: _NvmlGpu, answer: int) -> GpuSample:
         state: State = "lost" if answer in GONE else "error"
-        sample = gpu.device.sample(state, str(self._pynvml.NVMLError(answer)))
+        is_spared = self._calls.leaves_out_gpu(gpu.device.index)
+        error = SPARED if is_spared else str(self._pynvml.NVMLError(answer))
+        sample = gpu.device.sample(state, error)
         # an Xid is mostly why
         count, last = self._events.seen.get(gpu.device.index, NO_XIDS)
         return sample._replace(xid_errors=count, xid_last_error=last)
@@ -248,13 +260,15 @@ class NvidiaSampler:
 
     def _handle(self, index: int) -> Any:
         """None for a GPU that is lost, or not for this user."""
+        self._calls.about(index)
         try:
             return self._pynvml.nvmlDeviceGetHandleByIndex(index)
         except self._pynvml.NVMLError:
             return None
 
-    def _identity(self, handle: Any) -> Identity:
+    def _identity(self, place: int, handle: Any) -> Identity:
         pynvml = self._pynvml
+        self._calls.about(place)
         if handle is None:
             return Identity(None)
         try:
@@ -263,13 +277,15 @@ class NvidiaSampler:
         except pynvml.NVMLError:
             return Identity(None)
 
-    def _kind(self, handle: Any) -> str | None:
+    def _kind(self, place: int, handle: Any) -> str | None:
+        self._calls.about(place)
         with contextlib.suppress(self._pynvml.NVMLError):
             return None if handle is None else str(self._pynvml.nvmlDeviceGetName(handle))
         return None
 
     def _gpu(self, one: Visible, handle: Any, number: int | None) -> _NvmlGpu:
         pynvml, index = self._pynvml, one.place
+        self._calls.about(index)
         mig_word = one.word if one.word.startswith("MIG") else ""
         try:
             if handle is None:

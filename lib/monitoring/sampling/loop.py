@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from monitoring.errors import SamplerError
+from monitoring.gpu.driver_calls import Call
 from monitoring.gpu.masks import Mask
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
-from monitoring.sampling.process import Restart, Restarts, SamplerProcess
+from monitoring.host.backoff import Backoff
+from monitoring.sampling.process import LOOK_EVERY, Restart, Restarts, SamplerProcess
 
 # Looks in a row without an answer of any GPU, after which the driver is opened again: what a process has
 # opened stays invalid after a driver was reloaded or the GPUs were reset.
@@ -23,7 +25,7 @@ class SampleSink(Protocol):
     """Who wants the samples; called by the thread that runs the loop. What it raises is a failure, too."""
 
     def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
-        """A process is about to sample these; None if there never was a GPU, which ends the loop."""
+        """A process is about to sample these; None if there is no GPU (yet), told again if that differs."""
 
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         """One look, and what happened since the last."""
@@ -51,8 +53,6 @@ class SamplingLoop:
         """
         self.done = threading.Event()
         """Set when no sample follows."""
-        self.asked_at = 0.0
-        """Monotonic time of a sample that was requested and has not come yet; 0 without one."""
         self._sink = sink
         self._interval = interval
         self._ending = ending
@@ -61,6 +61,8 @@ class SamplingLoop:
         self._masks = masks
         self._process: SamplerProcess | None = None
         self._had_gpus = False
+        self._absences = Backoff()
+        self._absence: Sequence[str] | None = None
 
     def run(self) -> None:
         """Sample until the end; never raises what a sampler or the sink raised."""
@@ -68,18 +70,20 @@ class SamplingLoop:
         try:
             while not self.done.is_set():
                 restarts.begin()
+                was_ending = self._ending.is_set()
                 try:
                     while self._follow(restarts.left_out):
                         pass
                     return
                 except Exception as error:  # noqa: BLE001 - a sampler is called here; the sink gets it
-                    self.asked_at = 0.0
                     if self.done.is_set():  # given up: the process was ended for that
                         return
                     restart = restarts.after(error)
                 self._sink.failed(restart)
-                if restart.delay is None or self._ending.wait(restart.delay):
+                if restart.delay is None:
                     return
+                if self._ending.wait(restart.delay) and (was_ending or not self._last_sample):
+                    return  # else the end came meanwhile, and one more process takes the last sample
         finally:
             self.done.set()
 
@@ -89,25 +93,34 @@ class SamplingLoop:
         if self._process is not None:
             self._process.kill()
 
-    def _follow(self, left_out: Sequence[str]) -> bool:
+    def _follow(self, left_out: Sequence[Call]) -> bool:
         """Start the process that samples, and repeat until the end; raises what it raises.
 
-        True if another is to continue, for the masks have changed, or a GPU that could not be opened answers.
+        True if another is to continue, for the masks have changed, or a GPU that was not found may have come.
         """
         masks = self._masks()
         process = SamplerProcess(self._root, left_out=left_out, masks=masks)
         with contextlib.closing(process):
             self._process = process
-            self.asked_at = time.monotonic()
             sampler, problems = process.open()
-            self.asked_at = 0.0
-            if sampler is None and self._had_gpus:  # a driver that is being reloaded, most likely
-                raise SamplerError("; ".join(problems) or "there is no GPU any more")
-            self._sink.found(None if sampler is None else process.devices(), problems)
             if sampler is not None:
-                self._had_gpus = True
+                self._sink.found(process.devices(), problems)
+                self._had_gpus, self._absence = True, None
                 return self._repeat(process, masks)
-        return False
+        if self._had_gpus:  # a driver that is being reloaded, most likely
+            raise SamplerError("; ".join(problems) or "there is no GPU any more")
+        if problems != self._absence:
+            self._absence = problems
+            self._sink.found(None, problems)
+        return self._wait_for_gpus(masks, self._absences.failed() if process.may_come else float("inf"))
+
+    def _wait_for_gpus(self, masks: Sequence[Mask], seconds: float) -> bool:
+        """Whether to look again, after so many seconds or other masks; False at the end."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and self._masks() == masks:
+            if self._ending.wait(min(left, LOOK_EVERY)):
+                return False
+        return not self._ending.is_set()
 
     def _repeat(self, process: SamplerProcess, masks: Sequence[Mask]) -> bool:
         """Sample until the end, or, which is True, until another process would find other GPUs.
@@ -116,9 +129,7 @@ class SamplingLoop:
         """
         due, silent = time.monotonic(), 0
         while not (is_last := self._ending.is_set()) or self._last_sample:
-            self.asked_at = time.monotonic()
             samples, events = process.sample(), process.events()
-            self.asked_at = 0.0
             if self.done.is_set():  # given up by now: what follows has continued without this sample
                 return False
             # that a GPU is back shows in its state once it is opened

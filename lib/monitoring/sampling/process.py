@@ -1,10 +1,11 @@
-"""A Sampler in a process of its own (see sampler_server), and what follows when that process dies."""
+"""A Sampler in a process of its own (see server), and what follows when that process dies or hangs."""
 
 from __future__ import annotations
 
 import contextlib
 import mmap
 import os
+import select
 import signal
 import socket
 import sys
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from monitoring.errors import SamplerError
-from monitoring.gpu.driver_calls import NOTE_BYTES, last_call
+from monitoring.gpu.driver_calls import NOTE_BYTES, Call, last_call
 from monitoring.gpu.masks import Mask, with_others
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Sampler
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
@@ -28,8 +29,17 @@ if TYPE_CHECKING:
 
 COMMAND = (sys.executable, "-P", "-m", "monitoring.sampling.server")
 
-# Deaths in a row, each before its steady minute is over, after which a call of the driver is left out.
+# Deaths in a row, each before its steady minute is over, after which a call of the driver is left out; and so
+# many calls in a row that did not return.
 QUICK_DEATHS = 2
+
+# Seconds within which the drivers have to answer: a sample takes them milliseconds, while GPUs that sleep may
+# take a second or two each to be opened. A process that takes longer is killed.
+SAMPLE_SECONDS = 5.0
+OPEN_SECONDS = 30.0
+
+# Without these there is nothing to sample, so they are never left out.
+NEEDED = frozenset({"nvmlInit", "nvmlDeviceGetCount"})
 
 # Seconds between looks at an idle process.
 LOOK_EVERY = 1.0
@@ -56,20 +66,34 @@ class SamplerDied(SamplerError):
         super().__init__(f"GPU sampling {how}" + (f" in {self.call}" if self.call else ""))
 
 
+class SamplerHangs(SamplerError):
+    """The process of a sampler does not answer."""
+
+    def __init__(self, seconds: float, call: Call | None) -> None:
+        """It was given so many; `call` is what it is in."""
+        self.seconds, self.call = seconds, call
+        where = f" in {call.name}" if call is not None else ""
+        of = f" of GPU {call.gpu}" if call is not None and call.gpu is not None else ""
+        super().__init__(f"GPU sampling has hung{where}{of} for {seconds:g} s and was killed")
+
+
 class SamplerProcess:
     """The GPUs of this machine, sampled by a child; one thread calls `open` and what a Sampler has.
 
-    The child ends with that thread. Every method but `kill` raises SamplerDied when the child has ended.
+    The child ends with that thread. Every method but `kill` raises SamplerDied when the child has ended, and
+    SamplerHangs, after killing it, when it does not answer in time.
     """
 
     def __init__(
-        self, root: Path = Path("/"), *, left_out: Sequence[str] = (), masks: Sequence[Mask] = ()
+        self, root: Path = Path("/"), *, left_out: Sequence[Call] = (), masks: Sequence[Mask] = ()
     ) -> None:
         """Start it, without the calls of drivers in `left_out`; OSError if the system does not let it.
 
         GPUs of `masks` are sampled beside those that this process may use.
         """
         self.vendor, self.num_devices = "", 0
+        self.may_come = False
+        """Whether a driver or GPUs that `open` did not find may still come."""
         self._devices: list[DeviceInfo] = []
         self._events: list[GpuEvent] = []
         self._status: int | None = None
@@ -81,7 +105,7 @@ class SamplerProcess:
             self._page = mmap.mmap(page, NOTE_BYTES)
             self._pid = os.posix_spawn(
                 sys.executable,
-                [*COMMAND, str(root), str(os.getpid()), *left_out],
+                [*COMMAND, str(root), str(os.getpid()), *map(str, left_out)],
                 {**os.environ, **with_others(masks)},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
@@ -97,12 +121,15 @@ class SamplerProcess:
         finally:
             os.close(page)
             theirs.close()
-        self._socket, self._answers = ours, ours.makefile("rb")
+        self._socket, self._received = ours, b""
+        self._poll = select.poll()
+        self._poll.register(ours, select.POLLIN)
 
     def open(self) -> tuple[Sampler | None, list[str]]:
         """This, or None if there are no GPUs; and what was in the way. Waits for the drivers."""
-        found = self._answer()
+        found = self._answer(OPEN_SECONDS)
         if found["devices"] is None:
+            self.may_come = found["may_come"]
             return None, found["problems"]
         self._devices = [DeviceInfo(*device) for device in found["devices"]]
         self.vendor, self.num_devices = found["vendor"], found["num_devices"]
@@ -115,7 +142,7 @@ class SamplerProcess:
         """One look; what happened meanwhile comes along, for `events`. SamplerError if it failed."""
         with contextlib.suppress(OSError):  # it is gone, as the answer will say
             self._socket.sendall(b"sample\n")
-        answer = self._answer()
+        answer = self._answer(SAMPLE_SECONDS)
         if "error" in answer:
             raise SamplerError(answer["error"])
         self._events += [GpuEvent(*event) for event in answer["events"]]
@@ -149,24 +176,39 @@ class SamplerProcess:
         """End the child: whatever a driver keeps for a process ends with it."""
         self.kill()
         self._wait_for_end()
-        self._answers.close()
         self._socket.close()
 
-    def _answer(self) -> dict[str, Any]:
-        try:
-            line = self._answers.readline()
-        except OSError:
-            line = b""
-        if not line.endswith(b"\n"):
-            raise self._died()
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        left = seconds
+        while b"\n" not in self._received:
+            # in several looks: one that this process slept through, stopped or frozen, is one that it missed
+            if left <= 0:
+                raise self._hangs(seconds)
+            if not self._poll.poll(1000 * min(LOOK_EVERY, left)):
+                left -= LOOK_EVERY
+                continue
+            try:
+                chunk = self._socket.recv(2**20)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                raise self._died()
+            self._received += chunk
+        line, _, self._received = self._received.partition(b"\n")
         found: dict[str, Any] = orjson.loads(line)
         return found
+
+    def _hangs(self, seconds: float) -> SamplerHangs:
+        call = last_call(self._page, waits=False)
+        self.kill()
+        return SamplerHangs(seconds, call)
 
     def _died(self) -> SamplerDied:
         if not self._wait_for_end():  # it has only let go of the socket
             self.kill()
             self._wait_for_end()
-        return SamplerDied(self._status, last_call(self._page))
+        call = last_call(self._page)
+        return SamplerDied(self._status, None if call is None else call.name)
 
     def _wait_for_end(self) -> bool:
         """Whether the child is gone, which may take LONGEST_END."""
@@ -205,11 +247,12 @@ class Restarts:
     """When sampling that failed begins again, and without which calls of the driver."""
 
     def __init__(self) -> None:
-        self.left_out: list[str] = []
+        self.left_out: list[Call] = []
         """What SamplerProcess is to leave out."""
         self._began = 0.0
         self._backoff = Backoff()
         self._quick_deaths = 0
+        self._hung: list[Call] = []
 
     def begin(self) -> None:
         """A process is about to be started."""
@@ -221,6 +264,9 @@ class Restarts:
         delay = self._backoff.failed(lived=lived)
         if lived > STEADY_SECONDS:
             self._quick_deaths = 0
+            self._hung.clear()
+        if isinstance(error, SamplerHangs):
+            return self._after_hanging(error, max(0.0, delay - error.seconds))
         if not isinstance(error, SamplerDied):
             kind = "" if isinstance(error, SamplerError) else f"{type(error).__name__}: "
             return Restart(f"GPUs cannot be sampled: {kind}{error}; it is tried again", "warning", delay)
@@ -231,9 +277,35 @@ class Restarts:
         if error.call is None:
             message = f"{error}, {self._quick_deaths} times in a row; GPUs are no longer sampled"
             return Restart(message, "error", None, facts)
-        self.left_out.append(error.call)
+        self.left_out.append(Call(error.call))
         self._quick_deaths = 0
         return Restart(f"{error}; restarting in {delay:g} s without that call", "error", delay, facts)
+
+    def _after_hanging(self, error: SamplerHangs, delay: float) -> Restart:
+        """As after a death; a driver mostly hangs for one GPU, so that the others keep the call."""
+        when = f"restarting in {delay:g} s" if delay else "restarting"
+        facts: dict[str, Any] = {"signal": None, "call": None if error.call is None else error.call.name}
+        if error.call is None or error.call.name in NEEDED:
+            return Restart(f"{error}; {when}", "warning", delay, facts)
+        self._hung.append(error.call)
+        if len(self._hung) < QUICK_DEATHS:
+            return Restart(f"{error}; {when}", "warning", delay, facts)
+        spared = self._spared(*self._hung)
+        self._hung.clear()
+        self.left_out.append(spared)
+        what = "that call" if spared.gpu is None else f"that call for GPU {spared.gpu}"
+        return Restart(
+            f"{error}; {when} without {what if spared.name else f'GPU {spared.gpu}'}", "error", delay, facts
+        )
+
+    def _spared(self, first: Call, second: Call) -> Call:
+        """What to leave out after two calls that did not return."""
+        if first.name == second.name and first.gpu != second.gpu:
+            return Call(second.name)
+        others = [call for call in (first, *self.left_out) if call.gpu == second.gpu and call != second]
+        if second.gpu is not None and others:
+            return Call("", second.gpu)
+        return second
 
 
 def _signal_name(number: int) -> str:

@@ -2,10 +2,10 @@
 
     python -P -m monitoring.sampling.server ROOT PARENT [CALL …]
 
-ROOT replaces the machine's root directory, PARENT is the process that is served, and the CALLs of
-drivers are left out. Standard input is a socket: the first line that goes out says what was found, and each
-line that comes in asks for a sample. File 3 is shared with the parent, which reads there in which call this
-process died.
+ROOT replaces the machine's root directory, PARENT is the process that is served, and the CALLs of drivers
+(NAME, or NAME@GPU for one of them) are left out. Standard input is a socket: the first line that goes out
+says what was found, and each line that comes in asks for a sample. File 3 is shared with the parent, which
+reads there in which call this process died or hangs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 
 import orjson
 
-from monitoring.gpu.driver_calls import NOTE_BYTES, DriverCalls, note_driver_calls
+from monitoring.gpu.driver_calls import NOTE_BYTES, Call, DriverCalls, note_driver_calls
 from monitoring.host import libc
-from monitoring.samplers import probe_all
+from monitoring.samplers import are_unselected, probe_all
 
 PAGE_FILE = 3
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     root, parent, *left_out = argv
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     libc.ending_with(int(parent))()
-    calls = DriverCalls(mmap.mmap(PAGE_FILE, NOTE_BYTES), left_out=left_out)
+    calls = DriverCalls(mmap.mmap(PAGE_FILE, NOTE_BYTES), left_out=map(Call.of, left_out))
     note_driver_calls(calls)
     channel = socket.socket(fileno=os.dup(0))
     requests = channel.makefile("r")
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
 
     sampler, problems = probe_all(Path(root))
     if sampler is None:
-        answer({"devices": None, "problems": problems})
+        answer({"devices": None, "problems": problems, "may_come": not are_unselected(problems)})
         return 0
     answer(
         {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,12 +19,13 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.errors import SamplerError
-from monitoring.gpu.driver_calls import last_call
+from monitoring.gpu.driver_calls import Call, last_call
 from monitoring.gpu_monitor import GPUMonitor
 from monitoring.host import backoff
 from monitoring.host.backoff import STEADY_SECONDS
 from monitoring.journal.rotating_journal import read_rotated
-from monitoring.sampling.process import Restart, Restarts, SamplerDied, SamplerProcess
+from monitoring.journal.run_json import read_run_json
+from monitoring.sampling.process import Restart, Restarts, SamplerDied, SamplerHangs, SamplerProcess
 
 from ...processes import is_gone, kill_process, with_arguments
 from ...simulated_nvml.simulated_nvml import SimulatedNvml
@@ -113,6 +116,149 @@ def test_call_that_crashes_is_left_out_and_followers_go_on(gpus: SimulatedNvml, 
     assert rows(run_dir) == ["1", "2"]
 
 
+# Follows a run with little patience for drivers, and counts two seconds without a sample as such.
+IMPATIENT = """
+import sys
+from pathlib import Path
+from monitoring.agent import follow as agent
+from monitoring.gpu import energy
+from monitoring.host import backoff
+from monitoring.sampling import process
+
+backoff.FIRST_DELAY = 0.05
+process.SAMPLE_SECONDS = process.OPEN_SECONDS = energy.GAP_SECONDS = 2.0
+print(agent.follow(Path(sys.argv[1])))
+"""
+
+
+def sums(directory: Path) -> dict[str, Any]:
+    found: dict[str, Any] = stats(directory)[-1]["aggregate_stats"]
+    return found
+
+
+def is_charged_until_its_end(directory: Path, gpus: int) -> bool:
+    """Whether the hours of some undivided GPUs are those from the attempt's start to its last sample."""
+    seconds = stats(directory)[-1]["time"] - read_run_json(directory)["attempts"][-1]["started"]
+    return bool(sums(directory)["gpu_hours"] == pytest.approx(gpus * seconds / 3600, rel=0.01, abs=1e-4))
+
+
+def test_call_that_hangs_is_left_out_for_its_gpu(gpus: SimulatedNvml, run_dir: Path) -> None:
+    monitor = {"interval": 0.05}
+    run = Run(run_dir, name="n", project="p", config={}, gpu_monitor=monitor, agent=False)
+    command = [sys.executable, "-c", IMPATIENT, str(run_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        wait_until(lambda: stats(run_dir), "the first sample")
+        gpus.add(f"hang {ENCODER} 1")
+        wait_until(lambda: len(alerts(run_dir)) == 3, "the alerts")
+        seen = len(stats(run_dir))
+        wait_until(lambda: len(stats(run_dir)) > seen + 2, "samples")
+        run.finish()
+        output, _ = agent.communicate(timeout=600)
+    assert (agent.returncode, output) == (0, "True\n")
+    hung = f"GPU sampling has hung in {ENCODER} of GPU 1 for 2 s and was killed; restarting"
+    assert alerts(run_dir) == [
+        ("warning", hung, None, ENCODER),
+        ("error", f"{hung} without that call for GPU 1", None, ENCODER),
+        ("info", "GPUs are sampled again"),
+    ]
+    last = stats(run_dir)[-1]
+    assert [(gpu["state"], gpu["encoder_percent"]) for gpu in last["multi_gpu_data"]] == [
+        ("ok", 5),
+        ("ok", None),
+    ]
+    assert 4.0 <= sums(run_dir)["unmeasured_seconds"] < last["time"] - stats(run_dir)[0]["time"] + 60
+    assert is_charged_until_its_end(run_dir, 2)
+
+
+def test_gpu_whose_calls_all_hang_is_left_out_and_the_other_is_sampled(
+    gpus: SimulatedNvml, run_dir: Path
+) -> None:
+    monitor = {"interval": 0.05}
+    run = Run(run_dir, name="n", project="p", config={}, gpu_monitor=monitor, agent=False)
+    command = [sys.executable, "-c", IMPATIENT, str(run_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        wait_until(lambda: stats(run_dir), "the first sample")
+        gpus.add("gpu 1 state hang")
+        wait_until(lambda: states(run_dir)[-1] == ["ok", "error"], "samples of the other")
+        seen = len(stats(run_dir))
+        wait_until(lambda: len(stats(run_dir)) > seen + 2, "samples")
+        run.finish()
+        output, _ = agent.communicate(timeout=600)
+    assert (agent.returncode, output) == (0, "True\n")
+    told = [message for severity, message, *_ in alerts(run_dir) if severity == "error"]
+    assert str(told[0]).endswith("for 2 s and was killed; restarting without GPU 1")
+    assert told[1:] == ["GPU 1 (nvidia) cannot be read: left out: calls of its driver did not return"]
+    # energy of one of the run's GPUs is not known since
+    assert sums(run_dir)["devices"] == [0, 1]
+    assert sums(run_dir)["unmeasured_seconds"] >= 4.0
+    assert is_charged_until_its_end(run_dir, 2)
+
+
+def test_driver_that_hangs_until_the_end_leaves_no_time_uncounted(gpus: SimulatedNvml, run_dir: Path) -> None:
+    monitor = {"interval": 0.05}
+    run = Run(run_dir, name="n", project="p", config={}, gpu_monitor=monitor, agent=False)
+    command = [sys.executable, "-c", IMPATIENT, str(run_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        wait_until(lambda: stats(run_dir), "the first sample")
+        gpus.add("init hang", "all state hang")
+        wait_until(lambda: alerts(run_dir), "an alert")
+        sampled = len(stats(run_dir))
+        run.finish()
+        output, _ = agent.communicate(timeout=600)
+    assert (agent.returncode, output) == (0, "True\n")
+    assert len(stats(run_dir)) == sampled + 1
+    assert states(run_dir)[-2:] == [["ok", "ok"], ["error", "error"]]
+    errors = {gpu["error"] for gpu in stats(run_dir)[-1]["multi_gpu_data"]}
+    assert [str(error).split(" for ")[0] for error in errors] == ["GPU sampling has hung in nvmlInit"]
+    assert sums(run_dir)["unmeasured_seconds"] >= 4.0
+    assert is_charged_until_its_end(run_dir, 2)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_driver_that_comes_late_is_found(
+    gpus: SimulatedNvml, run_dir: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """Its library is not there, or is and says that the driver is not loaded."""
+    library = run_dir.with_name("lib") / gpus.library.name
+    library.parent.mkdir(parents=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    if is_there:
+        shutil.copy(gpus.library, library)
+        gpus.add("init driver_not_loaded")
+    monitor = {"interval": 0.05}
+    run = Run(run_dir, name="n", project="p", config={}, gpu_monitor=monitor, agent=False)
+    command = [sys.executable, "-c", FOLLOW, str(run_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
+        wait_until(lambda: (run_dir / "alerts.jsonl").exists() and alerts(run_dir), "an alert")
+        if is_there:
+            gpus.add("init 0")
+        else:
+            shutil.copy(gpus.library, library.with_suffix(".new"))
+            library.with_suffix(".new").rename(library)
+        wait_until(lambda: stats(run_dir), "samples")
+        run.finish()
+        output, _ = agent.communicate(timeout=600)
+    assert (agent.returncode, output) == (0, "True\n")
+    why = "NVML: driver not loaded (modprobe nvidia; dmesg says why the driver did not load)"
+    absent = f"GPU_MONITOR=y, but there is no GPU{f': {why}' * is_there}; gpu_stats.jsonl is not written"
+    assert [alert[:2] for alert in alerts(run_dir)] == [("warning", absent), ("info", "GPUs are sampled")]
+    assert is_charged_until_its_end(run_dir, 2)
+
+
+def test_gpus_that_no_mask_selects_are_not_waited_for(
+    gpus: SimulatedNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for mask, may_come in (("", False), (None, True)):
+        if mask is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+            gpus.write("gpus 0")
+        else:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+        with contextlib.closing(SamplerProcess()) as process:
+            assert process.open()[0] is None
+            assert process.may_come is may_come
+
+
 def test_process_that_is_killed_is_followed_by_another(gpus: SimulatedNvml, run_dir: Path) -> None:
     with Run(run_dir, name="n", project="p", config={}, gpu_monitor={"interval": 0.05}) as run:
         wait_until(lambda: stats(run_dir), "the first sample")
@@ -167,7 +313,7 @@ def test_call_that_crashed_is_known_and_can_be_left_out(gpus: SimulatedNvml, val
     process.close()
     assert (died.value.signal, died.value.call, died.value.is_own) == ("SIGSEGV", call, True)
 
-    process = SamplerProcess(left_out=[call])
+    process = SamplerProcess(left_out=[Call(call)])
     sampler, problems = process.open()
     assert (sampler, problems) == (process, [])
     expected = "error" if value == "state" else "ok"  # without a handle there is nothing to ask
@@ -219,9 +365,10 @@ def test_stop_ends_a_process_that_hangs_in_the_driver(
     monitor = GPUMonitor("all", 0.05, log_dir=None, quiet=True)
     monitor.start()
     [server] = wait_until(lambda: servers_of(os.getpid()), "the process")
-    call = "nvmlDeviceGetUtilizationRates"
+    call = Call("nvmlDeviceGetUtilizationRates", 0)
     wait_until(
-        lambda: monitor._loop._process is not None and last_call(monitor._loop._process._page) == call, call
+        lambda: monitor._loop._process is not None and last_call(monitor._loop._process._page) == call,
+        str(call),
     )
     monitor.stop()
     assert monitor.problems == ["the GPU driver does not answer; the process that asks it is killed"]
@@ -279,8 +426,40 @@ def test_restarts_come_later_each_time_and_without_what_crashed(
     for error in errors:
         policy.begin()
         restart = policy.after(error)
-        found.append((restart.message, restart.delay, [*policy.left_out]))
+        found.append((restart.message, restart.delay, [*map(str, policy.left_out)]))
     assert found == restarts
+
+
+def hangs(name: str | None, gpu: int | None = None) -> SamplerHangs:
+    return SamplerHangs(5.0, None if name is None else Call(name, gpu))
+
+
+@pytest.mark.parametrize(
+    ("errors", "left_out", "delays"),
+    [
+        ([hangs("a", 0)], [], [0]),
+        ([hangs("a", 0), hangs("a", 0)], ["a@0"], [0, 0]),
+        ([hangs("a", 0), hangs("b", 0)], ["@0"], [0, 0]),
+        ([hangs("a", 0), hangs("a", 1)], ["a"], [0, 0]),
+        ([hangs("a", 0), hangs("b", 1)], ["b@1"], [0, 0]),
+        ([hangs("a", 0), hangs("a", 0), hangs("b", 0), hangs("b", 0)], ["a@0", "@0"], [0, 0, 0, 3]),
+        ([hangs("a"), hangs("a")], ["a"], [0, 0]),
+        # there is nothing to sample without it, so it is tried for as long as it takes
+        ([hangs("nvmlInit")] * 8, [], [0, 0, 0, 3, 11, 27, 55, 55]),
+        ([hangs(None)] * 3, [], [0, 0, 0]),
+        ([hangs("a", 0), died(-11, "b"), hangs("a", 0)], ["a@0"], [0, 2, 0]),
+    ],
+)
+def test_calls_that_hang_are_left_out_where_they_did(
+    errors: list[Exception], left_out: list[str], delays: list[float]
+) -> None:
+    policy = Restarts()
+    found = []
+    for error in errors:
+        policy.begin()
+        found.append(policy.after(error).delay)
+    assert (found, [*map(str, policy.left_out)]) == (delays, left_out)
+    assert [Call.of(word) for word in left_out] == policy.left_out
 
 
 def test_steady_minute_makes_a_death_the_first_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,12 @@
 """The agent's GPU samples of a run: a thread that requests each one from a process of its own.
 
-What goes wrong with a sampler is an alert, and it is tried again; a driver that hangs hangs this thread only,
-and one that crashes ends that process only.
+What goes wrong with a sampler is an alert, and it is tried again; a driver that crashes ends that process
+only, and so does one that hangs, after some seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 from monitoring.agent.samples.gpu_stats import GpuStats, GpuStatsFiles
 from monitoring.agent.samples.last_step import LastStep
 from monitoring.agent.samples.run_processes import RunProcesses
+from monitoring.errors import MonitoringError
 from monitoring.gpu.device_states import WORDS, DeviceStates, gpu_name
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.gpu.run_devices import RunDevices
@@ -26,11 +28,6 @@ from monitoring.journal.encoding.archiver import Archiver
 from monitoring.journal.files import GPU_STATS, OF_RANK_0, HostFiles
 from monitoring.sampling.loop import SamplingLoop
 from monitoring.sampling.process import Restart
-
-# Seconds without an answer after which a driver counts as hanging.
-HANGING_AFTER = 10.0
-
-HANGS = "a GPU driver has not answered for 10 s; there are no samples until it does"
 
 
 class GpuSampling:
@@ -56,8 +53,10 @@ class GpuSampling:
             self, options.interval, self._ending, last_sample=True, masks=self._ranks.masks
         )
         self.done = self._loop.done
-        self._told_hanging = False
         self._failure = ""
+        self._last_failure = ""
+        self._devices: Sequence[DeviceInfo] = ()
+        self._has_sampled = self._has_end = False
         self._told: set[str] = set()
         self._stats: GpuStats | None = None
         self._step: LastStep | None = None
@@ -82,15 +81,7 @@ class GpuSampling:
         self._ending.set()
 
     def watch(self) -> None:
-        """Report a driver that is not responding; once the end was requested, do without its last sample."""
-        asked_at = self._loop.asked_at
-        if self.done.is_set() or not asked_at or time.monotonic() - asked_at < HANGING_AFTER:
-            return
-        if not self._told_hanging:
-            self._told_hanging = True
-            self._alerts.fire("gpu_monitor", "warning", HANGS)
-        if self._ending.is_set():
-            self._loop.give_up()
+        """Nothing: the loop does not wait for a driver for ever."""
 
     def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
         """Begin, or continue, the run's gpu_stats.jsonl if there are GPUs."""
@@ -101,7 +92,12 @@ class GpuSampling:
             return
         for problem in problems:
             self._tell_once("warning", f"some GPUs are not sampled: {problem}")
+        self._open(devices)
+
+    def _open(self, devices: Sequence[DeviceInfo]) -> None:
+        """Begin, or continue, with records of these."""
         self._close()  # of a process that has sampled fewer GPUs
+        self._devices = devices
         attempt = self._run["attempts"][-1]
         self._clock = SteadyClock()  # from here on, as that continues after the times of records
         self._stats = GpuStats(
@@ -120,9 +116,8 @@ class GpuSampling:
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         """Write a record, and alerts of what happened."""
         assert self._stats is not None
-        assert self._step is not None
-        now = time.time()
-        self._stats.append(samples, time=now, global_step=self._step.read(), steady=self._clock.at(now))
+        self._has_end = self._ending.is_set()
+        self._append(samples)
         if self._stats.removed:
             where = f"the oldest samples were removed: {GpuStatsFiles.where}"
             self._tell_once("warning", f"{self._own.name(GPU_STATS)}: {where}")
@@ -132,12 +127,20 @@ class GpuSampling:
             self._tell_counter(sample, stands_still=True)
         for sample in self._stats.moving:
             self._tell_counter(sample, stands_still=False)
-        self._alerts.resolve("gpu_monitor", "GPUs are sampled again")
-        self._failure, self._told_hanging = "", False
+        self._alerts.resolve("gpu_monitor", f"GPUs are sampled{' again' if self._has_sampled else ''}")
+        self._has_sampled = True
+        self._failure = ""
+
+    def _append(self, samples: Sequence[GpuSample]) -> None:
+        assert self._stats is not None
+        assert self._step is not None
+        now = time.time()
+        self._stats.append(samples, time=now, global_step=self._step.read(), steady=self._clock.at(now))
 
     def failed(self, restart: Restart) -> None:
         """Make an alert of it, unless the same was the last, or all GPUs were reported to have failed."""
         self._close()
+        self._last_failure = restart.message
         if restart.message != self._failure and not self._states.have_failed:
             self._alerts.fire("gpu_monitor", restart.severity, restart.message, **restart.facts)
             self._failure = restart.message
@@ -145,8 +148,16 @@ class GpuSampling:
     def _sample(self) -> None:
         try:
             self._loop.run()
+            if self._devices and self._ending.is_set() and not self._has_end:
+                self._end_without_sample()
         finally:
             self._close()
+
+    def _end_without_sample(self) -> None:
+        """Have the time until the end in the sums, as such in which nobody sampled."""
+        with contextlib.suppress(MonitoringError, OSError):  # reported when it failed first
+            self._open(self._devices)
+            self._append([device.sample("error", self._last_failure) for device in self._devices])
 
     def _close(self) -> None:
         for opened in (self._stats, self._step):

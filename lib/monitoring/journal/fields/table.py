@@ -406,8 +406,8 @@ FIELDS: tuple[FieldRow, ...] = (
     *rows("mig", kind="machine", of_gpu="its MIG instances; `null` if it is not partitioned"),
     *rows("numa_node", kind="machine", of_gpu="of its PCI device"),
     *rows("run_share", "0 to 1", kind="machine",
-          of_gpu="share of its time that is the run's: of the work of all processes on it, or `1 / processes` "
-                 "where the driver does not tell that; `null` for other GPUs of this machine"),
+          of_gpu="share of its time that is the run's: of the work of all processes on it, or "
+                 "`1 / processes` where no driver tells that; `null` for other GPUs of this machine"),
     # The run's GPUs of a sample together.
     *rows("devices", "indices", kind="machine",
           of_gpus="the run's GPUs; `null` as long as they are not known, empty for a training on the CPU"),
@@ -426,7 +426,7 @@ FIELDS: tuple[FieldRow, ...] = (
                  "`utilization`, `power`"),
     *rows("gpu_hours", "h", "down", "machine", of_gpus="wall clock times the run's share of its GPUs"),
     *rows("unmeasured_seconds", "s", kind="machine",
-          of_gpus="in which nobody sampled, or no GPU of the run answered"),
+          of_gpus="in which nobody sampled, or a GPU of the run did not tell what it used"),
     *rows("cost", "", "down", "machine", prometheus="gpu_cost_total", of="cost",
           of_gpus="`gpu_hours` times `GPU_HOUR_PRICE`; `null` without a price",
           step="only of a training that logs it: what it cost so far",
