@@ -19,7 +19,7 @@ from monitoring.agent.samples.gpu_sampling import GpuSampling
 from monitoring.agent.samples.run_processes import RunProcesses
 from monitoring.gpu import energy, masks
 from monitoring.gpu.run_devices import RunDevices, Said, Shares
-from monitoring.gpu.sample import DeviceInfo, GpuSample
+from monitoring.gpu.sample import DeviceInfo
 from monitoring.journal.alerts import Alerts
 from monitoring.journal.rotating_journal import read_rotated
 from monitoring.journal.run_json import read_run_json
@@ -195,31 +195,42 @@ def test_two_runs_at_once_share_the_gpu_that_both_are_on(visible_nvml: Simulated
     assert (None, 0.5) in shares[1]
 
 
-def test_standing_counter_is_one_alert_until_it_moves(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("count", "who"),
+    [
+        (1, "GPU 0 (GPU-0) draws power, but its energy counter stands"),
+        (8, "all 8 nvidia GPUs draw power, but their energy counters stand"),
+    ],
+)
+def test_standing_counters_of_a_driver_are_one_alert_until_they_move(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, count: int, who: str
+) -> None:
     monkeypatch.setattr(energy, "STANDSTILL_SECONDS", 0.02)
+    devices = [DeviceInfo(index, f"GPU-{index}", "H100", "nvidia") for index in range(count)]
+    samples = [it.sample()._replace(power_draw_watts=300.0, energy_counter_joules=12345.0) for it in devices]
     with (
         opened(run_dir, agent=False, identity={"device": "cpu"}) as run,
         closing(Alerts(run_dir, correlation_id=run.run_id)) as alerts,
     ):
         sampling = GpuSampling(run_dir, read_run_json(run_dir), alerts)
-        sampling.found([DeviceInfo(0, "GPU-0", "H100", "nvidia")], [])
-        one = GpuSample(
-            0, "GPU-0", "H100", "nvidia", "ok", power_draw_watts=300.0, energy_counter_joules=12345.0
-        )
+        sampling.found(devices, [])
         told = run_dir / "alerts.jsonl"
         while not list(read_records(told)):
-            sampling.take([one], [])
-        sampling.take([one], [])
-        sampling.found([DeviceInfo(0, "GPU-0", "H100", "nvidia")], [])  # another process samples
-        sampling.take([one], [])
+            sampling.take(samples, [])
+        sampling.take(samples, [])
+        sampling.found(devices, [])  # another process samples
+        sampling.take(samples, [])
         assert stats(run_dir)[-1]["multi_gpu_data"][0]["energy_source"] == "integrated"
-        for joules in (20000.0, 20001.0):
-            sampling.take([one._replace(energy_counter_joules=joules)], [])
-    message = "GPU 0 (GPU-0) draws power, but its energy counter stands still: power is integrated"
+        for moving in range(1, count + 1):  # one after the other
+            joules = [20000.0 + moving] * moving + [12345.0] * (count - moving)
+            assert len(list(read_records(told))) == 1
+            sampling.take(
+                [it._replace(energy_counter_joules=its) for it, its in zip(samples, joules, strict=True)], []
+            )
     found = [alert for alert, _ in read_records(told)]
     assert [(alert["rule"], alert["state"], alert["subject"], alert["message"]) for alert in found] == [
-        ("gpu_energy", "firing", "GPU-0", message),
-        ("gpu_energy", "resolved", "GPU-0", f"no longer: {message}"),
+        ("gpu_energy", "firing", "nvidia", f"{who} still: power is integrated"),
+        ("gpu_energy", "resolved", "nvidia", "the energy counters of the nvidia driver move again"),
     ]
     view = RunView(run_dir)
     view.look()

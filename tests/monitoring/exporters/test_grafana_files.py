@@ -143,9 +143,9 @@ def test_red_begins_where_the_alert_rules_do(dashboard: dict[str, Any], root: Pa
         "GPU memory share": 90,
     }
     for expression in (
-        "gpu_temperature_celsius > 80",
-        "gpu_memory_total_mb > 90",
-        "(gradient_norm[1m]) > 10",
+        "(gpu_temperature_celsius) > 80",
+        "gpu_memory_total_mb) > 90",
+        "(gradient_norm[1m])) > 10",
     ):
         assert expression in rules
 

@@ -54,9 +54,10 @@ class GpuSampling:
         )
         self.done = self._loop.done
         self._failure = ""
+        self._standing: set[int] = set()
         self._last_failure = ""
         self._devices: Sequence[DeviceInfo] = ()
-        self._has_sampled = self._has_end = False
+        self._was_absent = self._has_end = False
         self._told: set[str] = set()
         self._stats: GpuStats | None = None
         self._step: LastStep | None = None
@@ -89,6 +90,7 @@ class GpuSampling:
             why = f": {'; '.join(problems)}" if problems else ""
             what = f"GPU_MONITOR=y, but there is no GPU{why}; {self._own.name(GPU_STATS)} is not written"
             self._alerts.fire("gpu_monitor", "warning", what)
+            self._was_absent = True
             return
         for problem in problems:
             self._tell_once("warning", f"some GPUs are not sampled: {problem}")
@@ -111,6 +113,12 @@ class GpuSampling:
             own=self._own,
         )
         self._states = DeviceStates(self._stats.before)
+        if self._stats.before is not None:
+            self._standing = {
+                gpu["index"]
+                for gpu in self._stats.before["multi_gpu_data"]
+                if gpu["energy_source"] == "integrated" and gpu["energy_counter_joules"] is not None
+            }
         self._step = LastStep(self._directory / self._own.journal)
 
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
@@ -123,12 +131,10 @@ class GpuSampling:
             self._tell_once("warning", f"{self._own.name(GPU_STATS)}: {where}")
         for event in [*self._states.changes(samples, time.time()), *merged(events)]:
             self._tell_event(event)
-        for sample in self._stats.standing:
-            self._tell_counter(sample, stands_still=True)
-        for sample in self._stats.moving:
-            self._tell_counter(sample, stands_still=False)
-        self._alerts.resolve("gpu_monitor", f"GPUs are sampled{' again' if self._has_sampled else ''}")
-        self._has_sampled = True
+        for vendor in sorted({sample.vendor for sample in (*self._stats.standing, *self._stats.moving)}):
+            self._tell_counters(vendor, [sample for sample in samples if sample.vendor == vendor])
+        self._alerts.resolve("gpu_monitor", f"GPUs are sampled{'' if self._was_absent else ' again'}")
+        self._was_absent = False
         self._failure = ""
 
     def _append(self, samples: Sequence[GpuSample]) -> None:
@@ -173,17 +179,34 @@ class GpuSampling:
                 f"gpu_{event.kind}", severity, event.message, subject=event.uuid, value=event.code
             )
 
-    def _tell_counter(self, sample: GpuSample, *, stands_still: bool) -> None:
-        what = f"{gpu_name(sample)} draws power, but its energy counter stands still: power is integrated"
-        if stands_still:
-            self._alerts.fire("gpu_energy", "warning", what, subject=sample.uuid)
-        else:
-            self._alerts.resolve("gpu_energy", f"no longer: {what}", subject=sample.uuid)
+    def _tell_counters(self, vendor: str, samples: Sequence[GpuSample]) -> None:
+        """Of a driver whose counters stand still or move again: one alert until all of them move."""
+        assert self._stats is not None
+        of_vendor = {sample.index for sample in samples}
+        before = self._standing & of_vendor
+        self._standing |= {sample.index for sample in self._stats.standing}
+        self._standing -= {sample.index for sample in self._stats.moving}
+        standing = [sample for sample in samples if sample.index in self._standing]
+        if standing and not before:
+            self._alerts.fire("gpu_energy", "warning", _stand_still(standing, len(samples)), subject=vendor)
+        elif not standing:
+            message = f"the energy counters of the {vendor} driver move again"
+            self._alerts.resolve("gpu_energy", message, subject=vendor)
 
     def _tell_once(self, severity: Severity, message: str) -> None:
         if message not in self._told:
             self._told.add(message)
             self._alerts.add("gpu_monitor", severity, message)
+
+
+def _stand_still(samples: Sequence[GpuSample], num_gpus: int) -> str:
+    """What is said of the first GPUs of a driver, of so many, whose counters are found to stand still."""
+    if len(samples) == 1:
+        it = samples[0]
+        return f"{gpu_name(it)} draws power, but its energy counter stands still: power is integrated"
+    those = f"all {num_gpus}" if len(samples) == num_gpus else f"{len(samples)} of {num_gpus}"
+    vendor = samples[0].vendor
+    return f"{those} {vendor} GPUs draw power, but their energy counters stand still: power is integrated"
 
 
 def merged(events: Sequence[GpuEvent]) -> list[GpuEvent]:
