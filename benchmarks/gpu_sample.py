@@ -66,6 +66,9 @@ def main() -> None:
             wall = f"{figures['wall'] * 1e6:,.0f}" if figures["wall"] else "elsewhere"
             cells = (f"{wall:>14}", f"{figures['cpu'] * 1e6:>14,.0f}", f"{figures['cpu'] / ours:>9.1f}")
             print(f"{contestant:<44}" + "".join(cells), flush=True)
+            if "alone" in figures:
+                alone = (f"{figures['alone'] * 1e6:>14,.0f}", f"{figures['alone'] / figures['wall']:>23.2f}")
+                print(f"{'    its calls of the driver alone':<44}" + "".join(alone), flush=True)
         print(
             f"\nsampled and written once a second for {SECONDS} s".ljust(45)
             + f"{'of a core':>14}{'bytes':>14}"
@@ -82,7 +85,7 @@ def main() -> None:
 
 
 def in_a_process(folder: Path, contestant: str, gpus: int, samples: int) -> dict[str, float]:
-    """Figures of one sample: wall clock and CPU seconds."""
+    """Figures of one sample: wall clock and CPU seconds; of ours also what its calls take alone."""
     script = folder / "nvml.txt"
     # no events: the simulation waits for them by looking again and again, which a driver does not do
     values = ("utilization 97", "memory_used 60000", "power 650", "power_average 640", "events unsupported")
@@ -119,11 +122,29 @@ def repeated(look: Callable[[], Any], samples: int) -> dict[str, float]:
 
 
 def kharness(samples: int, folder: Path) -> dict[str, float]:
-    from monitoring.samplers import probe_all
+    """With processes at each sample, as once a second; in turns with the same calls and nothing around them."""
+    from monitoring.samplers import _nvml_processes
+    from monitoring.samplers.nvidia import NvidiaSampler, probe
 
-    sampler, _ = probe_all()
-    assert sampler is not None
-    return repeated(sampler.sample, samples)
+    _nvml_processes.EFFORT = float("inf")
+    sampler = probe()
+    assert isinstance(sampler, NvidiaSampler)
+    look = sampler.sample
+    look()
+    calls = [(call.function, call.arguments) for call in sampler.driver_calls()]
+    figures = repeated(look, samples)
+
+    def alone_look() -> list[int]:
+        return [call(*given) for call, given in calls]
+
+    walls: dict[Callable[[], Any], list[float]] = {look: [], alone_look: []}
+    for _ in range(samples):
+        for turn, times in walls.items():
+            at = time.perf_counter()
+            turn()
+            times.append(time.perf_counter() - at)
+    wall, alone = map(statistics.median, walls.values())
+    return {**figures, "wall": wall, "alone": alone}
 
 
 def kharness_written(samples: int, folder: Path) -> dict[str, float]:

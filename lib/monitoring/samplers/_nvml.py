@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_longlong, c_uint, c_ulong, c_ulonglong, c_ushort
-from typing import Any
+from typing import Any, NamedTuple
 
 from monitoring.gpu.driver_calls import DriverCalls
 
@@ -214,6 +214,14 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
 }
 
 
+class BoundCall(NamedTuple):
+    """A function with its arguments; who calls it stores its number in `Nvml.words` before."""
+
+    number: int
+    function: Callable[..., int]
+    arguments: tuple[Any, ...]
+
+
 class Nvml:
     """The functions of FUNCTIONS that a driver has, each with its types, noted when it is called."""
 
@@ -226,23 +234,37 @@ class Nvml:
 
     def find(self, name: str) -> Callable[..., int] | None:
         """None for one that this driver does not have; KeyError for one whose types are not declared."""
-        function, _ = self.bare(name) or (None, 0)
-        return function and self._calls.noted(name, function, refuse=_refuse)
-
-    def bare(self, name: str) -> tuple[Callable[..., int], int] | None:
-        """The same for one GPU, for whom the caller notes each call: the function, and its number in `words`.
-
-        None also if it is to be left out for the GPU that calls are about.
-        """
         arguments = FUNCTIONS[name]
+        function = self._function(name)
+        if function is None:
+            return None
+        function.argtypes, function.restype = arguments, c_int
+        return self._calls.noted(name, function, refuse=_refuse)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a function for the GPU that calls are about."""
+        return self._function(name) is not None
+
+    def bound(self, name: str, *arguments: Any) -> BoundCall | None:
+        """A call that is made again and again with the same arguments; None if `has` says so.
+
+        The arguments are held to their types here, once: ctypes takes as long for that as for the call.
+        """
+        function = self._function(name)
+        if function is None:
+            return None
+        function.restype = c_int
+        types = FUNCTIONS[name]
+        prepared = (type_.from_param(it) for type_, it in zip(types, arguments, strict=True))
+        return BoundCall(self._calls.number(name), function, tuple(prepared))
+
+    def _function(self, name: str) -> Any:
         if self._calls.leaves_out(name):
             return None
         try:
-            function = self._library[name]  # a new object each time, so the types are set on ours alone
+            return self._library[name]  # a new object each time, so the types are set on ours alone
         except AttributeError:
             return None
-        function.argtypes, function.restype = arguments, c_int
-        return function, self._calls.number(name)
 
 
 def _refuse(*arguments: object) -> int:

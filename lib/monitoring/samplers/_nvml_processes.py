@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import struct
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from monitoring.gpu.driver_calls import DriverCalls
+from monitoring.gpu.driver_calls import GPU, SAMPLING, DriverCalls
 from monitoring.gpu.sample import MIB
 from monitoring.samplers import _nvml
-from monitoring.samplers._nvml import Nvml
+from monitoring.samplers._nvml import BoundCall, Nvml
 
 # NVML_VALUE_NOT_AVAILABLE as bytes.
 UNKNOWN_MEMORY = _nvml.NVML_VALUE_NOT_AVAILABLE % 2**64
@@ -28,6 +29,12 @@ LONGEST = 5.0
 FRESH = 2.0
 
 
+# The structures as bytes: pid and memory of a process; pid, time (us) and SM utilization of a sample.
+INFO = struct.Struct("<I4xQ8x")
+INFO_SIZE = ctypes.sizeof(_nvml.nvmlProcessInfo_t)
+USE = struct.Struct("<I4xQI12x")
+
+
 class ComputeProcesses:
     """The processes on some GPUs."""
 
@@ -35,12 +42,12 @@ class ComputeProcesses:
         """`handles` are pynvml's, of the GPUs by their index."""
         self._pynvml = pynvml
         self._calls = calls
-        self._handles = {index: _nvml.device(handle) for index, handle in handles.items()}
-        self._ask = nvml.find("nvmlDeviceGetComputeRunningProcesses_v3")
-        self._count = ctypes.c_uint()
-        self._infos = (_nvml.nvmlProcessInfo_t * ROOM)()
+        self._each = []
+        for index, handle in handles.items():
+            calls.about(index)
+            self._each.append((index + 1, _OfGpu(nvml, _nvml.device(handle), self._name_of)))
+        calls.about(None)
         self._names: dict[int, str | None] = {}
-        self._utilization = [ProcessUtilization(nvml, handle) for handle in self._handles.values()]
         self._due = float("-inf")
 
     def is_due(self) -> bool:
@@ -50,90 +57,132 @@ class ComputeProcesses:
     def look(self) -> list[list[dict[str, object]] | None]:
         """Of each handle pid, name, memory and SM use of its processes; None where that is not to be had."""
         began = time.monotonic()
-        found, busy = [], []
-        for of_gpu, (index, handle) in zip(self._utilization, self._handles.items(), strict=True):
-            self._calls.about(index)
-            found.append(self._of(handle))
-            busy.append(of_gpu.look() if found[-1] else None)
-        self._calls.about(None)
-        pids = {pid for processes in found for pid, _ in processes or ()}
-        self._names = {pid: self._names.get(pid) or self._name(pid) for pid in pids}
-        now = time.monotonic()
-        self._due = began + min(LONGEST, (now - began) / EFFORT)
-        return [
-            None
-            if processes is None
-            else [
-                {
-                    "pid": pid,
-                    "name": self._names[pid],
-                    "memory_mb": None if used is None else used / MIB,
-                    "sm_percent": None if percent is None else percent.get(pid, 0.0),
-                }
-                for pid, used in processes
-            ]
-            for processes, percent in zip(found, busy, strict=True)
-        ]
+        words, found = self._calls.words, []
+        for words[GPU], of_gpu in self._each:
+            found.append(of_gpu.look(began))
+        words[GPU] = 0
+        if any(of_gpu.has_changed for _, of_gpu in self._each):
+            pids = {process["pid"] for processes in found for process in processes or ()}
+            self._names = {pid: name for pid, name in self._names.items() if pid in pids}
+        self._due = began + min(LONGEST, (time.monotonic() - began) / EFFORT)
+        return found
 
-    def _of(self, handle: _nvml.nvmlDevice_t) -> list[tuple[int, int | None]] | None:
-        """Pid and memory (bytes) of each."""
+    def driver_calls(self) -> list[BoundCall]:
+        """Those of a look."""
+        return [call for _, of_gpu in self._each for call in of_gpu.calls if call is not None]
+
+    def _name_of(self, pid: int) -> str | None:
+        if self._names.get(pid) is None:
+            self._names[pid] = None
+            with contextlib.suppress(self._pynvml.NVMLError):
+                self._names[pid] = str(self._pynvml.nvmlSystemGetProcessName(pid)).rpartition("/")[2]
+        return self._names[pid]
+
+
+class _OfGpu:
+    """The processes on one GPU; what is as it was is not made again."""
+
+    def __init__(self, nvml: Nvml, handle: _nvml.nvmlDevice_t, name_of: Callable[[int], str | None]) -> None:
+        self._nvml, self._handle, self._name_of = nvml, handle, name_of
+        self._words = nvml.words
+        self._count = ctypes.c_uint()
+        self._make_room(ROOM)
+        self._utilization = ProcessUtilization(nvml, handle)
+        self._told = b""
+        self._busy: dict[int, float] | None = {}
+        self._processes: list[dict[str, object]] = []
+        self.has_changed = False
+        """Whether the last look found others than the one before."""
+
+    @property
+    def calls(self) -> list[BoundCall | None]:
+        """Those of a look; None for one that the driver lacks."""
+        return [self._ask, self._utilization.call]
+
+    def look(self, now: float) -> list[dict[str, object]] | None:
+        """`now` is that of a clock that nobody sets."""
         if self._ask is None:
             return None
         while True:
-            self._count.value = len(self._infos)
-            answer = self._ask(handle, ctypes.byref(self._count), self._infos)
+            self._count.value = self._room
+            self._words[SAMPLING], function, arguments = self._ask
+            answer = function(*arguments)
             if answer != _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
-            self._infos = (_nvml.nvmlProcessInfo_t * (2 * max(self._count.value, len(self._infos))))()
+            self._make_room(2 * max(self._count.value, self._room))
         if answer != _nvml.NVML_SUCCESS:
             return None
-        return [
-            (info.pid, None if info.usedGpuMemory == UNKNOWN_MEMORY else info.usedGpuMemory)
-            for info in self._infos[: self._count.value]
-        ]
+        told = self._bytes[: self._count.value * INFO_SIZE].tobytes()
+        busy = self._utilization.look(now) if told else {}
+        self.has_changed = told != self._told
+        if self.has_changed or busy != self._busy:
+            self._told, self._busy = told, busy
+            self._processes = [
+                {
+                    "pid": pid,
+                    "name": self._name_of(pid),
+                    "memory_mb": None if used == UNKNOWN_MEMORY else used / MIB,
+                    "sm_percent": None if busy is None else busy.get(pid, 0.0),
+                }
+                for pid, used in INFO.iter_unpack(told)
+            ]
+        return self._processes
 
-    def _name(self, pid: int) -> str | None:
-        with contextlib.suppress(self._pynvml.NVMLError):
-            return str(self._pynvml.nvmlSystemGetProcessName(pid)).rpartition("/")[2]
-        return None
+    def _make_room(self, room: int) -> None:
+        self._room = room
+        infos = (_nvml.nvmlProcessInfo_t * room)()
+        self._bytes = memoryview(infos).cast("B")
+        self._ask = self._nvml.bound(
+            "nvmlDeviceGetComputeRunningProcesses_v3", self._handle, ctypes.byref(self._count), infos
+        )
 
 
 class ProcessUtilization:
     """How busy each process keeps the SMs of one GPU."""
 
     def __init__(self, nvml: Nvml, handle: _nvml.nvmlDevice_t) -> None:
-        self._ask = nvml.find("nvmlDeviceGetProcessUtilization")
-        self._handle = handle
-        self._samples = (_nvml.nvmlProcessUtilizationSample_t * ROOM)()
+        self._nvml, self._handle = nvml, handle
+        self._words = nvml.words
         self._count = ctypes.c_uint()
-        self._seen = 0
+        self._seen = ctypes.c_ulonglong()
+        self._make_room(ROOM)
         self._found: dict[int, tuple[float, float]] = {}
 
-    def look(self) -> dict[int, float] | None:
+    def look(self, now: float) -> dict[int, float] | None:
         """Pid -> percent, without those that are idle; None where the driver does not report it."""
-        if self._ask is None:
+        if self.call is None:
             return None
-        answer = self._read(self._ask)
+        answer = self._read()
         if answer == _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
-            room = 2 * max(self._count.value, len(self._samples))
-            self._samples = (_nvml.nvmlProcessUtilizationSample_t * room)()
-            answer = self._read(self._ask)
-        now = time.monotonic()
+            self._make_room(2 * max(self._count.value, self._room))
+            answer = self._read()
         if answer == _nvml.NVML_SUCCESS:
             self._take(now)
         elif answer != _nvml.NVML_ERROR_NOT_FOUND:  # which is: none since the last look
             return None
-        self._found = {pid: found for pid, found in self._found.items() if now - found[1] < FRESH}
+        if self._found:
+            self._found = {pid: found for pid, found in self._found.items() if now - found[1] < FRESH}
         return {pid: percent for pid, (percent, _) in self._found.items()}
 
-    def _read(self, ask: Callable[..., int]) -> int:
-        self._count.value = len(self._samples)
-        return ask(self._handle, self._samples, ctypes.byref(self._count), self._seen)
+    def _read(self) -> int:
+        assert self.call is not None
+        self._count.value = self._room
+        self._words[SAMPLING], function, arguments = self.call
+        return function(*arguments)
+
+    def _make_room(self, room: int) -> None:
+        self._room = room
+        samples = (_nvml.nvmlProcessUtilizationSample_t * room)()
+        self._bytes = memoryview(samples).cast("B")
+        self.call = self._nvml.bound(
+            "nvmlDeviceGetProcessUtilization", self._handle, samples, ctypes.byref(self._count), self._seen
+        )
 
     def _take(self, now: float) -> None:
         """The newest sample of each process; those from before the first look may be old."""
-        samples = sorted(self._samples[: self._count.value], key=lambda sample: sample.timeStamp)
-        self._seen = max(self._seen, samples[-1].timeStamp if samples else 0)
-        for sample in samples:
-            if sample.pid and sample.timeStamp > self._seen - FRESH * 1e6:
-                self._found[sample.pid] = float(sample.smUtil), now
+        samples = list(USE.iter_unpack(self._bytes[: self._count.value * USE.size]))
+        samples.sort(key=lambda sample: sample[1])
+        newest = self._seen.value = max(self._seen.value, samples[-1][1] if samples else 0)
+        for pid, at, percent in samples:
+            if pid and at > newest - FRESH * 1e6:
+                self._found[pid] = float(percent), now

@@ -1,4 +1,4 @@
-"""All values of one NVIDIA GPU in one buffer: the driver writes into it, one `unpack` reads it.
+"""All values of one NVIDIA GPU in one buffer: the driver writes into it, two `unpack` read it.
 
 pynvml decodes each value of nvmlDeviceGetFieldValues through a ctypes union, which takes longer than asking
 for it. Here the arguments of every call are made once and kept, and so is what to do with the answers, until
@@ -8,15 +8,17 @@ a call answers differently. Types and numbers are those of _nvml.py.
 from __future__ import annotations
 
 import ctypes
+import re
 import struct
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from monitoring.gpu.driver_calls import SAMPLING
 from monitoring.gpu.sample import MIB, SLOT
 from monitoring.gpu.throttling import reasons_of
 from monitoring.samplers import _nvml
-from monitoring.samplers._nvml import FUNCTIONS, Nvml, nvmlFieldValue_t
+from monitoring.samplers._nvml import FUNCTIONS, BoundCall, Nvml, nvmlFieldValue_t
 
 SUCCESS = _nvml.NVML_SUCCESS
 
@@ -39,25 +41,22 @@ NOT_TO_BE_HAD = frozenset(
 
 # nvmlFieldValue_t: field and scope, time, latency, then the type, the error and the value itself.
 FIELD = "24xIIQ"
+STATUS = "24xII8x"
 FIELD_SIZE = ctypes.sizeof(nvmlFieldValue_t)
 PREFILL = struct.Struct("II")
 
 VALUE_OFFSET = nvmlFieldValue_t.value.offset
 
-# nvmlValueType_t -> the bits of the value that count: the type is the driver's choice, and the rest of the
-# union holds whatever it held. The fields below are unsigned in the drivers that we know; the other types are
-# read one by one.
-ALL_BITS = -1
-UNSIGNED = {
-    _nvml.NVML_VALUE_TYPE_UNSIGNED_INT: 2**32 - 1,
-    _nvml.NVML_VALUE_TYPE_UNSIGNED_LONG: 2**64 - 1,
-    _nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: 2**64 - 1,
-    _nvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: 2**16 - 1,
-}
-OTHER_TYPES = {
-    _nvml.NVML_VALUE_TYPE_DOUBLE: struct.Struct("<d"),
-    _nvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: struct.Struct("<q"),
-    _nvml.NVML_VALUE_TYPE_SIGNED_INT: struct.Struct("<i"),
+# nvmlValueType_t -> how the struct module reads it: the type is the driver's choice, and the rest of the
+# union holds whatever it held.
+VALUE_TYPES = {
+    _nvml.NVML_VALUE_TYPE_DOUBLE: "d",
+    _nvml.NVML_VALUE_TYPE_UNSIGNED_INT: "I",
+    _nvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "Q",
+    _nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: "Q",
+    _nvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG: "q",
+    _nvml.NVML_VALUE_TYPE_SIGNED_INT: "i",
+    _nvml.NVML_VALUE_TYPE_UNSIGNED_SHORT: "H",
 }
 
 ALL_LINKS = 0xFFFFFFFF
@@ -159,10 +158,6 @@ POWER_AVERAGE = SLOT["power_average_watts"]
 REMAPPED = SLOT["remapped_rows"]
 REMAPPED_CORRECTABLE = SLOT["remapped_rows_correctable"]
 REMAPPED_UNCORRECTABLE = SLOT["remapped_rows_uncorrectable"]
-DERIVED = frozenset({"throttle_reasons"})
-
-# Where the unpacked values of the fields end; each is a type, an error and a value.
-NUM_FIELD_VALUES = 3 * len(FIELDS)
 
 
 class Reading:
@@ -173,26 +168,30 @@ class Reading:
         handle = _nvml.device(handle)
         placed, size = _place(nvml, handle)
         self._buffer = ctypes.create_string_buffer(size)
-        self._unpack = struct.Struct("<" + FIELD * len(FIELDS) + "".join(it.layout for it in placed)).unpack
+        self._statuses = struct.Struct("<" + STATUS * len(FIELDS)).unpack_from
         for number, field in enumerate(FIELDS):
             PREFILL.pack_into(self._buffer, number * FIELD_SIZE, field.number, field.scope)
         for it in placed:
             struct.pack_into(f"<{len(it.call.filled)}I", self._buffer, it.offset, *it.call.filled)
         fields = (nvmlFieldValue_t * len(FIELDS)).from_buffer(self._buffer)
-        self._batch: Callable[..., int]
-        self._batch, self._batch_number = nvml.bare("nvmlDeviceGetFieldValues") or (_not_supported, 0)
+        batch = nvml.bound("nvmlDeviceGetFieldValues", handle, len(FIELDS), fields)
+        self._batch = batch or BoundCall(0, _not_supported, ())
         self._words = nvml.words
-        self._batch_arguments = (handle, len(FIELDS), fields)
-        self._calls = [(it.number, it.function, it.arguments(handle, self._buffer)) for it in placed]
+        self._calls = [it.bound(nvml, handle, self._buffer) for it in placed]
         self._placed = placed
-        self._power_usage = None if nvml.bare(POWER_USAGE) is None else nvml.find(POWER_USAGE)
         self._milliwatts = ctypes.c_uint()
+        self._power_usage = nvml.bound(POWER_USAGE, handle, ctypes.byref(self._milliwatts))
         self._answers: tuple[object, ...] = ()
-        self._wholes: list[tuple[int, int, int, int]] = []
-        self._fractions: list[tuple[int, int, int, int]] = []
-        self._others: list[tuple[int, struct.Struct, int, int, int]] = []
-        self._places: dict[str, int] = {}
+        self._taken = struct.Struct("").unpack_from
+        self._merged: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(*range(len(SLOT)))
+        self._divisors: list[tuple[int, int]] = []
+        self._factors: list[tuple[int, int]] = []
         self._verdict = SUCCESS
+
+    @property
+    def calls(self) -> list[BoundCall]:
+        """Those of a look."""
+        return [self._batch, *self._calls]
 
     def read(self, values: list[Any]) -> int:
         """Fill the slots of a GpuSample with what the GPU says; SUCCESS, or why there is nothing.
@@ -200,93 +199,87 @@ class Reading:
         Slots of values that are not to be had stay as they are.
         """
         words, answers = self._words, []
-        words[SAMPLING] = self._batch_number
-        batch: int = self._batch(*self._batch_arguments)
+        words[SAMPLING], function, arguments = self._batch
+        batch = function(*arguments)
         if batch in GONE:
             return batch
-        for number, function, arguments in self._calls:
-            words[SAMPLING] = number
+        for words[SAMPLING], function, arguments in self._calls:
             answers.append(function(*arguments))
-        found = self._unpack(self._buffer)
-        told = (batch, answers, found[0:NUM_FIELD_VALUES:3], found[1:NUM_FIELD_VALUES:3])
+        told = batch, answers, self._statuses(self._buffer)
         if told != self._answers:
-            self._decide(batch, answers, found)
+            self._decide(*told)
             self._answers = told
-        for slot, place, mask, factor in self._wholes:
-            values[slot] = (found[place] & mask) * factor
-        for slot, place, mask, divisor in self._fractions:
-            values[slot] = (found[place] & mask) / divisor
-        for slot, layout, offset, divisor, factor in self._others:
-            number = layout.unpack_from(self._buffer, offset)[0]
-            values[slot] = number / divisor if divisor else number * factor
-        self._derive(values, found)
+        values[:] = self._merged((*values, *self._taken(self._buffer)))
+        for slot, divisor in self._divisors:
+            values[slot] /= divisor
+        for slot, factor in self._factors:
+            values[slot] *= factor
+        self._derive(values)
         return self._verdict
 
-    def _decide(self, batch: int, answers: Sequence[int], found: Sequence[int]) -> None:
+    def _decide(self, batch: int, answers: Sequence[int], statuses: Sequence[int]) -> None:
         """Choose what to take from the buffer, for as long as every call and field answers as it did now."""
-        self._wholes, self._fractions, self._others, self._places = [], [], [], {}
+        found: list[tuple[int, str, str, int, int]] = []
         errors = [*answers]
         if batch != SUCCESS:
             errors.append(batch)
         else:
             for number, field in enumerate(FIELDS):
-                kind, error = found[3 * number], found[3 * number + 1]
+                kind, error = statuses[2 * number : 2 * number + 2]
                 errors.append(error)
-                if error == SUCCESS and kind in UNSIGNED:
-                    self._take(field.key, 3 * number + 2, UNSIGNED[kind], field.divisor, field.factor)
-                elif error == SUCCESS and kind in OTHER_TYPES and field.key in SLOT:
+                if error == SUCCESS and kind in VALUE_TYPES:
                     offset = number * FIELD_SIZE + VALUE_OFFSET
-                    layout = OTHER_TYPES[kind]
-                    self._others.append((SLOT[field.key], layout, offset, field.divisor, field.factor))
-        place = NUM_FIELD_VALUES
+                    found.append((offset, VALUE_TYPES[kind], field.key, field.divisor, field.factor))
         for answer, it in zip(answers, self._placed, strict=True):
-            for offset, key in enumerate(it.call.keys):
+            for (offset, letter), key in zip(_numbers_in(it.layout), it.call.keys, strict=True):
                 if answer == SUCCESS:
-                    self._take(key, place + offset, ALL_BITS, it.call.divisor, 1)
-            place += len(it.call.keys)
+                    found.append((it.offset + offset, letter, key, it.call.divisor, 1))
+        self._take([one for one in found if one[2] in SLOT])
         self._verdict = _verdict(errors)
 
-    def _take(self, key: str, place: int, mask: int, divisor: int, factor: int) -> None:
-        self._places[key] = place
-        if key in SLOT and key not in DERIVED:
-            if divisor:
-                self._fractions.append((SLOT[key], place, mask, divisor))
-            else:
-                self._wholes.append((SLOT[key], place, mask, factor))
+    def _take(self, found: Sequence[tuple[int, str, str, int, int]]) -> None:
+        """Offset, letter, key, divisor and factor of each value, by rising offset."""
+        layout, end = "<", 0
+        for offset, letter, *_ in found:
+            layout += f"{offset - end}x{letter}"
+            end = offset + struct.calcsize("<" + letter)
+        self._taken = struct.Struct(layout).unpack_from
+        order = list(range(len(SLOT)))  # of the values from before, behind which the new ones stand
+        for place, (_, _, key, *_) in enumerate(found):
+            order[SLOT[key]] = len(SLOT) + place
+        self._merged = itemgetter(*order)
+        self._divisors = [(SLOT[key], divisor) for _, _, key, divisor, _ in found if divisor]
+        self._factors = [(SLOT[key], factor) for _, _, key, _, factor in found if factor != 1]
 
-    def _derive(self, values: list[Any], found: Sequence[int]) -> None:
+    def _derive(self, values: list[Any]) -> None:
         """The values that are made of others."""
-        places = self._places
         if values[MEMORY_TOTAL]:
             values[MEMORY_PERCENT] = 100 * values[MEMORY_USED] / values[MEMORY_TOTAL]
-        if "throttle_reasons" in places:
-            values[THROTTLE] = reasons_of(found[places["throttle_reasons"]])
+        if values[THROTTLE] is not None:
+            values[THROTTLE] = reasons_of(values[THROTTLE])
         correctable, uncorrectable = values[REMAPPED_CORRECTABLE], values[REMAPPED_UNCORRECTABLE]
         if correctable is not None and uncorrectable is not None:
             values[REMAPPED] = correctable + uncorrectable
         if values[POWER] is None:
             values[POWER] = values[POWER_AVERAGE]
             if values[POWER] is None and self._power_usage is not None:
-                handle = self._batch_arguments[0]
-                if self._power_usage(handle, ctypes.byref(self._milliwatts)) == SUCCESS:
+                self._words[SAMPLING], function, arguments = self._power_usage
+                if function(*arguments) == SUCCESS:
                     values[POWER] = self._milliwatts.value / 1000
 
 
 class _Placed(NamedTuple):
     """A call and where in the buffer its answer stands."""
 
-    function: Callable[..., int]
-    number: int
-    """By which its calls are noted."""
-    types: tuple[Any, ...]
-    """Of its arguments."""
+    name: str
+    """Of the function."""
     call: Call
     offset: int
 
     @property
     def answers(self) -> list[Any]:
         """The types that its pointers point to."""
-        return [type_._type_ for type_ in self.types if _is_pointer(type_)]
+        return [type_._type_ for type_ in FUNCTIONS[self.name] if _is_pointer(type_)]
 
     @property
     def layout(self) -> str:
@@ -294,17 +287,19 @@ class _Placed(NamedTuple):
         layout = "".join(map(layout_of, self.answers))
         return f"{layout}{-struct.calcsize('<' + layout) % 8}x"
 
-    def arguments(self, handle: Any, buffer: Any) -> tuple[Any, ...]:
-        """The handle, values, and pointers into the buffer, each in its place."""
+    def bound(self, nvml: Nvml, handle: Any, buffer: Any) -> BoundCall:
+        """With the handle, values, and pointers into the buffer, each in its place."""
         values, offset = iter(self.call.arguments), self.offset
         arguments: list[Any] = [handle]
-        for type_ in self.types[1:]:
+        for type_ in FUNCTIONS[self.name][1:]:
             if _is_pointer(type_):
                 arguments.append(ctypes.byref(type_._type_.from_buffer(buffer, offset)))
                 offset += ctypes.sizeof(type_._type_)
             else:
                 arguments.append(type_(next(values)))
-        return tuple(arguments)
+        found = nvml.bound(self.name, *arguments)
+        assert found is not None
+        return found
 
 
 def _is_pointer(type_: Any) -> bool:
@@ -328,17 +323,18 @@ def layout_of(type_: Any) -> str:
     return f"{layout}{ctypes.sizeof(type_) - end}x"
 
 
+def _numbers_in(layout: str) -> list[tuple[int, str]]:
+    """The place of each number of a layout, and its letter."""
+    found = re.finditer(r"\d*x|([A-Za-z])", layout)
+    return [(struct.calcsize("<" + layout[: it.start()]), it[1]) for it in found if it[1]]
+
+
 def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int]:
     """The calls that the library has, placed after the fields, and the size of the buffer."""
     offset = FIELD_SIZE * len(FIELDS)
     placed = []
     for choice in (MEMORY, TEMPERATURE, *((call,) for call in CALLS)):
-        there = [
-            _Placed(*found, FUNCTIONS[name], call, offset)
-            for call in choice
-            for name in call.names
-            if (found := nvml.bare(name)) is not None
-        ]
+        there = [_Placed(name, call, offset) for call in choice for name in call.names if nvml.has(name)]
         if there:
             # a library may have a newer function that this GPU does not answer, and the older one
             answering = [it for it in there if len(there) > 1 and _answers(nvml, it, handle)]
@@ -349,10 +345,10 @@ def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int]:
 
 def _answers(nvml: Nvml, it: _Placed, handle: Any) -> bool:
     """Whether the GPU gives the value through this call."""
-    nvml.words[SAMPLING] = it.number
     buffer = ctypes.create_string_buffer(struct.calcsize("<" + it.layout))
     struct.pack_into(f"<{len(it.call.filled)}I", buffer, 0, *it.call.filled)
-    return it.function(*it._replace(offset=0).arguments(handle, buffer)) == SUCCESS
+    nvml.words[SAMPLING], function, arguments = it._replace(offset=0).bound(nvml, handle, buffer)
+    return function(*arguments) == SUCCESS
 
 
 def _not_supported(*arguments: object) -> int:

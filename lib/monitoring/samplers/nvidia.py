@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from monitoring.errors import MissingPackage, SamplerError
-from monitoring.gpu.driver_calls import EVENTS, SAMPLING, NotedModule, driver_calls
+from monitoring.gpu.driver_calls import EVENTS, GPU, SAMPLING, NotedModule, driver_calls
 from monitoring.gpu.sample import MIB, SLOT, DeviceInfo, GpuEvent, GpuSample, State
 from monitoring.samplers import _nvml
-from monitoring.samplers._nvml import Nvml
+from monitoring.samplers._nvml import BoundCall, Nvml
 from monitoring.samplers._nvml_processes import ComputeProcesses
 from monitoring.samplers._nvml_reading import GONE, SUCCESS, Reading
 from monitoring.samplers._selection import Identity, Visible, visible, visible_to_any
@@ -28,6 +28,9 @@ from monitoring.samplers._sysfs import node
 from monitoring.samplers._xid import XidEvents
 
 VARIABLES = ("CUDA_VISIBLE_DEVICES",)
+
+# GpuSample._make, without its check of a length that a template has by itself.
+made = partial(tuple.__new__, GpuSample)
 
 # Seconds between looks at what changes seldom: MIG instances.
 SLOW_EVERY = 5.0
@@ -181,6 +184,14 @@ class NvidiaSampler:
                 gpu.template[SLOT["processes"]] = processes
         return [self._sample(gpu) for gpu in self._gpus]
 
+    def driver_calls(self) -> list[BoundCall]:
+        """All that a sample calls, for who measures what the driver has of its time."""
+        found = self._processes.driver_calls()
+        for gpu in self._gpus:
+            found += gpu.reading.calls if gpu.reading is not None else []
+            found += gpu.gpm.calls if gpu.gpm is not None else []
+        return found
+
     def events(self) -> Sequence[GpuEvent]:
         return [*self._events.take(), *self._opened_late()]
 
@@ -212,7 +223,7 @@ class NvidiaSampler:
     def _sample(self, gpu: _NvmlGpu) -> GpuSample:
         if gpu.reading is None:
             return self._failed(gpu, gpu.refusal)
-        self._calls.about(gpu.device.index)
+        self._calls.words[GPU] = gpu.device.index + 1
         values = gpu.template.copy()
         answer = gpu.reading.read(values)
         if answer != SUCCESS:
@@ -220,7 +231,7 @@ class NvidiaSampler:
         if gpu.gpm is not None:
             gpu.gpm.read(values)
         values[XIDS] = self._events.seen.get(gpu.device.index, NO_XIDS)
-        return GpuSample._make(values)
+        return made(values)
 
     def _failed(self, gpu: _NvmlGpu, answer: int) -> GpuSample:
         state: State = "lost" if answer in GONE else "error"
@@ -320,9 +331,9 @@ class _Gpm:
                 return None
         except (pynvml.NVMLError, AttributeError):  # AttributeError: a pynvml without GPM
             return None
-        names = ("nvmlGpmMetricsGet", "nvmlGpmSampleGet", "nvmlGpmSampleAlloc", "nvmlGpmSampleFree")
-        ask, look, alloc, free = (nvml.find(name) for name in names)
-        if ask is None or look is None or alloc is None or free is None:
+        alloc, free = nvml.find("nvmlGpmSampleAlloc"), nvml.find("nvmlGpmSampleFree")
+        is_complete = nvml.has("nvmlGpmMetricsGet") and nvml.has("nvmlGpmSampleGet")
+        if alloc is None or free is None or not is_complete:
             return None
         samples = []
         for _ in range(2):
@@ -333,49 +344,79 @@ class _Gpm:
             for sample in samples:
                 free(sample)
             return None
-        return cls(ask, look, free, _nvml.device(handle), *samples)
+        return cls(nvml, free, _nvml.device(handle), *samples)
 
     def __init__(
         self,
-        ask: Callable[..., int],
-        look: Callable[..., int],
+        nvml: Nvml,
         free: Callable[..., int],
         handle: _nvml.nvmlDevice_t,
         last: _nvml.nvmlGpmSample_t,
         following: _nvml.nvmlGpmSample_t,
     ) -> None:
-        """Functions of NVML, and two samples of its own to compare."""
-        self._ask, self._look, self._free = ask, look, free
-        self._handle = handle
-        self._question = _nvml.nvmlGpmMetricsGet_t()
-        self._question.version = _nvml.NVML_GPM_METRICS_GET_VERSION
-        self._question.numMetrics = len(GPM_METRICS)
-        for place, number in enumerate(GPM_METRICS):
-            self._question.metrics[place].metricId = number
+        """Two samples of its own to compare, each of which takes the place of the other in turn."""
+        self._words, self._free = nvml.words, free
         self._slots = [SLOT[name] for name in GPM_METRICS.values()]
         self._unpack_from = struct.Struct("<" + GPM_METRIC * len(GPM_METRICS)).unpack_from
-        self._asked = ctypes.byref(self._question)
-        self._last, self._next = last, following
-        self._has_last = look(handle, last) == SUCCESS
+        self._samples = last, following
+        self._last = _GpmTurn.of(nvml, handle, following, last)
+        self._next = _GpmTurn.of(nvml, handle, last, following)
+        self._words[SAMPLING], look, arguments = self._last.look
+        self._has_last = look(*arguments) == SUCCESS
+
+    @property
+    def calls(self) -> list[BoundCall]:
+        """Those of a look."""
+        return [self._next.look, self._next.ask]
 
     def read(self, values: list[Any]) -> None:
         """The activity since the last call."""
-        if self._look(self._handle, self._next) != SUCCESS:
+        turn = self._next
+        self._words[SAMPLING], look, arguments = turn.look
+        if look(*arguments) != SUCCESS:
             self._has_last = False
             return
         if self._has_last:
-            self._question.sample1, self._question.sample2 = self._last, self._next
-            if self._ask(self._asked) == SUCCESS:
-                found = self._unpack_from(self._question, GPM_HEAD)
+            self._words[SAMPLING], ask, arguments = turn.ask
+            if ask(*arguments) == SUCCESS:
+                found = self._unpack_from(turn.question, GPM_HEAD)
                 for place, slot in enumerate(self._slots):
                     if found[3 * place + 1] == SUCCESS:
                         values[slot] = found[3 * place + 2]
-        self._last, self._next = self._next, self._last
+        self._last, self._next = turn, self._last
         self._has_last = True
 
     def close(self) -> None:
-        for sample in (self._last, self._next):
+        for sample in self._samples:
             self._free(sample)
+
+
+class _GpmTurn(NamedTuple):
+    """Taking one of the two samples, and comparing it with the other."""
+
+    look: BoundCall
+    ask: BoundCall
+    question: _nvml.nvmlGpmMetricsGet_t
+
+    @classmethod
+    def of(
+        cls,
+        nvml: Nvml,
+        handle: _nvml.nvmlDevice_t,
+        before: _nvml.nvmlGpmSample_t,
+        sample: _nvml.nvmlGpmSample_t,
+    ) -> _GpmTurn:
+        question = _nvml.nvmlGpmMetricsGet_t()
+        question.version = _nvml.NVML_GPM_METRICS_GET_VERSION
+        question.numMetrics = len(GPM_METRICS)
+        for place, number in enumerate(GPM_METRICS):
+            question.metrics[place].metricId = number
+        question.sample1, question.sample2 = before, sample
+        look = nvml.bound("nvmlGpmSampleGet", handle, sample)
+        ask = nvml.bound("nvmlGpmMetricsGet", ctypes.byref(question))
+        assert look is not None
+        assert ask is not None
+        return cls(look, ask, question)
 
 
 def _mig_handles(pynvml: Any, handle: Any) -> list[Any] | None:
