@@ -122,7 +122,7 @@ def repeated(look: Callable[[], Any], samples: int) -> dict[str, float]:
 
 
 def kharness(samples: int, folder: Path) -> dict[str, float]:
-    """With processes at each sample, as once a second; in turns with the same calls and nothing around them."""
+    """With processes at each sample, as once a second; in turns with the same calls alone."""
     from monitoring.samplers import _nvml_processes
     from monitoring.samplers.nvidia import NvidiaSampler, probe
 

@@ -35,6 +35,9 @@ INFO_SIZE = ctypes.sizeof(_nvml.nvmlProcessInfo_t)
 USE = struct.Struct("<I4xQI12x")
 
 
+NONE_BUSY: dict[int, float] = {}
+
+
 class ComputeProcesses:
     """The processes on some GPUs."""
 
@@ -160,8 +163,9 @@ class ProcessUtilization:
             self._take(now)
         elif answer != _nvml.NVML_ERROR_NOT_FOUND:  # which is: none since the last look
             return None
-        if self._found:
-            self._found = {pid: found for pid, found in self._found.items() if now - found[1] < FRESH}
+        if not self._found:
+            return NONE_BUSY
+        self._found = {pid: found for pid, found in self._found.items() if now - found[1] < FRESH}
         return {pid: percent for pid, (percent, _) in self._found.items()}
 
     def _read(self) -> int:

@@ -198,13 +198,13 @@ class Reading:
 
         Slots of values that are not to be had stay as they are.
         """
-        words, answers = self._words, []
+        words = self._words
         words[SAMPLING], function, arguments = self._batch
         batch = function(*arguments)
         if batch in GONE:
             return batch
-        for words[SAMPLING], function, arguments in self._calls:
-            answers.append(function(*arguments))
+        # each call is noted by the loop's own assignment
+        answers = [function(*arguments) for words[SAMPLING], function, arguments in self._calls]
         told = batch, answers, self._statuses(self._buffer)
         if told != self._answers:
             self._decide(*told)
