@@ -26,7 +26,7 @@ MOST_NAMES = 63
 NOTE_BYTES = NAME_BYTES * (1 + MOST_NAMES)
 
 
-class Call(NamedTuple):
+class DriverCall(NamedTuple):
     """What can be left out, as one word of a command line."""
 
     name: str
@@ -46,7 +46,7 @@ class Call(NamedTuple):
 class DriverCalls:
     """What one process notes, into a `page` of NOTE_BYTES, and what it leaves out."""
 
-    def __init__(self, page: mmap | bytearray | None = None, *, left_out: Iterable[Call] = ()) -> None:
+    def __init__(self, page: mmap | bytearray | None = None, *, left_out: Iterable[DriverCall] = ()) -> None:
         self._page = bytearray(NOTE_BYTES) if page is None else page
         self.words = memoryview(self._page)[: WORDS.size].cast("I")
         """A call is noted by storing its number at the place of its thread."""
@@ -60,11 +60,11 @@ class DriverCalls:
     def leaves_out(self, name: str) -> bool:
         """Whether a function is not to be called, for the GPU that calls are about."""
         gpu = self.words[GPU] - 1
-        return not self._left_out.isdisjoint((Call(name), Call(name, gpu), Call("", gpu)))
+        return not self._left_out.isdisjoint((DriverCall(name), DriverCall(name, gpu), DriverCall("", gpu)))
 
     def leaves_out_gpu(self, gpu: int) -> bool:
         """Whether nothing is to be asked of a GPU."""
-        return Call("", gpu) in self._left_out
+        return DriverCall("", gpu) in self._left_out
 
     def number(self, name: str) -> int:
         """What stands for a function in `words`."""
@@ -84,7 +84,7 @@ class DriverCalls:
     ) -> Callable[..., Any]:
         """`function`, whose calls are noted under this name; `refuse` is called where it is left out."""
         words, number = self.words, self.number(name)
-        if Call(name) in self._left_out:
+        if DriverCall(name) in self._left_out:
             function = refuse
         if thread == SAMPLING and any(call.gpu is not None for call in self._left_out):
             function = self._sparing(name, function, refuse)
@@ -108,15 +108,15 @@ class DriverCalls:
         return call
 
 
-def last_call(page: mmap | bytearray, *, waits: bool = True) -> Call | None:
+def last_call(page: mmap | bytearray, *, waits: bool = True) -> DriverCall | None:
     """The call that the process of a page is in, or died in; None if it is in none.
 
     If it is sampling, that call; else, with `waits`, the one that waits for events: a thread always does.
     """
     sampling, events, gpu = WORDS.unpack_from(page)
     if sampling:
-        return Call(_name(page, sampling), gpu - 1 if gpu else None)
-    return Call(_name(page, events)) if events and waits else None
+        return DriverCall(_name(page, sampling), gpu - 1 if gpu else None)
+    return DriverCall(_name(page, events)) if events and waits else None
 
 
 def _name(page: mmap | bytearray, number: int) -> str:

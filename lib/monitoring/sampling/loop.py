@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from monitoring.errors import SamplerError
-from monitoring.gpu.driver_calls import Call
+from monitoring.gpu.driver_calls import DriverCall
 from monitoring.gpu.masks import Mask
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
 from monitoring.host.backoff import Backoff
@@ -93,7 +93,7 @@ class SamplingLoop:
         if self._process is not None:
             self._process.kill()
 
-    def _follow(self, left_out: Sequence[Call]) -> bool:
+    def _follow(self, left_out: Sequence[DriverCall]) -> bool:
         """Start the process that samples, and repeat until the end; raises what it raises.
 
         True if another is to continue, for the masks have changed, or a GPU that was not found may have come.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from monitoring.errors import SamplerError
-from monitoring.gpu.driver_calls import NOTE_BYTES, Call, last_call
+from monitoring.gpu.driver_calls import NOTE_BYTES, DriverCall, last_call
 from monitoring.gpu.masks import Mask, with_others
 from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample, Sampler
 from monitoring.host.backoff import STEADY_SECONDS, Backoff
@@ -69,7 +69,7 @@ class SamplerDied(SamplerError):
 class SamplerHangs(SamplerError):
     """The process of a sampler does not answer."""
 
-    def __init__(self, seconds: float, call: Call | None) -> None:
+    def __init__(self, seconds: float, call: DriverCall | None) -> None:
         """It was given so many; `call` is what it is in."""
         self.seconds, self.call = seconds, call
         where = f" in {call.name}" if call is not None else ""
@@ -85,7 +85,7 @@ class SamplerProcess:
     """
 
     def __init__(
-        self, root: Path = Path("/"), *, left_out: Sequence[Call] = (), masks: Sequence[Mask] = ()
+        self, root: Path = Path("/"), *, left_out: Sequence[DriverCall] = (), masks: Sequence[Mask] = ()
     ) -> None:
         """Start it, without the calls of drivers in `left_out`; OSError if the system does not let it.
 
@@ -247,12 +247,12 @@ class Restarts:
     """When sampling that failed begins again, and without which calls of the driver."""
 
     def __init__(self) -> None:
-        self.left_out: list[Call] = []
+        self.left_out: list[DriverCall] = []
         """What SamplerProcess is to leave out."""
         self._began = 0.0
         self._backoff = Backoff()
         self._quick_deaths = 0
-        self._hung: list[Call] = []
+        self._hung: list[DriverCall] = []
 
     def begin(self) -> None:
         """A process is about to be started."""
@@ -277,7 +277,7 @@ class Restarts:
         if error.call is None:
             message = f"{error}, {self._quick_deaths} times in a row; GPUs are no longer sampled"
             return Restart(message, "error", None, facts)
-        self.left_out.append(Call(error.call))
+        self.left_out.append(DriverCall(error.call))
         self._quick_deaths = 0
         return Restart(f"{error}; restarting in {delay:g} s without that call", "error", delay, facts)
 
@@ -298,13 +298,13 @@ class Restarts:
             f"{error}; {when} without {what if spared.name else f'GPU {spared.gpu}'}", "error", delay, facts
         )
 
-    def _spared(self, first: Call, second: Call) -> Call:
+    def _spared(self, first: DriverCall, second: DriverCall) -> DriverCall:
         """What to leave out after two calls that did not return."""
         if first.name == second.name and first.gpu != second.gpu:
-            return Call(second.name)
+            return DriverCall(second.name)
         others = [call for call in (first, *self.left_out) if call.gpu == second.gpu and call != second]
         if second.gpu is not None and others:
-            return Call("", second.gpu)
+            return DriverCall("", second.gpu)
         return second
 
 

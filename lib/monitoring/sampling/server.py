@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from monitoring.gpu.driver_calls import NOTE_BYTES, Call, DriverCalls, note_driver_calls
+from monitoring.gpu.driver_calls import NOTE_BYTES, DriverCall, DriverCalls, note_driver_calls
 from monitoring.host import libc
 from monitoring.samplers import are_unselected, probe_all
 
@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
     root, parent, *left_out = argv
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     libc.ending_with(int(parent))()
-    calls = DriverCalls(mmap.mmap(PAGE_FILE, NOTE_BYTES), left_out=map(Call.of, left_out))
+    calls = DriverCalls(mmap.mmap(PAGE_FILE, NOTE_BYTES), left_out=map(DriverCall.of, left_out))
     note_driver_calls(calls)
     channel = socket.socket(fileno=os.dup(0))
     requests = channel.makefile("r")

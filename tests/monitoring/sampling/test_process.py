@@ -19,7 +19,7 @@ import pytest
 
 from monitoring import Run, read_records
 from monitoring.errors import SamplerError
-from monitoring.gpu.driver_calls import Call, last_call
+from monitoring.gpu.driver_calls import DriverCall, last_call
 from monitoring.gpu_monitor import GPUMonitor
 from monitoring.host import backoff
 from monitoring.host.backoff import STEADY_SECONDS
@@ -313,7 +313,7 @@ def test_call_that_crashed_is_known_and_can_be_left_out(gpus: SimulatedNvml, val
     process.close()
     assert (died.value.signal, died.value.call, died.value.is_own) == ("SIGSEGV", call, True)
 
-    process = SamplerProcess(left_out=[Call(call)])
+    process = SamplerProcess(left_out=[DriverCall(call)])
     sampler, problems = process.open()
     assert (sampler, problems) == (process, [])
     expected = "error" if value == "state" else "ok"  # without a handle there is nothing to ask
@@ -365,7 +365,7 @@ def test_stop_ends_a_process_that_hangs_in_the_driver(
     monitor = GPUMonitor("all", 0.05, log_dir=None, quiet=True)
     monitor.start()
     [server] = wait_until(lambda: servers_of(os.getpid()), "the process")
-    call = Call("nvmlDeviceGetUtilizationRates", 0)
+    call = DriverCall("nvmlDeviceGetUtilizationRates", 0)
     wait_until(
         lambda: monitor._loop._process is not None and last_call(monitor._loop._process._page) == call,
         str(call),
@@ -431,7 +431,7 @@ def test_restarts_come_later_each_time_and_without_what_crashed(
 
 
 def hangs(name: str | None, gpu: int | None = None) -> SamplerHangs:
-    return SamplerHangs(5.0, None if name is None else Call(name, gpu))
+    return SamplerHangs(5.0, None if name is None else DriverCall(name, gpu))
 
 
 @pytest.mark.parametrize(
@@ -459,7 +459,7 @@ def test_calls_that_hang_are_left_out_where_they_did(
         policy.begin()
         found.append(policy.after(error).delay)
     assert (found, [*map(str, policy.left_out)]) == (delays, left_out)
-    assert [Call.of(word) for word in left_out] == policy.left_out
+    assert [DriverCall.of(word) for word in left_out] == policy.left_out
 
 
 def test_steady_minute_makes_a_death_the_first_again(monkeypatch: pytest.MonkeyPatch) -> None:
