@@ -30,7 +30,6 @@ from scipy.interpolate import RectBivariateSpline
 from scipy.special import chdtrc, digamma, fdtrc, polygamma, stdtrit
 
 from kharness.report.judging import blocks
-from kharness.report.judging.evidence import OWN_LEVEL
 from kharness.report.judging.statistics import largest_t, t_quantile
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 EFFECT = {3: 5.0, 5: 3.0, 10: 2.0}
 """Of the first variant, by seeds, in mean deviations of it and the baseline."""
-SIZES = ((4, 5), (6, 5), (14, 5), (14, 3), (14, 10))
+SIZES = ((4, 5), (6, 5), (14, 5), (4, 3), (6, 3), (14, 3), (14, 10))
 """Variants with the baseline, seeds."""
 CHECKED = 20
 """Tables of each scenario that the report's own code judges too."""
@@ -68,8 +67,10 @@ SCENARIOS: dict[str, Callable[[int], Numbers]] = {
     "one x 3": one(3),
     "one x 4": one(4),
     "one x 10": one(10),
+    "two x 4": lambda k: np.where(np.arange(k) >= k - 2, 4.0, 1.0),
     "two x 10": lambda k: np.where(np.arange(k) >= k - 2, 10.0, 1.0),
     "baseline x 2": one(2, 0),
+    "baseline x 4": one(4, 0),
     "baseline x 2, one x 10": all_but_last(one(2, 0), 10),
     "1 to 3": lambda k: np.linspace(1, 3, k),
     "3 to 1": lambda k: np.linspace(3, 1, k),
@@ -180,7 +181,7 @@ def report(tables: Tables) -> Numbers:
 
 def reported(one: blocks.Contrast) -> float:
     critical = largest_t(one.together, one.degrees, ALPHA * one.share, correlation=one.correlation)
-    guard = t_quantile(one.pairs - 1, 1 - OWN_LEVEL) * one.own_standard_error
+    guard = t_quantile(one.pairs - 1, 1 - ALPHA) * one.own_standard_error
     return max(critical * one.standard_error, guard)
 
 
@@ -195,20 +196,22 @@ def pooled(tables: Tables, *, aside: float, own_pairs: float, share: float) -> N
         alpha = ALPHA * (share if number < tables.others else 1)
         part = Tables(tables.values[here], tables.kept[here])
         error[here], critical[here] = of_pools(part, number, own_pairs, alpha)
-    guard = -stdtrit(tables.seeds - 1, OWN_LEVEL / 2) * np.sqrt(own / tables.seeds)
+    guard = -stdtrit(tables.seeds - 1, ALPHA / 2) * np.sqrt(own / tables.seeds)
     found: Numbers = np.maximum(error * critical, guard)
     return found
 
 
 def without_aside(tables: Tables, level: float) -> Tables:
-    kept, rows = tables.kept.copy(), np.arange(len(tables.kept))
-    while level:
-        ps, number = replace(tables, kept=kept).ps_of_more(), kept.sum(axis=1) - 1
+    """The most that one after another leaves out, up to half, and the last of them is found to vary more."""
+    left, kept, rows = tables.kept.copy(), tables.kept.copy(), np.arange(len(tables.kept))
+    most = (tables.kept.sum(axis=1) - 1) // 2
+    for out in range(1, int(most.max(initial=0)) + 1 if level else 1):
+        ps, number = replace(tables, kept=left).ps_of_more(), left.sum(axis=1) - 1
         worst = ps.argmin(axis=1)
-        hit = (number > 2) & (ps[rows, worst] < level / number)
-        if not hit.any():
-            break
-        kept[rows[hit], worst[hit]] = False
+        possible = (number > 2) & (out <= most)
+        hit = possible & (ps[rows, worst] < level / number)
+        left[rows[possible], worst[possible]] = False
+        kept[hit] = left[hit]
     return replace(tables, kept=kept)
 
 
@@ -222,8 +225,9 @@ def of_pools(tables: Tables, number: int, own_pairs: float, alpha: float) -> Hal
         return error, critical
     unlike, by_pairs = alike(tables, number, own_pairs)
     if number > 2:
-        e, c = each_apart_of(tables, alpha)
-        chosen = unlike[:, None] & tables.kept[:, 1:]
+        quiet = without_aside(tables, blocks.VARIANTS_LEVEL)
+        e, c = each_apart_of(quiet, alpha)
+        chosen = unlike[:, None] & quiet.kept[:, 1:]
         error[chosen], critical[chosen] = e[chosen], c[chosen]
     variance, degrees, correlation = pool(tables, number)
     by_pairs &= own > variance[:, None]

@@ -12,6 +12,7 @@ from kharness.report.judging.baseline import baseline_of
 from kharness.report.judging.blocks import residual_deviation
 from kharness.report.judging.conclusions import decisive_metric
 from kharness.report.judging.looks import FEWEST
+from kharness.report.judging.main_effects import main_effects
 from kharness.report.judging.pairing import pair_up
 from kharness.report.judging.sentences import smallest_words
 from kharness.report.judging.statistics import POWER, detectable, largest_t
@@ -27,7 +28,8 @@ def foresight_lines(
     """For a matrix that is not written yet; its deviation is judged by the newest one in `results`."""
     summary = summary_of_plan(directory, planned, given)
     metric, _ = decisive_metric(summary.cells, summary.settings)
-    pairs = [pair_up(*pair, metric, summary.settings) for pair in baseline_of(summary).pairs]
+    compared = baseline_of(summary).pairs
+    pairs = [pair_up(*pair, metric, summary.settings) for pair in compared]
     if not pairs:
         return []
     looks, seeds = pairs[0].looks, min(len(one.planned) for one in pairs)
@@ -35,9 +37,11 @@ def foresight_lines(
     if look is None or look < FEWEST:
         return [f"verdicts: none from {counted(seeds, 'seed')}; they begin at {max(FEWEST, looks.first)}"]
     alpha = (1 - summary.settings.confidence) * looks.share(look)
-    number, degrees = len(pairs), len(pairs) * (look - 1)
-    deviations = detectable(largest_t(number, degrees, alpha), degrees) * math.sqrt(2 / look)
-    what = f"verdicts: {counted(number, 'comparison')} at {look} seeds"
+    number, degrees, effects = len(pairs), len(pairs) * (look - 1), len(main_effects(compared))
+    critical = largest_t(number, degrees, alpha * number / (number + effects))
+    deviations = detectable(critical, degrees) * math.sqrt(2 / look)
+    also = f" and {counted(effects, 'main effect')}" if effects else ""
+    what = f"verdicts: {counted(number, 'comparison')}{also} at {look} seeds"
     size = f"a difference of {deviations:.2g} standard deviations or more is found ({POWER * 100:g} % power)"
     return [f"{what}; {size}", *_in_units(deviations, metric, results)]
 

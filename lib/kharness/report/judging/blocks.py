@@ -13,11 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kharness.report.judging.statistics import chi_square_p, variance_ratio_p
+from kharness.report.judging.factorial import Cell, SplitPlot, moves_with_an_axis, split_plot
+from kharness.report.judging.statistics import chi_square_p, mean_square_p
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +66,8 @@ class Contrast:
     """With the other comparisons, by the baseline that they share."""
     method: str
     """`blocked` (pooled over variants that vary alike), `baseline_apart`, `variant_apart` (its own pairs,
-    since it varies more than the pool), `each_apart` or `paired` (its own pairs)."""
+    since it varies more than the pool), `split_plot` (strata of the axes), `each_apart` or `paired` (its own
+    pairs)."""
     together: int
     """Comparisons that hold at once by one error, this one among them; 1 where it has an error of its own."""
     share: float
@@ -88,6 +91,10 @@ class _Layout:
     """What variant and seed leave unexplained in a table: the baseline first, then the others."""
 
     table: NDArray[np.float64]
+    cells: tuple[Cell, ...] = ()
+    """The levels of each row; empty where there are no axes."""
+    rounding: float = 0.0
+    """Variances up to this are none."""
 
     @property
     def pairs(self) -> int:
@@ -98,12 +105,12 @@ class _Layout:
         """Variants besides the baseline."""
         return len(self.table) - 1
 
-    @property
+    @cached_property
     def total(self) -> float:
         """Sum of squares, of others * (pairs - 1) degrees of freedom."""
         return _residual(self.table)
 
-    @property
+    @cached_property
     def within(self) -> float:
         """That of the others alone."""
         return _residual(self.table[1:])
@@ -115,18 +122,24 @@ class _Layout:
 
     def keeping(self, others: Sequence[int]) -> _Layout:
         """Of the baseline and some of the others."""
-        return _Layout(self.table[[0, *(i + 1 for i in others)]])
+        rows = [0, *(i + 1 for i in others)]
+        return _Layout(
+            self.table[rows], tuple(self.cells[i] for i in rows) if self.cells else (), self.rounding
+        )
 
 
-def contrasts(values: Sequence[Sequence[float]]) -> list[Contrast]:
-    """Each variant (rows after the first) less the baseline (first row); columns are seeds, three or more."""
+def contrasts(values: Sequence[Sequence[float]], cells: Sequence[Cell] = ()) -> list[Contrast]:
+    """Each variant (rows after the first) less the baseline (first row); columns are seeds, three or more.
+
+    `cells` are the levels of each row where variants are combinations of several axes.
+    """
     table = np.asarray(values, dtype=float)
     differences = table[1:] - table[0]
-    rounding = (_ROUNDING * float(np.abs(table).max())) ** 2
+    rounding = _rounding(table)
     own = np.where((found := differences.var(axis=1, ddof=1)) > rounding, found, 0.0)
-    layout = _Layout(table)
+    layout = _Layout(table, tuple(cells), rounding)
     aside = _set_aside(layout)
-    errors = _errors(layout, aside, own.tolist(), rounding)
+    errors = _errors(layout, aside, own.tolist())
     pooled = sum(error[3] in POOLED for error in errors)
     spent = (SET_ASIDE_SHARE if aside else 1) / layout.others
     return [
@@ -141,6 +154,29 @@ def contrasts(values: Sequence[Sequence[float]]) -> list[Contrast]:
         )
         for mean, variance, error in zip(differences.mean(axis=1).tolist(), own.tolist(), errors, strict=True)
     ]
+
+
+def main_effect(
+    values: Sequence[Sequence[float]], cells: Sequence[Cell], weights: Sequence[float]
+) -> Contrast:
+    """A sum of rows times weights, such as the mean over the rows of one level less that over another's.
+
+    The error is that of the table's strata where its variants vary alike otherwise, else that of the sum's
+    own values over the seeds.
+    """
+    table = np.asarray(values, dtype=float)
+    of_seeds, rounding = np.asarray(weights) @ table, _rounding(table)
+    own = float(of_seeds.var(ddof=1)) if of_seeds.var(ddof=1) > rounding else 0.0
+    layout = _Layout(table, tuple(cells), rounding)
+    error = _by_pairs(layout, own, "paired")
+    plot = split_plot(table, cells, rounding)
+    if plot is not None and not _set_aside(layout):
+        of_rows = (table[1:] - table[0]).var(axis=1, ddof=1).tolist()
+        methods = {one[3] for one in _errors_of_kept(layout, of_rows)}
+        found = plot.error(weights)
+        if methods <= {"blocked", "split_plot", "variant_apart"} and not _too_much(own, layout, found):
+            error = (*_at_least(found, layout), 0.0, "blocked" if plot.alike else "split_plot")
+    return Contrast(float(of_seeds.mean()), layout.pairs, *error, 1, 1, own, ())
 
 
 def residual_deviation(values: Sequence[Sequence[float]]) -> float | None:
@@ -161,46 +197,88 @@ _Error = tuple[float, float, float, str]
 
 
 def _set_aside(layout: _Layout) -> tuple[int, ...]:
-    """The variants that vary far more than the others, the worst first, until none does: by their place."""
-    kept = list(range(layout.others))
-    if layout.pairs < SET_ASIDE_SEEDS:
-        return ()
-    while len(kept) > 2:
-        ps = _ps_of_more(layout.keeping(kept))
-        least = int(np.argmin(ps))
-        if ps[least] >= SET_ASIDE_LEVEL / len(kept):
-            break
-        del kept[least]
-    return tuple(i for i in range(layout.others) if i not in kept)
+    """The variants that vary far more than the others, by their place."""
+    return _wild(layout, SET_ASIDE_LEVEL) if layout.pairs >= SET_ASIDE_SEEDS else ()
 
 
-def _errors(layout: _Layout, aside: tuple[int, ...], own: Sequence[float], rounding: float) -> list[_Error]:
+def _wild(layout: _Layout, level: float) -> tuple[int, ...]:
+    """The variants that vary more than the others by a test at this level, by their place.
+
+    Up to half are left out one after another, the one that varies most first. All of them up to the last that
+    varied more than what was left are wild, for two can hide one another (Rosner 1983).
+    """
+    left, wild = list(range(layout.others)), 0
+    out: list[int] = []
+    while len(left) > 2 and len(out) < layout.others // 2:
+        p, most = _p_of_most(layout.keeping(left))
+        out.append(left.pop(most))
+        wild = len(out) if p < level / (len(left) + 1) else wild
+    return tuple(sorted(out[:wild]))
+
+
+def _errors(layout: _Layout, aside: tuple[int, ...], own: Sequence[float]) -> list[_Error]:
     """By the pool of those that were not set aside; these have their own pairs."""
     kept = [i for i in range(layout.others) if i not in aside]
     errors = [_by_pairs(layout, variance, "variant_apart") for variance in own]
-    of_kept = _errors_of_kept(layout.keeping(kept), [own[i] for i in kept], rounding)
+    of_kept = _errors_of_kept(layout.keeping(kept), [own[i] for i in kept])
     for i, error in zip(kept, of_kept, strict=True):
         errors[i] = error
     return errors
 
 
-def _errors_of_kept(layout: _Layout, own: Sequence[float], rounding: float) -> list[_Error]:
+def _errors_of_kept(layout: _Layout, own: Sequence[float]) -> list[_Error]:
     n, m = layout.pairs, layout.others
     pairs = [_by_pairs(layout, variance, "paired") for variance in own]
-    if m == 1 or layout.total <= rounding * m * n:
+    if m == 1 or layout.total <= layout.rounding * m * n:
         return pairs
+    if layout.cells:
+        plot = split_plot(layout.table, layout.cells, layout.rounding)
+        if plot is not None and not plot.alike:
+            return _by_strata(layout, plot, own)
+        if plot is None and moves_with_an_axis(layout.table, layout.cells):
+            return pairs
     if m == 2:
         if any(_pairs_vary_more(layout, variance) for variance in own):
             return pairs
         return [_pool(layout)] * m
     ps = _ps_of_more(layout)
     if min(ps) < VARIANTS_LEVEL / m or _vary_unlike(layout.table[1:]):
-        return _each_apart(layout, rounding)
+        return _each_apart(layout, own)
     pool = _pool(layout)
     return [
         _by_pairs(layout, variance, "variant_apart") if p < OWN_PAIRS_LEVEL and variance > pool[0] else pool
         for p, variance in zip(ps, own, strict=True)
     ]
+
+
+def _by_strata(layout: _Layout, plot: SplitPlot, own: Sequence[float]) -> list[_Error]:
+    """By the strata that a comparison lies in, or by its own pairs where these vary more."""
+    rows = layout.others + 1
+    baseline = [float(i == 0) - 1 / rows for i in range(rows)]
+    beside = float((np.asarray(baseline) @ layout.table).var(ddof=1))
+    if _varies_more(beside, layout, plot.error(baseline), BASELINE_LEVEL):
+        return [_by_pairs(layout, variance, "paired") for variance in own]
+    errors = plot.errors_of_rows()
+    return [
+        _by_pairs(layout, variance, "variant_apart")
+        if _too_much(variance, layout, error)
+        else (*_at_least(error, layout), 0.0, "split_plot")
+        for variance, error in zip(own, errors, strict=True)
+    ]
+
+
+def _too_much(own: float, layout: _Layout, error: tuple[float, float]) -> bool:
+    """Whether a contrast's own values vary more than its strata say."""
+    return own > error[0] and _varies_more(own, layout, error, OWN_PAIRS_LEVEL)
+
+
+def _at_least(error: tuple[float, float], layout: _Layout) -> tuple[float, float]:
+    return error if error[0] > layout.rounding else (0.0, layout.pairs - 1)
+
+
+def _varies_more(own: float, layout: _Layout, error: tuple[float, float], level: float) -> bool:
+    variance, degrees = error
+    return mean_square_p(own, layout.pairs - 1, variance * degrees, degrees) < level
 
 
 def _by_pairs(layout: _Layout, variance: float, method: str) -> _Error:
@@ -211,17 +289,19 @@ def _pool(layout: _Layout) -> _Error:
     return _baseline_apart(layout) if _baseline_varies_more(layout) else layout.pooled()
 
 
-def _each_apart(layout: _Layout, rounding: float) -> list[_Error]:
-    """Of each variant its own variance, judged as independent groups are (Welch 1947)."""
-    n, own = layout.pairs, _own_variances(layout.table)
-    errors: list[_Error] = []
-    for variance in own[1:].tolist():
-        both = variance + float(own[0])
-        if both <= rounding:
-            errors.append((0.0, n - 1, 0.0, "each_apart"))
-            continue
-        degrees = both**2 / ((variance**2 + float(own[0]) ** 2) / (n - 1))
-        errors.append((both, degrees, 0.0, "each_apart"))
+def _each_apart(layout: _Layout, own: Sequence[float]) -> list[_Error]:
+    """Of each variant its own variance, judged as independent groups are (Welch 1947).
+
+    Wild ones have their own pairs: beside them, the others would seem to vary as they do.
+    """
+    n, wild = layout.pairs, _wild(layout, VARIANTS_LEVEL)
+    errors = [_by_pairs(layout, variance, "variant_apart") for variance in own]
+    quiet = [i for i in range(layout.others) if i not in wild]
+    base, *others = _own_variances(layout.keeping(quiet).table).tolist()
+    for i, variance in zip(quiet, others, strict=True):
+        both = variance + base
+        degrees = both**2 / ((variance**2 + base**2) / (n - 1)) if both > layout.rounding else n - 1
+        errors[i] = (both if both > layout.rounding else 0.0, degrees, 0.0, "each_apart")
     return errors
 
 
@@ -249,17 +329,23 @@ def _baseline_apart(layout: _Layout) -> _Error:
 def _baseline_varies_more(layout: _Layout) -> bool:
     n, m = layout.pairs, layout.others
     alone = float((layout.table[0] - layout.table[1:].mean(axis=0)).var(ddof=1)) * m / (m + 1)
-    return _ratio_p(alone, n - 1, layout.within, (m - 1) * (n - 1)) < BASELINE_LEVEL
+    return mean_square_p(alone, n - 1, layout.within, (m - 1) * (n - 1)) < BASELINE_LEVEL
 
 
 def _ps_of_more(layout: _Layout) -> list[float]:
     """Of the test whether a variant varies more than the others, three or more without the baseline."""
+    return [_p_of_more(layout, alone) for alone in _own_variances(layout.table[1:]).tolist()]
+
+
+def _p_of_most(layout: _Layout) -> tuple[float, int]:
+    """The same of the one that varies most, and its place."""
+    own = _own_variances(layout.table[1:])
+    return _p_of_more(layout, float(own.max())), int(own.argmax())
+
+
+def _p_of_more(layout: _Layout, alone: float) -> float:
     n, m = layout.pairs, layout.others
-    within = layout.within
-    return [
-        _ratio_p(alone, n - 1, within - alone * (n - 1), (m - 2) * (n - 1))
-        for alone in _own_variances(layout.table[1:]).tolist()
-    ]
+    return mean_square_p(alone, n - 1, layout.within - alone * (n - 1), (m - 2) * (n - 1))
 
 
 def _vary_unlike(table: NDArray[np.float64]) -> bool:
@@ -276,13 +362,11 @@ def _vary_unlike(table: NDArray[np.float64]) -> bool:
 def _pairs_vary_more(layout: _Layout, own: float) -> bool:
     """Of two variants neither stands out from the rest, so their pairs with the baseline are compared."""
     alone, n = own / 2, layout.pairs
-    return _ratio_p(alone, n - 1, layout.total - alone * (n - 1), n - 1) < VARIANTS_LEVEL / 2
+    return mean_square_p(alone, n - 1, layout.total - alone * (n - 1), n - 1) < VARIANTS_LEVEL / 2
 
 
-def _ratio_p(mean_square: float, degrees: int, rest: float, degrees_of_rest: int) -> float:
-    if rest <= 0:
-        return 0.0 if mean_square > 0 else 1.0
-    return variance_ratio_p(mean_square / (rest / degrees_of_rest), degrees, degrees_of_rest)
+def _rounding(table: NDArray[np.float64]) -> float:
+    return (_ROUNDING * float(np.abs(table).max())) ** 2
 
 
 def _residual(table: NDArray[np.float64]) -> float:

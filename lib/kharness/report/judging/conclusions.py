@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from kharness.report.collection import CellResult, Collection, Variant
 from kharness.report.judging.baseline import WORKLOAD_AXES, baseline_of
 from kharness.report.judging.judgement import Comparison, judge
+from kharness.report.judging.main_effects import main_effects
 from kharness.report.judging.pareto import Front, front
 from kharness.report.judging.profiles import (
     Profile,
@@ -41,6 +42,8 @@ class Conclusions:
     intervals: Mapping[str, Mapping[str, Interval | None]]
     """Of each variant's mean, by variant and metric; each holds by itself, not all at once."""
     comparisons: Sequence[Comparison]
+    effects: Sequence[Comparison]
+    """The main effects of a matrix of several axes that are all combined."""
     times: Sequence[WorkloadTimes]
     """To the target; one entry a workload."""
     profiles: Sequence[Profile]
@@ -62,6 +65,7 @@ class Conclusions:
                 metric=metric_named(name),
                 metric_note="; ".join(filter(None, of_metric)),
                 comparisons=[one for one in self.comparisons if one.metric.name == name],
+                effects=[one for one in self.effects if one.metric.name == name],
                 notes=[],
             )
             for name, of_metric in notes.items()
@@ -78,6 +82,12 @@ def conclude(summary: Collection) -> Conclusions:
     of_variant = {
         variant.label: metrics[name][0] for name, variants in workloads.items() for variant in variants
     }
+    judged = judge(
+        baseline.pairs,
+        [of_variant[variant.label] for variant, _ in baseline.pairs],
+        summary.settings,
+        main_effects(baseline.pairs),
+    )
     times = _times(summary.settings, workloads, metrics)
     return Conclusions(
         settings=summary.settings,
@@ -89,9 +99,8 @@ def conclude(summary: Collection) -> Conclusions:
             variant.label: _intervals(variant, summary, of_variant[variant.label])
             for variant in summary.variants
         },
-        comparisons=judge(
-            baseline.pairs, [of_variant[variant.label] for variant, _ in baseline.pairs], summary.settings
-        ),
+        comparisons=[one for one in judged if not one.over],
+        effects=[one for one in judged if one.over],
         times=times,
         profiles=_profiles(summary, times),
         fronts=[

@@ -22,9 +22,6 @@ from kharness.report.judging.statistics import (
     welch,
 )
 
-OWN_LEVEL = 0.2
-"""Whatever the pooled error says: a comparison whose own pairs are not that clear is not shown."""
-
 RANGE_LEVEL = 0.8
 """Confidence of the range of seeds that are needed, by the interval of the standard deviation."""
 
@@ -109,13 +106,13 @@ def of_contrast(contrast: Contrast, spending: Spending) -> Evidence:
     # Bonferroni's is a little on the safe side
     plans = critical if contrast.method == "blocked" else _bonferroni(contrast.together / contrast.share)
     test = _Test(contrast.mean, error, degrees, spending.look, plans)
-    # a comparison's own pairs guard it against an error that is pooled over unlike variants
-    guard = t_quantile(contrast.pairs - 1, 1 - OWN_LEVEL) * contrast.own_standard_error
+    # Whatever a shared error says, what its own pairs do not show by themselves is not shown: the variant may
+    # vary more than tests before the test can tell.
+    guard = t_quantile(contrast.pairs - 1, 1 - spending.alpha) * contrast.own_standard_error
     half = max(critical(degrees, spending.at(spending.look)) * error, guard)
     adjusted = spending.adjusted(_table_p(contrast))
     if contrast.own_variance:
-        own = t_p(contrast.mean / contrast.own_standard_error, contrast.pairs - 1)
-        adjusted = max(adjusted, own * spending.alpha / OWN_LEVEL)
+        adjusted = max(adjusted, t_p(contrast.mean / contrast.own_standard_error, contrast.pairs - 1))
     seen = Evidence(
         interval=Interval(contrast.mean - half, contrast.mean + half, spending.level),
         method=contrast.method,

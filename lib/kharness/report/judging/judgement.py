@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from kharness.report.collection import Variant
-from kharness.report.judging.blocks import contrasts
+from kharness.report.judging.blocks import contrasts, main_effect
 from kharness.report.judging.budgets import Budget, budget_of, mismatch, same_work, trained_longer, unit_of
 from kharness.report.judging.evidence import (
     Evidence,
@@ -23,7 +24,8 @@ from kharness.report.judging.evidence import (
     with_test_set,
 )
 from kharness.report.judging.looks import FEWEST, MOST_SEEDS
-from kharness.report.judging.pairing import Pairing, failed, failures, pair_up
+from kharness.report.judging.main_effects import MainEffect, cells_of, weights_of
+from kharness.report.judging.pairing import Pairing, failed, failures, numbers_on, pair_up
 from kharness.report.judging.statistics import Difference, Interval, holm, paired, welch
 from kharness.report.metrics import Metric
 from kharness.report.settings import ReportSettings
@@ -60,8 +62,8 @@ class Comparison:
     reason: str
     """Why it is none of SHOWN; empty for those."""
     method: str
-    """Whose error it is judged by: `blocked`, `baseline_apart`, `variant_apart`, `each_apart`, `paired`,
-    `welch` where no seed is common to both, `test_set`; empty without statistics."""
+    """Whose error it is judged by: `blocked`, `baseline_apart`, `variant_apart`, `split_plot`, `each_apart`,
+    `paired`, `welch` where no seed is common to both, `test_set`; empty without statistics."""
     seeds: tuple[str, ...]
     """That are compared, common to both."""
     left_out: tuple[str, ...]
@@ -100,6 +102,8 @@ class Comparison:
     """What the budgets are compared in."""
     set_aside: tuple[str, ...] = ()
     """Variants compared with the same runs that vary so much more that the others are judged without them."""
+    over: tuple[str, ...] = ()
+    """The axes that a main effect is the mean over; empty where a variant is compared."""
 
 
 @dataclass(frozen=True)
@@ -123,20 +127,30 @@ class _Prepared:
 
 
 def judge(
-    pairs: Sequence[tuple[Variant, Variant]], metrics: Sequence[Metric], settings: ReportSettings
+    pairs: Sequence[tuple[Variant, Variant]],
+    metrics: Sequence[Metric],
+    settings: ReportSettings,
+    effects: Sequence[MainEffect] = (),
 ) -> Sequence[Comparison]:
     """Compare each variant with its baseline, each pair in a metric of its own, which depends on what was
-    trained; corrected for the number of comparisons that can be made.
+    trained, and after them the main effects among them; corrected for the number of comparisons that can be
+    made.
     """
     prepared = [_prepare(*pair, metric, settings) for pair, metric in zip(pairs, metrics, strict=True)]
-    family = sum(one.due or one.waiting for one in prepared)
+    metric_of = {variant.label: metric for (variant, _), metric in zip(pairs, metrics, strict=True)}
+    of_effects = [_prepare_effect(one, metric_of[one.pairs[0][0].label], settings) for one in effects]
+    family = sum(one.due or one.waiting for one in [*prepared, *of_effects])
     found: dict[int, Comparison] = {}
     for members in _tables([one if one.due else None for one in prepared]):
         together = [prepared[i] for i in members]
         evidence = _evidence(together, family, settings)
         for i, one, seen in zip(members, together, evidence, strict=True):
             found[i] = _with_equal_time(_decide(one, seen, settings), one.pairing, settings)
-    results = [found.get(i, one.comparison) for i, one in enumerate(prepared)]
+    for i, (effect, one) in enumerate(zip(effects, of_effects, strict=True), len(prepared)):
+        if one.due:
+            decided = _decide(one, _evidence_of_effect(effect, one, family, settings), settings)
+            found[i] = _with_equal_time(decided, one.pairing, settings)
+    results = [found.get(i, one.comparison) for i, one in enumerate([*prepared, *of_effects])]
     return _with_holm(results)
 
 
@@ -174,6 +188,54 @@ def _prepare(variant: Variant, baseline: Variant, metric: Metric, settings: Repo
         budget_unit=unit_of(*budgets, settings.budget_unit),
     )
     return _ready(_Prepared(comparison, pairing), settings)
+
+
+def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings) -> _Prepared:
+    """A main effect can be judged where each pair that it is the mean of can, on the same seeds."""
+    members = [_prepare(*pair, metric, settings) for pair in effect.pairs]
+    first, comparisons = members[0], [one.comparison for one in members]
+    pairing = replace(
+        first.pairing,
+        ours=[run for one in members for run in one.pairing.ours],
+        theirs=[run for one in members for run in one.pairing.theirs],
+    )
+    budgets = budget_of(pairing.runs[0]), budget_of(pairing.runs[1])
+    differences = [one.difference for one in comparisons if one.difference is not None]
+    comparison = replace(
+        first.comparison,
+        variant=effect.level,
+        baseline=effect.baseline,
+        over=effect.over,
+        left_out=tuple(dict.fromkeys(run for one in comparisons for run in one.left_out)),
+        failures=tuple(dict.fromkeys(line for one in comparisons for line in one.failures)),
+        failed=(sum(one.failed[0] for one in comparisons), sum(one.failed[1] for one in comparisons)),
+        difference=sum(differences) / len(members) if len(differences) == len(members) else None,
+        budgets=budgets,
+        budget_unit=unit_of(*budgets, settings.budget_unit),
+        **_NO_STATISTICS,
+    )
+    prepared = _Prepared(comparison, pairing, waiting=all(one.due or one.waiting for one in members))
+    for one in members:
+        if not one.due:
+            reason = f"{one.comparison.variant}: {one.comparison.reason}"
+            return _with(prepared, comparison, one.comparison.verdict, reason)
+    tables = {one.comparison.seeds for one in members}
+    if len(tables) > 1 or not pairing.paired:
+        reason = "its variants were not run on the same seeds"
+        return _with(replace(prepared, waiting=False), comparison, Verdict.UNDECIDED, reason)
+    return replace(prepared, due=True, waiting=False)
+
+
+_NO_STATISTICS: dict[str, Any] = {
+    "method": "",
+    "interval": None,
+    "effect": None,
+    "p": None,
+    "p_holm": None,
+    "p_adjusted": None,
+    "smallest": None,
+    "degrees": None,
+}
 
 
 def _ready(prepared: _Prepared, settings: ReportSettings) -> _Prepared:
@@ -260,19 +322,37 @@ def _tables(prepared: Sequence[_Prepared | None]) -> Sequence[Sequence[int]]:
 def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettings) -> Sequence[Evidence]:
     """Of the comparisons of one table; tables share the error by how many comparisons they hold."""
     first, number = together[0], len(together)
-    looks, look = first.pairing.looks, first.pairing.look
-    assert look is not None
-    shares = {at: looks.share(at) for at in [look, *looks.later(look)]}
-    spending = Spending(1 - settings.confidence, number / family, look, shares)
+    spending = _spending(first.pairing, number / family, settings)
     if not first.pairing.paired:
         return [_with_images(of_groups(*first.numbers(), spending), first, 1, spending)]
     table = [first.numbers()[1], *(one.numbers()[0] for one in together)]
-    found = contrasts(table)
+    _, cells = cells_of([first.pairing.baseline, *(one.pairing.variant for one in together)])
+    found = contrasts(table, cells)
     aside = tuple(one.comparison.variant for i, one in enumerate(together) if i in found[0].set_aside)
     return [
         replace(_with_images(of_contrast(contrast, spending), one, number, spending), set_aside=aside)
         for contrast, one in zip(found, together, strict=True)
     ]
+
+
+def _evidence_of_effect(
+    effect: MainEffect, prepared: _Prepared, family: int, settings: ReportSettings
+) -> Evidence:
+    """By the table of all variants that have results on these seeds; each is a comparison by itself."""
+    spending = _spending(prepared.pairing, 1 / family, settings)
+    metric, seeds = prepared.comparison.metric, prepared.comparison.seeds
+    rows = [(variant, numbers_on(variant, metric, seeds)) for variant in effect.table]
+    table = [variant for variant, numbers in rows if numbers is not None]
+    values = [numbers for _, numbers in rows if numbers is not None]
+    contrast = main_effect(values, cells_of(table)[1], weights_of(effect, table))
+    return _with_images(of_contrast(contrast, spending), prepared, 1, spending)
+
+
+def _spending(pairing: Pairing, part: float, settings: ReportSettings) -> Spending:
+    looks, look = pairing.looks, pairing.look
+    assert look is not None
+    shares = {at: looks.share(at) for at in [look, *looks.later(look)]}
+    return Spending(1 - settings.confidence, part, look, shares)
 
 
 def _with_images(seen: Evidence, prepared: _Prepared, comparisons: int, spending: Spending) -> Evidence:

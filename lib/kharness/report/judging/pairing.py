@@ -92,6 +92,12 @@ def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: Repor
     )
 
 
+def numbers_on(variant: Variant, metric: Metric, seeds: Sequence[str]) -> list[float] | None:
+    """Of complete runs, by seed; None unless there is one of each."""
+    found = _by_seed(_numbers(variant, metric))
+    return [found[seed][1] for seed in seeds] if all(seed in found for seed in seeds) else None
+
+
 def failed(variant: Variant) -> int:
     """Runs that ended badly; known failures do not count."""
     return sum(cell.run.status in _BAD_ENDS and not cell.known_failure for cell in variant.cells)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kharness.report.judging.budgets import budget_words, equal_words, mismatch, same_work
 from kharness.report.judging.conclusions import Conclusions
@@ -37,8 +38,23 @@ def _lines_of_metric(conclusions: Conclusions) -> list[str]:
     if len(comparisons) > MOST_LINES:
         lines.append(f"  … and {len(comparisons) - MOST_LINES} more in {SUMMARY_MD}")
     lines += [f"  {line}" for line in _smallest_lines(comparisons)]
+    lines += _effect_lines(conclusions)
     lines += [f"  {note}" for note in conclusions.notes[:MOST_LINES]]
     return [*lines, conclusions.metric_note] if conclusions.metric_note else lines
+
+
+def _effect_lines(conclusions: Conclusions) -> list[str]:
+    if not conclusions.effects:
+        return []
+    names = [f"{one.variant} vs {one.baseline}" for one in conclusions.effects]
+    width = max(map(len, names))
+    return [
+        "main effects, each the mean over the levels of the other axes:",
+        *(
+            f"  {comparison_line(replace(one, variant=name), width)}"
+            for name, one in zip(names, conclusions.effects, strict=True)
+        ),
+    ]
 
 
 def _is_equal(comparison: Comparison) -> bool:
@@ -67,6 +83,8 @@ def comparison_sentence(comparison: Comparison) -> str:
     else:
         text = f"**{ours}** and {theirs}: {comparison.verdict} in {metric.title}"
         text += f" ({comparison.reason})" if comparison.reason else ""
+    if comparison.over:
+        text += f", over the levels of {' and '.join(axis.lower() for axis in comparison.over)}"
     sentences = [text, *_evidence(comparison), _budget_sentence(comparison)]
     if comparison.left_out:
         sentences.append(f"Without a partner of the same seed, left out: {', '.join(comparison.left_out)}")
@@ -113,6 +131,8 @@ def method_words(comparison: Comparison) -> str:
         f"apart, {seeds} as blocks ({freedom})",
         "variant_apart": f"{comparison.variant} varies more than the others, so that it is judged by its own "
         f"pairs: paired t test {seeds}",
+        "split_plot": "runs of a seed move together where they share the level of an axis, so each axis has "
+        f"an error of its own (split plot), {seeds} as blocks ({freedom})",
         "each_apart": "the variants do not vary alike, so that each has an error of its own, "
         f"{seeds} as blocks ({freedom})",
         "paired": f"paired t test {seeds}",

@@ -178,6 +178,13 @@ def variance_ratio_p(ratio: float, degrees: float, degrees_of_other: float) -> f
     return float(fdtrc(degrees, degrees_of_other, ratio))
 
 
+def mean_square_p(mean_square: float, degrees: float, rest: float, degrees_of_rest: float) -> float:
+    """The F test whether a mean square is more than that of the rest, given as a sum of squares."""
+    if rest <= 0:
+        return 0.0 if mean_square > 0 else 1.0
+    return variance_ratio_p(mean_square / (rest / degrees_of_rest), degrees, degrees_of_rest)
+
+
 def chi_square_p(statistic: float, degrees: float) -> float:
     """The probability that chi square is at least this much."""
     from scipy.special import chdtrc

@@ -12,7 +12,9 @@ from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import R_MAX, Profile, WorkloadTimes, finite
 from kharness.report.judging.sentences import comparison_sentence, explanation
 from kharness.report.writing.conclusion_tables import (
+    EFFECTS,
     costs_table,
+    effects_table,
     profiles_table,
     times_table,
     unmeasured_costs,
@@ -38,6 +40,9 @@ def conclusions_json(conclusions: Conclusions) -> dict[str, object]:
         "decisive_metrics": {workload: metric.name for workload, (metric, _) in conclusions.metrics.items()},
         "baseline": conclusions.baseline or None,
         "comparisons": [_comparison_json(comparison) for comparison in conclusions.comparisons],
+        "main_effects": [
+            {**_comparison_json(effect), "over": list(effect.over)} for effect in conclusions.effects
+        ],
         "not_compared": list(conclusions.notes),
         "time_to_target": [_times_json(times) for times in conclusions.times],
         "performance_profiles": [_profile_json(profile) for profile in conclusions.profiles],
@@ -78,9 +83,12 @@ def conclusions_markdown(conclusions: Conclusions) -> Sequence[str]:
                 several = len(part.comparisons) < len(conclusions.comparisons)
                 parts += [f"In {in_markdown(part.metric.title)}:"] if several else []
                 parts.append(verdicts_table(part).markdown())
+            if part.effects:
+                parts += [EFFECTS, effects_table(part).markdown()]
             if part.metric_note:
                 parts.append(f"Note: {in_markdown(part.metric_note)}.")
-        lines = [comparison_sentence(with_texts(one, in_markdown)) for one in conclusions.comparisons]
+        compared = [*conclusions.comparisons, *conclusions.effects]
+        lines = [comparison_sentence(with_texts(one, in_markdown)) for one in compared]
         lines += [f"{in_markdown(note)}." for note in conclusions.notes]
         parts.append("\n".join(map(list_item, lines)))
     if any(len(times.variants) > 1 for times in conclusions.times):

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kharness.report.comparison_table import ABSENT, Table
 from kharness.report.judging.conclusions import Conclusions
+from kharness.report.judging.judgement import Comparison
 from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import WorkloadTimes
 from kharness.report.judging.sentences import interval_words, p_words, signed, unit_words
 from kharness.report.metrics import Metric, metric_named
 
+EFFECTS = (
+    "Main effects: a level of one axis against the baseline's, as the mean over the levels of the others."
+)
+
 
 def verdicts_table(conclusions: Conclusions) -> Table:
     """Each comparison as a row of numbers, as papers show them; differences are variant minus baseline."""
-    metric = conclusions.metric
+    return _table_of(conclusions.comparisons, conclusions.metric, "variant")
+
+
+def effects_table(conclusions: Conclusions) -> Table:
+    """The same of main effects."""
+    named = [replace(one, variant=f"{one.variant} vs {one.baseline}") for one in conclusions.effects]
+    return _table_of(named, conclusions.metric, "main effect")
+
+
+def _table_of(comparisons: Sequence[Comparison], metric: Metric, what: str) -> Table:
     rows = []
-    for one in conclusions.comparisons:
+    for one in comparisons:
         counts = str(one.counts[0]) if one.seeds else f"{one.counts[0]} + {one.counts[1]}"
         rows.append(
             [
@@ -32,7 +47,7 @@ def verdicts_table(conclusions: Conclusions) -> Table:
         )
     unit = unit_words(metric)
     difference = f"difference{f' ({unit})' if unit else ''}"
-    header = ["variant", "verdict", difference, "interval", "p (all looks)", "effect size", "seeds"]
+    header = [what, "verdict", difference, "interval", "p (all looks)", "effect size", "seeds"]
     return Table(header, rows, text_columns=2)
 
 

@@ -23,7 +23,9 @@ from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.sentences import comparison_sentence, explanation
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_tables import (
+    EFFECTS,
     costs_table,
+    effects_table,
     profiles_table,
     times_table,
     unmeasured_costs,
@@ -95,6 +97,7 @@ def as_html(summary: Summary) -> str:
     )
     environment.filters["emphasised"] = _emphasised
     comparisons = summary.conclusions.comparisons
+    compared = [*comparisons, *summary.conclusions.effects]
     return environment.get_template("report.html.jinja").render(
         title=summary.title,
         facts=_facts(summary),
@@ -102,7 +105,9 @@ def as_html(summary: Summary) -> str:
         conclusions=summary.conclusions,
         judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
         verdicts=[(part, verdicts_table(part)) for part in summary.conclusions.by_metric],
-        sentences=[comparison_sentence(with_texts(one, _without_emphasis)) for one in comparisons],
+        effects=[effects_table(part) for part in summary.conclusions.by_metric if part.effects],
+        effects_are=EFFECTS,
+        sentences=[comparison_sentence(with_texts(one, _without_emphasis)) for one in compared],
         num_verdicts=Counter(one.verdict.value for one in comparisons),
         prices=_prices(summary.conclusions),
         comparison=comparison(summary) if summary.plan else None,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kharness.report.judging import blocks
 from kharness.report.judging.blocks import _own_variances, _vary_unlike, contrasts, residual_deviation
+from kharness.report.judging.evidence import Spending, of_contrast
 from kharness.report.judging.looks import Looks
 
 numbers = st.floats(-10, 10).map(lambda x: round(x, 3))
@@ -141,23 +142,75 @@ def test_a_deviation_is_found_without_a_variant_that_varies_far_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sds", "n"),
+    ("sds", "n", "wild"),
     [
-        pytest.param([1, 1, 5, 1, 1, 1], 4, id="too few seeds to set one aside"),
-        pytest.param([5, 1, 5, 1, 1, 1], 4, id="the same, and the baseline varies more"),
-        pytest.param([1, 3, 1, 3, 1, 3, 1, 3], 8, id="half of them"),
+        pytest.param([1, 1, 5, 1, 1, 1], 4, [2], id="too few seeds to set one aside"),
+        pytest.param([5, 1, 5, 1, 1, 1], 4, [2], id="the same, and the baseline varies more"),
+        pytest.param([1, 1, 1, 1, 1, 1, 6, 6], 4, [6, 7], id="two that hide one another"),
+        pytest.param([1, 3, 1, 3, 1, 3, 1, 3], 8, [], id="half of them"),
     ],
 )
-def test_where_variants_vary_unlike_each_has_a_variance_of_its_own(sds: list[float], n: int) -> None:
-    """Welch's degrees of freedom for two variances, each beside the mean of the other variants."""
-    k, values = len(sds), table(len(sds), n, sds)
+def test_where_variants_vary_unlike_each_has_a_variance_of_its_own(
+    sds: list[float], n: int, wild: list[int]
+) -> None:
+    """Welch's degrees of freedom for two variances, each beside the mean of the other variants that are not
+    wild; these have their own pairs.
+    """
+    values = table(len(sds), n, sds)
     found = contrasts(values.tolist())
-    assert {one.method for one in found} == {"each_apart"}
-    beside = [row - np.delete(values, i, axis=0).mean(axis=0) for i, row in enumerate(values)]
+    assert [one.method == "variant_apart" for one in found] == [i in wild for i in range(1, len(sds))]
+    quiet = np.delete(values, wild, axis=0)
+    k = len(quiet)
+    beside = [row - np.delete(quiet, i, axis=0).mean(axis=0) for i, row in enumerate(quiet)]
     base, *others = [row.var(ddof=1) * (k - 1) / k for row in beside]
-    assert [one.variance for one in found] == pytest.approx([base + other for other in others])
+    apart = [one for one in found if one.method == "each_apart"]
+    assert [one.variance for one in apart] == pytest.approx([base + other for other in others])
     degrees = [(base + other) ** 2 / (base**2 / (n - 1) + other**2 / (n - 1)) for other in others]
-    assert [one.degrees for one in found] == pytest.approx(degrees)
+    assert [one.degrees for one in apart] == pytest.approx(degrees)
+    for i in wild:
+        own = (values[i] - values[0]).var(ddof=1)
+        assert (found[i - 1].variance, found[i - 1].degrees) == pytest.approx((own, n - 1))
+
+
+@pytest.mark.parametrize(("k", "wild"), [(4, [3]), (6, [4, 5]), (8, [5, 6, 7])])
+def test_wild_variants_leave_the_interval_of_an_innocent_pair_near_what_it_is_without_them(
+    k: int, wild: list[int]
+) -> None:
+    """Over 200 matrices of five seeds, as the median ratio of standard errors times critical values.
+
+    Nearly half of the variants vary 20 times as much. What is left to pay is the number of comparisons.
+    """
+    rng, ratios = np.random.default_rng(k), []
+    for _ in range(200):
+        values = rng.normal(size=(k, 5))
+        values[wild] *= 20
+        beside = of_contrast(contrasts(values.tolist())[0], _spending(1))
+        alone = of_contrast(contrasts(np.delete(values, wild, axis=0).tolist())[0], _spending(1))
+        assert beside.interval is not None
+        assert alone.interval is not None
+        ratios.append(
+            (beside.interval.high - beside.interval.low) / (alone.interval.high - alone.interval.low)
+        )
+    assert 1 <= np.median(ratios) < 1.5
+
+
+def _spending(part: float) -> Spending:
+    return Spending(0.05, part, 5, {5: 1.0})
+
+
+def test_nothing_is_shown_that_its_own_pairs_do_not_show() -> None:
+    """A shared error knows more than five pairs, unless it is wrong for this one."""
+    values = table(9, 5, [1] * 8 + [2.5], seed=4)
+    values[8] += 2.4 - (values[8] - values[0]).mean()
+    own = scipy.stats.ttest_rel(values[8], values[0])
+    for one in contrasts(values.tolist()):
+        seen = of_contrast(one, _spending(1))
+        assert seen.p_adjusted is not None
+        assert seen.interval is not None
+        alone = 2 * scipy.stats.t.sf(abs(one.mean) / one.own_standard_error, 4)
+        assert seen.p_adjusted >= alone
+        assert seen.interval.excludes_zero == (seen.p_adjusted < 0.05)
+    assert own.pvalue > 0.05
 
 
 def test_the_own_variances_of_variants_that_vary_alike_are_right_on_average() -> None:

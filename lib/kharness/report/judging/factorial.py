@@ -1,0 +1,229 @@
+"""The errors of a factorial table, whose variants are the combinations of several axes.
+
+Where an axis has little effect, its levels repeat the other axes' runs: runs of one seed move together, and
+are not the independent runs that a pooled error counts. What the seed does differently at each level of an
+axis is measured in a stratum of its own, as in a split-plot experiment: seed x axis for each axis, seed x
+axis x axis for each pair, and so on. Each has its mean square, and strata that vary alike are pooled. A
+comparison's error follows from those of the strata that it lies in. docs/statistics.md has the formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kharness.report.judging.statistics import mean_square_p
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+
+Cell = tuple[str, ...]
+"""The levels of a variant, one an axis."""
+
+POOL_LEVEL = 0.25
+"""Of the test whether a stratum varies more than the pool, as Bancroft (1964) advises."""
+
+FEW_SEEDS = 5
+"""Fewer leave the test little to go by, so that its level is higher."""
+
+POOL_LEVEL_OF_FEW = 0.5
+
+MISSING_LEVEL = 0.1
+"""Of the tests of each axis where combinations are missing; own pairs, which follow then, cost more."""
+
+MISSING_LEVEL_OF_FEW = 0.25
+
+
+@dataclass(frozen=True)
+class _Stratum:
+    axes: tuple[int, ...]
+    square: float
+    """Mean square, in units of the variance of one run."""
+    degrees: float
+
+
+@dataclass(frozen=True)
+class SplitPlot:
+    """A complete factorial table, by strata."""
+
+    places: tuple[tuple[int, ...], ...]
+    """Of each row, its level on every crossed axis."""
+    pool: _Stratum
+    """Strata that vary alike, with the highest interaction among them."""
+    apart: Sequence[_Stratum]
+    """Each with an error of its own."""
+
+    @property
+    def alike(self) -> bool:
+        """Whether all runs are independent, for all that can be seen."""
+        return not self.apart
+
+    def error(self, weights: Sequence[float]) -> tuple[float, float]:
+        """The variance of one seed's contrast (rows times weights, which add up to zero), and its degrees of
+        freedom (Satterthwaite 1946).
+        """
+        parts = {axes: float((part**2).sum()) for axes, part in _parts(self._grid(np.asarray(weights)))}
+        inside = sum(parts.values()) - sum(parts[one.axes] for one in self.apart)
+        terms = [(parts[one.axes] * one.square, one.degrees) for one in self.apart]
+        terms.append((inside * self.pool.square, self.pool.degrees))
+        variance = math.fsum(term for term, _ in terms)
+        if variance <= 0:
+            return 0.0, self.pool.degrees
+        return variance, variance**2 / math.fsum(term**2 / degrees for term, degrees in terms)
+
+    def errors_of_rows(self) -> list[tuple[float, float]]:
+        """The same of each later row less the first; it depends on the axes in which they differ alone."""
+        found: dict[tuple[bool, ...], tuple[float, float]] = {}
+        first, *others = self.places
+        errors = []
+        for row, place in enumerate(others, 1):
+            differ = tuple(one != other for one, other in zip(place, first, strict=True))
+            if differ not in found:
+                found[differ] = self.error([(i == row) - float(i == 0) for i in range(len(self.places))])
+            errors.append(found[differ])
+        return errors
+
+    def _grid(self, values: Numbers) -> Numbers:
+        return _on_grid(values, self.places)
+
+
+def crossed(cells: Sequence[Cell]) -> list[tuple[int, ...]]:
+    """The axes by their place; those whose combinations are not all there count as one axis together.
+
+    An option that only some levels of another have (the sparsity of a pruning) makes one axis with it. Empty
+    if fewer than two axes remain, or the cells are not each of their combinations once.
+    """
+    groups: list[tuple[int, ...]] = [
+        (i,) for i in range(len(cells[0])) if len({cell[i] for cell in cells}) > 1
+    ]
+
+    def levels(axes: tuple[int, ...]) -> int:
+        return len({tuple(cell[i] for i in axes) for cell in cells})
+
+    while True:
+        nested = next(
+            (
+                (first, second)
+                for i, first in enumerate(groups)
+                for second in groups[i + 1 :]
+                if levels(first + second) < levels(first) * levels(second)
+            ),
+            None,
+        )
+        if nested is None:
+            break
+        merged = tuple(sorted(nested[0] + nested[1]))
+        groups = [merged, *(group for group in groups if group not in nested)]
+    complete = math.prod(map(levels, groups)) == len(cells) == len(set(cells))
+    return sorted(groups) if complete and len(groups) > 1 else []
+
+
+def split_plot(table: Numbers, cells: Sequence[Cell], rounding: float) -> SplitPlot | None:
+    """Of a table (variants by seeds); None if it is no complete factorial of two axes or more.
+
+    Mean squares up to `rounding` are none.
+    """
+    axes = crossed(cells)
+    if not axes:
+        return None
+    places = _places(cells, axes)
+    freedom = table.shape[1] - 1
+    centered = table - table.mean(axis=1, keepdims=True)
+    strata = [
+        _stratum(of, part, freedom, rounding, places) for of, part in _parts(_on_grid(centered, places))
+    ]
+    level = POOL_LEVEL if table.shape[1] >= FEW_SEEDS else POOL_LEVEL_OF_FEW
+    return SplitPlot(places, *_pooled(strata, level))
+
+
+def moves_with_an_axis(table: Numbers, cells: Sequence[Cell]) -> bool:
+    """Whether runs that share the level of an axis move together, where combinations of the axes are missing.
+
+    By the F test of seed x axis, adjusted for the other axes, against what all of them leave; False where
+    they leave nothing.
+    """
+    rows, seeds = table.shape
+    centered = table - table.mean(axis=1, keepdims=True)
+    columns = [
+        np.array([[cell[i] == level for level in levels] for cell in cells], dtype=float)
+        for i in range(len(cells[0]))
+        if len(levels := dict.fromkeys(cell[i] for cell in cells)) > 1
+    ]
+    rest, rank = _left(centered, columns)
+    if len(columns) < 2 or rank >= rows:
+        return False
+    level = MISSING_LEVEL if seeds >= FEW_SEEDS else MISSING_LEVEL_OF_FEW
+    for i in range(len(columns)):
+        without, rank_without = _left(centered, columns[:i] + columns[i + 1 :])
+        degrees = (rank - rank_without) * (seeds - 1)
+        if not degrees:
+            continue
+        p = mean_square_p((without - rest) / degrees, degrees, rest, (rows - rank) * (seeds - 1))
+        if p < level:
+            return True
+    return False
+
+
+def _left(values: Numbers, columns: Sequence[Numbers]) -> tuple[float, int]:
+    """The sum of squares that columns and a constant leave, and their rank."""
+    design = np.hstack([np.ones((len(values), 1)), *columns])
+    basis, sizes, _ = np.linalg.svd(design, full_matrices=False)
+    basis = basis[:, sizes > 1e-9 * sizes[0]]
+    return float(((values - basis @ (basis.T @ values)) ** 2).sum()), basis.shape[1]
+
+
+def _places(cells: Sequence[Cell], axes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+    found = []
+    for axis in axes:
+        of_cells = [tuple(cell[i] for i in axis) for cell in cells]
+        order = {level: i for i, level in enumerate(dict.fromkeys(of_cells))}
+        found.append([order[level] for level in of_cells])
+    return tuple(zip(*found, strict=True))
+
+
+def _on_grid(rows: Numbers, places: Sequence[tuple[int, ...]]) -> Numbers:
+    """With a dimension for each axis in front, and those that a row has behind."""
+    shape = tuple(max(of_axis) + 1 for of_axis in zip(*places, strict=True))
+    grid = np.zeros((*shape, *(rows.shape[1:] or (1,))))
+    for place, row in zip(places, rows, strict=True):
+        grid[place] = row
+    return grid
+
+
+def _parts(grid: Numbers) -> Iterator[tuple[tuple[int, ...], Numbers]]:
+    """The part of each stratum, main effects first: differences along its axes, of means over the others."""
+    found: list[tuple[tuple[int, ...], Numbers]] = [((), grid)]
+    for axis in range(grid.ndim - 1):
+        halves = [(axes, part, part.mean(axis=axis, keepdims=True)) for axes, part in found]
+        found = [(axes, np.broadcast_to(mean, part.shape)) for axes, part, mean in halves]
+        found += [((*axes, axis), part - mean) for axes, part, mean in halves]
+    yield from sorted(found[1:], key=lambda one: (len(one[0]), one[0]))
+
+
+def _stratum(
+    axes: tuple[int, ...], part: Numbers, freedom: int, rounding: float, places: Sequence[tuple[int, ...]]
+) -> _Stratum:
+    degrees = math.prod(max(place[axis] for place in places) for axis in axes) * freedom
+    square = float((part**2).sum()) / degrees
+    return _Stratum(axes, square if square > rounding else 0.0, degrees)
+
+
+def _pooled(strata: Sequence[_Stratum], level: float) -> tuple[_Stratum, Sequence[_Stratum]]:
+    """From the highest interaction down: strata that do not vary more than the pool so far belong to it."""
+    pool, apart = strata[-1], []
+    for order in range(len(pool.axes) - 1, 0, -1):
+        total, degrees = pool.square * pool.degrees, pool.degrees
+        for one in (one for one in strata if len(one.axes) == order):
+            p = mean_square_p(one.square, one.degrees, pool.square * pool.degrees, pool.degrees)
+            if p < level:
+                apart.append(one)
+            else:
+                total, degrees = total + one.square * one.degrees, degrees + one.degrees
+        pool = _Stratum(pool.axes, total / degrees, degrees)
+    return pool, apart
