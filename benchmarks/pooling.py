@@ -171,7 +171,13 @@ def report(tables: Tables) -> Numbers:
     """Half of each interval, and the same of the first tables by the report."""
     seeds = tables.seeds
     level = blocks.SET_ASIDE_LEVEL if seeds >= blocks.SET_ASIDE_SEEDS else 0.0
-    half = pooled(tables, aside=level, own_pairs=blocks.OWN_PAIRS_LEVEL, share=blocks.SET_ASIDE_SHARE)
+    half = pooled(
+        tables,
+        aside=level,
+        wild=blocks.VARIANTS_LEVEL,
+        own_pairs=blocks.OWN_PAIRS_LEVEL,
+        share=blocks.SET_ASIDE_SHARE,
+    )
     for table, found in zip(tables.values[:CHECKED].tolist(), half[:CHECKED], strict=False):
         expected = [reported(contrast) for contrast in blocks.contrasts(table)]
         if not np.allclose(found, expected, rtol=0.005):
@@ -185,8 +191,10 @@ def reported(one: blocks.Contrast) -> float:
     return max(critical * one.standard_error, guard)
 
 
-def pooled(tables: Tables, *, aside: float, own_pairs: float, share: float) -> Numbers:
-    """Half of each interval; variants are set aside at one level, and have their own pairs at another."""
+def pooled(tables: Tables, *, aside: float, wild: float, own_pairs: float, share: float) -> Numbers:
+    """Half of each interval; variants are set aside at one level, and have their own pairs at others: `wild`
+    beside variants that vary unlike, `own_pairs` beside a pool.
+    """
     tables = without_aside(tables, aside)
     own = tables.differences.var(axis=2, ddof=1)
     error, critical = np.sqrt(own / tables.seeds), np.zeros(own.shape)
@@ -195,7 +203,7 @@ def pooled(tables: Tables, *, aside: float, own_pairs: float, share: float) -> N
         here = numbers == number
         alpha = ALPHA * (share if number < tables.others else 1)
         part = Tables(tables.values[here], tables.kept[here])
-        error[here], critical[here] = of_pools(part, number, own_pairs, alpha)
+        error[here], critical[here] = of_pools(part, number, wild, own_pairs, alpha)
     guard = -stdtrit(tables.seeds - 1, ALPHA / 2) * np.sqrt(own / tables.seeds)
     found: Numbers = np.maximum(error * critical, guard)
     return found
@@ -215,7 +223,7 @@ def without_aside(tables: Tables, level: float) -> Tables:
     return replace(tables, kept=kept)
 
 
-def of_pools(tables: Tables, number: int, own_pairs: float, alpha: float) -> Halves:
+def of_pools(tables: Tables, number: int, wild: float, own_pairs: float, alpha: float) -> Halves:
     """Where so many variants besides the baseline are left in the pool."""
     n, m = tables.seeds, tables.others
     own = tables.differences.var(axis=2, ddof=1)
@@ -225,7 +233,7 @@ def of_pools(tables: Tables, number: int, own_pairs: float, alpha: float) -> Hal
         return error, critical
     unlike, by_pairs = alike(tables, number, own_pairs)
     if number > 2:
-        quiet = without_aside(tables, blocks.VARIANTS_LEVEL)
+        quiet = without_aside(tables, wild)
         e, c = each_apart_of(quiet, alpha)
         chosen = unlike[:, None] & quiet.kept[:, 1:]
         error[chosen], critical[chosen] = e[chosen], c[chosen]
@@ -350,8 +358,8 @@ def limits(comparisons: int, alpha: float, seeds: int) -> RectBivariateSpline:
 
 WAYS: dict[str, Callable[[Tables], Numbers]] = {
     "report": report,
-    "no aside": partial(pooled, aside=0.0, own_pairs=0.0, share=1.0),
-    "aside 10 %": partial(pooled, aside=blocks.VARIANTS_LEVEL, own_pairs=0.0, share=1.0),
+    "no aside": partial(pooled, aside=0.0, wild=0.0, own_pairs=0.0, share=1.0),
+    "aside 10 %": partial(pooled, aside=blocks.VARIANTS_LEVEL, wild=0.0, own_pairs=0.0, share=1.0),
     "each apart": each_apart,
     "sandwich": sandwich,
     "moderated": moderated,
