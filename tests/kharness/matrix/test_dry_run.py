@@ -15,6 +15,7 @@ import pytest
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.matrix_json import Plan, planned_content
 from kharness.matrix.running.table import duration
+from kharness.report.judging.statistics import detectable, largest_t
 
 from .conftest import Checkout
 
@@ -154,6 +155,15 @@ def test_what_the_seeds_could_show_is_told(checkout: Checkout) -> None:
         f"{told} (80 % power)",
         f"  by the spread in old that is {size * 1.0:.2f} points of test accuracy",
     ]
+
+
+def test_main_effects_of_several_axes_count_among_the_comparisons(checkout: Checkout) -> None:
+    axes = "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam LEARNING_RATE=0.1|0.2 SEED=1..4"
+    code, output = checkout.run("test_matrix_dry_run", axes)
+    size = detectable(largest_t(3, 9, 0.045 * 3 / 5), 9) * math.sqrt(2 / 4)
+    told = "verdicts: 3 comparisons and 2 main effects at 4 seeds; a difference of"
+    told = f"{told} {size:.2g} standard deviations or more is found (80 % power)"
+    assert (code, output.splitlines()[-2]) == (0, told)
 
 
 def put_matrix(checkout: Checkout) -> None:

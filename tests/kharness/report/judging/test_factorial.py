@@ -44,7 +44,7 @@ def oats() -> list[list[float]]:
 
 def test_the_errors_of_a_split_plot_experiment_are_the_published_ones() -> None:
     """Whole plots 601.33 of 10 degrees of freedom, subplots 177.08 of 45 (Venables and Ripley, Modern Applied
-    Statistics with S, section 10.2), whose errors of differences are 7.08 and 4.44.
+    Statistics with S, chapter 10), whose errors of differences are 7.08 and 4.44.
     """
     plot = split_plot(np.array(oats()), OATS_CELLS, 0.0)
     assert plot is not None
@@ -61,7 +61,7 @@ def test_the_errors_of_a_split_plot_experiment_are_the_published_ones() -> None:
 
 def test_two_variants_of_a_split_plot_have_the_textbook_error_of_their_difference() -> None:
     """Of subplots in one whole plot 2 E_b / r, of whole plots 2 (E_a + (b-1) E_b) / rb with Satterthwaite's
-    degrees of freedom (Cochran and Cox, Experimental Designs, section 7.16).
+    degrees of freedom (Cochran and Cox, Experimental Designs, chapter 7).
     """
     found = contrasts(oats(), OATS_CELLS)
     whole, sub, r, b = 601.3305556, 177.0833333, 6, 4
