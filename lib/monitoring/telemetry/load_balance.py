@@ -31,6 +31,12 @@ PARTS = {"forward_seconds": "forward", "backward_seconds": "backward"}
 # Of the time of a step that passes in collectives.
 COLLECTIVE = "collective_seconds"
 
+# No field of records: what a rank does between its phases or its steps, while the others wait for it.
+OUTSIDE = "outside_seconds"
+
+WORDS = PHASES | {OUTSIDE: "work outside these phases"}
+"""What the phases of RankTimes are called."""
+
 # Ranks that wait for less than this part of their time are evenly loaded, as a CV below 5 % is.
 EVEN = 0.05
 
@@ -45,7 +51,7 @@ class RankTimes:
     rank: int
     name: str
     phases: Mapping[str, float]
-    """Seconds by the name of the field."""
+    """Seconds by the name of the field; with OUTSIDE where others wait for that."""
     seconds: float
     """Of all phases together."""
     best_over_mine: float
@@ -127,10 +133,20 @@ def _balance(
         part in steps[number] for part in PARTS for _, steps in read.values() for number in shared
     )
     parts = {rank: _means(steps, PARTS if has_parts else (), shared) for rank, (_, steps) in read.items()}
+    without = [
+        rank for rank, (_, steps) in read.items() if not all(COLLECTIVE in steps[number] for number in shared)
+    ]
+    outside = {} if without else _outside(read, phases, shared)
+    for rank, seconds in outside.items():
+        means[rank][OUTSIDE] = seconds
     totals = {rank: sum(of_phase.values()) for rank, of_phase in means.items()}
     best = min(totals.values())
     each = [
-        [sum(steps[number][phase] for phase in phases) for _, steps in read.values()] for number in shared
+        [
+            sum(steps[number][phase] for phase in phases) + outside.get(rank, 0.0)
+            for rank, (_, steps) in read.items()
+        ]
+        for number in shared
     ]
     longest, used = sum(map(max, each)), sum(sum(own) / len(own) for own in each)
     ranks = [
@@ -147,9 +163,9 @@ def _balance(
     lasting = wasted_share(list(totals.values()))
     slowest = max(range(len(ranks)), key=lambda place: ranks[place].seconds)
     slow = ranks[slowest] if lasting >= EVEN and _lags(each, slowest) else None
-    without = [
-        rank for rank, (_, steps) in read.items() if not all(COLLECTIVE in steps[number] for number in shared)
-    ]
+    if slow is not None and slow.rank in outside:
+        waits = [[-steps[number][COLLECTIVE] for _, steps in read.values()] for number in shared]
+        slow = slow if _lags(waits, slowest) else None
     return RankBalance(
         ranks=ranks,
         num_steps=len(shared),
@@ -160,6 +176,24 @@ def _balance(
         slow_in="" if slow is None else _slow_in(slow, ranks),
         unproven=f"{COLLECTIVE} not recorded by {_ranks(without, len(read))}" if without else "",
     )
+
+
+def _outside(
+    read: Mapping[int, tuple[str, Mapping[int, Mapping[str, float]]]],
+    phases: Sequence[str],
+    shared: Sequence[int],
+) -> dict[int, float]:
+    """Seconds by rank of work that no phase has, where it is EVEN of a step or more: see OUTSIDE.
+
+    Ranks meet in each step, so their steps take equally long. One whose phases and collectives together are
+    less than those of the others, and whose collectives are too, was elsewhere while the others waited.
+    """
+    of_phases = {rank: sum(_means(steps, phases, shared).values()) for rank, (_, steps) in read.items()}
+    waits = {rank: _means(steps, (COLLECTIVE,), shared)[COLLECTIVE] for rank, (_, steps) in read.items()}
+    longest = max(of_phases[rank] + waits[rank] for rank in read)
+    most = max(waits.values())
+    found = {rank: min(longest - of_phases[rank] - waits[rank], most - waits[rank]) for rank in read}
+    return {rank: seconds for rank, seconds in found.items() if seconds > 0 and seconds >= EVEN * longest}
 
 
 def _means(
@@ -175,10 +209,10 @@ def _slow_in(slow: RankTimes, ranks: Sequence[RankTimes]) -> str:
 
 def slowest_phase(slow: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> str:
     """In which phase a rank is most behind the mean of the others; a part of one where both have it."""
-    words = {name: word for name, word in (PHASES | PARTS).items() if name in slow}
+    words = {name: word for name, word in (WORDS | PARTS).items() if name in slow}
     if PARTS.keys() <= words.keys():
         del words["forward_backward_seconds"]
-    return words[max(words, key=lambda name: slow[name] - fmean(other[name] for other in others))]
+    return words[max(words, key=lambda name: slow[name] - fmean(other.get(name, 0.0) for other in others))]
 
 
 def _lags(each: Sequence[Sequence[float]], place: int) -> bool:

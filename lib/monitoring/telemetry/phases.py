@@ -39,6 +39,8 @@ COLLECTIVE = "collective_seconds"
 # Of a mark whose phase the next `end` names.
 _OWN_WORK = "own work"
 
+_STEP_ENDS = PHASES[-1]
+
 _Marks = list[tuple[str, Event]]
 """Of one step, each with the phase that it ends; "" for none."""
 
@@ -54,7 +56,10 @@ class Phases(Protocol):
         """What has passed since the last call counts in no phase, such as a collective."""
 
     def own_work_done(self) -> None:
-        """What passes from now until the phase ends is waiting for other ranks."""
+        """Waiting for other ranks begins: until `leave_out`, or else until the phase ends."""
+
+    def waiting_stays(self) -> None:
+        """The phases hold waiting that cannot be left out, so readings have no `collective_seconds`."""
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         """Seconds per step of each phase, over the steps since the last reading; None where none marked it.
@@ -78,40 +83,53 @@ class HostPhases:
         self._seconds: dict[str, float] = {}
         self._steps = 0
         self._mark = 0.0
-        self._own_work_done: float | None = None
+        self._own = 0.0
+        """Seconds of the phase that the next `end` names."""
+        self._is_step = self._is_waiting = self._waiting_stays = False
 
     def begin(self) -> None:
-        self._mark = time.perf_counter()
-        self._own_work_done = None
+        self._mark, self._own = time.perf_counter(), 0.0
+        self._is_step, self._is_waiting = True, False
 
     def end(self, phase: str) -> None:
-        if self._own_work_done is None:
-            self._add(phase, time.perf_counter())
-        else:
-            self._add(phase, self._own_work_done)
-            self._own_work_done = None
+        if self._is_waiting:
             self.leave_out()
-        if phase == PHASES[-1]:
+        self._add(phase, self._own + self._passed())
+        self._own = 0.0
+        if phase == _STEP_ENDS:
             self._steps += 1
+            self._is_step = False
 
     def leave_out(self) -> None:
-        self._add(COLLECTIVE, time.perf_counter())
+        if self._is_step:  # an evaluation waits too, and belongs to no step
+            self._add(COLLECTIVE, self._passed())
+            self._is_waiting = False
 
     def own_work_done(self) -> None:
-        self._own_work_done = time.perf_counter()
+        if self._is_step:
+            self._own += self._passed()
+            self._is_waiting = True
+
+    def waiting_stays(self) -> None:
+        self._waiting_stays = True
 
     def read(self) -> Mapping[str, float | None]:
         seconds, steps = self._seconds, self._steps
         self._seconds, self._steps = {}, 0
         found: dict[str, float | None] = {}
-        for name in _read(seconds):
+        for name in _read(seconds, self._waiting_stays):
             marked = [seconds[part] for part in _parts(name) if part in seconds]
             found[name] = sum(marked) / steps if steps and marked else None
         return found
 
-    def _add(self, phase: str, now: float) -> None:
-        self._seconds[phase] = self._seconds.get(phase, 0.0) + now - self._mark
-        self._mark = now
+    def _passed(self) -> float:
+        """Seconds since the last call."""
+        now = time.perf_counter()
+        passed, self._mark = now - self._mark, now
+        return passed
+
+    def _add(self, phase: str, seconds: float) -> None:
+        self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
 
 
 class DevicePhases:
@@ -122,27 +140,34 @@ class DevicePhases:
         self._line = pool.line(device, timing=True)
         self._step: _Marks = []
         self._steps = _Steps()
+        self._is_waiting = self._waiting_stays = False
 
     def begin(self) -> None:
         """The step's events are recorded in the stream that is current now."""
         self._line = self._pool.line(self._device, timing=True)
         self._step = [("", self._line.recorded())]
+        self._is_waiting = False
 
     def end(self, phase: str) -> None:
-        if self._step and self._step[-1][0] == _OWN_WORK:
-            self._step[-1] = phase, self._step[-1][1]
-            self.leave_out()
-        else:
-            self._step.append((phase, self._line.recorded()))
-        if phase == PHASES[-1]:
+        self._step = [(phase if name == _OWN_WORK else name, event) for name, event in self._step]
+        self._step.append((COLLECTIVE if self._is_waiting else phase, self._line.recorded()))
+        self._is_waiting = False
+        if phase == _STEP_ENDS:
             self._steps.add(self._step, self._line)
             self._step = []
 
     def leave_out(self) -> None:
-        self._step.append((COLLECTIVE, self._line.recorded()))
+        if self._step:  # an evaluation waits too, and belongs to no step
+            self._step.append((COLLECTIVE, self._line.recorded()))
+            self._is_waiting = False
 
     def own_work_done(self) -> None:
-        self._step.append((_OWN_WORK, self._line.recorded()))
+        if self._step:
+            self._step.append((_OWN_WORK, self._line.recorded()))
+            self._is_waiting = True
+
+    def waiting_stays(self) -> None:
+        self._waiting_stays = True
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         steps, self._steps = self._steps, _Steps()
@@ -151,7 +176,7 @@ class DevicePhases:
             phase: DeviceScalar(steps.arrived, partial(steps.mean, phase))
             if not marked.isdisjoint(_parts(phase))
             else None
-            for phase in _read(marked)
+            for phase in _read(marked, self._waiting_stays)
         }
 
 
@@ -160,40 +185,46 @@ def watch_ddp(model: Any, phases: Phases, hook: Callable[[Any, Any], Any] | None
 
     The model averages gradients by `hook`, a communication hook whose state is the process group, by default
     as it does by itself (torch.distributed.algorithms.ddp_comm_hooks.default_hooks.allreduce_hook). What
-    passes in backward after this rank's last gradients are there is waiting: the averaging itself and slower
-    ranks. So is what passes before a forward pass where buffers, as those of batch norm, come from rank 0.
-    RuntimeError if the model has a communication hook, of which there can be one.
+    passes from the end of this rank's own backward until all gradients are averaged is waiting: the averaging
+    itself and slower ranks. So is what passes before a forward pass while buffers, as those of batch norm,
+    come from rank 0. RuntimeError if the model has a communication hook, of which there can be one.
     """
     average = _average if hook is None else hook
 
     def averaged(group: Any, bucket: Any) -> Any:
         if bucket.is_last():
-            phases.own_work_done()
+            # called in this order when all of backward is done: ours, DDP's wait for its averages, ours
+            _after_backward(own_work_done)
         return average(group, bucket)
+
+    def own_work_done() -> None:
+        phases.own_work_done()
+        _after_backward(phases.leave_out)
 
     # torch checks the names that an annotation has by its types, and these are texts here
     averaged.__annotations__ = {}
     model.register_comm_hook(model.process_group, averaged)
-    if any(True for _ in model.module.buffers()):
-        _leave_out_buffers(model, phases)
+    _leave_out_buffers(model, phases)
+
+
+def _after_backward(call: Callable[[], None]) -> None:
+    """From within backward: after it, and after what was queued before; torch has no public name for it."""
+    sys.modules["torch"].autograd.Variable._execution_engine.queue_callback(call)
 
 
 def _leave_out_buffers(model: Any, phases: Phases) -> None:
-    """The model sends buffers between these two hooks, of which the second also sees calls of its own."""
-    is_sending = False
+    """Hooks around a forward pass would also leave out the copies of its inputs to a GPU."""
+    send = getattr(model, "_sync_buffers", None)
+    if send is None:  # a torch that calls it otherwise
+        phases.waiting_stays()
+        return
 
-    def begin(module: Any, inputs: Any) -> None:
-        nonlocal is_sending
-        is_sending = bool(module.training)  # an evaluation belongs to no step
+    def sent() -> None:
+        phases.own_work_done()
+        send()
+        phases.leave_out()
 
-    def end(module: Any, inputs: Any) -> None:
-        nonlocal is_sending
-        if is_sending:
-            phases.leave_out()
-        is_sending = False
-
-    model.register_forward_pre_hook(begin)
-    model.module.register_forward_pre_hook(end)
+    model._sync_buffers = sent
 
 
 def _average(group: Any, bucket: Any) -> Any:
@@ -203,8 +234,9 @@ def _average(group: Any, bucket: Any) -> Any:
     return summed.get_future().then(lambda done: done.value()[0])
 
 
-def _read(marked: Container[str]) -> tuple[str, ...]:
-    return (*PHASES, *(name for name in (*PARTS, COLLECTIVE) if name in marked))
+def _read(marked: Container[str], waiting_stays: bool) -> tuple[str, ...]:
+    optional = PARTS if waiting_stays else (*PARTS, COLLECTIVE)
+    return (*PHASES, *(name for name in optional if name in marked))
 
 
 def _parts(name: str) -> tuple[str, ...]:

@@ -17,14 +17,20 @@ Phases = tuple[float | None, float | None, float | None]
 
 
 def journal(
-    directory: Path, rank: int, steps: Sequence[Phases], *, collectives: float | None = 0.5, **start: object
+    directory: Path,
+    rank: int,
+    steps: Sequence[Phases],
+    *,
+    collectives: float | Sequence[float] | None = 0.5,
+    **start: object,
 ) -> None:
     """A rank's journal: its start record, then a step record for each tuple of phases."""
     records: list[Mapping[str, Any]] = [{"event": "start", **start}]
-    collective = {} if collectives is None else {"collective_seconds": collectives}
     names = ("data_seconds", "forward_backward_seconds", "optimizer_seconds")
     for number, phases in enumerate(steps, start=1):
         found = {name: value for name, value in zip(names, phases, strict=True) if value is not None}
+        waited = collectives[number - 1] if isinstance(collectives, Sequence) else collectives
+        collective = {} if waited is None else {"collective_seconds": waited}
         records.append({"event": "step", "global_step": number, **found, **collective})
     write(directory, rank, records)
 
@@ -170,3 +176,38 @@ def test_journals_are_those_of_ranks(tmp_path: Path) -> None:
         2: "metrics.rank0002.jsonl",
         10: "metrics.rank0010.jsonl",
     }
+
+
+def test_a_rank_that_is_busy_between_its_steps_is_named(tmp_path: Path) -> None:
+    """Its phases are those of the others, which wait for it in their collectives."""
+    for rank, waits in enumerate(([4.1, 3.9, 4.0], [0.5, 0.4, 0.6], [4.0, 4.1, 3.9])):
+        journal(tmp_path, rank, [(1.0, 2.0, 1.0)] * 3, collectives=waits)
+    found, _ = rank_balance(tmp_path)
+    assert found is not None
+    assert found.slow is found.ranks[1]
+    assert (found.slow_in, found.slow.phases["outside_seconds"]) == (
+        "work outside these phases",
+        pytest.approx(3.5),
+    )
+    # own work 4, 7.5 and 4 s per step
+    assert found.wasted_share == pytest.approx(1 - 15.5 / 3 / 7.5)
+
+
+def test_one_long_wait_outside_of_the_phases_names_nobody_and_proves_nothing_even(tmp_path: Path) -> None:
+    """As for a checkpoint of rank 0."""
+    journal(tmp_path, 0, [(1.0, 2.0, 1.0)] * 4, collectives=[0.5, 0.5, 0.5, 0.5])
+    journal(tmp_path, 1, [(1.0, 2.0, 1.0)] * 4, collectives=[0.5, 0.5, 8.5, 0.5])
+    found, _ = rank_balance(tmp_path)
+    assert found is not None
+    assert (found.slow, found.is_even) == (None, False)
+    assert found.wasted_share == pytest.approx(1 / 6)
+
+
+def test_who_waits_outside_of_the_phases_is_not_slow(tmp_path: Path) -> None:
+    """The fast rank waits in a barrier between steps; both have the same collectives."""
+    journal(tmp_path, 0, [(1.0, 1.0, 0.0)] * 3)
+    journal(tmp_path, 1, [(1.0, 3.0, 0.0)] * 3)
+    found, _ = rank_balance(tmp_path)
+    assert found is not None
+    assert found.slow is found.ranks[1]
+    assert [rank.seconds for rank in found.ranks] == [2.0, 4.0]

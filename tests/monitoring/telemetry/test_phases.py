@@ -224,3 +224,54 @@ def test_forward_and_backward_are_recorded_apart_and_together(simulated_cuda: Si
     host: Mapping[str, Any] = on_host.read()
     assert list(host) == list(found)
     assert host["forward_backward_seconds"] == host["forward_seconds"] + host["backward_seconds"]
+
+
+def test_work_before_and_after_waiting_is_that_of_its_phase(simulated_cuda: SimulatedCuda) -> None:
+    """As of a forward pass before which buffers are sent; an evaluation between steps counts nowhere."""
+    cuda = simulated_cuda
+    cuda.done[0] = 1e9
+    phases = DevicePhases("cuda:0", DevicePool(cuda))
+    for _ in range(2):
+        phases.own_work_done()
+        cuda.queued[0] += 5000
+        phases.leave_out()
+        phases.begin()
+        phases.end("data_seconds")
+        cuda.queued[0] += 60
+        phases.own_work_done()
+        cuda.queued[0] += 1000
+        phases.leave_out()
+        cuda.queued[0] += 10
+        phases.end("forward_seconds")
+        phases.end("backward_seconds")
+        cuda.queued[0] += 3
+        phases.own_work_done()
+        cuda.queued[0] += 500
+        phases.leave_out()
+        cuda.queued[0] += 2
+        phases.end("optimizer_seconds")
+    found: Mapping[str, Any] = phases.read()
+    assert numbers(found) == pytest.approx(
+        {
+            "data_seconds": 0.0,
+            "forward_backward_seconds": 0.07,
+            "optimizer_seconds": 0.005,
+            "forward_seconds": 0.07,
+            "backward_seconds": 0.0,
+            "collective_seconds": 1.5,
+        }
+    )
+
+
+def test_without_proof_that_waiting_was_left_out_there_are_no_collectives(
+    simulated_cuda: SimulatedCuda,
+) -> None:
+    """As of a model that ranks share, whose weights are gathered within the phases."""
+    simulated_cuda.done[0] = 1e9
+    for phases in (HostPhases(), DevicePhases("cuda:0", DevicePool(simulated_cuda))):
+        phases.waiting_stays()
+        phases.begin()
+        phases.leave_out()
+        for phase in PHASES:
+            phases.end(phase)
+        assert tuple(phases.read()) == PHASES

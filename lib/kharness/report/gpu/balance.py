@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kharness.report.gpu.history import GpuRecording
-from monitoring.telemetry.load_balance import EVEN, PHASES, RankBalance
+from monitoring.telemetry.load_balance import EVEN, PHASES, WORDS, RankBalance
 
 # Over which values of the GPUs a balance is computed.
 BALANCED = ("memory", "utilization", "power")
@@ -74,7 +74,7 @@ def rank_lines(history: GpuRecording, ranks: RankBalance | None, why_not: str) -
         f"{ranks.num_steps} step records); {verdict(history, ranks)}"
     ]
     for rank in ranks.ranks:
-        phases = ", ".join(f"{PHASES[name]} {1000 * value:.2f}" for name, value in rank.phases.items())
+        phases = ", ".join(f"{WORDS[name]} {1000 * value:.2f}" for name, value in rank.phases.items())
         mark = "  <- slowest" if rank is ranks.slow else ""
         lines.append(
             f"  {rank.name}: {1000 * rank.seconds:.2f} ms a step ({phases}), "
@@ -109,7 +109,7 @@ def _without_a_slow_one(ranks: RankBalance) -> str:
         return "not known whether they are evenly loaded: their steps vary more than their means differ"
     if ranks.wasted_share < EVEN:
         return "evenly loaded"
-    return "evenly loaded over the run; in each step some rank is late, not always the same"
+    return "no rank is slower than the others over the run, but steps wait for a late one, each for another"
 
 
 def _agree(words: Sequence[str]) -> str:

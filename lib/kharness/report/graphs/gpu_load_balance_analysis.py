@@ -14,7 +14,7 @@ from kharness.report.graphs._gpu_lines import MIB_PER_GIB, Sampled, sampled, wit
 from kharness.report.graphs._gpu_lines import applies as has_samples
 from kharness.report.summary import Summary
 from monitoring.gpu.aggregates import BANDS, POOR
-from monitoring.telemetry.load_balance import PHASES, RankBalance, RankTimes
+from monitoring.telemetry.load_balance import WORDS, RankBalance, RankTimes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -237,16 +237,16 @@ def _draw_ranks(axes: Axes, ranks: RankBalance) -> None:
     """Each rank's own work in a mean step, by phase; what is left to the longest is waiting."""
     for y, rank in enumerate(ranks.ranks):
         begin = 0.0
-        for colour, phase in zip(PALETTE, PHASES, strict=False):
+        for colour, phase in zip(PALETTE, WORDS, strict=False):
             if phase in rank.phases:
                 width = 1000 * rank.phases[phase]
                 axes.barh([y], [width], left=begin, height=0.62, color=colour, alpha=0.75, lw=0, zorder=2)
                 begin += width
         axes.text(begin, y, _beside(rank), fontsize=8.5, va="center", color=INK)
-    for colour, phase in zip(PALETTE, PHASES, strict=False):
-        if phase in ranks.ranks[0].phases:
-            axes.barh([0], [0], color=colour, alpha=0.75, label=PHASES[phase])
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=3, fontsize=8.5, borderaxespad=0.2)
+    for colour, phase in zip(PALETTE, WORDS, strict=False):
+        if any(phase in rank.phases for rank in ranks.ranks):
+            axes.barh([0], [0], color=colour, alpha=0.75, label=WORDS[phase])
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, fontsize=8.5, borderaxespad=0.2)
     axes.set_yticks(range(len(ranks.ranks)), [f"rank {rank.rank}" for rank in ranks.ranks])
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.grid(axis="y", visible=False)

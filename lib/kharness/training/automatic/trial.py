@@ -211,6 +211,9 @@ class StepOnRequest:
     def own_work_done(self) -> None:
         """As leave_out."""
 
+    def waiting_stays(self) -> None:
+        """As leave_out."""
+
     def read(self) -> Mapping[str, float | None]:
         """The seconds of this step."""
         return dict(self._seconds)

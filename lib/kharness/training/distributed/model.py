@@ -60,11 +60,12 @@ def distributed_model(model: nn.Module, world: World, device: torch.device, phas
 
     Averaged while backward runs (Li et al. 2020, arXiv:2006.15704). Buffers, as those of batch norm, are
     those of rank 0 from the next forward pass on. Of a model that ranks share the waiting is part of the
-    phases.
+    phases, which is why its records say nothing of collectives.
     """
     if world.size == 1:
         return model
     if any(map(is_sharded, model.parameters())):
+        phases.waiting_stays()
         return ShardedModel(model)
     distributed = DistributedDataParallel(
         model, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True

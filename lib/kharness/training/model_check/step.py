@@ -84,6 +84,9 @@ class ModelCheck:
     def own_work_done(self) -> None:
         """As leave_out."""
 
+    def waiting_stays(self) -> None:
+        """As leave_out."""
+
     def read(self) -> Mapping[str, float | None]:
         """The seconds of this step."""
         return {phase: self._seconds.get(phase) for phase in PHASES}

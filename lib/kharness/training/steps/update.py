@@ -99,9 +99,11 @@ class GuardedUpdate:
 
     def _agreed(self, loss: Tensor, batch: Tensor) -> tuple[Tensor, StepSamples]:
         """The loss of the batch, by each rank's own part of it, and which samples these are."""
-        losses = self._agreement.exchange(loss)
         world = self._setup.world
         if world.size == 1:
+            self._agreement.exchange(loss)
             return loss, StepSamples([batch])
+        self._phases.own_work_done()
+        losses = self._agreement.exchange(loss)
         self._phases.leave_out()
         return losses.mean(), StepSamples(world.parts(batch), losses)

@@ -27,3 +27,13 @@ def test_share_without_proof_is_a_lower_bound(unproven: str, line: str) -> None:
     ranks = [RankTimes(rank, f"rank {rank}", {"data_seconds": 0.1}, 0.1, 1.0) for rank in range(4)]
     balance = RankBalance(ranks, 9, 0.02, 0.02, {}, unproven=unproven)
     assert rank_lines(GpuRecording(), balance, "")[0] == line
+
+
+@pytest.mark.parametrize("lasting_share", [0.0, 0.04, 0.06, 0.4])
+@pytest.mark.parametrize("unproven", ["", "collective_seconds not recorded by any rank"])
+def test_evenly_loaded_never_stands_beside_a_large_wasted_share(lasting_share: float, unproven: str) -> None:
+    ranks = [RankTimes(rank, f"rank {rank}", {"data_seconds": 0.1}, 0.1, 1.0) for rank in range(4)]
+    balance = RankBalance(ranks, 9, 0.45, lasting_share, {}, unproven=unproven)
+    said = rank_lines(GpuRecording(), balance, "")[0]
+    assert "45.0%" in said
+    assert "evenly loaded" not in said.replace("not known whether they are evenly loaded", "")

@@ -1,0 +1,85 @@
+"""A rank that is late in any place of a step is named: three ranks of real DistributedDataParallel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kharness.report.gpu.balance import rank_lines
+from kharness.report.summary import collect
+
+from ....warm_python import WarmPython
+
+SIZE = 3
+# Place -> the phase that it is in, without and with forward and backward apart.
+IN_A_PART = {
+    "before_model": ("forward and backward", "forward"),
+    "forward": ("forward and backward", "forward"),
+    "loss": ("forward and backward", "forward"),
+    "backward": ("forward and backward", "backward"),
+    "after_gradients": ("forward and backward", "backward"),
+    "after_backward": ("forward and backward", "backward"),
+    "data": ("data wait", "data wait"),
+}
+IN_A_STEP = {
+    "before_update": ("optimiser", "optimiser"),
+    "optimizer": ("optimiser", "optimiser"),
+    "between_steps": ("work outside these phases", "work outside these phases"),
+}
+PLACES = IN_A_PART | IN_A_STEP
+LATE_PARTS = (None, 0, 2)
+"""Without accumulation; in a micro-batch that keeps its gradients, and in the last."""
+
+
+def cases() -> list[dict[str, Any]]:
+    made = []
+    for place, has_buffers, late_part, records_parts in product(
+        PLACES, (False, True), LATE_PARTS, (False, True)
+    ):
+        if place in IN_A_STEP and late_part:
+            continue
+        made.append(
+            {
+                "name": f"{place}-{has_buffers:d}-{late_part}-{records_parts:d}",
+                "place": place,
+                "late_rank": len(made) % SIZE,
+                "has_buffers": has_buffers,
+                "late_part": late_part,
+                "records_parts": records_parts,
+            }
+        )
+    return made
+
+
+@pytest.fixture(scope="module")
+def trained(root: Path, tmp_path_factory: pytest.TempPathFactory, warm_torch: WarmPython) -> Path:
+    """A run of each case, by tests/data/delays/train.py."""
+    folder = tmp_path_factory.mktemp("delays")
+    (folder / "cases.json").write_text(json.dumps(cases()))
+    ranks = [
+        warm_torch.start(
+            [root / "tests/data/delays/train.py", folder],
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(SIZE)},
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(SIZE)
+    ]
+    for rank in ranks:
+        _, said = rank.communicate(timeout=600)
+        assert rank.returncode == 0, said
+    return folder
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case["name"])
+def test_the_late_rank_and_its_phase_are_named(trained: Path, case: dict[str, Any]) -> None:
+    cell = collect(trained / case["name"]).cells[0]
+    lines = rank_lines(cell.gpus, *cell.ranks)
+    phase = PLACES[case["place"]][case["records_parts"]]
+    assert f"not balanced: the others wait for rank {case['late_rank']} (" in lines[0], lines
+    assert f" in {phase}, best/mine" in lines[0], lines
