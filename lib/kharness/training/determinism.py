@@ -93,6 +93,17 @@ class Numerics:
             }
         )
 
+    def float32_type(self, *, convolution: bool) -> str:
+        """In what operations on float32 are computed, `tf32` or `float32`.
+
+        Only NVIDIA's GPUs from Ampere on have TF32; elsewhere torch's setting, which is on for convolutions,
+        has no effect.
+        """
+        major = int((self.compute_capability or "0").partition(".")[0])
+        has_tf32 = major >= 8 and torch.version.hip is None
+        is_on = self.tf32_convolution if convolution else self.tf32_matmul
+        return "tf32" if has_tf32 and is_on else "float32"
+
     def check(self) -> None:
         """DeviceError unless the same bits are to be had each time, as DETERMINISTIC=y has it."""
         wrong = {

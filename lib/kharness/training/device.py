@@ -66,6 +66,17 @@ def choose_device(name: str, local_rank: int = 0) -> Device:
     return Device(torch.device("cpu"), "no GPU is visible")
 
 
+def take_device(name: str, local_rank: int = 0) -> Device:
+    """As choose_device; a GPU becomes the process's current one.
+
+    Libraries, timers and readings that name no device mean that one, which is else the first on every rank.
+    """
+    device = choose_device(name, local_rank)
+    if device.torch.type == "cuda":
+        torch.cuda.set_device(device.torch)
+    return device
+
+
 def uses_bf16(amp: str, device: torch.device) -> bool:
     """Whether matrix products are computed in bfloat16, by AMP: auto, bf16 or none.
 

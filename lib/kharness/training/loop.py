@@ -68,7 +68,9 @@ def open_training(
             search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
             with reported_once():
                 options = yield from _with_trials(search, prepare, root=root)
-            with joined_world(device=options.DEVICE, minutes=options.RANK_TIMEOUT) as world:
+            with joined_world(
+                device=options.DEVICE, minutes=options.RANK_TIMEOUT, deterministic=bool(options.DETERMINISTIC)
+            ) as world:
                 options = agreed(options, world)
                 with named_causes():
                     setup = Setup.of(options, prepare, world)

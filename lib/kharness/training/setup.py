@@ -15,7 +15,7 @@ from kharness.training.averaging import MovingAverage, moving_average
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
 from kharness.training.determinism import Numerics, make_deterministic
-from kharness.training.device import Compute, Device, choose_device, set_threads
+from kharness.training.device import Compute, Device, set_threads, take_device
 from kharness.training.distributed.model import FSDP, share_model
 from kharness.training.distributed.world import World
 from kharness.training.due import few_validations, planned_steps
@@ -118,7 +118,7 @@ class Setup(Generic[DataT]):
         """Made as the options say, and printed; TrainingError for what cannot be."""
         if options.DETERMINISTIC:
             make_deterministic()
-        device = choose_device(options.DEVICE, world.local_rank)
+        device = take_device(options.DEVICE, world.local_rank)
         if (profiler := configured_profiler(options.values)) is not None:
             profiler.check(device.torch.type)
         threads = set_threads(options.NUM_THREADS, processes=world.local_size)

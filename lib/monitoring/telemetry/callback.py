@@ -58,12 +58,14 @@ class TelemetryCallback:
         include_timer_metrics: bool = False,
         track_gpu_temperature: bool = False,
         rank: int | None = None,
+        device: Any = None,
         write_every: float = WRITE_EVERY,
     ) -> None:
         """`directory` is that of the run.
 
         With `world_process_zero_only` ranks above 0 measure nothing; without it rank 0 also writes what all
-        ranks have found. `rank` is by default torch.distributed's, or the launcher's.
+        ranks have found. `rank` is by default torch.distributed's, or the launcher's, and `device` torch's
+        current GPU.
         """
         self.rank = own_rank() if rank is None else rank
         self._is_off = world_process_zero_only and self.rank > 0
@@ -72,7 +74,9 @@ class TelemetryCallback:
         self._tracks_temperature = track_gpu_temperature
         self._write_every = write_every
         self._folder = Path(directory) / TELEMETRY
-        self.tracker = TelemetryTracker(enabled=not self._is_off, directory=self._folder, rank=self.rank)
+        self.tracker = TelemetryTracker(
+            enabled=not self._is_off, directory=self._folder, rank=self.rank, device=device
+        )
         """What it measures with; a training may time phases of its own with it."""
         self._since: dict[str, float] = {}
         self._metrics: dict[str, Any] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from monitoring.host.correlation import own_local_rank
 
@@ -20,33 +20,37 @@ def has_cuda() -> bool:
     return torch is not None and bool(torch.cuda.is_initialized())
 
 
-def gpu_memory() -> dict[str, float] | None:
+def gpu_memory(device: Any = None) -> dict[str, float] | None:
     """GB (1e9 bytes) `allocated` and `reserved` now, and the `peak` of allocated; None without a GPU.
 
-    As torch.cuda.memory_allocated, memory_reserved and max_memory_allocated count; nothing waits for the GPU.
+    As torch.cuda.memory_allocated, memory_reserved and max_memory_allocated count, of the torch.device, by
+    default torch's current one; nothing waits for the GPU.
     """
     if not has_cuda():
         return None
     cuda = sys.modules["torch"].cuda
     return {
-        "allocated": cuda.memory_allocated() / _GB,
-        "reserved": cuda.memory_reserved() / _GB,
-        "peak": cuda.max_memory_allocated() / _GB,
+        "allocated": cuda.memory_allocated(device) / _GB,
+        "reserved": cuda.memory_reserved(device) / _GB,
+        "peak": cuda.max_memory_allocated(device) / _GB,
     }
 
 
-def gpu_temperature() -> float | None:
-    """Degrees Celsius of this process's GPU, by its driver; None where no driver says so."""
+def gpu_temperature(device: Any = None) -> float | None:
+    """Degrees Celsius of the torch.device, by default of this process's GPU; None where no driver says so."""
     sampler = _sampler()
     if sampler is None:
         return None
-    number = _own_device()
+    number = _own_device(device)
     places = [place for place, gpu in enumerate(sampler.devices()) if gpu.visible_index == number]
     return sampler.sample()[places[0]].temperature_celsius if places else None
 
 
-def _own_device() -> int:
-    """N of the `cuda:N` that this process computes on."""
+def _own_device(device: Any) -> int:
+    """N of the `cuda:N` that this process computes on, unless a device says it."""
+    said = str(device).rpartition(":")[2]
+    if said.isdecimal():
+        return int(said)
     if has_cuda():
         number: int = sys.modules["torch"].cuda.current_device()
         return number

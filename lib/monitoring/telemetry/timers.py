@@ -9,7 +9,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from monitoring.telemetry.device_pool import DevicePool, Mark
 from monitoring.telemetry.measurements import WAITING, Measurements
@@ -80,18 +80,19 @@ def host_timer(measured: Measurements) -> Timer:
 class CudaTimer(Timer):
     """By events in a GPU's work, which come from the process's one pool of them."""
 
-    __slots__ = ("_begun", "_in_flight", "_measured", "_pool")
+    __slots__ = ("_begun", "_device", "_in_flight", "_measured", "_pool")
 
-    def __init__(self, measured: Measurements, pool: DevicePool) -> None:
-        self._measured, self._pool = measured, pool
+    def __init__(self, measured: Measurements, pool: DevicePool, device: Any = "cuda") -> None:
+        """`device` is by default the one that is current when the timer is entered."""
+        self._measured, self._pool, self._device = measured, pool, device
         self._begun: list[Mark] = []
         self._in_flight: deque[tuple[Mark, Mark]] = deque()
 
     def __enter__(self) -> None:
-        self._begun.append(self._pool.mark("cuda", timing=True))
+        self._begun.append(self._pool.mark(self._device, timing=True))
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._in_flight.append((self._begun.pop(), self._pool.mark("cuda", timing=True)))
+        self._in_flight.append((self._begun.pop(), self._pool.mark(self._device, timing=True)))
         if len(self._in_flight) > MAX_IN_FLIGHT:
             self.take_passed()
 

@@ -51,15 +51,19 @@ class TelemetryTracker:
         enabled: bool = True,
         directory: Path | None = None,
         rank: int | None = None,
+        device: Any = None,
         pool: DevicePool | None = None,
     ) -> None:
         """One that is not `enabled` measures nothing.
 
+        `device` is the GPU of this rank, as torch names it (`cuda:1`), by default torch's current one
+        (torch.cuda.set_device), which is the first on every rank of a script that sets none.
         `directory` is where ranks leave their summaries (TelemetryCallback writes them) for those without
         torch.distributed. `pool` lends the events of a GPU, by default where torch sees one.
         """
         self._directory = directory
         self._rank = rank
+        self._device = device
         self._pool = pool
         self._clock = Stopwatch()
         self._clock.start()
@@ -88,7 +92,7 @@ class TelemetryTracker:
 
         Returns them; None, and nothing is taken in, without a GPU.
         """
-        found = gpu_readings.gpu_memory() if self._enabled else None
+        found = gpu_readings.gpu_memory(self._device) if self._enabled else None
         for name, value in (found or {}).items():
             self._memory.setdefault(name, Measurements()).add(value)
         return found
@@ -98,7 +102,7 @@ class TelemetryTracker:
 
         Returns it; None, and nothing is taken in, where no driver says so.
         """
-        found = gpu_readings.gpu_temperature() if self._enabled else None
+        found = gpu_readings.gpu_temperature(self._device) if self._enabled else None
         if found is not None:
             self._temperature.add(found)
         return found
@@ -197,7 +201,11 @@ class TelemetryTracker:
         if pool is None:
             self._unmeasured[name] = None
             return self._off
-        timer = self._cuda_timers[name] = CudaTimer(self._cuda.setdefault(name, Measurements()), pool)
+        timer = self._cuda_timers[name] = CudaTimer(
+            self._cuda.setdefault(name, Measurements()),
+            pool,
+            "cuda" if self._device is None else self._device,
+        )
         return timer
 
     def _no_timer(self, name: str) -> Timer:

@@ -22,33 +22,48 @@ class Utilisation:
     flops_per_step: float
     """Of the model, forward and backward, on all devices together."""
     peak: float | None
-    """FLOP/s of all devices together; None where it is not known."""
+    """FLOP/s of all devices together, at the types that these FLOPs are computed in; None if not known."""
     hardware_flops_per_step: float | None = None
     """With what is computed twice; None where nothing is."""
     about: str = ""
     """Where the peak comes from, or why it is not known."""
+    hardware_peak: float | None = None
+    """As `peak`, where what is computed twice is of other types."""
 
     @classmethod
     def of(
         cls,
-        flops_per_step: float,
+        flops_per_step: float | Mapping[str, float],
         *,
         device: str,
-        dtype: str,
+        dtype: str = "",
         num_devices: int = 1,
-        hardware_flops_per_step: float | None = None,
+        hardware_flops_per_step: float | Mapping[str, float] | None = None,
     ) -> Utilisation:
-        """By the table of devices: `device` is a name as torch.cuda.get_device_name gives it."""
+        """By the table of devices: `device` is a name as torch.cuda.get_device_name gives it.
+
+        FLOPs of one `dtype`, or by the types that they are computed in (`{"bfloat16": …, "tf32": …}`).
+        """
+        flops = _by_type(flops_per_step, dtype)
         found = device_peak(device)
-        peak = found.flops.get(dtype) if found is not None else None
+        peaks = found.flops if found is not None else {}
         if found is None:
             about = f"no peak FLOP/s known of {device}"
-        elif peak is None:
-            about = f"no peak FLOP/s known of {device} in {dtype}"
+        elif missing := [name for name in flops if name not in peaks]:
+            about = f"no peak FLOP/s known of {device} in {', '.join(map(_shares(flops), missing))}"
         else:
-            about = f"{peak / 1e12:g} TFLOP/s of {device} in {dtype} ({found.source})"
-        whole = None if peak is None else num_devices * peak
-        return cls(flops_per_step, whole, hardware_flops_per_step, about)
+            types = [
+                f"{peaks[name] / 1e12:g} TFLOP/s of {device} in {_shares(flops)(name)}" for name in flops
+            ]
+            about = f"{', '.join(types)} ({found.source})"
+        hardware = None if hardware_flops_per_step is None else _by_type(hardware_flops_per_step, dtype)
+        return cls(
+            sum(flops.values()),
+            _peak(flops, peaks, num_devices),
+            None if hardware is None else sum(hardware.values()),
+            about,
+            None if hardware is None else _peak(hardware, peaks, num_devices),
+        )
 
     def measured(
         self,
@@ -66,29 +81,49 @@ class Utilisation:
         if self.peak is None:
             return dict(UNMEASURED)
         found: dict[str, float | DeviceScalar | None] = {
-            "step_mfu": self._share(self.flops_per_step, sec_per_step, warn),
-            "overall_mfu": self._share(self.flops_per_step * steps, seconds, warn),
+            "step_mfu": self._share(self.flops_per_step / self.peak, sec_per_step, warn),
+            "overall_mfu": self._share(self.flops_per_step * steps / self.peak, seconds, warn),
         }
         if self.hardware_flops_per_step is not None:
-            found["step_hfu"] = self._share(self.hardware_flops_per_step, sec_per_step, warn)
+            at_least = self.hardware_flops_per_step / (self.hardware_peak or self.peak)
+            found["step_hfu"] = self._share(at_least, sec_per_step, warn)
         return found
 
     def _share(
-        self, flops: float, seconds: float | DeviceScalar | None, warn: Callable[[str], None]
+        self, at_least: float, seconds: float | DeviceScalar | None, warn: Callable[[str], None]
     ) -> float | DeviceScalar | None:
+        """Of the seconds, `at_least` so many of which the devices need at their peak."""
         if isinstance(seconds, DeviceScalar):
             later = seconds
-            return DeviceScalar(later.arrived, lambda: self._at_once(flops, later.item(), warn))
-        return self._at_once(flops, seconds, warn)
+            return DeviceScalar(later.arrived, lambda: self._at_once(at_least, later.item(), warn))
+        return self._at_once(at_least, seconds, warn)
 
-    def _at_once(self, flops: float, seconds: float | None, warn: Callable[[str], None]) -> float | None:
-        if not seconds or self.peak is None:
+    def _at_once(self, at_least: float, seconds: float | None, warn: Callable[[str], None]) -> float | None:
+        if not seconds:
             return None
-        share = flops / seconds / self.peak
+        share = at_least / seconds
         if share > 1:
             warn(f"a utilisation of {share:.2f} cannot be: {self.about}, or the FLOPs of a step, are wrong")
             return None
         return share
+
+
+def _by_type(flops: float | Mapping[str, float], dtype: str) -> Mapping[str, float]:
+    return flops if isinstance(flops, Mapping) else {dtype: flops}
+
+
+def _peak(flops: Mapping[str, float], peaks: Mapping[str, float], num_devices: int) -> float | None:
+    """By which the devices need, for all of these FLOPs, the sum of what they need for each type."""
+    if not flops or any(name not in peaks for name in flops):
+        return None
+    seconds = sum(count / peaks[name] for name, count in flops.items())
+    return num_devices * sum(flops.values()) / seconds if seconds else None
+
+
+def _shares(flops: Mapping[str, float]) -> Callable[[str], str]:
+    """A type, with its share where there are several."""
+    whole = sum(flops.values())
+    return lambda name: f"{name} ({flops[name] / whole:.1%})" if len(flops) > 1 and whole else name
 
 
 def dense_flops(parameters: int, tokens: int) -> int:

@@ -299,6 +299,27 @@ def test_a_cuda_timer_counts_what_the_device_has_done_and_waits_for_nothing(
     assert tracker.get_summary()["cuda_timers"]["forward"]["count"] == 2 + 10 * MAX_IN_FLIGHT
 
 
+def test_a_cuda_timer_is_of_the_rank_s_own_device(simulated_cuda: SimulatedCuda) -> None:
+    """Whichever is torch's current one, which is the first unless a script sets it."""
+    cuda = simulated_cuda
+    own, current = (TelemetryTracker(pool=DevicePool(cuda), device=device) for device in ("cuda:1", None))
+    with own.cuda_timer("forward"), current.cuda_timer("forward"):
+        cuda.queued[1] += 20.0
+        cuda.queued[0] += 1.0
+    cuda.current = 1
+    with current.cuda_timer("backward"):
+        cuda.queued[1] += 5.0
+    cuda.done |= {0: 1e9, 1: 1e9}
+    means = [
+        {name: timer["mean"] for name, timer in found.get_summary()["cuda_timers"].items()}
+        for found in (own, current)
+    ]
+    assert means == [
+        {"forward": pytest.approx(0.020)},
+        {"forward": pytest.approx(0.001), "backward": pytest.approx(0.005)},
+    ]
+
+
 def test_without_cuda_nothing_is_made_up(capsys: pytest.CaptureFixture[str]) -> None:
     tracker = TelemetryTracker()
     with tracker.cuda_timer("forward_pass"):
@@ -324,6 +345,9 @@ def test_the_temperature_is_that_of_this_rank_s_gpu(
     environment = {**simulated_nvml.environment(), "CUDA_VISIBLE_DEVICES": "2,3", "LOCAL_RANK": "1"}
     found = warm_nvml.run(["-c", program], env={**environment}, cwd=tmp_path)
     assert (found.stdout, found.stderr) == ("71 71\n", "")
+    program = program.replace("TelemetryTracker()", "TelemetryTracker(device='cuda:0')")
+    found = warm_nvml.run(["-c", program], env={**environment}, cwd=tmp_path)
+    assert (found.stdout, found.stderr) == ("50 50\n", "")
 
 
 def test_without_a_process_group_ranks_are_read_from_their_files(

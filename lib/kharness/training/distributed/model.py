@@ -46,8 +46,6 @@ def share_model(model: nn.Module, world: World, device: torch.device) -> None:
     from torch.distributed.device_mesh import init_device_mesh  # here: it takes seconds
     from torch.distributed.fsdp import fully_shard
 
-    if device.type == "cuda":
-        torch.cuda.set_device(device)  # FSDP2 takes the current one
     mesh = init_device_mesh(device.type, (world.size,))
     for layers in [module for module in model.modules() if isinstance(module, nn.ModuleList)]:
         for layer in layers:

@@ -22,7 +22,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from kharness.config.errors import RENDEZVOUS_FILE, is_launched
 from kharness.training.console import nothing_printed
-from kharness.training.device import uses_gpu
+from kharness.training.determinism import make_deterministic
+from kharness.training.device import take_device, uses_gpu
 from kharness.training.distributed.lost_ranks import LostRanks
 from kharness.training.errors import TrainingError
 
@@ -158,11 +159,11 @@ ALONE = World()
 
 
 @contextmanager
-def joined_world(*, device: str, minutes: float) -> Iterator[World]:
+def joined_world(*, device: str, minutes: float, deterministic: bool = False) -> Iterator[World]:
     """Meet the other ranks, if there are any, and leave them at the end.
 
     `device` is the value of DEVICE, `minutes` how long a rank waits for another before it gives up
-    (LostRankError).
+    (LostRankError). `deterministic` is DETERMINISTIC, which has to be set before CUDA is started.
     """
     world = World.of(os.environ)
     if world.size == 1:
@@ -171,12 +172,17 @@ def joined_world(*, device: str, minutes: float) -> Iterator[World]:
     store = _store(world, timedelta(minutes=minutes))
     ends = LostRanks(store, rank=world.rank, size=world.size)
     with ends.reported_once(), ends.named():
+        if deterministic:
+            make_deterministic()
+        on_gpu = uses_gpu(device)
+        own = take_device(device, world.local_rank).torch if on_gpu else None
         dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if uses_gpu(device) else "gloo",
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
             store=PrefixStore("training", store),
             rank=world.rank,
             world_size=world.size,
             timeout=timedelta(minutes=minutes),
+            device_id=own,  # else NCCL guesses from the rank, and connects within the first step
         )
         try:
             yield replace(world, ends=ends)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kharness.training.device import uses_bf16
+from kharness.training.determinism import Numerics
 from kharness.training.setup import Setup, tokens_per_sample
-from kharness.training.without_values import ModelWithoutValues
+from kharness.training.without_values import Kind, ModelWithoutValues
 from monitoring.journal.journal import say
 from monitoring.telemetry.activations import ActivationStatistics
 from monitoring.telemetry.device_pool import DeviceScalar
@@ -86,6 +87,7 @@ class RequestedTelemetry(StepTelemetry):
             include_timer_metrics=bool(values.get("INCLUDE_TIMER_METRICS")),
             track_gpu_temperature=bool(values.get("TRACK_GPU_TEMPERATURE")),
             rank=rank,
+            device=setup.device.torch if setup.device.torch.type == "cuda" else None,
         )
         if rank < len(timed):
             self._callback.load_state_dict(timed[rank])
@@ -132,21 +134,22 @@ class RequestedTelemetry(StepTelemetry):
 
         def count(inputs: tuple[Any, ...]) -> None:
             with torch.random.fork_rng(devices=[]):  # no number of the training's may be used up
-                _, flops = without_values.step(inputs)
-            self._note(flops, without_values.recomputed_flops, samples=len(inputs[0]))
+                is_counted = without_values.step(inputs) != (None, None)
+            self._note(without_values if is_counted else None, samples=len(inputs[0]))
             self._counted()
 
         before_first_call(self._setup.model, count)
 
-    def _note(self, flops: int | None, recomputed: int, *, samples: int) -> None:
-        if flops is None:
+    def _note(self, counted: ModelWithoutValues | None, *, samples: int) -> None:
+        if counted is None:
             print("MFU: not computed: the model looks at values, so its FLOPs cannot be counted without them")
             return
         from monitoring.telemetry.utilisation import Utilisation, dense_flops
 
         setup = self._setup
         size = setup.batches.batch_size
-        of_step = round((flops - recomputed) * size / samples)
+        flops, numerics = counted.flops - counted.recomputed, setup.numerics
+        of_step = round(flops.total() * size / samples)
         self._flops = {"flops_per_step": of_step}
         formula = ""
         if self._tokens is not None:
@@ -155,26 +158,31 @@ class RequestedTelemetry(StepTelemetry):
             formula = f" (6N: {self._flops['flops_per_step_6n']:.3g})"
         device = setup.device.torch
         self._use = Utilisation.of(
-            of_step,
+            by_type(flops, numerics, size / samples),
             device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-            dtype=self._dtype(),
             num_devices=setup.world.size,
-            hardware_flops_per_step=round(flops * size / samples) if recomputed else None,
+            hardware_flops_per_step=by_type(counted.flops, numerics, size / samples)
+            if counted.recomputed
+            else None,
         )
         known = "" if self._use.peak is not None else "not computed: "
         print(f"MFU: {known}{self._use.about}; {of_step:.3g} FLOPs a step{formula}", flush=True)
-
-    def _dtype(self) -> str:
-        """In what the model's matrix products are computed."""
-        amp = self._setup.options.values.get("AMP")
-        if amp is not None and uses_bf16(str(amp), self._setup.device.torch):
-            return "bfloat16"
-        return "tf32" if self._setup.numerics.tf32_matmul else "float32"
 
     def _warn(self, sentence: str) -> None:
         if not self._has_warned:
             self._has_warned = True
             say(f"warning: MFU: {sentence}")
+
+
+def by_type(flops: Mapping[Kind, int], numerics: Numerics, factor: float = 1.0) -> dict[str, float]:
+    """FLOPs by the type that they are computed in, as monitoring.telemetry.device_peaks names types."""
+    found: Counter[str] = Counter()
+    for kind, count in flops.items():
+        name = str(kind.dtype).removeprefix("torch.")
+        if kind.dtype == torch.float32:
+            name = numerics.float32_type(convolution=kind.is_convolution)
+        found[name] += count
+    return {name: factor * count for name, count in found.items()}
 
 
 def before_first_call(model: torch.nn.Module, look: Callable[[tuple[Any, ...]], None]) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,13 +17,23 @@ if TYPE_CHECKING:
     from torch.utils.flop_counter import FlopCounterMode
 
 
+class Kind(NamedTuple):
+    """Of operations: what decides how fast a device can do them."""
+
+    is_convolution: bool
+    dtype: torch.dtype | None
+    """Of the numbers that go in, after autocast; None where none of them is of floating point."""
+
+
 class ModelWithoutValues:
     """The same model on tensors that have a shape and a device, and no memory."""
 
     def __init__(self, model: nn.Module) -> None:
         """As it is now: later hooks are not in it."""
-        self.recomputed_flops = 0
-        """Of those that `step` counted: what backward computed a second time, as with checkpointing."""
+        self.flops: Counter[Kind] = Counter()
+        """Those that `step` counted."""
+        self.recomputed: Counter[Kind] = Counter()
+        """Of these, what backward computed a second time, as with checkpointing."""
         self._is_backward = False
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._model = copy_without_values(model, self._mode.from_tensor)
@@ -34,7 +45,7 @@ class ModelWithoutValues:
         """
         with suppress(RuntimeError, NotImplementedError), self._mode:
             kept = SavedTensors(self._model)
-            with _flop_counter(self._note_recomputed) as counter:
+            with _flop_counter(self._note) as counter:
                 with kept.hooks():
                     found = self._model(*(self._faked(value) for value in inputs))
                 activations = kept.num_bytes
@@ -43,10 +54,15 @@ class ModelWithoutValues:
             return activations, counter.get_total_flops()
         return None, None
 
-    def _note_recomputed(self, flops: int) -> None:
+    @property
+    def recomputed_flops(self) -> int:
+        return self.recomputed.total()
+
+    def _note(self, kind: Kind, flops: int) -> None:
         """Backward itself computes without gradients; what it computes with them is a forward pass again."""
+        self.flops[kind] += flops
         if self._is_backward and torch.is_grad_enabled():
-            self.recomputed_flops += flops
+            self.recomputed[kind] += flops
 
     def _faked(self, value: Any) -> Any:
         return self._mode.from_tensor(value) if isinstance(value, Tensor) else value
@@ -95,10 +111,10 @@ def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _flop_counter(note: Callable[[int], None]) -> FlopCounterMode:
+def _flop_counter(note: Callable[[Kind, int], None]) -> FlopCounterMode:
     """Counts the fused attention of the CPU too, which torch's counter does not know by itself.
 
-    Calls `note` with the FLOPs of each operation.
+    Calls `note` with the kind and FLOPs of each operation.
     """
     from torch.utils import flop_counter  # here: every training imports this module
 
@@ -108,10 +124,12 @@ def _flop_counter(note: Callable[[int], None]) -> FlopCounterMode:
     def backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
         return int(flop_counter.sdpa_backward_flop_count(gradient, query, key, value))
 
-    def noted(count: Callable[..., int]) -> Callable[..., int]:
-        def counted(*shapes: Any, **named: Any) -> int:
-            flops = count(*shapes, **named)
-            note(flops)
+    def noted(operation: Any, count: Callable[..., int]) -> Callable[..., int]:
+        is_convolution = "convolution" in str(operation)
+
+        def counted(*given: Any, **named: Any) -> int:
+            flops = count(*given, **named)
+            note(Kind(is_convolution, _dtype(given)), flops)
             return flops
 
         counted._get_raw = True  # type: ignore[attr-defined]  # as torch marks those that take tensors
@@ -124,5 +142,10 @@ def _flop_counter(note: Callable[[int], None]) -> FlopCounterMode:
         ),
     }
     known = {**flop_counter.flop_registry, **attention}
-    mapping = {operation: noted(count) for operation, count in known.items()}
+    mapping = {operation: noted(operation, count) for operation, count in known.items()}
     return flop_counter.FlopCounterMode(display=False, custom_mapping=mapping)
+
+
+def _dtype(given: Sequence[Any]) -> torch.dtype | None:
+    of_tensors = (value.dtype for value in given if isinstance(value, Tensor))
+    return next((dtype for dtype in of_tensors if dtype.is_floating_point), None)

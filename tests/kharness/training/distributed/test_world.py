@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from kharness.config.errors import is_launched
+from kharness.config.errors import RENDEZVOUS_FILE, is_launched
 from kharness.config.options import parse
-from kharness.training.distributed.world import World
+from kharness.training.distributed.world import World, joined_world
 from kharness.training.errors import TrainingError
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
@@ -72,3 +73,35 @@ def test_parts_of_a_batch_are_all_of_it_and_weigh_what_they_hold() -> None:
 def test_a_cell_trains_on_all_gpus_that_it_gets(root: Path, flags: tuple[str, ...], count: int) -> None:
     options, _ = parse(flags, root=root, model="lenet5", prog="train.py", description=None)
     assert count == options.NUM_GPUS
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_each_rank_takes_its_own_gpu_before_it_joins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deterministic: bool
+) -> None:
+    """What is requested of torch and in which order, on two GPUs that are only named: no GPU is needed."""
+    called: list[object] = []
+    named = {"is_available": True, "device_count": 2, "get_device_name": "NVIDIA A10G"}
+    for name, value in named.items():
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+    monkeypatch.setattr(torch.cuda, "set_device", called.append)
+    monkeypatch.setattr(
+        torch,
+        "use_deterministic_algorithms",
+        lambda mode: called.append(("deterministic", mode, torch.cuda.is_initialized())),
+    )
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda backend, **named: called.append((backend, named["device_id"]))
+    )
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: called.append("destroyed"))
+    for name, value in (("benchmark", True), ("deterministic", False)):
+        monkeypatch.setattr(torch.backends.cudnn, name, value)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.setenv(RENDEZVOUS_FILE, str(tmp_path / "meeting"))
+    for name, text in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, text)
+    with joined_world(device="cuda", minutes=1, deterministic=deterministic) as world:
+        assert (world.rank, world.local_rank) == (1, 1)
+    own = torch.device("cuda", 1)
+    expected = [own, ("cpu:gloo,cuda:nccl", own), "destroyed"]
+    assert called == [*([("deterministic", True, False)] if deterministic else []), *expected]

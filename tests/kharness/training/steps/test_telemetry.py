@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from gpt2.model import GPT2, Shape
 from kharness.training.checkpoint import checkpoint_files, load
-from kharness.training.steps.telemetry import before_first_call
+from kharness.training.determinism import Numerics
+from kharness.training.steps.telemetry import before_first_call, by_type
 from kharness.training.without_values import ModelWithoutValues
 from lenet5.model import LeNet5
 from monitoring import read_records
@@ -177,3 +179,35 @@ def test_flops_without_values_are_those_of_a_real_step(name: str) -> None:
     ):
         model(inputs).sum().backward()
     assert flops == pytest.approx(counter.get_total_flops(), rel=0.02)
+
+
+def flops_by_type(
+    model: torch.nn.Module, inputs: torch.Tensor, capability: str | None, *, tf32_matmul: bool = False
+) -> dict[str, float]:
+    """Of a step, on a GPU of the capability; torch's own settings for TF32."""
+    counted = ModelWithoutValues(model)
+    _, whole = counted.step([inputs])
+    numerics = Numerics.of(torch.device("cpu"))
+    numerics = replace(numerics, compute_capability=capability, tf32_matmul=tf32_matmul)
+    found = by_type(counted.flops, numerics)
+    assert sum(found.values()) == whole
+    return found
+
+
+def test_flops_count_by_what_they_are_computed_in() -> None:
+    """torch computes float32 convolutions in TF32 by default, and matrix products not."""
+    pictures = torch.randn(2, 3, 32, 32)
+    last = 6 * 2 * 2048 * 10
+    for capability, convolutions in (("8.0", "tf32"), ("7.5", "float32"), (None, "float32")):
+        found = flops_by_type(ResNet(10, blocks=(1, 1, 1, 1)), pictures, capability)
+        whole = sum(found.values())
+        if convolutions == "tf32":
+            assert found == {"tf32": whole - last, "float32": last}
+        else:
+            assert found == {"float32": whole}
+    found = flops_by_type(ResNet(10, blocks=(1, 1, 1, 1)), pictures, "9.0", tf32_matmul=True)
+    assert list(found) == ["tf32"]
+    found = flops_by_type(ResNet(10, blocks=(1, 1, 1, 1), bf16=True), pictures, "9.0")
+    assert list(found) == ["bfloat16"]
+    found = flops_by_type(torch.nn.Linear(4, 2, dtype=torch.float64), torch.ones(3, 4).double(), "9.0")
+    assert found == {"float64": 2 * 2 * 3 * 4 * 2}
