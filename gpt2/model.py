@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from gpt2.derivatives import bf16_product, mixed, rms_norm, squared_relu, turned
 from kharness.config.options import Options
-from kharness.training.device import uses_bf16
+from kharness.training.device import compile_model, uses_bf16
 from kharness.training.errors import TrainingError
 
 # Rows of the embedding are padded to a multiple of this: matrix units of GPUs work in such tiles.
@@ -105,7 +105,7 @@ def build_model(options: Options, *, vocabulary: int, device: torch.device) -> G
     if options.COMPILE:
         # Processes that share the model gather the weights of a layer right before it: outside of its graph.
         for part in [model] if options.PARALLEL == "ddp" else model.h:
-            part.compile(backend=options.COMPILE_BACKEND)
+            compile_model(part, options)
     return model
 
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kharness.config.options import Options
-from kharness.training.device import uses_bf16
+from kharness.training.device import compile_model, uses_bf16
 
 # A block gives so many times the maps of its 3x3 convolution.
 EXPANSION = 4
@@ -38,7 +38,7 @@ def build_model(options: Options, *, classes: int, device: torch.device) -> nn.M
     if options.CHANNELS_LAST:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # not in torch's stubs
     if options.COMPILE:
-        model.compile(backend=options.COMPILE_BACKEND)
+        compile_model(model, options)
     return model
 
 

@@ -117,7 +117,7 @@ FLOORS: dict[str, list[str]] = {
         "model_check",
         "automatic",
         "steps",
-        "loop",
+        "first_run loop",
     ],
     "kharness.matrix": [
         "launchers machine",

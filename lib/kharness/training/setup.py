@@ -15,7 +15,7 @@ from kharness.training.averaging import MovingAverage, moving_average
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
 from kharness.training.determinism import Numerics, make_deterministic
-from kharness.training.device import Compute, Device, set_threads, take_device
+from kharness.training.device import Compute, Device, set_tf32, set_threads, take_device, uses_bf16
 from kharness.training.distributed.model import FSDP, share_model
 from kharness.training.distributed.world import World
 from kharness.training.due import few_validations, planned_steps
@@ -119,6 +119,7 @@ class Setup(Generic[DataT]):
         if options.DETERMINISTIC:
             make_deterministic()
         device = take_device(options.DEVICE, world.local_rank)
+        set_tf32(device.torch, bool(options.values.get("MATMUL_TF32")))
         if (profiler := configured_profiler(options.values)) is not None:
             profiler.check(device.torch.type)
         threads = set_threads(options.NUM_THREADS, processes=world.local_size)
@@ -130,7 +131,9 @@ class Setup(Generic[DataT]):
         if is_shared:
             if options.values.get("INCLUDE_PERFORMANCE_METRICS"):
                 unsharded_model = ModelWithoutValues(model)
-            share_model(model, world, device.torch)
+            # on a CPU only linear layers compute in bfloat16, from weights in float32
+            bf16 = device.torch.type == "cuda" and uses_bf16(str(options.values["AMP"]), device.torch)
+            share_model(model, world, device.torch, bf16=bf16)
         else:
             model.to(device.torch)
         batches = Batches(data.sizes["train"], options.BATCH_SIZE, seed=options.SEED, device=device.torch)

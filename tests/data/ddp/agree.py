@@ -1,6 +1,6 @@
-"""Ranks that agree on four steps; each prints what it found, and the collectives that a step took.
+"""Ranks that agree on some steps (four); each prints what it found, and the collectives that a step took.
 
-RANK=0 WORLD_SIZE=2 … python tests/data/ddp/agree.py
+RANK=0 WORLD_SIZE=2 … python tests/data/ddp/agree.py [STEPS BETWEEN_ROUNDS]
 
 Rank 0 submits two requests before step 2; the last rank gets a signal after the exchange of step 3.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from typing import Any
 
 import torch
@@ -22,8 +23,14 @@ from kharness.training.steps.agreement import StepAgreement
 
 def main() -> None:
     with joined_world(device="cpu", minutes=10) as world, StopOnSignal() as stop:
-        agreement = StepAgreement(world, stop, is_out_of_time=lambda: step == 4 and world.rank == 1)
-        for step in range(1, 5):
+        num_steps, between = (int(sys.argv[1]), float(sys.argv[2])) if len(sys.argv) > 1 else (4, 0.0)
+        agreement = StepAgreement(
+            world,
+            stop,
+            is_out_of_time=lambda: step >= 4 and world.rank == 1,
+            between_rounds=between,
+        )
+        for step in range(1, num_steps + 1):
             if step == 2 and world.is_main:
                 agreement.submit({"log_every": 5})
                 agreement.submit("evaluate")

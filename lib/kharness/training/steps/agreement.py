@@ -1,8 +1,9 @@
-"""What all ranks of a training agree on in each step, by one exchange."""
+"""What all ranks of a training agree on in a step, by one exchange."""
 
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
 
 import torch
@@ -10,6 +11,12 @@ from torch import Tensor
 
 from kharness.training.distributed.world import World
 from kharness.training.guard import StopOnSignal
+
+BETWEEN_ROUNDS = 0.05
+"""Seconds, of trainings on GPUs: as long as a request may wait for the step that all follow in."""
+
+# Steps between two rounds at most, however fast they are.
+MOST_STEPS = 100
 
 
 class StepAgreement:
@@ -27,12 +34,25 @@ class StepAgreement:
     What has an effect later than in the update is applied when the step ends (`Training.steps`). Timers of
     ranks need no exchange here: they are collected where all ranks make a record (`World.collected`).
 
-    On a GPU the loss stays there and goes by NCCL, which nothing waits for; the rest goes by gloo. Of a
-    training in one process nothing is exchanged, and a signal counts until the very end of a step.
+    On a GPU the loss stays there and goes by NCCL, which nothing waits for. The rest goes by gloo, for which
+    the processes wait, and which would take longer than a step of a small model: so it goes only in some
+    steps, BETWEEN_ROUNDS apart. Of a training in one process nothing is exchanged, and a signal counts until
+    the very end of a step.
     """
 
-    def __init__(self, world: World, stop: StopOnSignal, *, is_out_of_time: Callable[[], bool]) -> None:
-        """`is_out_of_time` says so of this rank."""
+    def __init__(
+        self,
+        world: World,
+        stop: StopOnSignal,
+        *,
+        is_out_of_time: Callable[[], bool],
+        between_rounds: float = 0.0,
+    ) -> None:
+        """`is_out_of_time` says so of this rank.
+
+        With `between_rounds` above 0 all but the losses is exchanged apart from them, so many seconds after
+        the last time; by rank 0's clock, which says after each round how many steps that will be.
+        """
         self.out_of_time = False
         """Whether MAX_TIME is used up, on any rank."""
         self.requests: list[object] = []
@@ -40,6 +60,9 @@ class StepAgreement:
         self._world, self._stop, self._is_out_of_time = world, stop, is_out_of_time
         self._submitted: list[object] = []
         self._signal = ""
+        self._between_rounds = between_rounds
+        self._steps_between = self._steps_since = 1
+        self._last_round = time.monotonic()
 
     def submit(self, request: object) -> None:
         """Have every rank find a request of rank 0 in `requests`; any that can be pickled."""
@@ -47,22 +70,49 @@ class StepAgreement:
 
     def exchange(self, loss: Tensor) -> Tensor:
         """The losses of all ranks, (ranks,), from each one's own of no dimension; waits for the others."""
-        world, submitted, self._submitted = self._world, self._submitted, []
+        world = self._world
         if world.size == 1:
-            self.out_of_time, self.requests = self._is_out_of_time(), submitted
+            self.out_of_time, self.requests = self._is_out_of_time(), self._submitted
+            self._submitted = []
             return loss.reshape(1)
+        self.requests = []
+        if self._between_rounds:
+            losses = world.gathered(loss)
+            if self._steps_since >= self._steps_between:
+                self._take(world.gathered(torch.tensor(self._own(), dtype=torch.float64)))
+            else:
+                self._steps_since += 1
+            return losses
+        # float64 holds a loss of any type, and such small numbers, bit for bit
+        rows = world.gathered(torch.tensor([*self._own(), loss], dtype=torch.float64))
+        self._take(rows)
+        return rows[:, -1].to(loss.dtype)
+
+    def _own(self) -> list[int]:
+        """This rank's row, without its loss."""
         name = self._stop.requested
-        own = [signal.Signals[name] if name else 0, self._is_out_of_time(), len(submitted)]
-        if loss.is_cuda:
-            losses, rows = world.gathered(loss), world.gathered(torch.tensor(own))
-        else:  # float64 holds a loss of any type, and such small numbers, bit for bit
-            all_rows = world.gathered(torch.tensor([loss, *own], dtype=torch.float64))
-            losses, rows = all_rows[:, 0].to(loss.dtype), all_rows[:, 1:]
-        number, out_of_time, num_requests = map(int, rows.amax(0).tolist())
+        return [
+            signal.Signals[name] if name else 0,
+            self._is_out_of_time(),
+            len(self._submitted),
+            self._next_round(),
+        ]
+
+    def _next_round(self) -> int:
+        """In so many steps, if they take as long as those since the last round."""
+        now = time.monotonic()
+        seconds = (now - self._last_round) / self._steps_since
+        self._last_round = now
+        return max(1, min(MOST_STEPS, int(self._between_rounds / seconds))) if seconds else MOST_STEPS
+
+    def _take(self, rows: Tensor) -> None:
+        """What the rows of all ranks come to."""
+        number, out_of_time, num_requests = map(int, rows[:, :3].amax(0).tolist())
+        self._steps_between, self._steps_since = int(rows[0, 3]), 1
         self._signal = signal.Signals(number).name if number else ""
         self.out_of_time = bool(out_of_time)
-        self.requests = world.of_main(submitted) if num_requests else []
-        return losses
+        submitted, self._submitted = self._submitted, []
+        self.requests = self._world.of_main(submitted) if num_requests else []
 
     @property
     def stop_is_requested(self) -> bool:

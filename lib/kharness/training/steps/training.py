@@ -21,7 +21,7 @@ from kharness.training.fingerprint import state_sha256
 from kharness.training.guard import StopOnSignal
 from kharness.training.resume import HASHED, log_checkpoint
 from kharness.training.setup import DataT, Setup
-from kharness.training.steps.agreement import StepAgreement
+from kharness.training.steps.agreement import BETWEEN_ROUNDS, StepAgreement
 from kharness.training.steps.alerted import AlertedSteps
 from kharness.training.steps.control import StepControl
 from kharness.training.steps.epoch_bar import open_bar
@@ -87,7 +87,12 @@ class Training(Generic[DataT]):
         """What to evaluate, by the prefix of its metrics: the model, and as `ema_` its moving average."""
         if setup.average is not None:
             self.models["ema_"] = setup.average.model
-        self._agreement = StepAgreement(setup.world, stop, is_out_of_time=self._has_used_up_its_time)
+        self._agreement = StepAgreement(
+            setup.world,
+            stop,
+            is_out_of_time=self._has_used_up_its_time,
+            between_rounds=BETWEEN_ROUNDS if setup.device.torch.type == "cuda" else 0.0,
+        )
         self._update = GuardedUpdate(setup, self._agreement, self._phases, run.log_step)
         folder = str(self.options.values.get("PROFILER_SAVE_DIR", PROFILER))
         self._profiler = TorchProfiler(

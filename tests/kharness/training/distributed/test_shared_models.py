@@ -227,3 +227,28 @@ def test_rounds_are_equally_many_on_each_rank_and_count_each_sample_once() -> No
         [([2, 3], 2), ([6], 0)],
         [([4, 5], 2), ([6], 0)],
     ]
+
+
+def test_layers_are_gathered_in_bfloat16_and_kept_in_float32(
+    root: Path, warm_torch: WarmPython, tmp_path: Path
+) -> None:
+    """By the precision of a step on a GPU, here under the CPU's autocast."""
+    ranks = [
+        warm_torch.start(
+            [root / "tests/data/ddp/shared_bf16.py"],
+            env={
+                **os.environ,
+                "KHARNESS_RENDEZVOUS_FILE": str(tmp_path / "meeting"),
+                **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "2"),
+                **dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)),
+            },
+            stdout=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=600)[0] for rank in ranks]
+    (losses, types), (wanted, types_before) = json.loads(said[0])
+    assert types == ["torch.bfloat16", "torch.float32", "torch.float32", "torch.float32"]
+    assert types_before == ["torch.float32"] * 4
+    assert losses == pytest.approx(wanted, rel=0.01)
+    assert losses[-1] < losses[0]

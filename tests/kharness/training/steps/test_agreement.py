@@ -10,17 +10,21 @@ from typing import Any
 
 import torch
 
+from kharness.training.steps.agreement import MOST_STEPS
+
 from ....warm_python import WarmPython
 
 ASKED = [{"log_every": 5}, "evaluate"]
 
 
-def found_by_ranks(root: Path, folder: Path, warm_torch: WarmPython, size: int) -> list[list[Any]]:
-    """Requests, stop, end of time, collectives and losses of four steps, by rank."""
+def found_by_ranks(
+    root: Path, folder: Path, warm_torch: WarmPython, size: int, *arguments: object
+) -> list[list[Any]]:
+    """Requests, stop, end of time, collectives and losses of some steps, by rank."""
     of_all = {**os.environ, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
     ranks = [
         warm_torch.start(
-            [root / "tests/data/ddp/agree.py"],
+            [root / "tests/data/ddp/agree.py", *arguments],
             env={
                 **of_all,
                 "KHARNESS_RENDEZVOUS_FILE": str(folder / f"meeting{size}"),
@@ -62,3 +66,24 @@ def test_alone_nothing_is_exchanged_and_a_signal_counts_at_once(
             [[], True, False, 0, losses(4, 1), "torch.float32"],
         ]
     ]
+
+
+def test_fast_steps_exchange_their_losses_alone_but_now_and_then(
+    root: Path, tmp_path: Path, warm_torch: WarmPython
+) -> None:
+    """As on a GPU: a request of step 2, a signal and the end of time reach all ranks in one later step."""
+    later = 1 + MOST_STEPS
+    nothing = [[], False, False]
+    expected = {
+        1: [*nothing, 2, losses(1, 2), "torch.float32"],
+        **{step: [*nothing, 1, losses(step, 2), "torch.float32"] for step in range(2, later)},
+        later: [ASKED, True, True, 4, losses(later, 2), "torch.float32"],
+        later + 1: [[], True, True, 1, losses(later + 1, 2), "torch.float32"],
+    }
+    found = found_by_ranks(root, tmp_path, warm_torch, 2, len(expected), 1e6)
+    assert found == [list(expected.values())] * 2
+
+
+def test_slow_steps_exchange_all_each_time(root: Path, tmp_path: Path, warm_torch: WarmPython) -> None:
+    found = found_by_ranks(root, tmp_path, warm_torch, 2, 4, 1e-9)
+    assert [step[3] for step in found[0]] == [2, 4, 2, 2]
