@@ -52,18 +52,19 @@ def trained(world: World, *, bf16: bool) -> tuple[list[float], list[str]]:
     layers = Layers()
     share_model(layers, world, torch.device("cpu"), bf16=bf16)
     model: Any = ShardedModel(layers)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     losses = []
+    inputs = torch.randn(world.size, 4, 8)[world.rank]
+    layer: Any = layers.layers[0]
     for _ in range(5):
-        inputs = torch.randn(world.size, 4, 8)[world.rank]
         loss = (model(inputs) - inputs.sum(-1, keepdim=True)).square().mean()
         loss.backward()
         optimizer.step()
         losses.append(world.total(loss.item()) / world.size)
-        weight = layers.layers[0].linear.weight
+        weight = layer.linear.weight
         kept, gradient = str(weight.dtype), str(weight.grad.dtype)
         optimizer.zero_grad()
-    return losses, [*layers.layers[0].seen, kept, gradient]
+    return losses, [*layer.seen, kept, gradient]
 
 
 def main() -> None:

@@ -9,8 +9,11 @@ from types import FrameType
 import pytest
 import torch
 
+from kharness.config.errors import KharnessError
+from kharness.config.options import parse
 from kharness.training.checkpoint import checkpoint_files, load
-from kharness.training.device import Device, choose_device, set_threads
+from kharness.training.determinism import Numerics
+from kharness.training.device import Device, choose_device, compile_model, set_tf32, set_threads
 from kharness.training.errors import DeviceError
 from monitoring import read_records
 
@@ -102,3 +105,46 @@ def test_threads_are_set_or_left_alone() -> None:
         assert set_threads(0) == 1
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("flags", "compiled"),
+    [
+        (["--compile-mode", "reduce-overhead"], {"backend": "inductor", "mode": "reduce-overhead"}),
+        (["--compile-mode", "max-autotune"], {"backend": "inductor", "mode": "max-autotune"}),
+        ([], {"backend": "inductor", "mode": "default"}),
+        (["--compile-backend", "aot_eager"], {"backend": "aot_eager"}),
+    ],
+)
+def test_a_model_is_compiled_as_the_options_say(
+    root: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], compiled: dict[str, str]
+) -> None:
+    """What torch.compile gets; nothing is compiled before the first call."""
+    options, _ = parse(["--compile", *flags], root=root, model="gpt2", prog="train.py", description=None)
+    given: list[dict[str, str]] = []
+    model = torch.nn.Linear(2, 2)
+    monkeypatch.setattr(model, "compile", lambda **named: given.append(named))
+    compile_model(model, options)
+    assert given == [compiled]
+
+
+def test_tf32_of_matrix_products_is_as_requested_and_read_back() -> None:
+    device = torch.device("cuda", 0)
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        for is_on in (True, False):
+            set_tf32(device, is_on)
+            assert Numerics.of(torch.device("cpu")).tf32_matmul is is_on
+            assert torch.get_float32_matmul_precision() == ("high" if is_on else "highest")
+            set_tf32(torch.device("cpu"), not is_on)  # of a CPU nothing is set
+            assert Numerics.of(torch.device("cpu")).tf32_matmul is is_on
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def test_tf32_is_refused_where_no_gpu_computes(root: Path) -> None:
+    flags = ["--matmul-tf32", "--device", "cpu"]
+    with pytest.raises(KharnessError, match="MATMUL_TF32=y has no effect"):
+        parse(flags, root=root, model="gpt2", prog="train.py", description=None)
+    options, _ = parse(flags[:1], root=root, model="lenet5", prog="train.py", description=None)
+    assert options.values["MATMUL_TF32"] is True

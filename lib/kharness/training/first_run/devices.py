@@ -242,7 +242,7 @@ def _products_per_second(dtype: torch.dtype) -> float:
             torch.mm(one, other)
         end.record()
         end.synchronize()
-    return PRODUCTS / (begin.elapsed_time(end) / 1000)
+    return PRODUCTS / (float(begin.elapsed_time(end)) / 1000)
 
 
 def _number(text: str) -> float | None:

@@ -96,7 +96,7 @@ def bits(folder: Path, device: str) -> str:
     starts = [record for record in records(resumed) if record["event"] == "start"]
     if len(starts) != 2 or not starts[1].get("resumed_from"):
         raise StepFailed("the killed training was not resumed from its checkpoint")
-    step = starts[1]["resumed_from"]["global_step"]
+    step: int = starts[1]["resumed_from"]["global_step"]
     found = {
         name: _last_bits(train(folder, f"{name}-{epochs}", device, *flags, epochs=epochs))
         for name in ("once", "again", "resumed")
@@ -113,11 +113,11 @@ def bits(folder: Path, device: str) -> str:
 
 def _killed(folder: Path, device: str, flags: Sequence[object]) -> int:
     """Epochs of a training that was killed after a checkpoint and before its end."""
-    for epochs in (EPOCHS * 2**place for place in range(TRIES)):
+    for epochs in (EPOCHS << place for place in range(TRIES)):
         run = folder / f"resumed-{epochs}"
         if records(run) and records(run)[-1]["event"] == "end":
             continue
-        process = start(folder, run.name, device, *flags, epochs=epochs)
+        process = start_anew(folder, run.name, device, *flags, epochs=epochs)
         while process.poll() is None and not _has_checkpoint(run):
             time.sleep(LOOK_EVERY)
         process.send_signal(signal.SIGKILL)

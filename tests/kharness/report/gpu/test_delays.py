@@ -38,7 +38,7 @@ LATE_PARTS = (None, 0, 2)
 
 
 def cases() -> list[dict[str, Any]]:
-    made = []
+    made: list[dict[str, Any]] = []
     for place, has_buffers, late_part, records_parts in product(
         PLACES, (False, True), LATE_PARTS, (False, True)
     ):

@@ -80,7 +80,10 @@ def test_a_training_that_ends_before_it_is_killed_shows_no_resume(tmp_path: Path
     for place in range(trainings.TRIES):
         run = tmp_path / f"resumed-{trainings.EPOCHS * 2**place}"
         run.mkdir()
-        lines = [{"event": "checkpoint", "global_step": 85}, {"event": "end", "status": "complete"}]
+        lines: list[dict[str, object]] = [
+            {"event": "checkpoint", "global_step": 85},
+            {"event": "end", "status": "complete"},
+        ]
         text = [json.dumps({"time": 1.0, "seq": i, "attempt": 1, **it}) for i, it in enumerate(lines, 1)]
         (run / "metrics.jsonl").write_text("".join(f"{line}\n" for line in text))
     with pytest.raises(StepFailed, match="ended 4 times before it could be killed"):
