@@ -19,7 +19,8 @@ from pathlib import Path
 
 from kharness.config.errors import ConfigError, run_command
 from kharness.training.first_run.steps import BY_NAME, MINUTES, STEPS
-from kharness.training.first_run.timed import FAILED, RESULTS, run_one, run_steps
+from kharness.training.first_run.timed import RESULTS, run_one, run_steps
+from monitoring.journal.end_status import FAILED
 
 
 def main(argv: Sequence[str]) -> int:

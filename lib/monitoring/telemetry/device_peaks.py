@@ -58,7 +58,9 @@ DEVICES: tuple[DevicePeak, ...] = (
         "NVIDIA GB300 NVL72 datasheet, a 72nd, without sparsity",
     ),
     DevicePeak(r"\bGB200\b", _half(2500, 1250, 80), "NVIDIA GB200 NVL72 datasheet, a 72nd, without sparsity"),
-    DevicePeak(r"\bB300\b", _half(2250, 1125, 75), "NVIDIA HGX B300 datasheet, an eighth, without sparsity"),
+    DevicePeak(
+        r"\bB300\b", _half(2250, 1125, 75.0), "NVIDIA HGX B300 datasheet, an eighth, without sparsity"
+    ),
     DevicePeak(r"\bB200\b", _half(2250, 1125, 80), "NVIDIA DGX B200 datasheet, an eighth, without sparsity"),
     DevicePeak(r"\bGH200\b", _half(989.5, 494.5, 67), "NVIDIA GH200 Grace Hopper Superchip datasheet"),
     DevicePeak(r"\bH200 NVL\b", _half(835.5, 417.5, 60), "NVIDIA H200 datasheet, NVL"),
@@ -66,7 +68,7 @@ DEVICES: tuple[DevicePeak, ...] = (
     DevicePeak(r"\bH100 NVL\b", _half(835.5, 417.5, 60), "NVIDIA H100 datasheet, NVL"),
     DevicePeak(r"\bH100 PCIe\b", _half(756.5, 378, 51.2), "NVIDIA H100 datasheet, PCIe"),
     DevicePeak(r"\bH100 80GB HBM3\b", _half(989.5, 494.5, 67), "NVIDIA H100 datasheet, SXM"),
-    DevicePeak(r"\bH20\b", _half(148, 74, 44), "NVIDIA H20 datasheet"),
+    DevicePeak(r"\bH20\b", _half(148, 74.0, 44), "NVIDIA H20 datasheet"),
     DevicePeak(r"\bA100\b", _half(312, 156, 19.5), "NVIDIA A100 datasheet"),
     DevicePeak(r"\bA800\b", _half(312, 156, 19.5), "NVIDIA A800 datasheet"),
     DevicePeak(r"\bA40\b", _half(149.7, 74.8, 37.4), "NVIDIA A40 datasheet"),
@@ -91,7 +93,7 @@ DEVICES: tuple[DevicePeak, ...] = (
     _geforce("4080", 97.5, 48.7, _ADA),
     _geforce("4070 Ti", 80.2, 40.1, _ADA),
     _geforce("3090 Ti", 80, 40, _ADA),
-    _geforce("3090", 71, 35.6, _AMPERE),
+    _geforce("3090", 71.0, 35.6, _AMPERE),
     _geforce("3080 Ti", 68.2, 34.1, "NVIDIA Ampere GA102 whitepaper, as Lightning has it"),
     _geforce("3080", 59.5, 29.8, _AMPERE),
     _geforce("3070", 40.6, 20.3, _AMPERE),

@@ -31,7 +31,7 @@ LOAD_SECONDS = 15.0
 ENERGY_TOLERANCE = 0.1
 
 
-class Compared(NamedTuple):
+class SmiValue(NamedTuple):
     """A value of nvidia-smi and ours."""
 
     query: str
@@ -42,12 +42,12 @@ class Compared(NamedTuple):
 
 
 VALUES = (
-    Compared("memory.total", lambda sample: sample.memory_total_mb, 1),
-    Compared("memory.used", lambda sample: sample.memory_used_mb, 64),
-    Compared("temperature.gpu", lambda sample: sample.temperature_celsius, 2),
-    Compared("power.draw", lambda sample: sample.power_draw_watts, 30),
-    Compared("utilization.gpu", lambda sample: sample.utilization_percent, 10),
-    Compared("clocks.sm", lambda sample: sample.clock_sm_mhz, 200),
+    SmiValue("memory.total", lambda sample: sample.memory_total_mb, 1),
+    SmiValue("memory.used", lambda sample: sample.memory_used_mb, 64),
+    SmiValue("temperature.gpu", lambda sample: sample.temperature_celsius, 2),
+    SmiValue("power.draw", lambda sample: sample.power_draw_watts, 30),
+    SmiValue("utilization.gpu", lambda sample: sample.utilization_percent, 10),
+    SmiValue("clocks.sm", lambda sample: sample.clock_sm_mhz, 200),
 )
 
 

@@ -17,9 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from monitoring.journal.atomic_file import write_atomically
+from monitoring.journal.end_status import FAILED
 
 RESULTS = "results.json"
-OK, FAILED, SKIPPED = "ok", "failed", "skipped"
+OK, SKIPPED = "ok", "skipped"
+"""What a step comes to, besides FAILED."""
 
 # How long a step that is over its limit has to end by itself.
 END_WITHIN = 5.0

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from kharness.training.first_run.timed import StepFailed
 from monitoring import read_records
+from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.files import GPU_STATS, JOURNAL, METRICS_CSV, PROMETHEUS_JSON
 
 ValueT = TypeVar("ValueT")
@@ -179,7 +180,7 @@ def faults(folder: Path, device: str) -> str:
     kept = records(run)
     lines = len((run / METRICS_CSV).read_text().splitlines()) - 1
     said = f"agent {killed[0]} killed; {len(kept)} records kept, {lines} rows in {METRICS_CSV}"
-    if kept[-1]["event"] != "end" or kept[-1]["status"] != "complete" or not lines:
+    if kept[-1]["event"] != "end" or kept[-1]["status"] != COMPLETE or not lines:
         raise StepFailed(said)
     return said
 
