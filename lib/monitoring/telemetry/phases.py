@@ -11,6 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
@@ -208,8 +209,12 @@ def watch_ddp(model: Any, phases: Phases, hook: Callable[[Any, Any], Any] | None
 
 
 def _after_backward(call: Callable[[], None]) -> None:
-    """From within backward: after it, and after what was queued before; torch has no public name for it."""
-    sys.modules["torch"].autograd.Variable._execution_engine.queue_callback(call)
+    """From within backward: after it, and after what was queued before; torch has no public name for it.
+
+    Nothing outside of it, where a rank that has joined (model.join) takes part in the averaging of others.
+    """
+    with suppress(RuntimeError):
+        sys.modules["torch"].autograd.Variable._execution_engine.queue_callback(call)
 
 
 def _leave_out_buffers(model: Any, phases: Phases) -> None:

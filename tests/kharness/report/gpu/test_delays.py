@@ -83,3 +83,28 @@ def test_the_late_rank_and_its_phase_are_named(trained: Path, case: dict[str, An
     phase = PLACES[case["place"]][case["records_parts"]]
     assert f"not balanced: the others wait for rank {case['late_rank']} (" in lines[0], lines
     assert f" in {phase}, best/mine" in lines[0], lines
+
+
+def test_a_model_is_watched_in_all_ways_of_averaging(
+    root: Path, tmp_path: Path, warm_torch: WarmPython
+) -> None:
+    """Unused layers, a static graph, and ranks that join, whose hooks run outside of backward."""
+    ranks = [
+        warm_torch.start(
+            [root / "tests/data/ddp/watched.py"],
+            env={
+                **os.environ,
+                "KHARNESS_RENDEZVOUS_FILE": str(tmp_path / "meeting"),
+                **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "2"),
+                **dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank)),
+            },
+            stdout=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    early, late = (json.loads(rank.communicate(timeout=600)[0]) for rank in ranks)
+    assert list(early) == list(late) == ["unused", "static", "static, unused"]
+    for way, (own, _) in late.items():
+        assert own >= 1, way
+    for way, (_, waited) in early.items():
+        assert waited > 0, way
