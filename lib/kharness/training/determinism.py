@@ -45,6 +45,15 @@ def make_deterministic() -> None:
     torch.backends.cudnn.benchmark = False  # which takes the algorithm that is fastest at the moment
 
 
+def set_tf32(device: torch.device, is_on: bool) -> None:
+    """Whether a GPU multiplies float32 matrices in TF32, as MATMUL_TF32 says; Numerics reads it back.
+
+    By torch's older switch, which the newer ones follow: torch.compile fails where only those are set.
+    """
+    if device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = is_on
+
+
 @dataclass(frozen=True)
 class Numerics:
     """As torch and the driver report it; what belongs to a GPU is None on a CPU."""

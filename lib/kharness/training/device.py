@@ -89,15 +89,6 @@ def uses_bf16(amp: str, device: torch.device) -> bool:
     return amp == "bf16"
 
 
-def set_tf32(device: torch.device, is_on: bool) -> None:
-    """Whether a GPU multiplies float32 matrices in TF32, as MATMUL_TF32 says; Numerics reads it back.
-
-    By torch's older switch, which the newer ones follow: torch.compile fails where only those are set.
-    """
-    if device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = is_on
-
-
 def compile_model(model: nn.Module, options: Options) -> None:
     """Have the model compiled when it is first called, as COMPILE_BACKEND and COMPILE_MODE say."""
     of_inductor = {"mode": options.COMPILE_MODE} if options.COMPILE_BACKEND == "inductor" else {}

@@ -14,8 +14,8 @@ from kharness.config.options import Options
 from kharness.training.averaging import MovingAverage, moving_average
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
-from kharness.training.determinism import Numerics, make_deterministic
-from kharness.training.device import Compute, Device, set_tf32, set_threads, take_device, uses_bf16
+from kharness.training.determinism import Numerics, make_deterministic, set_tf32
+from kharness.training.device import Compute, Device, set_threads, take_device, uses_bf16
 from kharness.training.distributed.model import FSDP, share_model
 from kharness.training.distributed.world import World
 from kharness.training.due import few_validations, planned_steps

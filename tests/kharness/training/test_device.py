@@ -12,8 +12,8 @@ import torch
 from kharness.config.errors import KharnessError
 from kharness.config.options import parse
 from kharness.training.checkpoint import checkpoint_files, load
-from kharness.training.determinism import Numerics
-from kharness.training.device import Device, choose_device, compile_model, set_tf32, set_threads
+from kharness.training.determinism import Numerics, set_tf32
+from kharness.training.device import Device, choose_device, compile_model, set_threads
 from kharness.training.errors import DeviceError
 from monitoring import read_records
 

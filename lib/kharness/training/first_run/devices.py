@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import torch
 
+from kharness.training.determinism import Numerics, set_tf32
 from kharness.training.first_run.timed import StepFailed, StepSkipped
 from kharness.training.first_run.trainings import ROOT
 from monitoring.gpu.sample import GpuSample, Sampler
@@ -55,7 +56,7 @@ def machine(folder: Path, device: str) -> str:
     """Which GPUs, driver and versions; each GPU multiplies two matrices."""
     if device == "cuda":
         subprocess.run(["nvidia-smi"], check=False)
-    versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
+    versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}"
     if device == "cpu":
         return f"{versions}; a rehearsal on the CPU"
     if not torch.cuda.is_available():
@@ -66,7 +67,8 @@ def machine(folder: Path, device: str) -> str:
         if (ones @ ones).unique().tolist() != [256.0]:
             raise StepFailed(f"cuda:{index} multiplies matrices of ones wrongly")
         names.append(f"{torch.cuda.get_device_name(index)} {torch.cuda.get_device_capability(index)}")
-    return f"{versions}; {', '.join(names)}"
+    numerics = Numerics.of(torch.device("cuda", 0))
+    return f"{versions}, cuDNN {numerics.cudnn}, driver {numerics.driver}; {', '.join(names)}"
 
 
 def equal(folder: Path, device: str) -> str:
@@ -143,12 +145,8 @@ def peak(folder: Path, device: str) -> str:
     name = torch.cuda.get_device_name(0)
     known = device_peak(name)
     found, wrong = [], []
-    for called, dtype, precision in (
-        ("bfloat16", torch.bfloat16, "ieee"),
-        ("tf32", torch.float32, "tf32"),
-        ("float32", torch.float32, "ieee"),
-    ):
-        torch.backends.cuda.matmul.fp32_precision = precision
+    for called, dtype in (("bfloat16", torch.bfloat16), ("tf32", torch.float32), ("float32", torch.float32)):
+        set_tf32(torch.device("cuda", 0), called == "tf32")
         rate = _products_per_second(dtype) * 2 * SIZE**3
         highest = known.flops.get(called) if known is not None else None
         share = "" if highest is None else f" ({rate / highest:.0%} of {highest / 1e12:g})"
