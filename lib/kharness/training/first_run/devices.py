@@ -20,6 +20,7 @@ from kharness.training.first_run.trainings import ROOT
 from monitoring.gpu.sample import GpuSample, Sampler
 from monitoring.samplers import probe_all
 from monitoring.telemetry.device_peaks import device_peak
+from monitoring.telemetry.device_pool import POOL
 
 NO_GPU = "it needs a GPU, and DEVICE is cpu"
 
@@ -233,14 +234,15 @@ def _sampler() -> Sampler:
 def _products_per_second(dtype: torch.dtype) -> float:
     """Of two square matrices of SIZE, on the first GPU, by its own clock."""
     one, other = (torch.randn(SIZE, SIZE, device="cuda:0", dtype=dtype) for _ in range(2))
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    seconds = 0.0
     for count in (3, PRODUCTS):  # the first ones warm up
-        begin.record()
+        begin = POOL.mark("cuda:0", timing=True)
         for _ in range(count):
             torch.mm(one, other)
-        end.record()
-        end.synchronize()
-    return PRODUCTS / (float(begin.elapsed_time(end)) / 1000)
+        end = POOL.mark("cuda:0", timing=True)
+        end.wait()
+        seconds = begin.seconds_until(end)
+    return PRODUCTS / seconds
 
 
 def _number(text: str) -> float | None:
