@@ -16,6 +16,7 @@ CHOSEN_FOR: Mapping[str, str] = {
     "AMP": "AMP_AUTO",
     "COMPILE": "COMPILE_AUTO",
     "MICRO_BATCH_SIZE": "BATCH_SIZE_AUTO",
+    "OPTIMIZER_MUON_BF16": "OPTIMIZER_MUON_BF16_AUTO",
 }
 """What a training chooses, and the option that has it do so, which is n afterwards."""
 

@@ -1,10 +1,12 @@
-"""The values of a training that its options leave to trials."""
+"""The values of a training that its options leave to trials, or to the machine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import torch
 
 from kharness.config.options import Options, chosen_in
 from kharness.training.automatic.search import Choice, Search, largest_micro_batch, quicker
@@ -13,6 +15,13 @@ from kharness.training.distributed.model import FSDP
 from kharness.training.distributed.world import World
 from kharness.training.errors import TrainingError
 from kharness.training.needs import may_have_gpu
+
+# Instructions for products in bfloat16 -> whether this processor has them. Without any, torch multiplies such
+# matrices element by element.
+BF16_UNITS: dict[str, Callable[[], bool]] = {
+    "AMX": torch.cpu._is_amx_tile_supported,
+    "AVX512_BF16": torch.cpu._is_avx512_bf16_supported,
+}
 
 # Where BATCH_SIZE_AUTO has still to choose, steps are timed with micro-batches of at most so many samples.
 TIMED_SAMPLES = 8
@@ -28,6 +37,8 @@ def decided(options: Options, world: World, *, run_directory: Path | None) -> Se
     for name, (value, reason) in (chosen_in(run_directory) if run_directory else {}).items():
         if name in options.undecided():
             options = options.with_chosen(name, value, reason)
+    if "OPTIMIZER_MUON_BF16" in options.undecided():
+        options = _noted(options, "OPTIMIZER_MUON_BF16", _bf16_choice(options.DEVICE))
     try:
         is_shared = options.values.get("PARALLEL") == FSDP  # a trial has no other process to share with
         if "AMP" in options.undecided() and may_have_gpu(options.DEVICE) and not is_shared:
@@ -64,6 +75,16 @@ def _precision(options: Options, world: World) -> Search[Options, Options]:
         names=("bf16", "none"),
     )
     return _noted(options, "AMP", found) if found else options
+
+
+def _bf16_choice(device: str) -> Choice:
+    """Whether bfloat16 pays off for products of matrices, by the instructions of the processor."""
+    if may_have_gpu(device):
+        return Choice("y", "a GPU orthogonalizes in bfloat16 in any case")
+    found = [name for name, has in BF16_UNITS.items() if has()]
+    if found:
+        return Choice("y", f"this CPU has {found[0]}")
+    return Choice("n", f"this CPU has neither {' nor '.join(BF16_UNITS)}")
 
 
 def _compilation(options: Options, world: World) -> Search[Options, Options]:

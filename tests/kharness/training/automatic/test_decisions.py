@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from kharness.config.errors import ConfigError
 from kharness.config.make.provenance import why
 from kharness.config.options import Options, parse
 from kharness.config.tree import Tree
-from kharness.training.automatic.decisions import _precision, decided
+from kharness.training.automatic.decisions import BF16_UNITS, _precision, decided
 from kharness.training.automatic.trial import TrialStep
 from kharness.training.distributed.world import ALONE, World
 from kharness.training.errors import DatasetError, TrainingError
@@ -141,9 +143,47 @@ def test_a_batch_that_does_not_divide_among_the_processes_is_refused(root: Path)
 
 
 def test_both_by_hand_and_automatic_is_refused(root: Path) -> None:
-    for given in (("--micro-batch-size", "4", "--batch-size-auto"), ("--compile", "--compile-auto")):
+    muon = ("--optimizer", "muon", "--optimizer-muon-bf16", "--optimizer-muon-bf16-auto")
+    for given in (("--micro-batch-size", "4", "--batch-size-auto"), ("--compile", "--compile-auto"), muon):
         with pytest.raises(ConfigError, match="_AUTO"):
             begun(root, *given)
+
+
+MUON = ("--optimizer", "muon", "--optimizer-muon-bf16-auto")
+
+
+def test_instructions_for_bfloat16_are_those_that_the_kernel_lists() -> None:
+    flags = set(re.findall(r"^flags\s*: (.*)$", Path("/proc/cpuinfo").read_text(), flags=re.M)[0].split())
+    listed = {"AMX": "amx_tile" in flags, "AVX512_BF16": "avx512_bf16" in flags}
+    assert {name: has() for name, has in BF16_UNITS.items()} == listed
+
+
+@pytest.mark.parametrize(
+    ("has", "value", "reason"),
+    [
+        ({}, "n", "this CPU has neither AMX nor AVX512_BF16"),
+        ({"AMX": True}, "y", "this CPU has AMX"),
+        ({"AVX512_BF16": True}, "y", "this CPU has AVX512_BF16"),
+    ],
+)
+def test_muon_takes_bfloat16_where_the_cpu_has_instructions_for_it(
+    root: Path, monkeypatch: pytest.MonkeyPatch, has: dict[str, bool], value: str, reason: str
+) -> None:
+    for name in BF16_UNITS:
+        monkeypatch.setitem(BF16_UNITS, name, partial(bool, has.get(name)))
+    with pytest.raises(StopIteration) as end:
+        next(decided(begun(root, *MUON), ALONE, run_directory=None))
+    options: Options = end.value.value
+    assert options.automatic() == {"OPTIMIZER_MUON_BF16": (value, reason)}
+    assert options.OPTIMIZER_MUON_BF16 is (value == "y")
+
+
+def test_what_muon_computes_in_is_recorded_and_kept(train: Train, capfd: pytest.CaptureFixture[str]) -> None:
+    records = train("run", *FIXED, *SMALL, *STEPS, *MUON)
+    [start] = [record for record in records if record["event"] == "start"]
+    chosen = start["automatic"]["OPTIMIZER_MUON_BF16"]
+    assert start["optimizer"]["bf16"] is start["config"]["OPTIMIZER_MUON_BF16"] is (chosen["value"] == "y")
+    assert f"auto: OPTIMIZER_MUON_BF16={chosen['value']}: this CPU has " in capfd.readouterr().out
 
 
 def test_the_precision_of_a_gpu_is_timed_with_everything_else_chosen(root: Path) -> None:
