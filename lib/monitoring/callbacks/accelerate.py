@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accelerate import Accelerator
+from accelerate import Accelerator, PartialState
 from accelerate.tracking import GeneralTracker
 
 from monitoring.callbacks.described import adapter_fields, model_config, model_fields
@@ -109,9 +109,10 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
         if self._runs.current is not None:
             return self._runs.current
         model = UNKNOWN_MODEL if self._model is None else {**UNKNOWN_MODEL, **model_fields(self._model)}
-        begun = Begun(
-            {**model_config(self._model), **self._config}, 0, model, self._config, adapter_fields(self._model)
-        )
+        fields, state = adapter_fields(self._model), PartialState()
+        if state.num_processes == 1:  # of others nobody knows theirs: accelerate calls trackers on one alone
+            fields |= {"device": str(state.device)}
+        begun = Begun({**model_config(self._model), **self._config}, 0, model, self._config, fields)
         if (loaded := self._loaded) is None:
             return self._runs.begin_other(begun)
         found = self._runs.begin_training(

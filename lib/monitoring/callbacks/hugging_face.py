@@ -67,7 +67,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
             args.process_index,
             model_fields(model),
             _training(args, state),
-            adapter_fields(model),
+            {**adapter_fields(model), **_device(args)},
         )
         step = state.global_step
         resumed = Resumed(step, f"checkpoint-{step}", functools.partial(_is_checkpoint, step))
@@ -180,7 +180,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
                     {**config, **model_config(model)},
                     args.process_index,
                     model_fields(model),
-                    fields=adapter_fields(model),
+                    fields={**adapter_fields(model), **_device(args)},
                 )
             )
         return self._runs.current
@@ -357,6 +357,11 @@ class GPUMonitoringCallback(TrainerCallback):  # type: ignore[misc] # transforme
             throughput=self._samples / seconds if seconds else None,
         )
         self._pending = None
+
+
+def _device(args: Any) -> dict[str, str]:
+    """Which GPU the process computes on; nothing where it is several (torch.nn.DataParallel)."""
+    return {"device": str(args.device)} if args.n_gpu <= 1 else {}
 
 
 def _training(args: Any, state: Any) -> dict[str, object]:

@@ -84,7 +84,7 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
             {**model_config(module), **self._config},
             trainer.global_rank,
             {**UNKNOWN_MODEL, **model_fields(module)},
-            fields=adapter_fields(module),
+            fields={**adapter_fields(module), "device": str(trainer.strategy.root_device)},
         )
 
     def log_hyperparams(self, params: Any, *_: object, **__: object) -> None:

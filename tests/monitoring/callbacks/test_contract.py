@@ -189,6 +189,12 @@ def test_tokens_that_the_trainer_counts_are_recorded_with_its_steps(trained: Run
     assert all(record["train_loss"] > 0 and record["train_tokens_per_second"] > 0 for record in steps)
 
 
+@pytest.mark.parametrize("framework", ["hugging_face", "lightning", "accelerate"])
+def test_the_device_is_said_so_that_its_gpu_is_the_runs(trained: Run, framework: str) -> None:
+    start, *_ = runs_of(trained(framework, 1), "one")["one"]
+    assert start["device"] == "cpu"
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_pace_and_configuration_are_recorded(trained: Run, processes: int) -> None:
     """Eight tokens a sample; no peak is known of a CPU."""
