@@ -1,0 +1,303 @@
+"""How often the alert rules are right: every rule over the recordings of real trainings in tests/data/alerts.
+
+python benchmarks/alert_rules.py [chosen|held_out] [-v]
+
+Thresholds were chosen on `chosen`; the figures of docs/alerts.md are those of `held_out`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import math
+import random
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from monitoring.rules import events_of, open_rule
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests/data/alerts"
+
+Recording = dict[str, Any]
+Row = dict[str, Any]
+
+RULES = (
+    "diverged",
+    "gradient_norm",
+    "loss_plateau",
+    "loss_spike",
+    "memory_leak",
+    "nonfinite",
+    "overfitting",
+    "step_time",
+    "vanishing_gradient",
+)
+
+# Step records within which an alert is of the fault that began at one, by rule; others have until the end.
+WITHIN = {"gradient_norm": 3, "loss_spike": 3, "nonfinite": 2}
+
+# Where the same computation takes so much longer, by medians of SPAN steps, other programs slow the machine.
+SLOWED, SPAN = 1.25, 10
+
+# Seconds of a recording's memory: trainings of 4 to 12 hours.
+HOURS = (4.0, 12.0)
+
+
+@dataclass
+class Truth:
+    """What is wrong with a recording: where each rule should fire, and where it may."""
+
+    expected: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Rule -> first and last step at which it should."""
+    allowed: set[str] = field(default_factory=set)
+    """Rules that are not judged here: it is a matter of taste, or another fault's doing."""
+
+
+@dataclass
+class Score:
+    """Of one rule."""
+
+    faults: int = 0
+    found: int = 0
+    healthy: int = 0
+    """Recordings without a fault that it is about."""
+    false: int = 0
+    """Those in which it fires, or fires elsewhere."""
+
+
+def read(name: str) -> list[Recording]:
+    """The recordings of one part."""
+    with gzip.open(FOLDER / f"{name}.jsonl.gz", "rt") as file:
+        return [json.loads(line) for line in file]
+
+
+def rows(recording: Recording) -> Iterator[Row]:
+    """The records that the rules get: times are those of the steps' work, stretched to hours for memory."""
+    starts, evals = set(recording["starts"]), {step: loss for step, loss, _ in recording["evals"]}
+    memory, stretch = memory_curve(recording)
+    time = 0.0
+    chance = {"chance_loss": recording["chance_loss"]}
+    for place, step in enumerate(recording["step"]):
+        if place in starts:
+            resumed = {"resumed_from": {"step": step - 1} if place else None}
+            yield {"event": "start", "time": time, "num_steps": recording["num_steps"], **resumed, **chance}
+        time += (recording["sec_per_step"][place] or 0.0) * stretch
+        columns = {name: recording[name][place] for name in ("train_loss", "grad_norm", "sec_per_step", "lr")}
+        nonfinite = {"nonfinite": ["train_loss"]} if place in recording["nonfinite"] else {}
+        row = {"event": "step", "time": time, "global_step": step, **columns, **nonfinite}
+        yield {**row, "cpu_mem_rss_mb": memory(time)}
+        if step in evals:
+            yield {"event": "eval", "time": time, "global_step": step, "val_loss": evals[step]}
+    yield {"event": "end", "time": time, "status": recording["status"], "global_step": step}
+
+
+def leak_of(recording: Recording) -> float | None:
+    """Percent an hour that the made-up memory of a recording leaks; None of one that does not."""
+    draw = random.Random(f"leak in {recording['number']}")
+    return math.exp(draw.uniform(math.log(2), math.log(30))) if draw.random() < 0.25 else None
+
+
+def memory_curve(recording: Recording) -> tuple[Any, float]:
+    """Megabytes by time, made up, and by what the times of a recording are stretched.
+
+    A cache that is full within some minutes, teeth of a saw, memory that falls to pieces ever more slowly,
+    noise; and in a quarter of the recordings a leak.
+    """
+    draw = random.Random(f"memory in {recording['number']}")
+    seconds = sum(value or 0.0 for value in recording["sec_per_step"])
+    hours = draw.uniform(*HOURS)
+    level, teeth, period = draw.uniform(1000, 20000), draw.uniform(0, 0.1), draw.uniform(60, 3000)
+    cache, fills = draw.uniform(0, 0.5), math.exp(draw.uniform(math.log(10), math.log(900)))
+    fragments, leak = draw.uniform(0, 0.01), leak_of(recording)
+
+    def memory(time: float) -> float:
+        filled = cache * (1 - math.exp(-time / fills)) + fragments * math.log1p(time / 600)
+        saw = teeth * (time % period) / period + 0.002 * draw.random()
+        return level * (1 + filled + saw + (leak or 0.0) / 100 * time / 3600)
+
+    return memory, 3600 * hours / seconds
+
+
+def truth_of(recording: Recording) -> Truth:
+    """By the settings of a recording and by what it came to, which no rule has a say in."""
+    truth, step_of = Truth(), recording["step"]
+    for fault in recording["faults"]:
+        kind, first = fault["kind"], fault["first"]
+        if kind in ("random_labels", "wrong_inputs", "explosion") and first in step_of:
+            place = step_of.index(first)
+            _leap(recording, place, truth)
+        elif kind == "nan":
+            truth.expected["nonfinite"] = (first, first + WITHIN["nonfinite"])
+        elif kind.startswith("slow"):
+            truth.expected["step_time"] = (first, math.inf)
+        elif kind == "vanishing":
+            truth.expected["vanishing_gradient"] = (first, math.inf)
+            truth.allowed |= {"diverged", "overfitting", "loss_plateau"}
+    if was_lost(recording):
+        truth.allowed.add("diverged")
+    if leak_of(recording):
+        truth.expected["memory_leak"] = (0, math.inf)
+    if is_lost(recording):
+        if recording["kind"] != "vanishing":
+            truth.expected["diverged"] = (0, math.inf)
+        truth.allowed |= {"loss_spike", "gradient_norm", "overfitting", "vanishing_gradient", "nonfinite"}
+    elif recording["kind"] in ("rate", "wrong_inputs", "explosion", "random_labels"):
+        # these may have lost what they had learnt, and learnt it again
+        truth.allowed |= {"diverged", "overfitting"}
+        truth.allowed |= {"loss_spike", "gradient_norm"} if recording["kind"] == "rate" else set()
+    truth.allowed |= spontaneous(recording)
+    if recording["nonfinite"] and recording["kind"] != "nan":
+        truth.allowed.add("nonfinite")
+    if overfits(recording):
+        truth.expected["overfitting"] = (0, math.inf)
+    elif recording["kind"] == "overfitting":
+        truth.allowed.add("overfitting")
+    return truth
+
+
+def _leap(recording: Recording, place: int, truth: Truth) -> None:
+    """Which of the two a spoiled step shows: a loss, or a gradient, of another size than those before it."""
+    step = recording["step"][place]
+    for rule, name, times in (("loss_spike", "train_loss", 1.5), ("gradient_norm", "grad_norm", 10.0)):
+        before = [value for value in recording[name][max(0, place - 50) : place] if value is not None]
+        later = [value for value in recording[name][place : place + 3] if value is not None]
+        leaps = later and before and max(later) > max(max(before), times * statistics.median(before))
+        if leaps and (rule != "gradient_norm" or max(later) > 20):
+            truth.expected[rule] = (step, step + WITHIN[rule])
+        truth.allowed.add(rule)
+
+
+def spontaneous(recording: Recording) -> set[str]:
+    """The rules of leaps, where a training without a fault leaps: its gradients and soon its loss."""
+    norms, losses = recording["grad_norm"], recording["train_loss"]
+    for place in range(5, len(norms)):
+        norm, loss, before = norms[place], losses[place], slice(max(0, place - 20), place)
+        later = [value for value in losses[place : place + 3] if value]
+        leaps = norm and norm > 10 and norm > 5 * statistics.median(norms[before])
+        if leaps and loss and max(later) > 1.5 * statistics.median(losses[before]):
+            return {"gradient_norm", "loss_spike"}
+    return set()
+
+
+def is_lost(recording: Recording) -> bool:
+    """Whether the model knows nothing in the end: by its accuracy, or the loss of a guess by frequencies."""
+    if recording["status"] != "complete" or not recording["evals"]:
+        return False
+    _, loss, accuracy = recording["evals"][-1]
+    last = statistics.median([value for value in recording["train_loss"] if value is not None][-30:])
+    if accuracy is not None:
+        return bool(last > 0.97 * math.log(10))
+    return bool(loss > recording["chance_loss"])
+
+
+def was_lost(recording: Recording) -> bool:
+    """Whether a model classifies no better than by chance at two evaluations in a row."""
+    found = [accuracy for _, _, accuracy in recording["evals"] if accuracy is not None]
+    return any(max(pair) < 0.15 for pair in itertools.pairwise(found))
+
+
+def overfits(recording: Recording) -> bool:
+    """Whether the loss on the validation set ends clearly above its lowest."""
+    losses = [loss for _, loss, _ in recording["evals"]]
+    return recording["kind"] == "overfitting" and bool(min(losses[-3:]) > 1.1 * min(losses))
+
+
+def is_slowed(recording: Recording, step: float) -> bool:
+    """Whether other programs slowed a step: by the time of the computation that is the same before each."""
+    machine = recording["machine"]
+    if len(machine) < 2 * SPAN:
+        return False
+    medians = [statistics.median(machine[place - SPAN : place]) for place in range(SPAN, len(machine) + 1)]
+    place = recording["step"].index(step) if step in recording["step"] else len(machine)
+    near = medians[max(0, place - 2 * SPAN) : place + 1]
+    return bool(max(near) > SLOWED * min(medians))
+
+
+def alerts_of(rule: str, found: Sequence[Row], options: dict[str, Any]) -> list[tuple[str, float]]:
+    """Subject and step of what the rule fires over these records."""
+    opened, events = open_rule(rule, options), events_of(rule)
+    holding: set[str] = set()
+    alerts, step = [], 0.0
+    for row in found:
+        step = row.get("global_step", step)
+        if events is not None and row["event"] not in events:
+            continue
+        for finding in opened.update(row):
+            if finding.holds and finding.subject not in holding:
+                alerts.append((finding.subject, step))
+            (holding.add if finding.holds else holding.discard)(finding.subject)
+    return alerts
+
+
+def is_healthy(recording: Recording) -> bool:
+    """Whether its settings are good ones, nothing was done to it, and the model has learnt."""
+    kinds = ("healthy", "resumed", "pruned")
+    return recording["kind"] in kinds and not is_lost(recording) and not leak_of(recording)
+
+
+def in_span(step: float, span: tuple[float, float] | None) -> bool:
+    """Whether a step is in a span of them; in none, it is not."""
+    return span is not None and span[0] <= step <= span[1]
+
+
+def judge(recordings: Sequence[Recording], *, verbose: bool = False) -> dict[str, Score]:
+    """Rule -> how often it is right, by recordings."""
+    scores = {rule: Score() for rule in RULES}
+    for recording in recordings:
+        found, truth = list(rows(recording)), truth_of(recording)
+        for rule, score in scores.items():
+            span = truth.expected.get(rule)
+            alerts = [step for _, step in alerts_of(rule, found, {})]
+            is_found = any(in_span(step, span) for step in alerts)
+            if rule == "step_time" and not is_found:
+                alerts = [step for step in alerts if not is_slowed(recording, step)]
+            is_false = bool(alerts) and not is_found and (span is not None or rule not in truth.allowed)
+            score.faults += span is not None
+            score.found += is_found
+            score.healthy += span is None and rule not in truth.allowed
+            score.false += is_false
+            if verbose and (is_false or (span and not is_found)):
+                about = [
+                    recording["number"],
+                    recording["kind"],
+                    recording["model"],
+                    recording["flags"]["optimizer"],
+                ]
+                what = "missed" if span else "false"
+                print(f"{rule} {what}: {about} x{recording['rate_factor']:.2g} {alerts[:4]} {span or ''}")
+    return scores
+
+
+def table(scores: Mapping[str, Score]) -> list[str]:
+    """The lines of docs/alerts.md."""
+    lines = ["| rule | faults | recall | precision | false alarms |", "| --- | --- | --- | --- | --- |"]
+    for rule, score in scores.items():
+        recall = f"{100 * score.found / score.faults:.0f}%" if score.faults else ""
+        alerts = score.found + score.false
+        precision = f"{100 * score.found / alerts:.0f}%" if alerts else ""
+        lines.append(
+            f"| `{rule}` | {score.faults} | {recall} | {precision} | {score.false} of {score.healthy} |"
+        )
+    return lines
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the table."""
+    part = next((word for word in argv if not word.startswith("-")), "held_out")
+    recordings = read(part)
+    healthy = [one for one in recordings if is_healthy(one)]
+    alarmed = [one for one in healthy if any(score.false for score in judge([one]).values())]
+    print(
+        f"{part}: {len(recordings)} trainings; false alarms in {len(alarmed)} of {len(healthy)} healthy ones"
+    )
+    print("\n".join(table(judge(recordings, verbose="-v" in argv))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
