@@ -1,6 +1,7 @@
 """Alerts in the training's own terminal: what its agent finds, as lines of the training's standard error.
 
-    alert: nonfinite: train_loss is not a finite number (error, step 120)
+    error: nonfinite: train_loss is not a finite number: at step 120 (run mnist, node1, /home/me/mnist)
+    hint: look at the samples of that step (make inspect-batch …); to stop the training: make control …
 
 The agent outlives the training and may outlive its terminal, so it is the training that prints, from what
 the agent has written to alerts.jsonl: about once a second, when it logs a record.
@@ -12,14 +13,14 @@ import os
 import sys
 from pathlib import Path
 
-from monitoring.journal.alerts import is_news
+from monitoring.journal.alerts import alert_hint, alert_text, is_news
 from monitoring.journal.files import ALERTS
 from monitoring.journal.journal import say
 from monitoring.journal.records import Record, last_record, read_records
 
-# Lines that one look prints, and characters of a message in it.
-MOST_LINES = 5
-MOST_CHARACTERS = 300
+# Alerts that one look prints, and characters of a line.
+MOST_ALERTS = 5
+MOST_CHARACTERS = 500
 
 # Takes away what a progress bar has left on the terminal's line.
 CLEAR = "\r\x1b[K"
@@ -42,9 +43,9 @@ class AlertLines:
             new = [alert for alert in self._new() if is_news(alert)]
         except OSError:  # there is no file yet, or a disk that does not answer now
             return
-        left_out = len(new) - MOST_LINES
-        lines = [_line(alert) for alert in new[:MOST_LINES]]
-        lines += [f"alert: {left_out} more, in {ALERTS}"] if left_out > 0 else []
+        left_out = len(new) - MOST_ALERTS
+        lines = [line for alert in new[:MOST_ALERTS] for line in _lines(alert)]
+        lines += [f"warning: {left_out} more alerts, in {ALERTS}"] if left_out > 0 else []
         if lines:
             say(_clear() + "\n".join(lines))
 
@@ -60,12 +61,12 @@ class AlertLines:
         return new
 
 
-def _line(alert: Record) -> str:
-    over = "resolved" if alert.get("state") == "resolved" else alert.get("severity")
-    step = alert.get("global_step")
-    at = f", step {step}" if isinstance(step, int) else ""
-    text = f"alert: {alert.get('rule')}: {str(alert.get('message'))[:MOST_CHARACTERS]} ({over}{at})"
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+def _lines(alert: Record) -> list[str]:
+    """The alert, and below it what to do."""
+    begin = "resolved" if alert.get("state") == "resolved" else alert.get("severity")
+    lines, hint = [f"{begin}: {alert.get('rule')}: {alert_text(alert)}"], alert_hint(alert)
+    lines += [f"hint: {hint}"] if hint else []
+    return ["".join(sign if sign.isprintable() else " " for sign in line[:MOST_CHARACTERS]) for line in lines]
 
 
 def is_terminal() -> bool:

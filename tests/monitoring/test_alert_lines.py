@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import os
+import socket
 import sys
 from pathlib import Path
 
@@ -34,14 +36,16 @@ def test_lines_show_what_is_new_and_news_on_one_line_each(
         alerts.add("follower", "error", "of an earlier training")
         lines = AlertLines(tmp_path)
         lines.look()
-        alerts.add("loss_spike", "warning", "a \x1b[31mleap\r\nof 5", state="firing", global_step=7)
+        hint = {"look_at": "the samples", "stop": "kill 7"}
+        alerts.add("loss_spike", "warning", "a \x1b[31mleap\r\nof 5", state="firing", **hint)
         alerts.add("gpu_back", "info", "it is back")
-        alerts.add("loss_spike", "info", "no longer: a leap", state="resolved", global_step=9)
+        alerts.add("loss_spike", "info", "no longer: a leap", state="resolved", **hint)
         lines.look()
         lines.look()
     assert capsys.readouterr().err.splitlines() == [
-        "alert: loss_spike: a  [31mleap  of 5 (warning, step 7)",
-        "alert: loss_spike: no longer: a leap (resolved, step 9)",
+        "warning: loss_spike: a  [31mleap  of 5",
+        "hint: look at the samples; to stop the training: kill 7",
+        "resolved: loss_spike: no longer: a leap",
     ]
 
 
@@ -49,11 +53,11 @@ def test_many_at_once_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[
     lines = AlertLines(tmp_path)  # before there is a file
     with contextlib.closing(Alerts(tmp_path)) as alerts:
         for number in range(8):
-            alerts.add("nonfinite", "error", f"field {number} " + 400 * "x")
+            alerts.add("nonfinite", "error", f"field {number} " + 600 * "x")
     lines.look()
     shown = capsys.readouterr().err.splitlines()
-    assert [line[:24] for line in shown[:-1]] == [f"alert: nonfinite: field {n}"[:24] for n in range(5)]
-    assert (shown[-1], max(map(len, shown)) < 350) == ("alert: 3 more, in alerts.jsonl", True)
+    assert [line[:24] for line in shown[:-1]] == [f"error: nonfinite: field {n}"[:24] for n in range(5)]
+    assert (shown[-1], max(map(len, shown)) <= 500) == ("warning: 3 more alerts, in alerts.jsonl", True)
 
 
 def test_line_takes_the_place_of_a_progress_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +68,7 @@ def test_line_takes_the_place_of_a_progress_bar(tmp_path: Path, monkeypatch: pyt
         alerts.add("nonfinite", "error", "lr is not finite")
     terminal.write("epoch 1: 30%|###")
     lines.look()
-    assert terminal.getvalue() == "epoch 1: 30%|###\r\x1b[Kalert: nonfinite: lr is not finite (error)\n"
+    assert terminal.getvalue() == "epoch 1: 30%|###\r\x1b[Kerror: nonfinite: lr is not finite\n"
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
@@ -99,5 +103,10 @@ def test_training_prints_what_its_own_agent_finds(
         run.log_step(1, train_loss=float("nan"))
         alerts = run.directory / "alerts.jsonl"
         wait_until(lambda: alerts.exists() and b"nonfinite" in alerts.read_bytes(), "the agent's rule")
-    said = "alert: nonfinite: train_loss is not a finite number (error, step 1)\n"
-    assert stderr.getvalue() == (said if is_shown else "")
+    place = f"run r, {socket.gethostname()}, {run.directory}"
+    said = [
+        f"error: nonfinite: train_loss is not a finite number: at step 1 ({place})",
+        "hint: look at the samples of that step, the learning rate and the precision; "
+        f"to stop the training: kill {os.getpid()}",
+    ]
+    assert stderr.getvalue().splitlines() == (said if is_shown else [])

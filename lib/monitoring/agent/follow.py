@@ -39,7 +39,7 @@ from monitoring.agent.rule_watch import RuleWatch
 from monitoring.agent.samples.samplings import AllDone, samplings
 from monitoring.errors import MonitoringError, report_error
 from monitoring.follower import ALWAYS, RunInfo, follower_options, is_live
-from monitoring.journal.alerts import Alerts
+from monitoring.journal.alerts import Alerts, is_controlled, where
 from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES
 from monitoring.journal.ranks import sample_journals
 from monitoring.journal.records import Record, last_record
@@ -74,7 +74,7 @@ def follow(directory: Path, *, after: str = "") -> bool:
         run, opened = read_run_json(directory), OpenDirectory(directory)
         trackers: dict[str, Any] = run["tracking"]["trackers"]
         attempt = run["attempts"][-1]
-        with contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts:
+        with contextlib.closing(Alerts(directory, shared=where(directory, run))) as alerts:
             if died or after:  # the first of all: what it died of may come again
                 alerts.add("agent", "warning", death(after))
             sampling = samplings(directory, run, alerts)
@@ -82,7 +82,7 @@ def follow(directory: Path, *, after: str = "") -> bool:
             with contextlib.suppress(OSError):  # a full disk: the next agent writes it
                 save_environment(directory, attempt["attempt"])
             deliveries = _deliveries(directory, trackers, alerts)
-            rules = RuleWatch(directory, run["config"], alerts)
+            rules = RuleWatch(directory, run["config"], alerts, is_controlled=is_controlled(run))
             sender = notifications(directory, run, alerts)
             if is_running(attempt):
                 alerts.resolve("trainer", "another training process continues the run")
@@ -154,7 +154,7 @@ def catch_up(
     ending.set()
     with (
         only_agent(directory, wait=wait, stop=stop) as died,
-        contextlib.closing(Alerts(directory, correlation_id=run["run_id"])) as alerts,
+        contextlib.closing(Alerts(directory, shared=where(directory, run))) as alerts,
     ):
         if died:
             alerts.add("agent", "warning", death())

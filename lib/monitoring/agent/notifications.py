@@ -20,7 +20,7 @@ from typing import NamedTuple
 import orjson
 
 from monitoring.errors import FollowerOptionsError
-from monitoring.journal.alerts import Alerts, is_news
+from monitoring.journal.alerts import Alerts, alert_hint, alert_text, is_news
 from monitoring.journal.files import ALERTS
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record
@@ -138,7 +138,7 @@ class Notifications:
         known = [service.add(url) for url in urls]
         if not all(known):
             self._fire(f"apprise does not know one of the addresses in {URLS} or the file")
-        lines = [str(record.get("message")) for record in found[:MOST]]
+        lines = [line for record in found[:MOST] for line in (alert_text(record), alert_hint(record)) if line]
         lines += [f"and {len(found) - MOST} more, in {ALERTS}"] if len(found) > MOST else []
         worst = "failure" if any(record.get("severity") == "error" for record in found) else "warning"
         kind = worst if any(record.get("state") != "resolved" for record in found) else "success"

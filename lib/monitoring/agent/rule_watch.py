@@ -15,12 +15,12 @@ from itertools import islice
 from pathlib import Path
 
 from monitoring.errors import FollowerOptionsError
-from monitoring.journal.alerts import Alerts
+from monitoring.journal.alerts import Alerts, command_path
 from monitoring.journal.files import ALERTS, JOURNAL, SAMPLES, journal_name
 from monitoring.journal.ranks import rank_journals, sample_journals
 from monitoring.journal.record_tail import RecordTail
 from monitoring.journal.records import Record, read_records
-from monitoring.rules import Finding, Rule, enabled_rules, events_of, number, open_rule
+from monitoring.rules import Finding, Rule, enabled_rules, events_of, look_of, number, open_rule, unit_of
 
 # Records of each file that one look takes: a long journal must not keep the agent from its other work.
 RECORDS_A_LOOK = 5000
@@ -46,8 +46,11 @@ class _Subject:
 class RuleWatch:
     """Watches one run by the rules of its configuration; one thread calls it."""
 
-    def __init__(self, directory: Path, config: Mapping[str, object], alerts: Alerts) -> None:
-        self._alerts = alerts
+    def __init__(
+        self, directory: Path, config: Mapping[str, object], alerts: Alerts, *, is_controlled: bool = False
+    ) -> None:
+        """`is_controlled` says whether `make` commands are for this run."""
+        self._alerts, self._is_controlled = alerts, is_controlled
         self._rules: dict[str, Rule] = {}
         for name in enabled_rules(config):
             try:
@@ -62,6 +65,7 @@ class RuleWatch:
         self._of_ranks: dict[int, RecordTail] = {}
         self._num_ranks = 1
         self._subjects = _told(directory / ALERTS)
+        self._step: object = None  # the newest of the journal
         self._readers = self._by_event()
 
     def look(self, now: float, *, running: bool, delivered: Mapping[str, int] | None = None) -> bool:
@@ -106,6 +110,8 @@ class RuleWatch:
         self._seen[source] = int(seq)
         if record.get("event") == "start":
             self._num_ranks = int(number(record, "world_size") or 1)
+        if source == JOURNAL:
+            self._step = record.get("global_step", self._step)
         for name, rule in self._readers.get(str(record.get("event")), self._readers[ANY]):
             self._judge(name, rule.update, record, source)
 
@@ -187,20 +193,43 @@ class RuleWatch:
         if time - subject.contrary_since < rule.hold:
             return
         subject.fires, subject.last_seq, subject.contrary_since = finding.holds, seq, None
-        message, host = finding.message, self._hosts.get(source, "")
-        if not message.startswith(f"{host}:"):  # rules about machines say it themselves
-            message = f"{host}: {message}" if host else message
+        condition, host = finding.message, self._hosts.get(source, "")
+        if not condition.startswith(f"{host}:"):  # rules about machines say it themselves
+            condition = f"{host}: {condition}" if host else condition
+        condition = condition if finding.holds else f"no longer: {condition}"
         self._alerts.add(
             name,
             rule.severity if finding.holds else "info",
-            message if finding.holds else f"no longer: {message}",
+            condition + self._measured(name, finding, step),
             state="firing" if finding.holds else "resolved",
             subject=finding.subject or None,
             value=finding.value,
+            limit=finding.limit,
             global_step=step,
+            condition=condition,
+            **({"host": host} if host else {}),
+            **self._look_at(name, finding, step),
             source=source,
             source_seq=seq,
         )
+
+    def _measured(self, name: str, finding: Finding, step: object) -> str:
+        """`: 12.5 at step 2, limit 10`, of what there is."""
+        unit, value, limit = unit_of(name), finding.value, finding.limit
+        number = "" if value is None else f"{value:.4g}{unit}"
+        # what a sample shows is of no step, but in the middle of a training
+        at = f"at step {step}" if step else f"after step {self._step}" if self._step else ""
+        told = " ".join(part for part in (number, at) if part)
+        told += f", limit {limit:.4g}{unit}" if limit is not None and number else ""
+        return f": {told}" if told else ""
+
+    def _look_at(self, name: str, finding: Finding, step: object) -> dict[str, str]:
+        look = look_of(name) if finding.holds else ""
+        if not look:
+            return {}
+        run = command_path(self._directory)
+        inspect = f" (make inspect-batch RUN={run} STEP={step})" if self._is_controlled else ""
+        return {"look_at": look.format(directory=run, inspect=inspect)}
 
     def _subject(self, name: str, finding: Finding) -> _Subject:
         key = name, finding.subject

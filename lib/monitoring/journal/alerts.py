@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from monitoring.journal.files import ALERTS
 from monitoring.journal.journal import Journal
@@ -20,12 +23,55 @@ def is_news(alert: Record) -> bool:
     return alert.get("severity") != "info" or alert.get("state") == "resolved"
 
 
+def where(directory: Path, run: Mapping[str, Any]) -> dict[str, object]:
+    """What every alert of a run has, by its run.json: which run it is, where, and how to stop it."""
+    attempt = run["attempts"][-1]
+    stop = f"kill {attempt.get('pid')}"
+    if is_controlled(run):
+        stop = f"make control RUN={command_path(directory)} STOP=1"
+    return {
+        "correlation_id": run["run_id"],
+        "run": run["tracking"]["name"],
+        "host": attempt.get("host"),
+        "directory": str(directory.absolute()),
+        "stop": stop,
+    }
+
+
+def is_controlled(run: Mapping[str, Any]) -> bool:
+    """Whether a run is a training of this repository, which `make` commands are for."""
+    return "MODEL" in run["config"]
+
+
+def command_path(directory: Path) -> str:
+    """A directory as a command takes it, from the folder that this process is in."""
+    path, here = directory.absolute(), Path(os.getcwd())
+    return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
+
+
+def alert_text(alert: Record) -> str:
+    """An alert for somebody who is somewhere else: what, in which run, and where that is."""
+    message, run = str(alert.get("message")), alert.get("run")
+    place = ", ".join(str(alert[key]) for key in ("host", "directory") if alert.get(key))
+    return f"{message} ({f'run {run}, ' if run else ''}{place})" if place else message
+
+
+def alert_hint(alert: Record) -> str:
+    """At what to look, and how to stop the training; empty for one that is over, or that names nothing."""
+    look, stop = alert.get("look_at"), alert.get("stop")
+    if not look or alert.get("state") == "resolved":
+        return ""
+    return f"look at {look}; to stop the training: {stop}" if stop else f"look at {look}"
+
+
 class Alerts:
     """Appends alert records; any thread may, and a full disk raises nothing (see Journal)."""
 
-    def __init__(self, directory: Path, *, correlation_id: str | None = None, name: str = ALERTS) -> None:
-        """`correlation_id`, if given, is in every alert; `name` is that of the file."""
-        self._shared = {} if correlation_id is None else {"correlation_id": correlation_id}
+    def __init__(
+        self, directory: Path, *, shared: Mapping[str, object] | None = None, name: str = ALERTS
+    ) -> None:
+        """`shared` is in every alert that does not say otherwise (see `where`), `name` that of the file."""
+        self._shared = dict(shared or {})
         self._journal = Journal(directory / name)
         self._turns = Turns(self._take)
         self._firing = _firing(directory / name)
@@ -42,8 +88,8 @@ class Alerts:
                 "rule": rule,
                 "severity": severity,
                 "message": message,
-                **fields,
                 **self._shared,
+                **fields,
             }
         )
 

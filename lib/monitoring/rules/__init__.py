@@ -2,9 +2,11 @@
 
 A rule's module defines `Options` (a frozen dataclass, every field with a default, taken from the symbols
 ALERT_NAME_FIELD) and `Rule(options)`. It may define `EVENTS`, the events of the records that the rule reads;
-`update` then gets no others. A rule with `update_rank` gets the records of all ranks. What a Rule finds must
-follow from the records alone, so that an agent that is started again reports the same alerts; only `tick` and
-`update_followers` may look at the clock.
+`update` then gets no others; `UNIT`, that of its values and limits in messages; and `LOOK`, at what to look
+when it fires, as the end of that sentence: `{directory}` is the run's, `{inspect}` the command that shows
+the samples of a step, in brackets, where the run has one. A rule with `update_rank` gets the records of all
+ranks. What a Rule finds must follow from the records alone, so that an agent that is started again reports
+the same alerts; only `tick` and `update_followers` may look at the clock.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ class Finding(NamedTuple):
     """What was measured."""
     shown_by: Record | None = None
     """Of metrics.jsonl: the record that shows it, where that is not the one the rule just got."""
+    limit: float | None = None
+    """What the value is compared with."""
 
 
 class Rule(Protocol):
@@ -85,6 +89,16 @@ def events_of(name: str) -> Collection[str] | None:
     """The events of the records that the rule `name` reads; None for all."""
     events: Collection[str] | None = getattr(RULES.load(name), "EVENTS", None)
     return events
+
+
+def unit_of(name: str) -> str:
+    """The unit of the values of the rule `name`, as it follows a number in a message."""
+    return str(getattr(RULES.load(name), "UNIT", ""))
+
+
+def look_of(name: str) -> str:
+    """At what to look when the rule `name` fires; empty where it does not say."""
+    return str(getattr(RULES.load(name), "LOOK", ""))
 
 
 def enabled_rules(config: Mapping[str, object]) -> list[str]:

@@ -15,6 +15,10 @@ from monitoring.rules import Finding, host_of, number
 
 EVENTS = ("system",)
 
+UNIT = " GB free"
+
+LOOK = "what fills it: old runs and checkpoints (du -sh {directory}/../*)"
+
 SECONDS = 10.0
 
 
@@ -36,7 +40,10 @@ class Rule:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._message = "the disk of the run directory is nearly full"
+        self._message = (
+            f"the disk of the run directory is more than {options.limit:g}% full or has less than "
+            f"{options.free_gb:g} GB left"
+        )
 
     def update(self, record: Record) -> Sequence[Finding]:
         share, free = number(record, "disk_usage_percent"), number(record, "disk_free_gb")

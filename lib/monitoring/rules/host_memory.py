@@ -15,6 +15,10 @@ from monitoring.rules import Finding, host_of, number
 
 EVENTS = ("system",)
 
+UNIT = "%"
+
+LOOK = "which processes hold it: the kernel kills one when it is full"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -40,4 +44,4 @@ class Rule:
         if share is None:
             return ()
         host = host_of(record)
-        return [Finding(share > self._limit, f"{host}: {self._message}", host, share)]
+        return [Finding(share > self._limit, f"{host}: {self._message}", host, share, limit=self._limit)]

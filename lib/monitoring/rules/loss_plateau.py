@@ -14,6 +14,8 @@ from monitoring.rules._measures.robust import median, spread
 
 EVENTS = ("start", "step")
 
+LOOK = "the learning rate, and at whether more steps are worth it"
+
 # The median is computed again after this part of a window, and of no fewer step records than that.
 EVERY = 10
 FEWEST_RECORDS = 10
@@ -97,4 +99,11 @@ class Rule:
         if middle < watched.lowest and middle < watched.lowest - SURE * watched.standard_error(middle):
             watched.lowest, watched.lowest_at = middle, step
         stuck = step - watched.lowest_at >= self._steps
-        return [Finding(stuck, f"the loss has not decreased in {self._steps} steps", value=middle)]
+        return [
+            Finding(
+                stuck,
+                f"the loss has not decreased in {self._steps} steps",
+                value=middle,
+                limit=watched.lowest,
+            )
+        ]

@@ -9,6 +9,8 @@ from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding
 
+LOOK = "the samples of that step{inspect}, the learning rate and the precision"
+
 
 @dataclass(frozen=True)
 class Options:

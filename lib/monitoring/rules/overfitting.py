@@ -20,6 +20,10 @@ from monitoring.rules._measures.robust import median
 
 EVENTS = ("start", "step", "eval")
 
+UNIT = "%"
+
+LOOK = "the best checkpoint, weight decay, augmentation and the size of the training set"
+
 # Step records whose median is the training loss of an evaluation.
 WINDOW = 50
 
@@ -82,4 +86,4 @@ class Rule:
             self._lowest, self._loss_at_lowest = middle, training
         excess = 100 * (min(self._validations) / self._lowest - 1) if self._lowest > 0 else 0.0
         overfits = training < self._loss_at_lowest and excess > self._options.limit
-        return [Finding(overfits, self._message, value=excess)]
+        return [Finding(overfits, self._message, value=excess, limit=self._options.limit)]

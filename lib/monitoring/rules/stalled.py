@@ -10,6 +10,10 @@ from monitoring.journal.files import SAMPLES
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
 
+UNIT = " s"
+
+LOOK = "its output and where it hangs (py-spy dump); what hangs may need kill -9"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -46,4 +50,4 @@ class Rule:
         self._last = min(self._last, now)  # the clock was set back: it counts from here on
         if now - self._last <= self._seconds:
             return ()
-        return [Finding(True, self._message, value=now - self._last)]
+        return [Finding(True, self._message, value=now - self._last, limit=self._seconds)]

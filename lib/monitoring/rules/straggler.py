@@ -19,6 +19,10 @@ from monitoring.telemetry.load_balance import PARTS, PHASES, slowest_phase
 
 EVENTS = ("start", "step")
 
+UNIT = "%"
+
+LOOK = "the host and the GPU of that rank, and at its share of the data"
+
 # In which part of the records a straggler is the slowest.
 LEADS = 0.75
 
@@ -122,7 +126,7 @@ class Rule:
         phases = {rank: self._medians(rank, window) for rank in own}
         phase = slowest_phase(phases.pop(slow), list(phases.values()))
         message = f"rank {slow} is slow in {phase}: the others wait for it"
-        return Finding(True, message, f"rank {slow}, {phase}", lost)
+        return Finding(True, message, f"rank {slow}, {phase}", lost, limit=self._options.limit)
 
     def _medians(self, rank: int, window: Sequence[float]) -> dict[str, float]:
         """Of each phase that all records of all ranks have."""

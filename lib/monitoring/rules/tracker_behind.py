@@ -12,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from monitoring.journal.alerts import Severity
-from monitoring.journal.files import SAMPLES
+from monitoring.journal.files import AGENT_LOG, FOLLOWERS_JSON, SAMPLES
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
 
 # Of the time, one record in so many parts of `SECONDS` is remembered.
 PARTS = 60
+
+UNIT = " records"
+
+LOOK = f"{FOLLOWERS_JSON} and {AGENT_LOG}, then deliver the rest by make sync"
 
 
 @dataclass(frozen=True)

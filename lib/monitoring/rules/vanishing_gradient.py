@@ -19,6 +19,8 @@ from monitoring.rules._measures.robust import median
 
 EVENTS = ("start", "step")
 
+LOOK = "the learning rate, the initialization and the scale of the loss"
+
 # Step records of which the median counts.
 WINDOW = 50
 
@@ -53,4 +55,4 @@ class Rule:
         if len(self._norms) < WINDOW:
             return ()
         middle = norm if min(self._norms) >= self._limit else median(self._norms)
-        return [Finding(middle < self._limit, self._message, value=middle)]
+        return [Finding(middle < self._limit, self._message, value=middle, limit=self._limit)]

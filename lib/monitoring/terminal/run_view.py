@@ -169,7 +169,7 @@ class RunView:
                 if subject in ("", failed[1]):
                     del self._firing[failed]
         elif alert.get("state") != "resolved" and alert.get("severity") != "info":
-            self._firing[rule, subject] = str(alert.get("message"))
+            self._firing[rule, subject] = str(alert.get("condition") or alert.get("message"))
         self.alert = list(self._firing.values())[-1] if self._firing else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from monitoring.journal.alerts import is_news
+from monitoring.journal.alerts import alert_hint, alert_text, is_news
 from monitoring.journal.files import ALERTS
 from monitoring.journal.records import Record
 from monitoring.trackers import journal_of, seq_of, step_of
@@ -41,5 +41,6 @@ def tracker_alert(record: Record) -> TrackerAlert | None:
     if not is_news(record) or record.get("rule") == "follower":
         return None
     over = " resolved" if record.get("state") == "resolved" else ""
-    text, level = str(record.get("message")), LEVELS.get(record.get("severity"), "warn")
+    hint, level = alert_hint(record), LEVELS.get(record.get("severity"), "warn")
+    text = alert_text(record) + (f"\n{hint}" if hint else "")
     return TrackerAlert(seq_of(record), f"{record.get('rule')}{over}", text, level, step_of(record))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -148,8 +150,15 @@ def test_agent_sends_what_a_rule_finds(
     with Run(run_dir, name="n", project="p", config={}, agent=False) as run:
         run.log_step(1, train_loss=1.0, grad_norm=99.0)
     assert follow(run_dir)
-    assert [(it["title"], it["message"]) for it in posted] == [
-        ("n: 1 alert", "the gradient norm is above 10")
-    ]
+    [(title, message)] = [(it["title"], it["message"]) for it in posted]
+    assert (title, message.splitlines()) == (
+        "n: 1 alert",
+        [
+            "the gradient norm is above 10 and 5 times what is usual: 99 at step 1, limit 50 "
+            f"(run n, {socket.gethostname()}, {run_dir})",
+            "look at the samples of that step, the learning rate and the clipping of gradients; "
+            f"to stop the training: kill {os.getpid()}",
+        ],
+    )
     assert "pass-word" not in (run_dir / "run.json").read_text()
     assert addresses("") == [address]

@@ -210,7 +210,7 @@ def test_standing_counters_of_a_driver_are_one_alert_until_they_move(
     samples = [it.sample()._replace(power_draw_watts=300.0, energy_counter_joules=12345.0) for it in devices]
     with (
         opened(run_dir, agent=False, identity={"device": "cpu"}) as run,
-        closing(Alerts(run_dir, correlation_id=run.run_id)) as alerts,
+        closing(Alerts(run_dir, shared={"correlation_id": run.run_id})) as alerts,
     ):
         sampling = GpuSampling(run_dir, read_run_json(run_dir), alerts)
         sampling.found(devices, [])

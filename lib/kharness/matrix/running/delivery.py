@@ -99,7 +99,7 @@ def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]
             # that an attempt died is over, too, once a later one was complete
             over = record.get("state") == "resolved" or (complete and record.get("rule") == "trainer")
             if time >= since and not over:
-                alert = str(record["severity"]), str(record["message"])
+                alert = str(record["severity"]), str(record.get("condition") or record["message"])
                 found[alert] = min(time, found.get(alert, time))
                 told.add(alert)
         runs.update(told)

@@ -37,7 +37,11 @@ def sample_host(directory: Path, first: FirstRank) -> None:
         run = read_run_json(directory)
         run = {**run, "attempts": [about]}
         with contextlib.closing(
-            Alerts(directory, correlation_id=run["run_id"], name=own.name(ALERTS))
+            Alerts(
+                directory,
+                shared={"correlation_id": run["run_id"], "host": first.host},
+                name=own.name(ALERTS),
+            )
         ) as alerts:
             if died:
                 alerts.add("agent", "warning", death(log=own.name(AGENT_LOG)))

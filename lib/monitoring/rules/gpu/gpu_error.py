@@ -12,6 +12,8 @@ from monitoring.rules.gpu._samples import StateRule
 
 EVENTS = ("gpu",)
 
+LOOK = "the driver: nvidia-smi (rocm-smi, xpu-smi) and the kernel log (dmesg)"
+
 
 @dataclass(frozen=True)
 class Options:

@@ -12,6 +12,10 @@ from monitoring.rules.gpu._samples import gpu_name, gpus
 
 EVENTS = ("gpu",)
 
+UNIT = "%"
+
+LOOK = "the batch size, and at other processes on the GPU (nvidia-smi)"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -38,5 +42,9 @@ class Rule:
             used, total = number(sample, "memory_used_mb"), number(sample, "memory_total_mb")
             if used is not None and total:
                 share = 100.0 * used / total
-                found.append(Finding(share > self._limit, f"{gpu_name(sample)}: {message}", name, share))
+                found.append(
+                    Finding(
+                        share > self._limit, f"{gpu_name(sample)}: {message}", name, share, limit=self._limit
+                    )
+                )
         return found

@@ -15,6 +15,10 @@ from monitoring.rules.gpu import gpu_memory
 
 EVENTS = ("gpu",)
 
+UNIT = "%"
+
+LOOK = "the batch size, and at other processes on the GPU (nvidia-smi)"
+
 
 @dataclass(frozen=True)
 class Options:

@@ -12,6 +12,10 @@ from monitoring.rules.gpu._samples import gpu_name, gpus
 
 EVENTS = ("gpu",)
 
+UNIT = " °C"
+
+LOOK = "its fans, the air around it and its power limit"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -33,7 +37,13 @@ class Rule:
 
     def update(self, record: Record) -> Sequence[Finding]:
         return [
-            Finding(value > self._limit, f"{gpu_name(sample)} is hotter than {self._limit:g} °C", name, value)
+            Finding(
+                value > self._limit,
+                f"{gpu_name(sample)} is hotter than {self._limit:g} °C",
+                name,
+                value,
+                limit=self._limit,
+            )
             for name, sample in gpus(record)
             if (value := number(sample, "temperature_celsius")) is not None
         ]

@@ -12,6 +12,10 @@ from monitoring.rules.gpu._samples import gpu_name, gpus
 
 EVENTS = ("gpu",)
 
+UNIT = "%"
+
+LOOK = "data_seconds of the step records: the GPU may wait for its data"
+
 
 @dataclass(frozen=True)
 class Options:
@@ -35,7 +39,11 @@ class Rule:
     def update(self, record: Record) -> Sequence[Finding]:
         return [
             Finding(
-                value < self._limit, f"{gpu_name(sample)} is used less than {self._limit:g}%", name, value
+                value < self._limit,
+                f"{gpu_name(sample)} is used less than {self._limit:g}%",
+                name,
+                value,
+                limit=self._limit,
             )
             for name, sample in gpus(record)
             if (value := number(sample, "utilization_percent")) is not None

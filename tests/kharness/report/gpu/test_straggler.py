@@ -53,7 +53,7 @@ def watch(directory: Path) -> list[tuple[object, ...]]:
         rules = RuleWatch(directory, CONFIG, alerts)
         while rules.look(0.0, running=False):
             pass
-    keys = ("rule", "state", "subject", "message", "source", "global_step")
+    keys = ("rule", "state", "subject", "condition", "source", "global_step")
     return [tuple(alert.get(key) for key in keys) for alert, _ in read_records(directory / "alerts.jsonl")]
 
 
