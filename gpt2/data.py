@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
-from kharness.training.data import Batches
+from kharness.training.data import Batches, entropy
 from kharness.training.datasets import load_dataset
 from kharness.training.errors import DatasetError
 from kharness.training.tokens.streams import TokenSplits, TokenStream
 from kharness.training.tokens.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
+
+
+# Tokens by which their frequencies are known.
+FREQUENT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,13 @@ class TextSplits:
         batches.device = torch.device("cpu")  # which reads the blocks: a GPU is not waited for
         batches.upcoming = self.train.read_ahead
         return {}
+
+    @property
+    def chance_loss(self) -> float:
+        """What a model has that knows how frequent each token is, and nothing of the text before it."""
+        count = min(len(self.train.tokens), FREQUENT)
+        first = self.train.tokens.windows(np.zeros(1, dtype=np.int64), count)[0]
+        return entropy(torch.from_numpy(first.astype(np.int64)))
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
-from kharness.training.data import Batches, LabelledImages, SampleDraws, evenly_spaced
+from kharness.training.data import Batches, LabelledImages, SampleDraws, entropy, evenly_spaced
 from kharness.training.datasets import load_dataset
 from kharness.training.datasets._digits import Mnist
 from kharness.training.datasets._files import IdxArray
@@ -42,6 +42,11 @@ class Splits:
     def sizes(self) -> dict[str, int]:
         """Images in each split."""
         return {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)}
+
+    @property
+    def chance_loss(self) -> float:
+        """What a model has that tells no digit from another."""
+        return entropy(self.train.labels)
 
     def begin(self, batches: Batches) -> Mapping[str, Stateful]:
         """Shifts are drawn for all images of a batch, however many processes share it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
-from kharness.training.data import Batches, LabelledImages, Turns, evenly_spaced
+from kharness.training.data import Batches, LabelledImages, Turns, entropy, evenly_spaced
 from kharness.training.datasets import load_dataset
 from kharness.training.datasets._files import IdxArray
 from kharness.training.datasets._pictures import PictureSet
@@ -57,6 +58,15 @@ class PictureSplits:
     def sizes(self) -> dict[str, int]:
         """Pictures in each split."""
         return {"train": len(self.train), "validation": len(self.validation), "test": len(self.test)}
+
+    @property
+    def chance_loss(self) -> float:
+        """What a model has that tells no class from another; of a folder, as if all were equally frequent."""
+        return (
+            entropy(self.train.labels)
+            if isinstance(self.train, HeldPictures)
+            else math.log(len(self.classes))
+        )
 
     def begin(self, batches: Batches) -> Mapping[str, Stateful]:
         """A resumed training draws the random numbers that follow."""

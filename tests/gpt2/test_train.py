@@ -57,6 +57,7 @@ def test_a_training_records_loss_and_perplexity(train: Callable[..., list[dict[s
     start, end = records[0], records[-1]
     assert (start["model"]["name"], start["dataset"]["name"]) == ("GPT2", "pydoc-topics")
     assert (end["status"], end["steps_done"], end["best_val_loss"]) == ("complete", 3, last["val_loss"])
+    assert 3 < start["chance_loss"] < 3.5  # of the bytes of English text
     assert (start["tokens_per_sample"], end["tokens_seen"]) == (512, 3 * 4 * 512)
 
 

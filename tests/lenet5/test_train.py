@@ -72,6 +72,8 @@ def test_a_short_training_is_recorded_whole(train: Train) -> None:
     assert (start["model"]["name"], start["model"]["parameters"]) == ("LeNet5", 61706)
     assert start["dataset"] == {"name": "mnist-subset", "train": 5400, "validation": 600, "test": 1000}
 
+    assert start["chance_loss"] == pytest.approx(2.3026, abs=1e-3)
+
     steps = done.records("step")
     assert [step["global_step"] for step in steps] == list(range(1, 13))
     assert all(step.keys() == STEP_FIELDS for step in steps)

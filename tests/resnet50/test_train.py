@@ -59,6 +59,7 @@ def test_top_1_and_top_5_of_the_weights_and_of_their_average_are_recorded(
     start, end = whole[1][0], whole[1][-1]
     assert (start["model"]["name"], start["schedule"]["name"]) == ("ResNet", "cosine")
     assert start["dataset"] == {"name": "digits", "train": 5400, "validation": 600, "test": 1000}
+    assert start["chance_loss"] == pytest.approx(2.3026, abs=1e-3)
     validation, inference, test = (record for record in whole[1] if record["event"] == "eval")
     names = [f"{average}{name}" for average in ("", "ema_") for name in ("loss", "accuracy", "top5_accuracy")]
     assert inference["split"] == "inference"

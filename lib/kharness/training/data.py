@@ -36,6 +36,12 @@ class LabelledImages:
         return turns(zip(torch.split(self.images, size), torch.split(self.labels, size), strict=True))
 
 
+def entropy(drawn: Tensor) -> float:
+    """Entropy (nats) of classes or tokens (n): the cross-entropy of the best guess that sees no input."""
+    share = drawn.bincount().double() / len(drawn)
+    return float(torch.special.entr(share).sum())
+
+
 class Batches:
     """Endless batches of indices: each epoch is a new permutation, each batch a slice of it.
 

@@ -52,6 +52,11 @@ def tokenizer_sha256(data: Data) -> str | None:
     return getattr(data, "tokenizer_sha256", None)
 
 
+def chance_loss(data: Data) -> float | None:
+    """Cross-entropy (nats) of a guess by how frequent each class is, of data that say so by this name."""
+    return getattr(data, "chance_loss", None)
+
+
 @runtime_checkable
 class PreparedData(Protocol):
     """Data that reads ahead, or that has a state of its own."""
@@ -240,6 +245,7 @@ class Setup(Generic[DataT]):
             "steps_per_epoch": self.batches.steps_per_epoch,
             "batch_size": self.options.BATCH_SIZE,
             **({"tokens_per_sample": tokens} if (tokens := tokens_per_sample(self.data)) else {}),
+            **({"chance_loss": loss} if (loss := chance_loss(self.data)) is not None else {}),
             "optimizer": self.optimizer_options,
             "schedule": self.schedule.described,
             "pruning": self.pruner.described,

@@ -1,15 +1,16 @@
 """The training loss leaps up.
 
-Method: Hampel's identifier (F. R. Hampel, The influence curve and its role in robust estimation, 1974): a
-value further from the median of those before it than LIMIT of their robust standard deviations is an
-outlier. It is applied to the logarithm of the loss, for the noise of a loss is a share of it: the batches
-of a model that has learnt nearly all of them differ by powers of ten. A loss must also be a tenth higher
-than that median.
+Method: Hampel's identifier (F. R. Hampel, The influence curve and its role in robust estimation, 1974) with
+a deviation of its own for what lies above the median: (95th percentile - median) / 1.645, of the last
+records. The losses of small batches are skewed, most of them near zero and some large, and differ by powers
+of ten where nearly all is learnt: a deviation of both sides, or of their logarithms, is then so wide that no
+spike is beyond it. A loss must also be SHARE higher than the median: a training that begins to learn has
+noisier losses than the guess that it leaves. And it must reach a quarter of the loss of the first records:
+where nearly nothing is left to learn, one sample that is hard makes a hundred medians.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -17,22 +18,27 @@ from dataclasses import dataclass
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
-from monitoring.rules._measures.robust import median, spread
 
 EVENTS = ("start", "step")
 
+LOOK = "the samples of that step{inspect} and the learning rate"
+
 # Step records that are compared with, and how many there must be.
-WINDOW = 100
-FEWEST = 30
+WINDOW = 50
+FEWEST = 20
 
 # The bound is computed again after so many step records.
-EVERY = 10
+EVERY = 5
 
-# Of a logarithm: its exponential is a number.
-LARGEST = 700.0
+# The quantile above the median, and where a normal distribution has it in standard deviations.
+UPPER, DEVIATIONS = 0.95, 1.645
 
 # By how much of the median a loss must exceed it at the least.
-SHARE = 0.1
+SHARE = 0.5
+
+# Step records whose median is the loss of the beginning, and the share of it that a spike reaches.
+FIRST = 10
+REACHED = 0.25
 
 # Step records in a row below the limit after which a spike is over: one is often followed by more.
 QUIET_RECORDS = 20
@@ -42,8 +48,8 @@ QUIET_RECORDS = 20
 class Options:
     """When a loss leaps."""
 
-    limit: float = 6.0
-    """Robust standard deviations above the median of the last step records."""
+    limit: float = 8.0
+    """Standard deviations above the median of the last step records."""
 
 
 class Rule:
@@ -54,36 +60,44 @@ class Rule:
 
     def __init__(self, options: Options) -> None:
         self._limit = options.limit
-        self._message = f"the loss is more than {options.limit:g} standard deviations above its median"
-        self._losses: deque[float] = deque(maxlen=WINDOW)
-        self._bound = math.inf
-        self._taken = 0
+        self._message = (
+            f"the training loss is more than {options.limit:g} standard deviations above its median"
+        )
         self._quiet = QUIET_RECORDS
+        self._first: list[float] = []
+        self._least = 0.0
+        """What a spike reaches."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._losses: deque[float] = deque(maxlen=WINDOW)
+        self._bound: float | None = None
+        self._taken = 0
 
     def update(self, record: Record) -> Sequence[Finding]:
         if (
             record.get("event") == "start"
         ):  # an attempt goes back to its checkpoint, and may do so with others
-            self._losses.clear()
-            self._bound, self._taken = math.inf, 0
+            self._begin()
+            if not isinstance(record.get("resumed_from"), dict):
+                self._first.clear()
             return ()
         loss = number(record, "train_loss")
         if loss is None:
             return ()
+        if len(self._first) < FIRST:
+            self._first.append(loss)
+            self._least = REACHED * abs(sorted(self._first)[len(self._first) // 2])
         if self._taken % EVERY == 0 and len(self._losses) >= FEWEST:
-            self._bound = _bound(self._losses, self._limit)
+            self._bound = self._bound_of(self._losses)
         self._taken += 1
         self._losses.append(loss)
-        self._quiet = 0 if loss > self._bound else self._quiet + 1
-        return [Finding(self._quiet < QUIET_RECORDS, self._message, value=loss)]
+        self._quiet = 0 if self._bound is not None and loss > self._bound else self._quiet + 1
+        return [Finding(self._quiet < QUIET_RECORDS, self._message, value=loss, limit=self._bound)]
 
-
-def _bound(losses: Collection[float], limit: float) -> float:
-    """What a loss may be after these; by their logarithms where all are above 0."""
-    least = min(losses)
-    values = [math.log(loss) for loss in losses] if least > 0 else list(losses)
-    middle = median(values)
-    bound = middle + limit * spread(values, middle)
-    if least <= 0:
-        return max(bound, middle + SHARE * abs(middle))
-    return max(math.exp(min(bound, LARGEST)), math.exp(middle) * (1 + SHARE))
+    def _bound_of(self, losses: Collection[float]) -> float:
+        """What a loss may be after these."""
+        ordered = sorted(losses)
+        middle, upper = ordered[len(ordered) // 2], ordered[int(UPPER * len(ordered))]
+        deviation = (upper - middle) / DEVIATIONS
+        return max(middle + max(self._limit * deviation, SHARE * abs(middle)), self._least)

@@ -1,11 +1,12 @@
 """Memory grows and grows.
 
 Method: the time of a window is cut into BINS equal parts, and the lowest value of each part is kept: memory
-that goes up and down, as with garbage collection or caches that are refilled, has a floor that stays.
-Memory leaks when at least MOST_STEPS of the floors lie above the one before (the difference-sign test of G.
-H. Moore and W. A. Wallis, 1943: of values in random order 3 of 10,000 do) and the last is LIMIT percent
-above the first. Watched are the training process' memory, its processes' together, and what PyTorch has
-allocated on the GPU.
+that goes up and down, as with garbage collection or caches that are refilled, has a floor that stays. Memory
+leaks when at least MOST_STEPS of the floors lie above the one before (the difference-sign test of G. H.
+Moore and W. A. Wallis, 1943: of values in random order 3 of 10,000 do), the last is LIMIT percent above the
+first, and the later half has its share of that, unlike a cache that is nearly full. A leak that is too slow
+for that in SECONDS is one by half of LIMIT in windows of two, four, eight and sixteen times as long. Watched
+are the training process' memory, its processes' together, and what PyTorch has allocated on the GPU.
 """
 
 from __future__ import annotations
@@ -22,8 +23,21 @@ from monitoring.rules import Finding, number
 
 EVENTS = ("start", "step", "system")
 
+UNIT = "%"
+
+LOOK = "what is kept from step to step: lists of tensors, losses that are not detached, caches"
+
 # Parts of a window.
 BINS = 10
+
+# Windows, in times of SECONDS; of those after the first half the limit counts.
+WIDTHS = (1, 2, 4, 8, 16)
+
+# Of what the floor gains in a window, how much in its later half (5 of 9 steps) at the least.
+LATER = 0.45
+
+# Of what it gains, how much it may fall from one part to the next: the teeth of a slow saw fall by more.
+FALL = 0.25
 
 # Of the BINS - 1 differences between neighbours, how many must be rises.
 MOST_STEPS = 8
@@ -79,8 +93,19 @@ class _Floors:
             return None
         floors = list(self.done)
         rises = sum(after > before for before, after in itertools.pairwise(floors))
-        gained = floors[-1] - floors[0]
-        return 100 * gained / floors[0] if rises >= MOST_STEPS and floors[0] > 0 else 0.0
+        gained, later = floors[-1] - floors[0], floors[-1] - floors[(BINS - 1) // 2]
+        fall = max(before - after for before, after in itertools.pairwise(floors))
+        is_trend = rises >= MOST_STEPS and floors[0] > 0 and later >= LATER * gained and fall <= FALL * gained
+        return 100 * gained / floors[0] if is_trend else 0.0
+
+
+@dataclass
+class _Growth:
+    """One field: its floors by width, and what the windows that have ended last say of it."""
+
+    floors: dict[int, _Floors] = field(default_factory=lambda: {width: _Floors() for width in WIDTHS})
+    leaks: dict[int, float] = field(default_factory=dict)
+    """Percent, by the width of windows through which it leaks."""
 
 
 class Rule:
@@ -92,11 +117,11 @@ class Rule:
     def __init__(self, options: Options) -> None:
         self._limit = options.limit
         self._part = options.seconds / BINS
-        self._floors = {name: _Floors() for name in WATCHED}
+        self._watched = {name: _Growth() for name in WATCHED}
 
     def update(self, record: Record) -> Sequence[Finding]:
         if record.get("event") == "start":
-            self._floors = {name: _Floors() for name in WATCHED}
+            self._watched = {name: _Growth() for name in WATCHED}
             return ()
         time = number(record, "time")
         found = []
@@ -104,9 +129,22 @@ class Rule:
             value = number(record, name)
             if value is None or time is None:
                 continue
-            floors = self._floors[name]
-            if floors.add(time, value, self._part) and (rise := floors.rise()) is not None:
-                gained = megabytes * (floors.done[-1] - floors.done[0])
-                leaks = rise > self._limit and gained > FEWEST_MB
-                found.append(Finding(leaks, f"memory of {what} grows and grows", name, rise))
+            watched, is_news = self._watched[name], False
+            for width, floors in watched.floors.items():
+                if floors.add(time, value, width * self._part) and (rise := floors.rise()) is not None:
+                    is_news = True
+                    limit = self._limit if width == 1 else self._limit / 2
+                    gained = megabytes * (floors.done[-1] - floors.done[0])
+                    watched.leaks.pop(width, None)
+                    if rise > limit and gained > FEWEST_MB:
+                        watched.leaks[width] = rise
+            if is_news:
+                found.append(self._finding(name, what, watched))
         return found
+
+    def _finding(self, name: str, what: str, watched: _Growth) -> Finding:
+        width = min(watched.leaks, default=1)
+        hours = width * self._part * BINS / 3600
+        limit = self._limit if width == 1 else self._limit / 2
+        message = f"memory of {what} grows and grows, in {hours:.2g} h by more than {limit:g}%"
+        return Finding(bool(watched.leaks), message, name, watched.leaks.get(width), limit=limit)

@@ -1,8 +1,12 @@
-"""Steps take much longer than they did.
+"""Steps take much longer than they did, or some of them far longer than the others.
 
-Method: Hampel's identifier (1974) with a hold: the median time of the last NEWEST step records is above
-LIMIT times the median of all that the attempt had before them, and beyond six robust standard deviations of
-these. A single slow step, as one behind a checkpoint, is none of it. Where a training logs no time per
+Method: medians, which a single slow step, as one behind a checkpoint, does not move. The attempt's usual
+step time is the lower one of two: that of its first records, so that a slow-down which comes step by step
+does not become usual, and the median of those of all its blocks of LONG records, as steps may become faster.
+Above LIMIT times that are, by six of their standard errors too, the median of the last NEWEST records (of a
+leap, soon) or of the last LONG ones (of a small or gradual one, later); with Hampel's identifier (1974) for
+the noise. Of some slow steps among many the median knows nothing: where MANY of the last AMONG are beyond
+three medians, it is the mean of all that is compared with the median. Where a training logs no time per
 step, the inverse of its throughput counts.
 """
 
@@ -20,21 +24,28 @@ from monitoring.rules._measures.robust import median, spread
 
 EVENTS = ("start", "step")
 
+UNIT = " s"
+
+LOOK = "data_seconds and the other phases of the step records, and at other programs on the machine"
+
 # Step records at an attempt's begin that do not count: compilers, caches and clocks warm up.
 WARM_UP = 10
 
-# Step records that are compared with (those of a slow time do not join them), and how many there must be.
-WINDOW = 500
-FEWEST = 40
-
-# The median of these is computed again after so many of them.
-EVERY = 20
-
-# Step records that are judged together.
+# Step records that are judged together, and how often the many are.
 NEWEST = 10
+LONG = 50
+EVERY = 10
 
-# Robust standard deviations that a median must be away as well.
+# Blocks of LONG records that are remembered.
+BLOCKS = 400
+
+# Robust standard deviations, or errors of a median of many, that it must be away as well.
 SURE = 6.0
+
+# Of slow steps among others: medians that one takes, how many there must be, and among how many at the most.
+FAR = 3.0
+MANY = 8
+AMONG = 200
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ class Options:
     """When steps are slow."""
 
     limit: float = 1.5
-    """Times the median step time that a step may take."""
+    """Times the usual step time that a step may take."""
 
     def __post_init__(self) -> None:
         if self.limit <= 1:
@@ -50,7 +61,7 @@ class Options:
 
 
 class Rule:
-    """Warns while the last NEWEST step records are slow together, by their median."""
+    """Warns while the last step records are slow together, and (subject `uneven`) while some of them are."""
 
     severity: Severity = "warning"
     hold = 0.0
@@ -58,15 +69,19 @@ class Rule:
     def __init__(self, options: Options) -> None:
         self._limit = options.limit
         self._message = f"steps take more than {options.limit:g} times as long as before"
+        self._uneven = f"some steps take so long that the mean is over {options.limit:g} times the median"
+        self._is_slow = self._is_uneven = False
         self._begin()
 
     def _begin(self) -> None:
         self._skip = WARM_UP
-        self._usual: deque[float] = deque(maxlen=WINDOW)
-        self._newest: deque[float] = deque(maxlen=NEWEST)
-        self._middle, self._noise = math.inf, 0.0
+        self._last: deque[float] = deque(maxlen=AMONG)
+        self._blocks: deque[tuple[float, float]] = deque(maxlen=BLOCKS)
+        """Median and deviation of each."""
+        self._first: tuple[float, float] | None = None
+        self._usual, self._noise = math.inf, 0.0
+        self._middle = math.inf
         self._taken = 0
-        self._is_slow = False
 
     def update(self, record: Record) -> Sequence[Finding]:
         if record.get("event") == "start":
@@ -78,33 +93,54 @@ class Rule:
         if self._skip:
             self._skip -= 1
             return ()
-        if len(self._newest) == NEWEST:
-            self._note_usual(self._newest[0])
-        self._newest.append(seconds)
-        if self._middle == math.inf:
-            return ()
-        if (
-            not self._is_slow and max(self._newest) <= self._limit * self._middle
-        ):  # nearly always: no median for these
-            return [Finding(False, self._message, value=seconds)]
-        now = median(self._newest)
-        # what is over must be clearly so, that an alert at the limit does not come and go
-        slower = now / self._middle
-        if self._is_slow:
-            self._is_slow = slower > (1 + self._limit) / 2
-        else:
-            self._is_slow = slower > self._limit and now - self._middle > SURE * self._noise
-        return [Finding(self._is_slow, self._message, value=now)]
-
-    def _note_usual(self, seconds: float) -> None:
-        """Of slow steps that last, the usual ones are still those before them."""
-        if seconds > self._limit * self._middle:
-            return
-        self._usual.append(seconds)
+        last = self._last
+        last.append(seconds)
         self._taken += 1
-        if len(self._usual) >= FEWEST and self._taken % EVERY == 0:
-            self._middle = median(self._usual)
-            self._noise = spread(self._usual, self._middle)
+        found = []
+        if self._taken % EVERY == 0 and len(last) >= LONG:
+            self._note_usual()
+            found.append(self._judge_uneven())
+        if self._usual < math.inf:
+            found.append(self._judge_newest())
+        return found
+
+    def _judge_newest(self) -> Finding:
+        last, usual = self._last, self._usual
+        bound = self._limit * usual
+        newest = [last[place] for place in range(-NEWEST, 0)]
+        if (
+            not self._is_slow and max(newest) <= bound and self._middle <= bound
+        ):  # nearly always: no median for these
+            return Finding(False, self._message, value=last[-1], limit=bound)
+        now = median(newest)
+        # what is over must be clearly so, that an alert at the limit does not come and go
+        if self._is_slow:
+            self._is_slow = max(now, self._middle) > (1 + self._limit) / 2 * usual
+        else:
+            error = 1.2533 * self._noise / math.sqrt(LONG)
+            leaps = now > bound and now - usual > SURE * self._noise
+            self._is_slow = leaps or (self._middle > bound and self._middle - usual > SURE * error)
+        return Finding(self._is_slow, self._message, value=now, limit=bound)
+
+    def _note_usual(self) -> None:
+        """What the last LONG come to, and what is usual from now on."""
+        last = [self._last[place] for place in range(-LONG, 0)]
+        self._middle = median(last)
+        if self._taken % LONG:
+            return
+        block = self._middle, spread(last, self._middle)
+        self._first = self._first or block
+        self._blocks.append(block)
+        self._usual, self._noise = min(self._first, sorted(self._blocks)[len(self._blocks) // 2])
+
+    def _judge_uneven(self) -> Finding:
+        """Whether some steps are far slower than the others."""
+        last = self._last
+        middle, mean = median(last), sum(last) / len(last)
+        many = sum(seconds > FAR * middle for seconds in last) >= MANY
+        times = (1 + self._limit) / 2 if self._is_uneven else self._limit
+        self._is_uneven = many and mean > times * middle
+        return Finding(self._is_uneven, self._uneven, "uneven", mean, limit=self._limit * middle)
 
 
 def _seconds(record: Record) -> float | None:

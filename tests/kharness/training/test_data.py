@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import scipy.stats
 import torch
 
-from kharness.training.data import Batches, LabelledImages, evenly_spaced
+from kharness.training.data import Batches, LabelledImages, entropy, evenly_spaced
 from kharness.training.errors import DatasetError
 
 CPU = torch.device("cpu")
@@ -19,6 +20,12 @@ def take(batches: Batches, count: int) -> list[list[int]]:
             if len(taken) == count:
                 break
     return taken
+
+
+def test_entropy_is_that_of_the_frequencies() -> None:
+    drawn = torch.tensor([0, 0, 0, 2, 2, 5])
+    assert entropy(drawn) == pytest.approx(scipy.stats.entropy([3, 2, 1]))
+    assert entropy(torch.arange(10)) == pytest.approx(2.302585)
 
 
 def test_an_epoch_has_every_sample_once_and_a_smaller_last_batch() -> None:

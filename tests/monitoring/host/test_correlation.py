@@ -32,8 +32,8 @@ with Run(directory, name="two ranks", project="digits", config={}, rank=rank, **
     callback.on_train_begin()
     for step in range(1, 4):
         callback.on_step_begin()
-        callback.on_step_end(step=step, epoch=1, loss=1.0, lr=0.1, grad_norm=50.0, throughput=1.0)
-        run.log_step(step, train_loss=1.0, grad_norm=50.0)
+        callback.on_step_end(step=step, epoch=1, loss=1.0, lr=0.1, grad_norm=60.0, throughput=1.0)
+        run.log_step(step, train_loss=1.0, grad_norm=60.0)
     while not list((directory / "gpu_logs" / str(rank)).glob("gpu_metrics*")):
         time.sleep(0.05)
     callback.on_train_end()

@@ -1,0 +1,148 @@
+"""The training has diverged: it has learnt nothing, or has lost what it had learnt.
+
+Method: the median loss of the last records against that of the first ones, which is about what a model
+without any knowledge has, and against the loss of a guess by the frequencies of the classes or tokens
+(`chance_loss` of the start record), where the training says it. A rate that is far too high leaves a network
+whose output is the same for all inputs, so that its loss is that of the guess to the third digit, and stays
+there to the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from monitoring.journal.alerts import Severity
+from monitoring.journal.end_status import COMPLETE
+from monitoring.journal.records import Record
+from monitoring.rules import Finding, number
+from monitoring.rules._measures.robust import median, spread
+
+EVENTS = ("start", "step", "end")
+
+LOOK = "the learning rate (a tenth of it?), the warm-up and the labels"
+
+ABOVE = "the training has diverged: its loss is above that of its first steps"
+BACK = "the training has diverged: its loss is back at that of its first steps"
+NOTHING = "the training has learnt nothing: its loss is not below that of a guess"
+
+# Standard errors of the median of the first losses.
+SURE = 3.0
+
+# Step records whose median is the loss of the beginning, and the loss now.
+FIRST = 10
+WINDOW = 50
+EVERY = 5
+
+# Step records in which a training should learn something: fewer are a trial of whether it runs.
+FEWEST = 100
+
+# Of the loss of the beginning: what is not below it is not learnt, and what is above it is worse than that.
+LEARNT = 0.95
+WORSE = 1.25
+
+# What is above that in the end has not learnt anything either, whatever it began with.
+RISEN = 1.05
+
+# A median that is below this share of that of the WINDOW before it falls: such a training still learns.
+FALLS = 0.99
+
+# Step records for which the loss stays there: a training that trembles at its highest rate may come back.
+STAYS = 50
+
+# Of the loss of a guess by frequencies: but for the noise of a median, below it.
+BELOW_CHANCE = 0.985
+
+# A training has learnt when its loss was once this share of that of the beginning.
+HAD_LEARNT = 0.8
+
+
+@dataclass(frozen=True)
+class Options:
+    """When a training has diverged."""
+
+    share: float = 75.0
+    """Percent of the steps after which it must have learnt something."""
+
+
+class Rule:
+    """Reports a loss that is back at its beginning or above it, or that has not left it."""
+
+    severity: Severity = "error"
+    hold = 0.0
+
+    def __init__(self, options: Options) -> None:
+        self._share = options.share
+        self._num_steps: float | None = None
+        self._chance: float | None = None
+        self._first: list[float] = []
+        self._start: float | None = None
+        self._lowest = float("inf")
+        self._error = 0.0
+        """What the median of the first losses may be wrong by."""
+        self._taken = self._above = 0
+        self._is_lost = False
+        self._losses: deque[float] = deque(maxlen=WINDOW)
+        self._medians: deque[float] = deque(maxlen=WINDOW // EVERY)
+
+    def update(self, record: Record) -> Sequence[Finding]:
+        event = record.get("event")
+        if event == "start":
+            self._begin(record)
+            return ()
+        if event == "end":
+            return self._judge(is_over=True) if record.get("status") == COMPLETE else ()
+        loss = number(record, "train_loss")
+        if loss is None:
+            return ()
+        if self._start is None:
+            self._first.append(loss)
+            if len(self._first) < FIRST:
+                return ()
+            self._start = median(self._first)
+            self._error = SURE * 1.2533 * spread(self._first, self._start) / math.sqrt(FIRST)
+        self._losses.append(loss)
+        self._taken += 1
+        step, steps = number(record, "global_step"), self._num_steps
+        if steps and step == steps:  # before the end record: a training prints no alert that comes after that
+            return self._judge(is_over=True)
+        if len(self._losses) < WINDOW or self._taken % EVERY:
+            return ()
+        return self._judge(is_late=bool(steps and step and 100 * step >= self._share * steps))
+
+    def _begin(self, record: Record) -> None:
+        self._num_steps = number(record, "num_steps")
+        self._chance = number(record, "chance_loss")
+        self._losses.clear()
+        self._above = 0
+        if not isinstance(record.get("resumed_from"), dict):
+            self._first, self._start, self._lowest, self._is_lost = [], None, float("inf"), False
+
+    def _judge(self, *, is_late: bool = False, is_over: bool = False) -> Sequence[Finding]:
+        if self._start is None or len(self._losses) < FIRST:
+            return ()
+        start, error = self._start, self._error
+        # of a short training the newer half: what it began with is no part of what it came to
+        now = median(list(self._losses)[-max(FIRST, self._taken // 2) :])
+        self._lowest = min(self._lowest, now)
+        self._is_lost = now > (LEARNT if self._is_lost else WORSE) * start + error
+        bound, message = WORSE * start + error, ABOVE
+        if self._is_lost or self._lowest < HAD_LEARNT * start:
+            bound, message = LEARNT * start + error, BACK
+        falls = len(self._medians) == self._medians.maxlen and now < FALLS * self._medians[0]
+        self._medians.append(now)
+        if now <= bound and (is_over or (is_late and not falls)) and self._taken >= FEWEST:
+            bound, message = self._guess(start + error), NOTHING
+        self._above = self._above + 1 if now > bound > 0 else 0
+        holds = self._above > (0 if is_over else STAYS // EVERY)
+        return [Finding(holds, message, value=now, limit=bound)]
+
+    def _guess(self, start: float) -> float:
+        """What the loss has to be below in the end.
+
+        Where the loss of a guess is not known, of a model that begins with what others have learnt, say, only
+        a loss that has risen shows that nothing was.
+        """
+        return RISEN * start if self._chance is None else BELOW_CHANCE * self._chance
