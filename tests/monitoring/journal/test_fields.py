@@ -41,6 +41,7 @@ LISTS_OF_NAMES = {
     "kharness.report.compare": "which rows the comparison of two sides has, in their order",
     "kharness.report.gpu.history": "which values of a sample reports keep, by their short names there",
     "kharness.report.judging.conclusions": "which costs a result is set against, in their order",
+    "kharness.training.first_run.trainings": "which times of a step have to be there on a GPU",
     "monitoring.callbacks.logged": "what other frameworks and their examples call them",
     "monitoring.exporters._families": "how a rank's state gives the value of each",
     "monitoring.exporters.verbose_log": "what the documented entries call them",
