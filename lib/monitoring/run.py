@@ -35,7 +35,7 @@ from monitoring.journal.records import ENVELOPE, Record
 from monitoring.journal.run_json import register_attempt
 from monitoring.journal.turns import Turns
 from monitoring.sampling.machine_options import machine_monitor_options
-from monitoring.telemetry.device_scalars import InFlight, take_scalars
+from monitoring.telemetry.device_scalars import PLAIN, InFlight, take_scalars
 
 # How often, in seconds, the trainer reads its memory use and looks whether the agent is alive.
 LOOK_EVERY = 1.0
@@ -142,6 +142,7 @@ class Run:
         self.project: str = run["tracking"]["project"]
         self._config = run["config"]
         self._in_flight: deque[InFlight] = deque()
+        self._tensor: type | None = None  # torch.Tensor, once a record that it may be in has come
         self._turns = Turns(self._take)
         self._looking = threading.RLock()
         self._told_step = False
@@ -210,23 +211,38 @@ class Run:
             "nan_inf_detected": False,
             **metrics,
         }
-        if len(record) != STEP_FIELDS + len(metrics):
-            _restore_envelope(record, metrics, "step", now, self.attempt, global_step)
         turns = self._turns
         if (
             turns.only != get_ident()
             or turns.busy
-            or self._in_flight
             or type(global_step) is not int
             or global_step > LAST_STEP
+            or len(record) != STEP_FIELDS + len(metrics)
+            or self._in_flight
         ):
+            if len(record) != STEP_FIELDS + len(metrics):
+                _restore_envelope(record, metrics, "step", now, self.attempt, global_step)
             turns.add(record)
             return
-        turns.busy = True  # from here on as turns.add does, without its calls: this is the hot path
+        # From here on as turns.add does, without its calls: this is the hot path. What counts is how much
+        # code and memory it touches, because between steps the caches hold the training's.
+        turns.busy = True
         try:
             if alone := turns.only:
-                self._journal.append(record)
+                for value in metrics.values():
+                    # of a NaN or an infinity a NaN is left; to search the line for nulls takes longer
+                    if type(value) is not float or value - value:
+                        is_finite = self._take_numbers(record, metrics)
+                        break
+                else:
+                    is_finite = True
+                if is_finite:
+                    self._journal.append(record, is_finite=True)
+                else:
+                    self._append_in_order(record)
         except TypeError:
+            if self._journal.has(record):
+                raise  # a signal handler's
             self._append_in_order(record)
         finally:
             turns.busy = False
@@ -333,10 +349,28 @@ class Run:
             if self._agent is not None:
                 self._agent.keep_alive(at_once=True)
 
+    def _take_numbers(self, record: Record, metrics: Mapping[str, object]) -> bool:
+        """Turn host tensors into numbers; False if a number is not finite or something else is no JSON."""
+        for name, value in metrics.items():
+            kind = type(value)
+            if kind is self._tensor and not value.is_cuda:  # type: ignore[attr-defined]
+                try:
+                    record[name] = value = value.item()  # type: ignore[attr-defined]
+                except RuntimeError as error:
+                    if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+                        raise  # a signal handler's
+                    return False  # it has several elements, or none in memory
+                kind = type(value)
+            if kind not in PLAIN or (kind is float and value - value):  # type: ignore[operator]
+                return False
+        return True
+
     def _append_in_order(self, record: Record) -> None:
         """Append after the records that wait for a device, writing those whose scalars have arrived."""
         if self._in_flight:
             self._write_arrived(wait=False)
+        if self._tensor is None:
+            self._tensor = getattr(sys.modules.get("torch"), "Tensor", None)
         flight = take_scalars(record)
         if flight is not None or self._in_flight:
             self._in_flight.append(flight or InFlight(record))

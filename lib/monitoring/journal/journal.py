@@ -10,9 +10,10 @@ import sys
 import time
 import weakref
 from dataclasses import dataclass, field
+from os import write  # by name: to look it up in a large module touches memory that a training's caches lack
 from pathlib import Path
 
-import orjson
+from orjson import dumps
 
 from monitoring.errors import RunBusyError, RunDirectoryError, unwritable
 from monitoring.host.file_locks import try_lock
@@ -51,27 +52,28 @@ class Journal:
         _watch_forks()
         _open_journals.add(self)
 
-    def append(self, record: Record, line: bytes | None = None) -> None:
+    def append(self, record: Record, line: bytes | None = None, *, is_finite: bool = False) -> None:
         """Write one record with the next `seq`; TypeError, writing nothing, if a value has no JSON form.
 
-        `line`, if given, is the record as it is to be written.
+        `line`, if given, is the record as it is to be written; `is_finite` says that no number is a NaN or
+        an infinity.
         """
         file = self._file
         if file.is_doubtful:
             self._recover()
         record["seq"] = seq = self.seq + 1
         if line is None:
-            line = orjson.dumps(record, None, JSON_LINE)
+            line = dumps(record, None, JSON_LINE)
             # a None is the caller's own; a null beyond those is a NaN or an infinity (or text with "null" in
             # it); rfind takes two thirds of the time of `in` and `count`
-            if line.rfind(b"null") != -1 and line.count(b"null") != _nones(record):
+            if not is_finite and line.rfind(b"null") != -1 and line.count(b"null") != _nones(record):
                 line = strict_line(record)
         if self._backlog is not None:
             self._keep(line, seq)
             self._write_backlog()
             return
         try:
-            if os.write(file.fd, line) != len(line):
+            if write(file.fd, line) != len(line):
                 file.is_doubtful = True
                 self._insist(line, seq)
         except OSError:

@@ -38,7 +38,8 @@ class InFlight:
         return self.record
 
 
-_PLAIN = frozenset((int, float, str, bool, type(None)))
+PLAIN = frozenset((int, float, str, bool, type(None)))
+"""The types of nearly all values, none of which is on a device."""
 
 
 class _Lost:
@@ -58,7 +59,7 @@ def take_scalars(record: Record) -> InFlight | None:
     if sys.modules.get("torch") is None:
         return None
     # nearly all values are plain, and to look a type up costs a tenth of asking whether it is a tensor's
-    special = {key: value for key, value in record.items() if type(value) not in _PLAIN}
+    special = {key: value for key, value in record.items() if type(value) not in PLAIN}
     if not special:
         return None
     # by its type, for a value may refuse to say its class
@@ -75,6 +76,7 @@ def take_scalars(record: Record) -> InFlight | None:
             if value.numel() == 1:  # type: ignore[attr-defined]
                 if value.is_cuda:  # type: ignore[attr-defined]
                     on_device[key] = value
+                    record[key] = None  # the copy is on its way, and the tensor may hold a whole graph
                 else:
                     record[key] = value.item()  # type: ignore[attr-defined]
         except Exception:  # noqa: BLE001 - a tensor's own methods are called here; its field is named as lost
