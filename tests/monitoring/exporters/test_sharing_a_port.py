@@ -130,7 +130,7 @@ def test_runs_of_different_places_share_one_port_also_when_its_holder_is_killed(
     assert of(values(scrape(address, patience=10)), "training_running") == [0, 0]
     wait_until(lambda: not agents_of(results), "the end of the second")
     [killed] = alerts(first.directory) + alerts(second.directory)
-    assert killed.startswith("its agent has died")
+    assert str(killed).startswith("its agent has died")
     assert not SharedPort("127.0.0.1", port).identity()
 
 
