@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,13 @@ from kharness.report.errors import ReportError
 from kharness.report.judging.baseline import baseline_of
 from kharness.report.judging.blocks import residual_deviation
 from kharness.report.judging.conclusions import decisive_metric
+from kharness.report.judging.images import Images, images_behind, least_shown
 from kharness.report.judging.looks import FEWEST
 from kharness.report.judging.main_effects import main_effects
 from kharness.report.judging.pairing import pair_up
-from kharness.report.judging.sentences import smallest_words
-from kharness.report.judging.statistics import POWER, detectable, largest_t
+from kharness.report.judging.power import Chances, Rule, smallest
+from kharness.report.judging.sentences import images_words, limit_words, smallest_words
+from kharness.report.judging.statistics import POWER
 from kharness.report.metrics import Metric
 from kharness.report.summary import Summary, collect, summary_of_plan
 from kharness.runs.files import LATEST
@@ -36,31 +40,62 @@ def foresight_lines(
     look = looks.reached(seeds)
     if look is None or look < FEWEST:
         return [f"verdicts: none from {counted(seeds, 'seed')}; they begin at {max(FEWEST, looks.first)}"]
-    alpha = (1 - summary.settings.confidence) * looks.share(look)
-    number, degrees, effects = len(pairs), len(pairs) * (look - 1), len(main_effects(compared))
-    critical = largest_t(number, degrees, alpha * number / (number + effects))
-    deviations = detectable(critical, degrees) * math.sqrt(2 / look)
+    effects = len(main_effects(compared))
+    share = looks.share(look) * (1 - summary.settings.confidence) / (len(pairs) + effects)
+    sizes = Counter(one.baseline.label for one in pairs).values()
+    tables = [_Table(size, look, share, 1 - summary.settings.confidence) for size in sizes]
+    number = max(table.smallest(math.sqrt(2), None, Images()) for table in tables)
     also = f" and {counted(effects, 'main effect')}" if effects else ""
-    what = f"verdicts: {counted(number, 'comparison')}{also} at {look} seeds"
-    size = f"a difference of {deviations:.2g} standard deviations or more is found ({POWER * 100:g} % power)"
-    return [f"{what}; {size}", *_in_units(deviations, metric, results)]
+    what = f"verdicts: {counted(len(pairs), 'comparison')}{also} at {look} seeds"
+    size = f"a difference of {number:.2g} standard deviations or more is found ({POWER * 100:g} % power)"
+    return [f"{what}; {size}", *_in_units(tables, metric, results)]
 
 
-def _in_units(deviations: float, metric: Metric, results: Path) -> list[str]:
-    """In units of the metric, where an earlier matrix gives the deviation."""
+@dataclass(frozen=True)
+class _Table:
+    """Comparisons with one baseline, all of whose variants vary alike."""
+
+    comparisons: int
+    seeds: int
+    alpha: float
+    """Of each comparison."""
+    own_level: float
+    """Of the test by a comparison's own pairs."""
+
+    def smallest(self, deviation: float, degrees: float | None, images: Images) -> float:
+        """The difference that is found, by the deviation of a pair's and how well that is known."""
+        freedom = self.comparisons * (self.seeds - 1)
+        rule = Rule(self.comparisons, 1.0, 0.5, freedom, self.seeds, True, self.own_level)
+        weight = images.weight(self.alpha)
+        return smallest(Chances(rule, self.seeds, self.alpha * self.comparisons, deviation, degrees, weight))
+
+
+def _in_units(tables: Sequence[_Table], metric: Metric, results: Path) -> list[str]:
+    """In units of the metric, where an earlier matrix gives the deviation and the images."""
     try:
         before = collect(results / LATEST)
     except ReportError:
         return []
-    deviation = _deviation(before, metric)
-    if deviation is None:
+    found = _deviation(before, metric)
+    if found is None:
         return []
-    size = smallest_words(deviations * deviation, metric)
-    return [f"  by the spread in {before.title} that is {size} of {metric.title}"]
+    deviation, degrees = found
+    images = images_behind(metric, [cell for variant in before.variants for cell in variant.complete])
+    size = max(table.smallest(math.sqrt(2) * deviation, degrees, images) for table in tables)
+    limit = max(least_shown(images.weight(table.alpha)) for table in tables)
+    words = limit_words(size, limit, images.number, metric)
+    spread = f"the spread in {before.title}"
+    if images.number:
+        spread += f" and its {images_words(images.number, metric)}"
+    shown = f"  by {spread} that is {smallest_words(size, metric)} of {metric.title}"
+    return [shown, *([f"  {words}"] if words else [])]
 
 
-def _deviation(summary: Summary, metric: Metric) -> float | None:
-    """What variant and seed leave unexplained, over the seeds that every variant completed."""
+def _deviation(summary: Summary, metric: Metric) -> tuple[float, int] | None:
+    """What variant and seed leave unexplained, over the seeds that every variant completed.
+
+    With its degrees of freedom.
+    """
     rows = []
     for variant in summary.variants:
         found = {
@@ -69,4 +104,5 @@ def _deviation(summary: Summary, metric: Metric) -> float | None:
         if found:
             rows.append(found)
     seeds = [seed for seed in rows[0] if all(seed in row for row in rows)] if rows else []
-    return residual_deviation([[row[seed] for seed in seeds] for row in rows])
+    deviation = residual_deviation([[row[seed] for seed in seeds] for row in rows])
+    return None if deviation is None else (deviation, (len(rows) - 1) * (len(seeds) - 1))

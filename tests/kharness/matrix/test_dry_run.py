@@ -15,7 +15,7 @@ import pytest
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.matrix_json import Plan, planned_content
 from kharness.matrix.running.table import duration
-from kharness.report.judging.statistics import detectable, largest_t
+from kharness.report.judging.power import Chances, Rule, smallest
 
 from .conftest import Checkout
 
@@ -27,16 +27,19 @@ def put_run(
     seconds: float = 4.0,
     status: str = "complete",
     accuracy: float | None = None,
+    images: int | None = None,
     **config: Any,
 ) -> None:
     """A finished run of three steps in the results folder."""
     run = checkout.root / "results" / name
     run.mkdir(parents=True)
     known = {"MODEL": "pretender", "OPTIMIZER": "sgd", "NUM_STEPS": 3, **config}
-    records = [
+    records: list[dict[str, Any]] = [
         {"event": "start", "attempt": 1, "config": known},
         {"event": "end", "attempt": 1, "status": status, "steps_done": 3, "training_seconds": seconds},
     ]
+    if images is not None:
+        records[0]["dataset"] = {"name": "digits", "test": images}
     if accuracy is not None:
         records[-1]["test_accuracy"] = accuracy
     (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -136,44 +139,64 @@ def test_a_matrix_that_cannot_start_is_refused_as_by_test_matrix(checkout: Check
 
 
 def test_what_the_seeds_could_show_is_told(checkout: Checkout) -> None:
-    """By SciPy's noncentral t at 4.5 %, and the deviation of an earlier matrix."""
+    """By SciPy's noncentral t at 4.5 %, and the deviation of an earlier matrix, of one degree of freedom."""
+    import numpy as np
     from scipy import stats  # takes seconds, and each worker of the suite imports this file
     from scipy.optimize import brentq
 
     axes = "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1..4"
     t = stats.t.ppf(1 - 0.045 / 2, 3)
-    size = brentq(lambda shift: stats.nct.sf(t, 3, shift) - 0.8, 0, 30) * math.sqrt(2 / 4)
+    # an estimated deviation of 1, in true ones: chi, in 25 equal parts
+    unknown = np.sqrt(stats.chi2.ppf((np.arange(25) + 0.5) / 25, 1))
+
+    def found(estimates: Any) -> float:
+        error = math.sqrt(2 / 4)
+        return float(brentq(lambda d: np.mean(stats.nct.sf(t, 3, d * estimates / error)) - 0.8, 0, 60))
+
     code, output = checkout.run("test_matrix_dry_run", axes)
     told = (
-        f"verdicts: 1 comparison at 4 seeds; a difference of {size:.2g} standard deviations or more is found"
+        "verdicts: 1 comparison at 4 seeds; "
+        f"a difference of {found(np.ones(1)):.2g} standard deviations or more is found"
     )
     assert (code, output.splitlines()[-2]) == (0, f"{told} (80 % power)")
     put_matrix(checkout)
     code, output = checkout.run("test_matrix_dry_run", axes)
     # residuals of ±0.5 points: a sum of squares of 4 · 0.25, of one degree
-    assert output.splitlines()[-3:-1] == [
-        f"{told} (80 % power)",
-        f"  by the spread in old that is {size * 1.0:.2f} points of test accuracy",
-    ]
+    spread = "  by the spread in old that is "
+    assert output.splitlines()[-3] == f"{told} (80 % power)"
+    assert output.splitlines()[-2].startswith(spread)
+    number, _, rest = output.splitlines()[-2].removeprefix(spread).partition(" ")
+    assert float(number) == pytest.approx(found(unknown), rel=0.01)
+    assert rest == "points of test accuracy"
+
+
+def test_what_no_number_of_seeds_shows_is_told(checkout: Checkout) -> None:
+    """The earlier matrix was tested on 100 images: z²/(100 + z²) with z of 1 - 0.045/2."""
+    put_matrix(checkout, images=100)
+    _, output = checkout.run("test_matrix_dry_run", "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam SEED=1..40")
+    first, second = output.splitlines()[-3:-1]
+    assert first.startswith("  by the spread in old and its 100 test images that is ")
+    assert second == "  on 100 test images no number of seeds shows less than 3.86 points"
 
 
 def test_main_effects_of_several_axes_count_among_the_comparisons(checkout: Checkout) -> None:
     axes = "CONFIG_MATRIX_AXES=OPTIMIZER=sgd|adam LEARNING_RATE=0.1|0.2 SEED=1..4"
     code, output = checkout.run("test_matrix_dry_run", axes)
-    size = detectable(largest_t(3, 9, 0.045 * 3 / 5), 9) * math.sqrt(2 / 4)
+    rule = Rule(3, 1.0, 0.5, degrees=9, seeds=4, pooled=True, own_level=0.05)
+    size = smallest(Chances(rule, 4, 0.045 * 3 / 5, math.sqrt(2), None, 0.0))
     told = "verdicts: 3 comparisons and 2 main effects at 4 seeds; a difference of"
     told = f"{told} {size:.2g} standard deviations or more is found (80 % power)"
     assert (code, output.splitlines()[-2]) == (0, told)
 
 
-def put_matrix(checkout: Checkout) -> None:
+def put_matrix(checkout: Checkout, images: int | None = None) -> None:
     """Two optimisers, two seeds; accuracies of 50, 52, 51 and 51 percent."""
     directory = checkout.root / "results" / "old"
     cells = []
     for optimizer, accuracies in (("sgd", (0.50, 0.52)), ("adam", (0.51, 0.51))):
         for seed, accuracy in zip("12", accuracies, strict=True):
             name = f"optimizer-{optimizer}_seed-{seed}"
-            put_run(checkout, f"old/{name}", accuracy=accuracy)
+            put_run(checkout, f"old/{name}", accuracy=accuracy, images=images)
             values = {"OPTIMIZER": optimizer, "SEED": seed}
             cells.append({"name": name, "values": values, "model": "x"})
     axes = [Axis("OPTIMIZER", ["sgd", "adam"]), Axis("SEED", ["1", "2"])]

@@ -1,21 +1,28 @@
-"""From a difference and its error to an interval, a p value, and what more seeds would show."""
+"""From a difference and its errors to an interval, a p value, and what more seeds would show.
+
+There are two errors: that of the seeds, which more of them make less, and that of the images that an accuracy
+was measured on. Verdicts, p values, the least difference that is found and the seeds that are needed all rest
+on both.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from kharness.report.judging.blocks import Contrast
+from kharness.report.judging.images import NO_IMAGES, Images, least_shown, variance, widened
+from kharness.report.judging.power import Chances, Rule, half_width, smallest
 from kharness.report.judging.statistics import (
+    POWER,
     Difference,
     Interval,
-    detectable,
+    crossing,
     hedges_factor,
-    largest_t,
     largest_t_p,
     normal_p,
-    normal_quantile,
     sd_range,
     t_p,
     t_quantile,
@@ -38,9 +45,11 @@ class Evidence:
     p: float | None
     p_adjusted: float | None
     smallest: float | None = None
+    limit: float | None = None
+    """The least difference that any number of seeds shows on these images; None where they are not known."""
     needed: tuple[int | None, int | None, int | None] | None = None
-    """Seeds in all that would show a difference of this size: at the spread found, and at the ends of its
-    interval; None for too many."""
+    """Seeds in all that would show a difference of this size, where it is not shown yet: at the spread found,
+    and at the ends of its interval; None for too many."""
     exceeds_chance: bool = True
     """Whether the difference is larger than its standard error; if not, its size says nothing."""
     set_aside: tuple[str, ...] = ()
@@ -59,11 +68,12 @@ class Spending:
     """The number of seeds."""
     shares: Mapping[int, float]
     """Of alpha, by look: this one and those to come."""
+    once: float = 1.0
+    """Of alpha, at the first look. The test set is the same at each, and has this share at all of them."""
 
-    @property
-    def level(self) -> float:
-        """At which all intervals of this look hold at once."""
-        return 1 - self.alpha * self.shares[self.look]
+    def level(self, images: Images) -> float:
+        """At which all intervals of this look hold at once, at least."""
+        return 1 - self.alpha * (self.once if images.number else self.shares[self.look])
 
     def at(self, look: int) -> float:
         return self.alpha * self.shares[look] * self.part
@@ -72,126 +82,177 @@ class Spending:
         """A p of the table, made comparable with alpha."""
         return p / (self.shares[self.look] * self.part)
 
+    def of_images(self, p: float, comparisons: int) -> float:
+        """Of one of the table's comparisons, what the test set's error has of such an alpha."""
+        return p * self.once * self.part / comparisons
+
 
 @dataclass(frozen=True)
-class _Test:
-    """A t test of one mean, among others."""
+class _Seeds:
+    """A mean difference, and what the seeds leave unknown of it, among other comparisons."""
 
     mean: float
     standard_error: float
     degrees: float
-    at: int
-    """The number of seeds."""
-    critical: Callable[[float, float], float]
-    """From degrees of freedom and alpha."""
+    deviation: float
+    """Of a pair's difference."""
+    number: int
+    half: float
+    """The half width of the interval, by the seeds alone."""
+    table_p: Callable[[float], float]
+    """From |t|, corrected for the comparisons of the same table."""
+    rule: Rule
+    own_standard_error: float = 0.0
+    """By the comparison's own pairs; 0 where they do not guard it."""
 
-    def detectable(self, seeds: int, alpha: float) -> float:
-        """The least difference that so many seeds show, if the deviation is the one found."""
-        degrees = self.degrees * (seeds - 1) / (self.at - 1)
-        error = self.standard_error * math.sqrt(self.at / seeds)
-        return detectable(self.critical(degrees, alpha), degrees) * error
 
-
-def provisional(found: Difference, confidence: float, method: str) -> Evidence:
+def provisional(found: Difference, confidence: float, method: str, images: Images) -> Evidence:
     """At no look: an interval that holds for whoever looks only now, and no verdict."""
-    return Evidence(found.interval(confidence), method, found.degrees, found.effect, found.p, None)
+    seen = found.interval(confidence)
+    if seen is None or found.standard_error is None or found.degrees is None:
+        return Evidence(seen, method, found.degrees, found.effect, found.p, None)
+    p = _p(found.mean, found.standard_error, partial(_t_p, found.degrees), images.weight)
+    half = widened((seen.high - seen.low) / 2, found.mean, images.weight(1 - confidence))
+    interval = Interval(found.mean - half, found.mean + half, confidence)
+    return Evidence(interval, method, found.degrees, found.effect, p, None)
 
 
-def of_contrast(contrast: Contrast, spending: Spending) -> Evidence:
-    """Of one of the comparisons of a table."""
+def of_contrast(
+    contrast: Contrast, spending: Spending, images: Images = NO_IMAGES, comparisons: int = 1
+) -> Evidence:
+    """Of one of so many comparisons of a table."""
     if not contrast.variance:
-        return Evidence(None, contrast.method, None, None, None, None)
-    degrees, error = contrast.degrees, contrast.standard_error
-    critical = _critical(contrast)
-    # Bonferroni's is a little on the safe side
-    plans = critical if contrast.method == "blocked" else _bonferroni(contrast.together / contrast.share)
-    test = _Test(contrast.mean, error, degrees, spending.look, plans)
-    # Whatever a shared error says, what its own pairs do not show by themselves is not shown: the variant may
-    # vary more than tests before the test can tell.
-    guard = t_quantile(contrast.pairs - 1, 1 - spending.alpha) * contrast.own_standard_error
-    half = max(critical(degrees, spending.at(spending.look)) * error, guard)
-    adjusted = spending.adjusted(_table_p(contrast))
-    if contrast.own_variance:
-        adjusted = max(adjusted, t_p(contrast.mean / contrast.own_standard_error, contrast.pairs - 1))
-    seen = Evidence(
-        interval=Interval(contrast.mean - half, contrast.mean + half, spending.level),
-        method=contrast.method,
-        degrees=degrees,
-        effect=contrast.mean / math.sqrt(contrast.variance) * hedges_factor(degrees),
-        p=t_p(contrast.mean / error, degrees),
-        p_adjusted=min(1.0, adjusted),
+        return _by_images(contrast.mean, contrast.method, comparisons, spending, images)
+    seeds = _Seeds(
+        mean=contrast.mean,
+        standard_error=contrast.standard_error,
+        degrees=contrast.degrees,
+        deviation=math.sqrt(contrast.variance),
+        number=contrast.pairs,
+        half=half_width(contrast, spending.at(spending.look), spending.alpha),
+        table_p=partial(_table_p, contrast),
+        rule=Rule.of(contrast, spending.alpha),
+        own_standard_error=contrast.own_standard_error,
     )
-    return _with_plan(seen, test, spending)
+    effect = contrast.mean / math.sqrt(contrast.variance) * hedges_factor(contrast.degrees)
+    return _of_seeds(seeds, contrast.method, effect, comparisons, spending, images)
 
 
-def of_groups(first: Sequence[float], second: Sequence[float], spending: Spending) -> Evidence:
+def of_groups(
+    first: Sequence[float], second: Sequence[float], spending: Spending, images: Images = NO_IMAGES
+) -> Evidence:
     """Of two independent groups (Welch 1947)."""
     found = welch(first, second)
-    if found.standard_error is None or found.degrees is None or found.p is None:
-        return Evidence(None, "welch", None, None, None, None)
-    test = _Test(found.mean, found.standard_error, found.degrees, spending.look, _single)
-    half = _single(found.degrees, spending.at(spending.look)) * found.standard_error
-    seen = Evidence(
-        interval=Interval(found.mean - half, found.mean + half, spending.level),
-        method="welch",
-        degrees=found.degrees,
-        effect=found.effect,
-        p=found.p,
-        p_adjusted=min(1.0, spending.adjusted(found.p)),
+    if found.standard_error is None or found.degrees is None:
+        return _by_images(found.mean, "welch", 1, spending, images)
+    degrees, look = found.degrees, spending.look
+    seeds = _Seeds(
+        mean=found.mean,
+        standard_error=found.standard_error,
+        degrees=degrees,
+        deviation=found.standard_error * math.sqrt(look),
+        number=look,
+        half=t_quantile(degrees, 1 - spending.at(look)) * found.standard_error,
+        table_p=partial(_t_p, degrees),
+        rule=Rule(1, 1.0, 0.0, degrees, look, False, spending.alpha),
     )
-    return _with_plan(seen, test, spending)
+    return _of_seeds(seeds, "welch", found.effect, 1, spending, images)
 
 
-def with_test_set(seen: Evidence, mean: float, images: int, comparisons: int, spending: Spending) -> Evidence:
-    """An accuracy is known no better than a test set of so many images allows.
+def _by_images(mean: float, method: str, comparisons: int, spending: Spending, images: Images) -> Evidence:
+    """Where nothing varies between the seeds, the test set's error is all that there is."""
+    weight = images.weight(spending.of_images(spending.alpha, comparisons))
+    if images.number is None or not variance(mean):
+        return Evidence(None, method, None, None, None, None)
+    half = widened(0.0, mean, weight)
+    p = normal_p(mean / math.sqrt(variance(mean) / images.number))
+    return Evidence(
+        interval=Interval(mean - half, mean + half, spending.level(images)),
+        method="test_set",
+        degrees=None,
+        effect=None,
+        p=p,
+        p_adjusted=min(1.0, p / spending.of_images(1.0, comparisons)),
+        limit=least_shown(weight),
+    )
 
-    Two accuracies that differ by d differ on at least images * |d| images; were chance to decide those, d had
-    this standard error (McNemar 1947). It is no matter of seeds, so that more of them do not make it less.
+
+def _of_seeds(
+    seeds: _Seeds,
+    method: str,
+    effect: float | None,
+    comparisons: int,
+    spending: Spending,
+    images: Images,
+) -> Evidence:
+    mean, error = seeds.mean, seeds.standard_error
+    weight = images.weight(spending.of_images(spending.alpha, comparisons))
+    half = widened(seeds.half, mean, weight)
+    p_adjusted = _p(
+        mean,
+        error,
+        lambda t: spending.adjusted(seeds.table_p(t)),
+        lambda p: images.weight(spending.of_images(p, comparisons)),
+    )
+    if seeds.own_standard_error:
+        rest = math.sqrt(max(0.0, mean**2 - weight * variance(mean)))
+        p_adjusted = max(p_adjusted, t_p(rest / seeds.own_standard_error, seeds.number - 1))
+    look = spending.look
+    chances = Chances(seeds.rule, look, spending.at(look), seeds.deviation, seeds.degrees, weight)
+    of_images = variance(mean) / images.number if images.number else 0.0
+    exceeds = abs(mean) > math.hypot(error, math.sqrt(of_images))
+    return Evidence(
+        interval=Interval(mean - half, mean + half, spending.level(images)),
+        method=method,
+        degrees=seeds.degrees,
+        effect=effect,
+        p=_p(mean, error, partial(_t_p, seeds.degrees), images.weight),
+        p_adjusted=min(1.0, p_adjusted),
+        smallest=smallest(chances),
+        limit=least_shown(weight) if images.number else None,
+        needed=_needed(seeds, spending, weight) if exceeds and abs(mean) <= half else None,
+        exceeds_chance=exceeds,
+    )
+
+
+def _p(
+    mean: float, error: float, p_of: Callable[[float], float], weight_of: Callable[[float], float]
+) -> float:
+    """The alpha at which the interval just reaches zero.
+
+    `p_of` has it from |t| where the seeds are the only error; `weight_of` gives the test set's weight for it.
     """
-    error = math.sqrt(max(0.0, abs(mean) * (1 - abs(mean))) / images)
-    if not error:
-        return seen
-    half = normal_quantile(spending.at(spending.look) / comparisons) * error
-    p = normal_p(mean / error)
-    adjusted = min(1.0, spending.adjusted(p * comparisons))
-    interval = Interval(mean - half, mean + half, spending.level)
-    if seen.interval is None:
-        return Evidence(interval, "test_set", None, None, p, adjusted)
-    if interval.high - interval.low > seen.interval.high - seen.interval.low:
-        seen = replace(seen, interval=interval)
-    return replace(seen, p_adjusted=max(adjusted, seen.p_adjusted or 0.0))
+    t = abs(mean) / error
+    if not weight_of(p_of(t)):
+        return p_of(t)
+
+    def excess(seeds_t: float) -> float:
+        return widened(seeds_t * error, mean, weight_of(p_of(seeds_t))) - abs(mean)
+
+    # the images alone may reach as far as the difference, whatever the seeds say
+    return p_of(crossing(excess, 0.0, t * (1 + 1e-9))) if excess(0.0) < 0 else 1.0
 
 
-def _with_plan(seen: Evidence, test: _Test, spending: Spending) -> Evidence:
-    found = {at: test.detectable(at, spending.at(at)) for at in spending.shares}
-    low, high = sd_range(test.degrees, RANGE_LEVEL)
+def _needed(seeds: _Seeds, spending: Spending, weight: float) -> tuple[int | None, int | None, int | None]:
+    """The first looks at which as many other seeds would find a difference of this size on these images."""
+    if abs(seeds.mean) <= least_shown(weight):
+        return None, None, None
+    low, high = sd_range(seeds.degrees, RANGE_LEVEL)
+    later = [at for at in spending.shares if at > spending.look]
 
-    def first(spread: float) -> int | None:
-        return next((at for at in found if at > test.at and spread * found[at] <= abs(test.mean)), None)
+    def first(spread: float, degrees: float | None) -> int | None:
+        deviation = spread * seeds.deviation
+        chances = (Chances(seeds.rule, at, spending.at(at), deviation, degrees, weight) for at in later)
+        return next((one.seeds for one in chances if one.power(abs(seeds.mean)) >= POWER), None)
 
-    return replace(
-        seen,
-        smallest=found[test.at],
-        needed=(first(1.0), first(low), first(high)),
-        exceeds_chance=abs(test.mean) > test.standard_error,
-    )
-
-
-def _critical(contrast: Contrast) -> Callable[[float, float], float]:
-    together, share, correlation = contrast.together, contrast.share, contrast.correlation
-    return lambda degrees, alpha: largest_t(together, degrees, alpha * share, correlation=correlation)
+    return first(1.0, seeds.degrees), first(low, None), first(high, None)
 
 
-def _bonferroni(comparisons: float) -> Callable[[float, float], float]:
-    return lambda degrees, alpha: _single(degrees, alpha / comparisons)
+def _t_p(degrees: float, t: float) -> float:
+    return t_p(t, degrees)
 
 
-def _single(degrees: float, alpha: float) -> float:
-    return t_quantile(degrees, 1 - alpha)
-
-
-def _table_p(contrast: Contrast) -> float:
+def _table_p(contrast: Contrast, t: float) -> float:
     """Corrected for the comparisons of the same table."""
-    t = contrast.mean / contrast.standard_error
     p = largest_t_p(t, contrast.together, contrast.degrees, correlation=contrast.correlation)
     return p / contrast.share

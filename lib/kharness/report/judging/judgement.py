@@ -7,7 +7,7 @@ allows; they need equal budgets and every planned run. Everything else is said i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -21,8 +21,8 @@ from kharness.report.judging.evidence import (
     of_contrast,
     of_groups,
     provisional,
-    with_test_set,
 )
+from kharness.report.judging.images import Images, images_behind
 from kharness.report.judging.looks import FEWEST, MOST_SEEDS
 from kharness.report.judging.main_effects import MainEffect, cells_of, weights_of
 from kharness.report.judging.pairing import Pairing, failed, failures, numbers_on, pair_up
@@ -100,6 +100,10 @@ class Comparison:
     """Those of them that ended badly, of the variant and of the baseline; known failures do not count."""
     budget_unit: str = "steps"
     """What the budgets are compared in."""
+    images: int | None = None
+    """That the metric, an accuracy, was measured on; None where that is not known, and of other metrics."""
+    limit: float | None = None
+    """The least difference that any number of seeds shows on so many images."""
     set_aside: tuple[str, ...] = ()
     """Variants compared with the same runs that vary so much more that the others are judged without them."""
     over: tuple[str, ...] = ()
@@ -121,6 +125,11 @@ class _Prepared:
     def table(self) -> tuple[str, tuple[str, ...]]:
         """Comparisons with this in common have the baseline's runs in common."""
         return self.comparison.baseline, self.comparison.seeds
+
+    @property
+    def images(self) -> Images:
+        cells = [cell for cell, _ in [*self.pairing.ours, *self.pairing.theirs]]
+        return images_behind(self.comparison.metric, cells)
 
     def numbers(self) -> tuple[list[float], list[float]]:
         return [n for _, n in self.pairing.ours], [n for _, n in self.pairing.theirs]
@@ -187,7 +196,8 @@ def _prepare(variant: Variant, baseline: Variant, metric: Metric, settings: Repo
         failed=(failed(variant), failed(baseline)),
         budget_unit=unit_of(*budgets, settings.budget_unit),
     )
-    return _ready(_Prepared(comparison, pairing), settings)
+    prepared = _Prepared(comparison, pairing)
+    return _ready(replace(prepared, comparison=replace(comparison, images=prepared.images.number)), settings)
 
 
 def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings) -> _Prepared:
@@ -234,6 +244,7 @@ _NO_STATISTICS: dict[str, Any] = {
     "p_holm": None,
     "p_adjusted": None,
     "smallest": None,
+    "limit": None,
     "degrees": None,
 }
 
@@ -266,7 +277,8 @@ def _due(prepared: _Prepared, found: Difference, settings: ReportSettings) -> _P
     least = min(comparison.counts)
     if pairing.look is not None and least >= FEWEST:
         return replace(prepared, due=True)
-    seen = provisional(found, settings.confidence, "paired" if pairing.paired else "welch")
+    method = "paired" if pairing.paired else "welch"
+    seen = provisional(found, settings.confidence, method, prepared.images)
     comparison = _told(comparison, seen)
     if pairing.waiting or (pairing.looks.fixed and least < pairing.looks.first):
         reason = pairing.waiting or f"{least} of {pairing.looks.first} planned seeds"
@@ -324,13 +336,13 @@ def _evidence(together: Sequence[_Prepared], family: int, settings: ReportSettin
     first, number = together[0], len(together)
     spending = _spending(first.pairing, number / family, settings)
     if not first.pairing.paired:
-        return [_with_images(of_groups(*first.numbers(), spending), first, 1, spending)]
+        return [of_groups(*first.numbers(), spending, first.images)]
     table = [first.numbers()[1], *(one.numbers()[0] for one in together)]
     _, cells = cells_of([first.pairing.baseline, *(one.pairing.variant for one in together)])
     found = contrasts(table, cells)
     aside = tuple(one.comparison.variant for i, one in enumerate(together) if i in found[0].set_aside)
     return [
-        replace(_with_images(of_contrast(contrast, spending), one, number, spending), set_aside=aside)
+        replace(of_contrast(contrast, spending, one.images, number), set_aside=aside)
         for contrast, one in zip(found, together, strict=True)
     ]
 
@@ -345,37 +357,14 @@ def _evidence_of_effect(
     table = [variant for variant, numbers in rows if numbers is not None]
     values = [numbers for _, numbers in rows if numbers is not None]
     contrast = main_effect(values, cells_of(table)[1], weights_of(effect, table))
-    return _with_images(of_contrast(contrast, spending), prepared, 1, spending)
+    return of_contrast(contrast, spending, prepared.images)
 
 
 def _spending(pairing: Pairing, part: float, settings: ReportSettings) -> Spending:
     looks, look = pairing.looks, pairing.look
     assert look is not None
     shares = {at: looks.share(at) for at in [look, *looks.later(look)]}
-    return Spending(1 - settings.confidence, part, look, shares)
-
-
-def _with_images(seen: Evidence, prepared: _Prepared, comparisons: int, spending: Spending) -> Evidence:
-    difference, images = prepared.comparison.difference, _images(prepared)
-    if images is None or difference is None:
-        return seen
-    return with_test_set(seen, difference, images, comparisons, spending)
-
-
-def _images(prepared: _Prepared) -> int | None:
-    """In the set that an accuracy was measured on, as the start records have it; None for other metrics."""
-    split, _, what = prepared.comparison.metric.name.removeprefix("best_").partition("_")
-    name = {"test": "test", "val": "validation"}.get(split)
-    if what != "accuracy" or name is None:
-        return None
-    sizes = []
-    for cell, _ in [*prepared.pairing.ours, *prepared.pairing.theirs]:
-        dataset = cell.run.start.get("dataset")
-        size = dataset.get(name) if isinstance(dataset, Mapping) else None
-        if not isinstance(size, int) or size <= 0:
-            return None
-        sizes.append(size)
-    return min(sizes)
+    return Spending(1 - settings.confidence, part, look, shares, looks.share(looks.first))
 
 
 def _told(comparison: Comparison, seen: Evidence) -> Comparison:
@@ -387,6 +376,7 @@ def _told(comparison: Comparison, seen: Evidence) -> Comparison:
         p=seen.p,
         p_adjusted=seen.p_adjusted,
         smallest=seen.smallest,
+        limit=seen.limit,
         degrees=seen.degrees,
         set_aside=seen.set_aside,
     )
@@ -443,6 +433,8 @@ def _more_words(
         return f"all {comparison.planned_seeds} planned seeds are there"
     if not seen.exceeds_chance:
         return "it is within chance"
+    if seen.limit is not None and abs(comparison.difference or 0.0) <= seen.limit:
+        return f"no number of seeds shows one of this size on {comparison.images:,} images"
     if more is None or limits is None:
         return f"more than {MOST_SEEDS - have:,} more seeds for one of this size"
     low, high = limits

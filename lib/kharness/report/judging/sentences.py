@@ -17,6 +17,9 @@ from monitoring.counts import counted
 # A terminal shows this many comparisons; files hold all.
 MOST_LINES = 20
 
+LIMIT_SHARE = 0.5
+"""Of the difference that is found: what no number of seeds goes below is said from there on."""
+
 
 def comparison_lines(conclusions: Conclusions) -> list[str]:
     """For a terminal: what is compared with what, then a line a comparison; metric by metric."""
@@ -117,6 +120,20 @@ def smallest_words(number: float, metric: Metric) -> str:
     return f"{number * metric.scale:.{metric.digits}f} {unit_words(metric)}".rstrip()
 
 
+def images_words(number: int, metric: Metric) -> str:
+    """`1,000 test images`."""
+    split = metric.name.removeprefix("best_").partition("_")[0]
+    return f"{number:,} {'validation' if split == 'val' else split} images"
+
+
+def limit_words(size: float, limit: float | None, images: int | None, metric: Metric) -> str:
+    """What more seeds cannot show, where that is much of what so many show; else empty."""
+    if limit is None or images is None or limit < LIMIT_SHARE * size:
+        return ""
+    least = smallest_words(limit, metric)
+    return f"on {images_words(images, metric)} no number of seeds shows less than {least}"
+
+
 def method_words(comparison: Comparison) -> str:
     """Whose error the difference is judged by, and why."""
     seeds = f"over {comparison.counts[0]} seeds"
@@ -195,13 +212,16 @@ def levels_words(comparisons: Sequence[Comparison], confidence: float) -> str:
 
 def _smallest_lines(comparisons: Sequence[Comparison]) -> list[str]:
     """What the matrix could have shown, where something was not shown."""
-    smallest = [one.smallest for one in comparisons if one.verdict is Verdict.NOT_SHOWN and one.smallest]
+    unshown = [one for one in comparisons if one.verdict is Verdict.NOT_SHOWN]
+    smallest = [one.smallest for one in unshown if one.smallest]
     if not smallest:
         return []
     metric = comparisons[0].metric
     low, high = (smallest_words(found, metric) for found in (min(smallest), max(smallest)))
     size = high if low == high else f"{low.partition(' ')[0]} to {high}"
-    return [f"these seeds show {size} or more ({POWER * 100:g} % power)"]
+    lines = [f"these seeds show {size} or more ({POWER * 100:g} % power)"]
+    limits = [limit_words(min(smallest), one.limit, one.images, metric) for one in unshown]
+    return [*lines, *dict.fromkeys(filter(None, limits))]
 
 
 def _unit_words(conclusions: Conclusions) -> str:
@@ -233,6 +253,8 @@ def _evidence(comparison: Comparison) -> list[str]:
             f"In {POWER * 100:g} % of all cases these seeds show a difference of "
             f"{smallest_words(comparison.smallest, comparison.metric)} or more"
         )
+        limit = limit_words(comparison.smallest, comparison.limit, comparison.images, comparison.metric)
+        sentences += [limit.capitalize()] if limit else []
     if comparison.next_look is not None and comparison.p_adjusted is not None:
         sentences.append(f"The next look is at {comparison.next_look} seeds")
     return sentences

@@ -1,4 +1,4 @@
-"""Student's t for few seeds: intervals, paired and unpaired differences, many against one, seeds needed.
+"""Student's t for few seeds: intervals, paired and unpaired differences, many against one.
 
 Numbers in, numbers out: nothing here knows runs or metrics. Every function takes finite numbers. What cannot
 be computed (one value, no spread) is None, never a number that looks like one. docs/statistics.md has the
@@ -8,7 +8,7 @@ formulas with their sources.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import fmean, stdev
@@ -147,7 +147,7 @@ def largest_t_p(t: float, comparisons: int, degrees: float, *, correlation: floa
     common, weights = _GRID[:, None], _WEIGHTS[:, None] * _WEIGHTS[None, :]
     reach = abs(t) * _error_quantiles(degrees)[None, :]
     shift, rest = math.sqrt(correlation) * common, math.sqrt(1 - correlation)
-    outside = _normal((shift - reach) / rest) + _normal((-shift - reach) / rest)
+    outside = normal_below((shift - reach) / rest) + normal_below((-shift - reach) / rest)
     with np.errstate(divide="ignore"):
         return float((weights * -np.expm1(comparisons * np.log1p(-np.minimum(outside, 1)))).sum())
 
@@ -192,12 +192,20 @@ def chi_square_p(statistic: float, degrees: float) -> float:
     return float(chdtrc(degrees, statistic))
 
 
-@lru_cache(maxsize=65536)
-def detectable(critical: float, degrees: float) -> float:
-    """The true difference, in standard errors, that a t test sees in POWER of all cases (noncentral t)."""
-    from scipy.special import nctdtrinc
+def estimated_deviations(degrees: float, number: int) -> NDArray[np.float64]:
+    """What a deviation of 1 is estimated as: so many quantiles, each for an equal part of all cases (chi)."""
+    from scipy.special import chdtri
 
-    return float(nctdtrinc(degrees, 1 - POWER, critical))
+    above = 1 - (np.arange(number) + 0.5) / number
+    found: NDArray[np.float64] = np.sqrt(chdtri(degrees, above) / degrees)
+    return found
+
+
+def crossing(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function whose signs at the two ends differ is zero."""
+    from scipy.optimize import brentq
+
+    return float(brentq(function, low, high, xtol=1e-9 * high, rtol=1e-9))
 
 
 def sd_range(degrees: float, level: float) -> tuple[float, float]:
@@ -212,14 +220,12 @@ def sd_range(degrees: float, level: float) -> tuple[float, float]:
 
 @lru_cache(maxsize=65536)
 def _largest_t(comparisons: int, degrees: float, alpha: float, correlation: float) -> float:
-    from scipy.optimize import brentq
-
     low, high = t_quantile(degrees, 1 - alpha), t_quantile(degrees, 1 - alpha / comparisons)
 
     def excess(t: float) -> float:
         return math.log(largest_t_p(t, comparisons, degrees, correlation=correlation) / alpha)
 
-    return float(brentq(excess, low, high * (1 + 1e-9), xtol=1e-9, rtol=1e-9))
+    return crossing(excess, low, high * (1 + 1e-9))
 
 
 _GRID: NDArray[np.float64] = np.linspace(-8.5, 8.5, 69)
@@ -231,11 +237,12 @@ def _error_quantiles(degrees: float) -> NDArray[np.float64]:
     """Estimated over true standard error, at the probabilities of _GRID."""
     from scipy.special import chdtri
 
-    found: NDArray[np.float64] = np.sqrt(chdtri(degrees, _normal(-_GRID)) / degrees)
+    found: NDArray[np.float64] = np.sqrt(chdtri(degrees, normal_below(-_GRID)) / degrees)
     return found
 
 
-def _normal(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def normal_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The probability that a standard normal number is below each."""
     from scipy.special import ndtr
 
     found: NDArray[np.float64] = ndtr(values)

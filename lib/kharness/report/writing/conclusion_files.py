@@ -167,6 +167,8 @@ def _comparison_json(comparison: Comparison) -> dict[str, object]:
         "p_adjusted": comparison.p_adjusted,
         "degrees_of_freedom": comparison.degrees,
         "smallest_difference": comparison.smallest,
+        "num_images": comparison.images,
+        "test_set_limit": comparison.limit,
         "more_seeds": comparison.more_seeds,
         "more_seeds_range": _seeds_range(comparison),
         "planned_seeds": comparison.planned_seeds,

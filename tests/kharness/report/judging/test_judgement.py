@@ -280,6 +280,21 @@ def test_fewer_images_than_a_difference_needs_widen_its_interval(matrix_of: Matr
     assert few[0].verdict is Verdict.NOT_SHOWN
 
 
+def test_what_no_number_of_seeds_shows_is_said(matrix_of: MatrixOf) -> None:
+    """z²/(1000 + z²) with z of 1 - 0.045/2 is 0.40 points; differences of 0.2 and 0.3 points are below it."""
+    base = [0.7 + 0.01 * seed for seed in range(5)]
+    better = [a + 0.0025 + 0.0005 * (-1) ** seed for seed, a in enumerate(base)]
+    matrix = matrix_of(sgd=measured(base, 1000), adam=measured(better, 1000))
+    summary = collect(matrix.made.directory)
+    terminal, page = "\n".join(report_lines(summary)), as_markdown(summary)
+    assert "no difference shown: no number of seeds shows one of this size on 1,000 images" in terminal
+    assert "\n  on 1,000 test images no number of seeds shows less than 0.40 points" in terminal
+    assert "points or more. On 1,000 test images no number of seeds shows less than 0.40 points." in page
+    content: Any = as_json(summary)["comparisons"]
+    assert (content[0]["num_images"], content[0]["more_seeds"]) == (1000, None)
+    assert content[0]["test_set_limit"] == pytest.approx(0.0040, abs=5e-5)
+
+
 def test_within_the_margin_two_variants_are_the_same(matrix_of: MatrixOf) -> None:
     """Differences of -0.1, 0 and 0.1 points: the interval reaches to 0.26."""
     matrix = matrix_of(sgd=seeds(0.90, 0.80, 0.70), adam=seeds(0.899, 0.80, 0.701))
@@ -300,18 +315,22 @@ def noisy(start: float, differences: Sequence[float]) -> dict[str, float]:
 
 
 def test_more_seeds_reach_a_look_and_have_a_range(matrix_of: MatrixOf) -> None:
-    """Differences of -1, 1, 3, 0 and 4 points: 0.7 deviations. Power by SciPy's noncentral t."""
+    """Differences of -1, 1, 3, 0 and 4 points: 0.7 deviations. Power by SciPy's noncentral t.
+
+    At the ends of the deviation's interval it is taken as known, in between averaged over what it may be.
+    """
     sgd, adam = noisy(0.2, [0] * 5), noisy(0.2, [-1, 1, 3, 0, 4])
     (found,) = matrix_of(sgd=sgd, adam=adam).judged()
     effect = 1.4 / np.std([-1, 1, 3, 0, 4], ddof=1)
 
-    def seen(n: int, share: float, spread: float) -> bool:
+    def seen(n: int, share: float, spreads: Any) -> bool:
         t = scipy.stats.t.ppf(1 - share * 0.05 / 2, n - 1)
-        return bool(scipy.stats.nct.sf(t, n - 1, effect / spread * math.sqrt(n)) >= 0.8)
+        return bool(scipy.stats.nct.sf(t, n - 1, effect / spreads * math.sqrt(n)).mean() >= 0.8)
 
     shares = {10: 0.05, 20: 0.025, 40: 0.0125, 80: 0.00625, 160: 0.003125, 320: 0.0015625}
-    spreads = [math.sqrt(4 / scipy.stats.chi2.ppf(q, 4)) for q in (0.9, 0.1)]
-    first = [next(n for n, share in shares.items() if seen(n, share, x)) - 5 for x in (1.0, *spreads)]
+    unknown = np.sqrt(4 / scipy.stats.chi2.ppf(np.linspace(0.0005, 0.9995, 1000), 4))
+    spreads = [unknown, *(math.sqrt(4 / scipy.stats.chi2.ppf(q, 4)) for q in (0.9, 0.1))]
+    first = [next(n for n, share in shares.items() if seen(n, share, x)) - 5 for x in spreads]
     assert (found.more_seeds, found.more_seeds_range) == (first[0], (first[1], first[2]))
     assert found.reason == f"{first[0]} ({first[1]} to {first[2]}) more seeds for one of this size"
 
@@ -493,7 +512,10 @@ def test_json_has_every_number_of_a_verdict(matrix_of: MatrixOf) -> None:
         pytest.approx(0.03 + half),
     )
     smallest = comparison.pop("smallest_difference") / (0.01 / math.sqrt(3))
-    assert scipy.stats.nct.sf(scipy.stats.t.ppf(1 - 0.9 * 0.05 / 2, 2), 2, smallest) == pytest.approx(0.8)
+    # over what the deviation may be: chi square of two degrees, in equal parts
+    parts = np.sqrt(scipy.stats.chi2.ppf(np.linspace(0.0005, 0.9995, 1000), 2) / 2)
+    power = scipy.stats.nct.sf(scipy.stats.t.ppf(1 - 0.9 * 0.05 / 2, 2), 2, smallest * parts).mean()
+    assert power == pytest.approx(0.8, abs=5e-3)
     assert comparison == {
         "variant": "adam",
         "baseline": "sgd",
@@ -512,6 +534,8 @@ def test_json_has_every_number_of_a_verdict(matrix_of: MatrixOf) -> None:
         "p_holm": pytest.approx(1 - math.sqrt(27 / 29)),
         "p_adjusted": pytest.approx((1 - math.sqrt(27 / 29)) / 0.9),
         "degrees_of_freedom": 2,
+        "num_images": None,
+        "test_set_limit": None,
         "more_seeds": None,
         "more_seeds_range": None,
         "planned_seeds": 3,
@@ -546,12 +570,13 @@ def test_energy_and_cost_are_read_where_they_were_measured(tmp_path: Path, make:
     assert "Not measured: time, CPU memory." in page
 
 
-def variant(label: str, accuracies: Mapping[str, float]) -> Variant:
+def variant(label: str, accuracies: Mapping[str, float], images: int | None = None) -> Variant:
+    start = {"dataset": {"test": images}}
     cells = [
         CellResult(
             f"{label}-{seed}",
             {"SEED": seed},
-            RunData(Path(label), "complete", "", 1, {}, {"steps_done": 9, "test_accuracy": value}, {}, 0),
+            RunData(Path(label), "complete", "", 1, start, {"steps_done": 9, "test_accuracy": value}, {}, 0),
         )
         for seed, value in accuracies.items()
     ]
@@ -569,15 +594,17 @@ accuracies_by_seed = st.dictionaries(
     st.lists(accuracies_by_seed, max_size=4),
     st.sampled_from([0.8, 0.95, 0.99]),
     st.sampled_from([0.0, 0.05]),
+    st.sampled_from([None, 10, 1000]),
 )
 def test_verdict_interval_and_p_never_contradict_each_other(
     baseline: Mapping[str, float],
     others: Sequence[Mapping[str, float]],
     confidence: float,
     margin: float,
+    images: int | None,
 ) -> None:
-    base = variant("base", baseline)
-    pairs = [(variant(f"v{i}", runs), base) for i, runs in enumerate(others)]
+    base = variant("base", baseline, images)
+    pairs = [(variant(f"v{i}", runs, images), base) for i, runs in enumerate(others)]
     options = ReportSettings(confidence=confidence, margin=margin)
     for found in judge(pairs, [metric_named("test_accuracy")] * len(pairs), options):
         shown = found.verdict in (Verdict.BETTER, Verdict.WORSE, Verdict.SAME)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kharness.report.judging.statistics import (
     Interval,
-    detectable,
+    estimated_deviations,
     hedges_factor,
     holm,
     largest_t,
@@ -25,7 +25,6 @@ from kharness.report.judging.statistics import (
     paired,
     sd_range,
     t_p,
-    t_quantile,
     variance_ratio_p,
     welch,
 )
@@ -245,12 +244,10 @@ def test_a_critical_value_errs_on_the_safe_side() -> None:
     assert largest_t(4, 7.4, 0.05, correlation=0.65) > largest_t(4, 7.4, 0.05, correlation=0.7)
 
 
-@pytest.mark.parametrize(("effect", "pairs"), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10)])
-def test_what_pairs_can_detect_is_g_power_s(effect: float, pairs: int) -> None:
-    """G*Power 3.1, difference between two dependent means, two-sided 5 %, power 80 %: the fewest pairs."""
-    for n, enough in ((pairs, True), (pairs - 1, False)):
-        least = detectable(t_quantile(n - 1, 0.95), n - 1) / math.sqrt(n)
-        assert (least <= effect) is enough
+@pytest.mark.parametrize("degrees", [1, 2.5, 30])
+def test_estimated_deviations_stand_for_equal_parts_of_chi(degrees: float) -> None:
+    expected = scipy.stats.chi(degrees).ppf([0.125, 0.375, 0.625, 0.875]) / math.sqrt(degrees)
+    assert estimated_deviations(degrees, 4) == pytest.approx(expected)
 
 
 def test_the_range_of_a_deviation_is_that_of_chi_square() -> None:

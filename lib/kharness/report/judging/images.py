@@ -1,0 +1,82 @@
+"""What a test set leaves unknown of a difference of accuracies, however many seeds were trained.
+
+Two accuracies that differ by d differ on N|d| of N images at least. Were chance to decide those, d had the
+variance |d|(1-|d|)/N (McNemar 1947). It is the same at every look, since the images are. An interval has
+the seeds' half width and this one, squared and added (Howe 1974; Zou and Donner 2008): where one of the two
+errors is small, it is the interval of the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kharness.report.collection import CellResult
+from kharness.report.judging.statistics import normal_quantile
+from kharness.report.metrics import Metric
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Numbers = NDArray[np.float64]
+
+_SPLITS = {"test": "test", "val": "validation"}
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images that an accuracy is the share of; none for any other metric."""
+
+    number: int | None = None
+
+    def weight(self, alpha: float) -> float:
+        """The squared half width of an interval is this times |d|(1-|d|); 0 without images."""
+        if self.number is None or alpha >= 1:
+            return 0.0
+        return normal_quantile(alpha) ** 2 / self.number
+
+
+NO_IMAGES = Images()
+
+
+def images_behind(metric: Metric, cells: Sequence[CellResult]) -> Images:
+    """The smallest number that the start records have of the metric's split, if all have one."""
+    split, _, what = metric.name.removeprefix("best_").partition("_")
+    if what != "accuracy" or split not in _SPLITS:
+        return NO_IMAGES
+    sizes = []
+    for cell in cells:
+        dataset = cell.run.start.get("dataset")
+        size = dataset.get(_SPLITS[split]) if isinstance(dataset, Mapping) else None
+        if not isinstance(size, int) or size <= 0:
+            return NO_IMAGES
+        sizes.append(size)
+    return Images(min(sizes, default=None))
+
+
+def variance(difference: float) -> float:
+    """Of a difference of accuracies, times the number of images."""
+    return max(0.0, abs(difference) * (1 - abs(difference)))
+
+
+def widened(half: float, difference: float, weight: float) -> float:
+    """The half width of an interval, from that of the seeds alone."""
+    return math.sqrt(half**2 + weight * variance(difference))
+
+
+def just_shown(half: Numbers, weight: float) -> Numbers:
+    """The differences whose intervals just reach zero, by the half widths of the seeds alone.
+
+    It is the d with d² = half² + weight d(1-d).
+    """
+    found: Numbers = (weight + np.sqrt(weight**2 + 4 * (1 + weight) * half**2)) / (2 * (1 + weight))
+    return found
+
+
+def least_shown(weight: float) -> float:
+    """What no number of seeds goes below."""
+    return weight / (1 + weight)
