@@ -39,9 +39,11 @@ class Ranges:
 def rank_ranges(rows: Sequence[Measured], *, minimize: bool) -> Ranges | None:
     """Of rows in their order, the best first; None where nobody knows how much chance there is.
 
-    With seeds the error is that between them, pooled over all rows (as in an analysis of variance); of single
-    accuracies it is the binomial one of the validation set, with Agresti and Caffo's (2000) two samples more.
-    Rows share that set, whose errors mostly agree, so that the latter is rather too large.
+    With seeds the error is that between them, pooled over all rows (as in an analysis of variance), and of
+    accuracies also that of the validation set, which more seeds do not make less: two that differ by d differ
+    on a share d of it at least (McNemar 1947), and half widths are squared and added. Of single accuracies it
+    is the binomial one, with Agresti and Caffo's (2000) two samples more. Rows share that set, whose errors
+    mostly agree, so that the latter is rather too large.
     """
     pairs = math.comb(len(rows), 2)
     freedom = sum(len(row.values) - 1 for row in rows)
@@ -54,9 +56,11 @@ def rank_ranges(rows: Sequence[Measured], *, minimize: bool) -> Ranges | None:
         errors = [spread / math.sqrt(len(row.values)) for row in rows]
         bound = _student_bound(pairs, freedom)
         method = "t tests with the deviation between seeds, pooled"
+        if all(row.num_samples for row in rows):
+            method += ", and the least error of the validation set"
     elif all(row.num_samples for row in rows):
         errors = [_binomial_error(row.values[0], row.num_samples or 0) for row in rows]
-        bound = statistics.NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * pairs))
+        bound = _normal_bound(pairs)
         method = "binomial error of the validation set"
     else:
         return None
@@ -65,7 +69,10 @@ def rank_ranges(rows: Sequence[Measured], *, minimize: bool) -> Ranges | None:
         lead = statistics.fmean(rows[j].values) - statistics.fmean(rows[i].values)
         lead = lead if minimize else -lead
         comparable = rows[i].budget == rows[j].budget != ()
-        if comparable and lead > bound * math.hypot(errors[i], errors[j]):
+        half = bound * math.hypot(errors[i], errors[j])
+        if freedom:
+            half = math.hypot(half, _normal_bound(pairs) * _set_error(lead, rows[i], rows[j]))
+        if comparable and lead > half:
             below[i] += 1
             above[j] += 1
     ranges = [(1 + above[i], len(rows) - below[i]) for i in range(len(rows))]
@@ -81,6 +88,17 @@ def _binomial_error(share: float, number: int) -> float:
     """The standard error of a share, with one success and one failure added, so that 0 and 1 have one too."""
     adjusted = (share * number + 1) / (number + 2)
     return math.sqrt(adjusted * (1 - adjusted) / (number + 2))
+
+
+def _set_error(lead: float, one: Measured, other: Measured) -> float:
+    """The least that a set of so many samples allows; 0 where that is no share of a set."""
+    if one.num_samples is None or other.num_samples is None:
+        return 0.0
+    return math.sqrt(max(0.0, abs(lead) * (1 - abs(lead))) / min(one.num_samples, other.num_samples))
+
+
+def _normal_bound(pairs: int) -> float:
+    return statistics.NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * pairs))
 
 
 def _student_bound(pairs: int, freedom: int) -> float:

@@ -45,6 +45,22 @@ def test_seeds_give_the_error_of_a_loss() -> None:
     assert found.method == "t tests with the deviation between seeds, pooled"
 
 
+def test_seeds_of_accuracies_know_their_set_too() -> None:
+    """Deviations of 0.0001 leave the set's error: of 1,000 samples 3.6 separate no rows, and 4.1 do.
+
+    z of 1 - 0.05/2 is 1.960, and a lead d is shown if d > 1.96 √(d(1-d)/1000), which is above 0.0038.
+    """
+    for lead, ranges in ((0.0036, [(1, 2), (1, 2)]), (0.0041, [(1, 1), (2, 2)])):
+        rows = [
+            Measured([mean - 0.0001, mean, mean + 0.0001], BUDGET, samples)
+            for mean, samples in ((0.9 + lead, 1000), (0.9, 1000))
+        ]
+        found = rank_ranges(rows, minimize=False)
+        assert found is not None
+        assert found.ranges == ranges
+        assert found.method.endswith("pooled, and the least error of the validation set")
+
+
 @pytest.mark.parametrize("budgets", [[(43,), (169,)], [(), ()]])
 def test_other_or_unknown_budgets_show_nothing(budgets: list[tuple[int, ...]]) -> None:
     rows = [accuracies(count, budget=budget)[0] for count, budget in zip((99, 1), budgets, strict=True)]
