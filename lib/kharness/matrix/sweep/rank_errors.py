@@ -9,11 +9,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations
 
 CONFIDENCE = 0.95
+
+SET_ASIDE_LEVEL = 0.001
+"""Of the tests whether a row varies more than the others, all of them together: at a higher one what is left
+would seem to vary less than it does."""
+
+ALIKE_LEVEL = 0.2
+"""Of the test whether those that are left vary alike."""
+
+OWN_LEVEL = 0.01
+"""Whatever the pooled error says: two rows that their own seeds do not separate so clearly are not shown."""
 
 
 @dataclass(frozen=True)
@@ -39,49 +50,124 @@ class Ranges:
 def rank_ranges(rows: Sequence[Measured], *, minimize: bool) -> Ranges | None:
     """Of rows in their order, the best first; None where nobody knows how much chance there is.
 
-    With seeds the error is that between them, pooled over all rows (as in an analysis of variance), and of
+    With seeds the error is that between them, pooled over the rows that vary alike (`_Spreads`), and of
     accuracies also that of the validation set, which more seeds do not make less: two that differ by d differ
     on a share d of it at least (McNemar 1947), and half widths are squared and added. Of single accuracies it
     is the binomial one, with Agresti and Caffo's (2000) two samples more. Rows share that set, whose errors
     mostly agree, so that the latter is rather too large.
     """
     pairs = math.comb(len(rows), 2)
-    freedom = sum(len(row.values) - 1 for row in rows)
     if not pairs:
         return None
-    if freedom:
-        spread = math.sqrt(sum(_squares(row.values) for row in rows) / freedom)
-        if not spread:
+    margin: Callable[[int, int], float]
+    several = any(len(row.values) > 1 for row in rows)
+    if several:
+        spreads = _Spreads(rows)
+        if not spreads.pooled:
             return None  # seeds that change nothing say nothing of chance
-        errors = [spread / math.sqrt(len(row.values)) for row in rows]
-        bound = _student_bound(pairs, freedom)
-        method = "t tests with the deviation between seeds, pooled"
+        margin, method = spreads.margin, spreads.method
         if all(row.num_samples for row in rows):
             method += ", and the least error of the validation set"
     elif all(row.num_samples for row in rows):
         errors = [_binomial_error(row.values[0], row.num_samples or 0) for row in rows]
-        bound = _normal_bound(pairs)
-        method = "binomial error of the validation set"
+        margin, method = _margin_of(errors, _normal_bound(pairs)), "binomial error of the validation set"
     else:
         return None
+    means = [statistics.fmean(row.values) for row in rows]
     above, below = [0] * len(rows), [0] * len(rows)
     for i, j in combinations(range(len(rows)), 2):
-        lead = statistics.fmean(rows[j].values) - statistics.fmean(rows[i].values)
-        lead = lead if minimize else -lead
-        comparable = rows[i].budget == rows[j].budget != ()
-        half = bound * math.hypot(errors[i], errors[j])
-        if freedom:
+        lead = means[j] - means[i] if minimize else means[i] - means[j]
+        if lead <= 0 or not rows[i].budget == rows[j].budget != ():
+            continue
+        half = margin(i, j)
+        if several:
             half = math.hypot(half, _normal_bound(pairs) * _set_error(lead, rows[i], rows[j]))
-        if comparable and lead > half:
+        if lead > half:
             below[i] += 1
             above[j] += 1
     ranges = [(1 + above[i], len(rows) - below[i]) for i in range(len(rows))]
     return Ranges(ranges, method)
 
 
-def _squares(values: Sequence[float]) -> float:
-    mean = statistics.fmean(values)
-    return sum((value - mean) ** 2 for value in values)
+class _Spreads:
+    """How far the values of each row scatter between seeds, and whether all do alike.
+
+    A row that varies more than the others (F test) is set aside, and where the rest does not vary alike
+    (Bartlett 1937) all are: these pairs have their own variances (Welch 1947). Others have the pooled one,
+    and must be shown by their own at a lower level, too, for such tests miss what few seeds do not show.
+    """
+
+    def __init__(self, rows: Sequence[Measured]) -> None:
+        self._counts = [len(row.values) for row in rows]
+        self._own = [statistics.variance(row.values) if len(row.values) > 1 else None for row in rows]
+        self._alpha = (1 - CONFIDENCE) / math.comb(len(rows), 2)
+        kept = [i for i, own in enumerate(self._own) if own is not None]
+        several = len(kept)
+        while len(kept) > 2:
+            ps = [self._p_of_more(i, kept) for i in kept]
+            if min(ps) >= SET_ASIDE_LEVEL / len(kept):
+                break
+            del kept[ps.index(min(ps))]
+        self._kept = {*kept} if self._are_alike(kept) else set()
+        self._degrees = sum(self._counts[i] - 1 for i in kept)
+        self.pooled = self._squares(kept) / self._degrees
+        own = several - len(self._kept)
+        self.method = "t tests with the deviation between seeds, pooled" + (
+            f" but for {own} of {several} that do not vary alike" if own else ""
+        )
+
+    def margin(self, i: int, j: int) -> float:
+        """What two rows must differ by; infinite where one of them has a single seed."""
+        first, second = self._own[i], self._own[j]
+        if first is None or second is None:
+            return math.inf
+        parts = first / self._counts[i], second / self._counts[j]
+        both = sum(parts)
+        if not both:
+            degrees = 1.0
+        else:
+            degrees = both**2 / (
+                parts[0] ** 2 / (self._counts[i] - 1) + parts[1] ** 2 / (self._counts[j] - 1)
+            )
+        if i not in self._kept or j not in self._kept:
+            return _student(degrees, self._alpha) * math.sqrt(both) if both else math.inf
+        pooled = self.pooled * (1 / self._counts[i] + 1 / self._counts[j])
+        return max(
+            _student(self._degrees, self._alpha) * math.sqrt(pooled),
+            _student(degrees, OWN_LEVEL) * math.sqrt(both),
+        )
+
+    def _squares(self, rows: Sequence[int]) -> float:
+        return sum((self._own[i] or 0.0) * (self._counts[i] - 1) for i in rows)
+
+    def _p_of_more(self, i: int, rows: Sequence[int]) -> float:
+        """Of the test whether a row varies more than the others of these."""
+        from scipy.special import fdtrc
+
+        own, degrees = self._own[i] or 0.0, self._counts[i] - 1
+        others = sum(self._counts[j] - 1 for j in rows) - degrees
+        rest = (self._squares(rows) - own * degrees) / others
+        if not rest > 0:
+            return 0.0 if own else 1.0
+        return float(fdtrc(degrees, others, own / rest))
+
+    def _are_alike(self, rows: Sequence[int]) -> bool:
+        from scipy.special import chdtrc
+
+        variances = [(self._own[i] or 0.0, self._counts[i] - 1) for i in rows]
+        if len(rows) < 3 or not any(own for own, _ in variances):
+            return True
+        if not all(own for own, _ in variances):
+            return False
+        total = sum(degrees for _, degrees in variances)
+        pooled = sum(own * degrees for own, degrees in variances) / total
+        statistic = sum(degrees * math.log(pooled / own) for own, degrees in variances)
+        correction = 1 + (sum(1 / degrees for _, degrees in variances) - 1 / total) / (3 * (len(rows) - 1))
+        return float(chdtrc(len(rows) - 1, max(0.0, statistic) / correction)) >= ALIKE_LEVEL
+
+
+def _margin_of(errors: Sequence[float], bound: float) -> Callable[[int, int], float]:
+    return lambda i, j: bound * math.hypot(errors[i], errors[j])
 
 
 def _binomial_error(share: float, number: int) -> float:
@@ -101,7 +187,9 @@ def _normal_bound(pairs: int) -> float:
     return statistics.NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * pairs))
 
 
-def _student_bound(pairs: int, freedom: int) -> float:
-    from scipy import stats
+@lru_cache(maxsize=65536)
+def _student(degrees: float, alpha: float) -> float:
+    """What |t| stays under with probability 1 - alpha."""
+    from scipy.special import stdtrit
 
-    return float(stats.t.ppf(1 - (1 - CONFIDENCE) / (2 * pairs), freedom))
+    return float(-stdtrit(degrees, alpha / 2))
