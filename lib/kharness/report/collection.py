@@ -15,9 +15,9 @@ from typing import Any
 
 from kharness.report.errors import ReportError
 from kharness.report.gpu.history import GpuRecording, read_gpu_history
-from kharness.report.metrics import METRICS, Metric
+from kharness.report.metrics import Metric
 from kharness.report.runs import RunData, load_run
-from kharness.report.settings import ReportSettings, read_settings
+from kharness.report.settings import ReportSettings, read_settings, with_directions_of_runs
 from kharness.runs.errors import MatrixError
 from kharness.runs.files import MATRIX_JSON, STATUS_JSON
 from kharness.runs.matrix_plan import known_failures, read_matrix_json
@@ -128,11 +128,6 @@ class Collection:
         """Those that MATRIX_INCLUDE alone names: most variants have the value of .config there."""
         return _included(self.plan)
 
-    @property
-    def metrics(self) -> Sequence[Metric]:
-        """Those that at least one run has."""
-        return [m for m in METRICS if any(cell.number(m) is not None for cell in self.cells)]
-
 
 def read_collection(directory: Path, given: Mapping[str, str] | None = None) -> Collection:
     """Read a matrix directory or a single run's; ReportError if it is neither.
@@ -166,6 +161,7 @@ def collection_of_plan(directory: Path, plan: Mapping[str, Any], given: Mapping[
         for name in [cell["name"]]
     ]
     variants = _variants(cells, axes, _included(plan), str(plan["model"]))
+    settings = with_directions_of_runs(settings, [cell.run.start for cell in cells])
     return Collection(directory, directory.name, axes, dict(plan), cells, variants, settings)
 
 
@@ -186,6 +182,7 @@ def _single(directory: Path, settings: ReportSettings) -> Collection:
         )
     cell = CellResult(directory.name, {}, load_run(directory, most_other_work=settings.other_work_limit))
     variants = [Variant({}, directory.name, [cell])]
+    settings = with_directions_of_runs(settings, [cell.run.start])
     return Collection(directory, directory.name, {}, {}, [cell], variants, settings)
 
 

@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kharness.report.collection import Collection, Variant
+from kharness.report.collection import Collection, Variant, read_collection
 from kharness.report.comparison_table import Table, statistic_words
 from kharness.report.config_difference import differences
 from kharness.report.errors import ReportError
-from kharness.report.judging.baseline import matching, open_place
+from kharness.report.judging.baseline import is_within, matching, open_place, planned_baseline
 from kharness.report.judging.budgets import budget_of, budget_words
-from kharness.report.judging.conclusions import decisive_metric
+from kharness.report.judging.conclusions import chosen_after_looking, decisive_metric
 from kharness.report.judging.judgement import Comparison, judge
-from kharness.report.judging.sentences import difference_words, levels_words, verdict_words
-from kharness.report.metrics import Metric, metric_named
+from kharness.report.judging.main_effects import main_effects
+from kharness.report.judging.sentences import (
+    chosen_words,
+    difference_words,
+    levels_words,
+    verdict_words,
+)
+from kharness.report.metrics import Metric, metric_named, of_split
 
 # With more pairs than this only the decisive metric is shown.
 _MOST_PAIRS = 8
@@ -63,10 +69,8 @@ def compare(a: str, b: str, given: Mapping[str, str] | None = None) -> Compared:
             hint=f"choose one of each: A={a}:SYMBOL=value B={b}:SYMBOL=value",
         )
     metric, note = decisive_metric(second.cells, second.settings)
-    results = {
-        metric.name: judge(pairs, [metric] * len(pairs), second.settings)
-        for metric in _metrics(metric, first, second)
-    }
+    whole = read_collection(first.directory, given) if first.directory == second.directory else None
+    results = {one.name: _judged(pairs, one, whole, second) for one in _metrics(metric, first, second)}
     return Compared((a, b), first, second, pairs, unmatched, metric, note, results)
 
 
@@ -75,10 +79,9 @@ def compare_lines(compared: Compared) -> list[str]:
     several = len(compared.pairs) > 1
     lines = [f"A: {compared.places[0]}", f"B: {compared.places[1]}", "", _table(compared).plain(), ""]
     shown = [one for name in _shown(compared) for one in compared.results[name]]
-    lines.append(
-        f"B - A: {levels_words(shown, compared.b.settings.confidence)}"
-        + (f", which hold at once for all {len(compared.pairs)} variants" if several else "")
-    )
+    chosen = chosen_words(shown)
+    at_once = f", which hold at once for all {len(compared.pairs)} variants" if several and not chosen else ""
+    lines.append(f"B - A: {levels_words(shown, compared.b.settings.confidence)}{at_once}{chosen}")
     if compared.note:
         lines.append(compared.note)
     for ours, theirs in compared.pairs[:_MOST_PAIRS]:
@@ -88,6 +91,21 @@ def compare_lines(compared: Compared) -> list[str]:
     lines += [f"not counted: {line}" for line in failures]
     lines += compared.unmatched
     return [*lines, *_configuration_lines(compared)]
+
+
+def _judged(
+    pairs: Sequence[tuple[Variant, Variant]], metric: Metric, whole: Collection | None, b: Collection
+) -> Sequence[Comparison]:
+    """Pairs of one matrix with all that it planned or, where it did not, among all that could be chosen."""
+    if whole is None or not whole.plan or not is_within(pairs, whole):
+        return judge(pairs, [metric] * len(pairs), b.settings)
+    chosen = chosen_after_looking(whole, pairs)
+    if chosen is not None:
+        return judge(pairs, [metric] * len(pairs), b.settings, chosen=chosen)
+    planned = planned_baseline(whole).pairs
+    found = judge(planned, [metric] * len(planned), b.settings, main_effects(planned))
+    of_pair = {(one.variant, one.baseline): one for one in found}
+    return [of_pair[ours.label, theirs.label] for ours, theirs in pairs]
 
 
 def _pairs(a: Collection, b: Collection) -> tuple[Sequence[tuple[Variant, Variant]], Sequence[str]]:
@@ -111,8 +129,9 @@ def _pairs(a: Collection, b: Collection) -> tuple[Sequence[tuple[Variant, Varian
 
 def _metrics(decisive: Metric, a: Collection, b: Collection) -> Sequence[Metric]:
     """The decisive one, the loss of the same set, time and memory, as far as both sides have them."""
-    split = decisive.name.removeprefix("best_").partition("_")[0]
-    names = [f"{split}_loss", "training_seconds", "sec_per_step", "peak_gpu_memory", "peak_cpu_memory"]
+    parts = of_split(decisive.name)
+    names = [replace(parts, what="loss").on(parts.split)] if parts.split else []
+    names += ["training_seconds", "sec_per_step", "peak_gpu_memory", "peak_cpu_memory"]
     names += ["energy_joules", "cost"]
     others = [metric_named(name) for name in names if name != decisive.name]
     return [decisive, *(metric for metric in others if _has(a, metric) and _has(b, metric))]
@@ -132,7 +151,8 @@ def _table(compared: Compared) -> Table:
     rows = []
     for i, (ours, theirs) in enumerate(compared.pairs):
         for name in shown:
-            metric, comparison = metric_named(name), compared.results[name][i]
+            comparison = compared.results[name][i]
+            metric = comparison.metric
             row = [ours.label] if several else []
             row += [metric.label, statistic_words(theirs, metric), statistic_words(ours, metric)]
             row.append("-" if comparison.difference is None else difference_words(comparison))

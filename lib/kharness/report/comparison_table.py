@@ -52,7 +52,7 @@ def comparison(summary: Summary) -> Table:
     """Variants in the order of the plan; of the metrics those that a run has."""
     # the axes of settings that are changed one at a time would be columns of one value
     axes = [] if summary.included_axes else summary.variant_axes
-    metrics = [metric for metric in summary.metrics if metric.in_table]
+    metrics = summary.table_metrics
     rows = [
         [
             *([variant.values.get(axis, ABSENT) for axis in axes] or [variant.label]),
@@ -68,7 +68,7 @@ def comparison(summary: Summary) -> Table:
 
 def each_run(summary: Summary) -> Table:
     """Every planned run with its status, how far it came, and its own numbers."""
-    metrics = [metric for metric in summary.metrics if metric.in_table]
+    metrics = summary.table_metrics
     rows = [
         [
             cell.name,

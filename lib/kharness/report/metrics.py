@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from kharness.report.errors import ReportError
 from kharness.report.gpu.history import sum_known
 from kharness.report.runs import RunData
 from monitoring.journal.fields import REPORT, row_of
+from monitoring.journal.fields.directions import Said, better_of, missing_direction
+from monitoring.journal.fields.row import Better
 from monitoring.journal.files import GPU_STATS
 from monitoring.journal.ranks import sample_journals
 from monitoring.journal.records import last_record
 
 _Read = Callable[[RunData], float | None]
+
+_OF_SPLIT = re.compile(r"(?P<best>best_)?(?P<split>train|val|test)(?P<mark>[_/])(?P<what>.+)")
 
 
 @dataclass(frozen=True)
@@ -33,11 +39,19 @@ class Metric:
     meaning: str
     read: _Read
     in_table: bool = False
+    better: Better = "neither"
 
     @property
-    def higher_is_better(self) -> bool:
-        """Also of one that nothing is known of."""
-        return not row_of(self.name).smaller_is_better
+    def higher_is_better(self) -> bool | None:
+        """None where nobody has said which way is better: then nothing is judged by it."""
+        return None if self.better == "neither" else self.better == "up"
+
+    @property
+    def unjudged(self) -> str:
+        """Why nothing is judged by it, and the line to write; empty for one with a direction."""
+        if self.higher_is_better is not None:
+            return ""
+        return f"which way {self.name} is better is unknown: {missing_direction(self.name)}"
 
     @property
     def is_cost(self) -> bool:
@@ -60,23 +74,50 @@ class Metric:
         return self.label.partition(" (")[2].rstrip(")")
 
 
-def metric_named(name: str) -> Metric:
-    """The metric of that name, also one that only some models have (`val_perplexity`).
+@dataclass(frozen=True)
+class OfSplit:
+    """A metric's name in parts: `val_loss`, `best_val_loss`, or `val/ppl` as W&B has it."""
+
+    split: str
+    """`train`, `val` or `test`; empty for a name without."""
+    mark: str
+    what: str
+
+    def on(self, split: str) -> str:
+        """The same of another split."""
+        return f"{split}{self.mark}{self.what}"
+
+
+def of_split(name: str) -> OfSplit:
+    """The parts of a name; one that names no split is `what` alone."""
+    found = _OF_SPLIT.fullmatch(name)
+    return OfSplit(found["split"], found["mark"], found["what"]) if found else OfSplit("", "", name)
+
+
+def metric_named(name: str, said: Said = MappingProxyType({})) -> Metric:
+    """The metric of that name, also one that only some models have (`val_perplexity`, `val/ppl`, `wer`).
+
+    `said` is which way people say that metrics are better, which goes before the rows of fields.
 
     A `test_…` metric is the end record's, which read the test set once. ReportError for a best of the test
     set: choosing the epoch by it would make the test set a part of the training.
     """
     for metric in METRICS:
         if metric.name == name:
-            return metric
+            return replace(metric, better=better_of(name, said)) if name in said else metric
     if "test" in name and ("best" in name or "max" in name or "min" in name):
         raise ReportError(
             f"REPORT_METRIC={name}: the best of several looks at the test set is no test",
             hint="test_accuracy is read once, after training; best_val_accuracy is of the validation set",
         )
-    read = _last_validation(name) if name.startswith("val_") else _at_end(name)
-    where = "of the last validation" if name.startswith("val_") else "of the end record"
-    return Metric(name, name.replace("_", " "), row_of(name).unit, 1, 4, f"{name} {where}", read)
+    split, label = of_split(name).split, name.replace("_", " ")
+    if split == "val":
+        read, where = _last_validation(name), "of the last validation"
+    elif split:
+        read, where = _at_end(name), "of the end record"
+    else:
+        read, where = _at_end_or_last(name), "of the end record, else of the last validation"
+    return Metric(name, label, row_of(name).unit, 1, 4, f"{name} {where}", read, better=better_of(name, said))
 
 
 def _last_validation(name: str) -> _Read:
@@ -93,6 +134,14 @@ def _best_validation(name: str, best: Callable[[Sequence[float]], float]) -> _Re
 
 def _at_end(name: str) -> _Read:
     return lambda run: run.at_end(name)
+
+
+def _at_end_or_last(name: str) -> _Read:
+    def read(run: RunData) -> float | None:
+        found = run.at_end(name)
+        return run.validation(name).last if found is None else found
+
+    return read
 
 
 def _of_steps(name: str, what: Callable[[Sequence[float]], float]) -> _Read:
@@ -125,7 +174,7 @@ def _metric(
 ) -> Metric:
     """How tables show a number whose unit and meaning are in its row."""
     row = row_of(name)
-    return Metric(name, label, row.unit, scale, digits, row.about[REPORT], read, in_table)
+    return Metric(name, label, row.unit, scale, digits, row.about[REPORT], read, in_table, row.better)
 
 
 # In the order of the tables.

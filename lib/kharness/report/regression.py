@@ -52,7 +52,9 @@ def regressions(comparisons: Sequence[Comparison], tolerance: float | None = Non
             worse.append(f"{comparison.variant}: {comparison.metric.title} {difference_words(comparison)}")
         elif comparison.verdict not in (Verdict.BETTER, Verdict.SAME, Verdict.NOT_SHOWN):
             few = comparison.verdict in (Verdict.UNDECIDED, Verdict.TOO_FEW)
-            if few and None not in (tolerance, comparison.difference):
+            if comparison.metric.unjudged:
+                unknown.append(f"{comparison.variant}: {comparison.metric.unjudged}")
+            elif few and None not in (tolerance, comparison.difference):
                 worse += _beyond(comparison, tolerance or 0.0)
             else:
                 unknown.append(f"{comparison.variant}: {comparison.verdict}: {comparison.reason}")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kharness.config.config_py import CONFIG_PY, read_values
 from kharness.config.errors import ConfigError
 from kharness.report.errors import ReportError
 from kharness.runs.budget import UNITS
+from monitoring.journal.fields.directions import Said, read_directions
 
 _SYMBOLS = (
-    *("REPORT_BASELINE", "REPORT_BUDGET_UNIT", "REPORT_CONFIDENCE", "REPORT_EQUIVALENCE_MARGIN"),
+    *("REPORT_BASELINE", "REPORT_BETTER", "REPORT_BUDGET_UNIT", "REPORT_CONFIDENCE"),
+    "REPORT_EQUIVALENCE_MARGIN",
     *("REPORT_GRAPHS", "REPORT_METRIC", "REPORT_OTHER_WORK_LIMIT", "REPORT_TARGET", "REPORT_TIME_TOLERANCE"),
 )
 
@@ -24,6 +26,8 @@ class ReportSettings:
 
     baseline: str = ""
     """A variant, or the directory of a run or another matrix; empty takes the first variant."""
+    better: Said = field(default_factory=dict)
+    """Which way metrics of one's own are better; what is not here has that of its row, or none."""
     confidence: float = 0.95
     metric: str = "test_accuracy"
     metric_given: bool = False
@@ -89,6 +93,8 @@ def _configured(directory: Path) -> Mapping[str, object]:
 def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> ReportSettings:
     if symbol == "REPORT_BASELINE":
         return replace(settings, baseline=value.strip())
+    if symbol == "REPORT_BETTER":
+        return replace(settings, better={**settings.better, **_directions(value, name)})
     if symbol == "REPORT_METRIC":
         return replace(settings, metric=value.strip(), metric_given=name != symbol)
     if symbol == "REPORT_TARGET":
@@ -115,6 +121,29 @@ def _with(settings: ReportSettings, symbol: str, value: str, name: str) -> Repor
             f"{name}={value} is not a number from 0.5 to below 1", hint="0.95 is what most papers use"
         )
     return replace(settings, confidence=confidence)
+
+
+def with_directions_of_runs(
+    settings: ReportSettings, starts: Sequence[Mapping[str, object]]
+) -> ReportSettings:
+    """With what runs say of their metrics in their own configuration; the report's options go before it."""
+    said = dict(settings.better)
+    for start in starts:
+        config = start.get("config")
+        text = config.get("REPORT_BETTER") if isinstance(config, Mapping) else None
+        if isinstance(text, str) and text:
+            said = {**_directions(text, "REPORT_BETTER of a run"), **said}
+    return replace(settings, better=said) if said else settings
+
+
+def _directions(value: str, name: str) -> Said:
+    try:
+        return read_directions(value)
+    except ValueError as error:
+        raise ReportError(
+            f"{name}: {error} does not say which way a metric is better",
+            hint="write better.wer = down; several are separated by semicolons",
+        ) from error
 
 
 def _budget_unit(value: str, name: str) -> str:

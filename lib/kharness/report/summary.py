@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +10,30 @@ from typing import Any
 
 from kharness.report.collection import Collection, collection_of_plan, read_collection
 from kharness.report.judging.conclusions import Conclusions, conclude
+from kharness.report.metrics import METRICS, Metric
 
 
 @dataclass(frozen=True)
 class Summary(Collection):
     """Everything that the tables and the graphs know."""
+
+    @property
+    def all_metrics(self) -> Sequence[Metric]:
+        """Those of the files: METRICS, and what else decides (`wer`, `val/ppl`)."""
+        deciding = {metric.name: metric for metric, _ in self.conclusions.metrics.values()}
+        own = [metric for name, metric in deciding.items() if all(name != known.name for known in METRICS)]
+        return (*METRICS, *own)
+
+    @property
+    def table_metrics(self) -> Sequence[Metric]:
+        """Those of the tables that people read: the usual ones and what decides, where a run has them."""
+        deciding = {metric.name for metric, _ in self.conclusions.metrics.values()}
+        return [
+            metric
+            for metric in self.all_metrics
+            if (metric.in_table or metric.name in deciding)
+            and any(cell.number(metric) is not None for cell in self.cells)
+        ]
 
     @cached_property
     def conclusions(self) -> Conclusions:

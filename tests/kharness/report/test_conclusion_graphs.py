@@ -15,7 +15,7 @@ from kharness.report.summary import collect
 
 from .conftest import Make, MatrixDirectory
 
-GRAPHS = ("differences", "pareto_front", "performance_profile", "time_to_target")
+GRAPHS = ("differences", "pareto_front", "time_to_target")
 
 
 def rows(directory: Path, name: str) -> list[dict[str, str]]:
@@ -126,7 +126,6 @@ def test_a_single_run_has_the_graphs_that_it_can_have(seeded: MatrixDirectory) -
     assert {name: len(rows(run, name)) for name in GRAPHS} == {
         "differences": 0,
         "pareto_front": 1,
-        "performance_profile": 0,
         "time_to_target": 1,
     }
 

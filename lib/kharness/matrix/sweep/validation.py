@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kharness.runs.errors import MatrixError
-from monitoring.journal.fields import row_of
+from monitoring.journal.fields.directions import better_of, missing_direction, read_directions
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record, read_records
 from monitoring.journal.run_state import superseded
@@ -19,10 +19,7 @@ class Objective:
     """A metric of the validation set, and which way is better."""
 
     metric: str
-
-    @property
-    def minimize(self) -> bool:
-        return row_of(self.metric).smaller_is_better
+    minimize: bool
 
     def best(self, values: Sequence[float]) -> float:
         return min(values) if self.minimize else max(values)
@@ -33,14 +30,27 @@ class Objective:
 
 
 def read_objective(settings: Mapping[str, object]) -> Objective:
-    """SWEEP_METRIC; MatrixError for one that is not of the validation set."""
+    """SWEEP_METRIC; MatrixError for one that is not of the validation set, and for one of which neither its
+    row nor REPORT_BETTER says which way it is better.
+    """
     metric = str(settings.get("SWEEP_METRIC", "val_loss"))
     if metric.startswith(("test", "train")) or not metric:
         of = (
             "the test set chooses nothing" if metric.startswith("test") else "it is not of the validation set"
         )
         raise MatrixError(f"SWEEP_METRIC={metric}: {of}", hint="give val_loss, val_accuracy or the like")
-    return Objective(metric)
+    try:
+        better = better_of(metric, read_directions(str(settings.get("REPORT_BETTER") or "")))
+    except ValueError as error:
+        raise MatrixError(
+            f"REPORT_BETTER: {error} does not say which way a metric is better",
+            hint="write better.wer = down; several are separated by semicolons",
+        ) from error
+    if better == "neither":
+        raise MatrixError(
+            f"SWEEP_METRIC={metric}: which way it is better is unknown", hint=missing_direction(metric)
+        )
+    return Objective(metric, minimize=better == "down")
 
 
 class Validation:

@@ -106,8 +106,8 @@ def _draw_rows(axes: Axes, rows: Sequence[Comparison], limit: float) -> None:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlim(*_ends(rows, limit))
     unit = _unit(metric)
-    better = "right" if metric.higher_is_better else "left"
-    axes.set_xlabel(f"difference in {metric.title}{f' ({unit})' if unit else ''}; {better} is better")
+    known = {True: "; right is better", False: "; left is better", None: ""}[metric.higher_is_better]
+    axes.set_xlabel(f"difference in {metric.title}{f' ({unit})' if unit else ''}{known}")
 
 
 def _draw_row(axes: Axes, y: int, one: Comparison, limit: float) -> None:

@@ -1,4 +1,4 @@
-"""Quality against its price in time, memory, energy or money; the front is what no other variant beats."""
+"""Quality against its price in time, memory, energy or money; the front is what nothing is shown to beat."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def numbers(summary: Summary) -> Numbers:
 def draw(summary: Summary) -> Figure:
     fronts = [front for front in summary.conclusions.fronts if front.points]
     if not fronts:
-        what = "no complete run has both a result and a cost yet"
+        unjudged = "".join({metric.unjudged for metric, _ in summary.conclusions.metrics.values()})
+        what = unjudged or "no complete run has both a result and a cost yet"
         return nothing_to_draw(TITLE, summary.title, summary, what)
     extra = notes(summary, [])
     workloads = list(dict.fromkeys(front.workload for front in fronts))
@@ -70,8 +71,7 @@ def draw(summary: Summary) -> Figure:
     corner = "upper" if quality.higher_is_better else "lower"
     subtitle = (
         f"{summary.title}   better is to the {corner} left\n"
-        "filled: on the front, no other variant is as good for less   hollow: beaten   "
-        "means of complete runs, whatever their spread"
+        "filled: on the front, nothing is shown to beat it   hollow: beaten   means of complete runs"
     )
     rows, columns = len(workloads), len(costs)
     key_width = 0.75 + 0.075 * max(len(name) for name in key)
@@ -122,7 +122,10 @@ def _draw_front(axes: Axes, front: Front, quality: Metric, key: Mapping[str, int
     for (x, y), _ in beaten:
         axes.plot([x], [y], "o", ms=6, mfc="white", mec=SOFT, mew=1.2, zorder=3)
     xs, ys = [x for (x, _), _ in members], [y for (_, y), _ in members]
-    axes.plot(xs, ys, drawstyle="steps-post", color=PALETTE[0], lw=1.2, alpha=0.6, zorder=2)
+    stairs = _stairs([point for point, _ in members], higher_is_better=bool(quality.higher_is_better))
+    axes.plot(
+        *zip(*stairs, strict=True), drawstyle="steps-post", color=PALETTE[0], lw=1.2, alpha=0.6, zorder=2
+    )
     axes.plot(xs, ys, "o", ms=8, color=PALETTE[0], mec="white", mew=1, zorder=4)
     _set_limits(axes, list(points.values()), quality)
     axes.set_xlabel(cost.label)
@@ -131,6 +134,15 @@ def _draw_front(axes: Axes, front: Front, quality: Metric, key: Mapping[str, int
         lead = f"not measured: {len(front.unmeasured)} of {len(front.unmeasured) + len(points)} variants"
         axes.text(1, 1.01, lead, transform=axes.transAxes, ha="right", va="bottom", fontsize=8, color=ALARM)
     _number_points(axes, members, beaten, key)
+
+
+def _stairs(points: Sequence[tuple[float, float]], *, higher_is_better: bool) -> list[tuple[float, float]]:
+    """Of the front's points, cheapest first, those whose mean is better than that of all before."""
+    sign, found = (1 if higher_is_better else -1), list(points[:1])
+    for point in points[1:]:
+        if sign * point[1] > sign * found[-1][1]:
+            found.append(point)
+    return found
 
 
 def _set_limits(axes: Axes, points: Sequence[tuple[float, float]], quality: Metric) -> None:

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 TITLE = "Performance profile"
 
 
+def applies(summary: Summary) -> bool:
+    """Whether there are several workloads."""
+    return len(summary.conclusions.metrics) > 1
+
+
 def numbers(summary: Summary) -> Numbers:
     """Each variant's score, and its time to target on each workload over that of the fastest there."""
     profiles = _profiles(summary)

@@ -53,6 +53,28 @@ def baseline_of(summary: Collection) -> Baseline:
     return _elsewhere(summary, select(read_collection(directory), given, f"BASELINE={asked}"), asked)
 
 
+def planned_baseline(summary: Collection) -> Baseline:
+    """What the matrix was begun with, whatever is asked for now: pairs that nobody chose by their results."""
+    settings = summary.plan.get("settings")
+    planned = settings.get("REPORT_BASELINE") if isinstance(settings, Mapping) else None
+    planned = planned if isinstance(planned, str) else ""
+    if planned == summary.settings.baseline:
+        return baseline_of(summary)
+    try:
+        return baseline_of(replace(summary, settings=replace(summary.settings, baseline=planned)))
+    except ReportError:  # another directory, which is no more
+        return Baseline("", [], [])
+
+
+def is_within(pairs: Sequence[tuple[Variant, Variant]], whole: Baseline | Collection) -> bool:
+    """Whether all pairs are among those of a baseline, or of two variants of a collection."""
+    if isinstance(whole, Baseline):
+        known = {(one.label, baseline.label) for one, baseline in whole.pairs}
+        return all((one.label, baseline.label) in known for one, baseline in pairs)
+    labels = {variant.label for variant in whole.variants}
+    return all(one.label != other.label and {one.label, other.label} <= labels for one, other in pairs)
+
+
 def open_place(text: str, given: Mapping[str, str] | None = None) -> Collection:
     """A run, a matrix, or `dir:SYMBOL=value …` for those variants of it; ReportError if it is neither."""
     place, assignments = split_place(text)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -76,6 +76,9 @@ class Contrast:
     """Of this comparison's pairs alone, of pairs - 1 degrees of freedom."""
     set_aside: tuple[int, ...]
     """Comparisons of the table, by their place, whose variants are not in the pool."""
+    variants: int = 0
+    """All pairs of so many hold at once by the pooled error (`among_all_pairs`); 0 where the baseline was
+    planned."""
 
     @property
     def standard_error(self) -> float:
@@ -177,6 +180,16 @@ def main_effect(
         if methods <= {"blocked", "split_plot", "variant_apart"} and not _too_much(own, layout, found):
             error = (*_at_least(found, layout), 0.0, "blocked" if plot.alike else "split_plot")
     return Contrast(float(of_seeds.mean()), layout.pairs, *error, 1, 1, own, ())
+
+
+def among_all_pairs(contrast: Contrast, variants: int) -> Contrast:
+    """The same, where the pair was chosen of so many variants after looking: all their pairs hold at once.
+
+    By Tukey's range where one error serves all; else by Bonferroni's inequality, whatever the errors are.
+    """
+    if contrast.method == "blocked" and not contrast.set_aside:
+        return replace(contrast, together=math.comb(variants, 2), share=1.0, variants=variants)
+    return replace(contrast, together=1, share=1 / math.comb(variants, 2), correlation=0.0)
 
 
 def residual_deviation(values: Sequence[Sequence[float]]) -> float | None:

@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kharness.report.collection import CellResult, Collection, Variant
-from kharness.report.judging.baseline import WORKLOAD_AXES, baseline_of
-from kharness.report.judging.judgement import Comparison, judge
-from kharness.report.judging.main_effects import main_effects
+from kharness.report.judging.all_pairs import all_pairs
+from kharness.report.judging.baseline import WORKLOAD_AXES, baseline_of, is_within, planned_baseline
+from kharness.report.judging.factorial import Cell
+from kharness.report.judging.images import images_behind
+from kharness.report.judging.judgement import Chosen, Comparison, Verdict, judge
+from kharness.report.judging.main_effects import cells_of, main_effects
 from kharness.report.judging.pareto import Front, front
 from kharness.report.judging.profiles import (
     Profile,
     Target,
+    VariantTimes,
     WorkloadTimes,
     chosen_target,
     parse_target,
@@ -22,7 +26,7 @@ from kharness.report.judging.profiles import (
     variant_times,
 )
 from kharness.report.judging.statistics import Interval, mean_interval
-from kharness.report.metrics import METRICS, Metric, metric_named
+from kharness.report.metrics import METRICS, Metric, metric_named, of_split
 from kharness.report.settings import ReportSettings
 
 
@@ -62,7 +66,7 @@ class Conclusions:
         parts = [
             replace(
                 self,
-                metric=metric_named(name),
+                metric=metric_named(name, self.settings.better),
                 metric_note="; ".join(filter(None, of_metric)),
                 comparisons=[one for one in self.comparisons if one.metric.name == name],
                 effects=[one for one in self.effects if one.metric.name == name],
@@ -76,53 +80,70 @@ class Conclusions:
 def conclude(summary: Collection) -> Conclusions:
     """ReportError for a metric, baseline or target that cannot be."""
     baseline = baseline_of(summary)
-    workloads = _workloads(summary)
+    workloads = workloads_of(summary)
     metrics = {name: _of_workload(variants, summary.settings) for name, variants in workloads.items()}
     metric, metric_note = next(iter(metrics.values()), decisive_metric([], summary.settings))
     of_variant = {
         variant.label: metrics[name][0] for name, variants in workloads.items() for variant in variants
     }
+    settings = summary.settings
+    family = max(1, Chosen([*workloads.values()]).family)
+    parts = {name: math.comb(len(variants), 2) / family for name, variants in workloads.items()}
+    times = _times(settings, workloads, metrics, parts)
     judged = judge(
         baseline.pairs,
         [of_variant[variant.label] for variant, _ in baseline.pairs],
-        summary.settings,
+        settings,
         main_effects(baseline.pairs),
+        chosen_after_looking(summary, baseline.pairs),
     )
-    times = _times(summary.settings, workloads, metrics)
+    comparisons = [one for one in judged if not one.over]
     return Conclusions(
-        settings=summary.settings,
+        settings=settings,
         metric=metric,
         metric_note=metric_note,
         metrics=metrics,
         baseline=baseline.words,
         intervals={
-            variant.label: _intervals(variant, summary, of_variant[variant.label])
+            variant.label: _intervals(variant, summary, [found for found, _ in metrics.values()])
             for variant in summary.variants
         },
-        comparisons=[one for one in judged if not one.over],
+        comparisons=comparisons,
         effects=[one for one in judged if one.over],
         times=times,
         profiles=_profiles(summary, times),
         fronts=[
-            _front(workload, variants, metrics[workload][0], cost)
+            found
             for workload, variants in workloads.items()
-            for cost in _costs(variants)
+            if metrics[workload][0].higher_is_better is not None
+            for found in _fronts(
+                workload, variants, metrics[workload][0], comparisons, settings, parts[workload]
+            )
         ],
         notes=baseline.notes,
     )
+
+
+def chosen_after_looking(summary: Collection, pairs: Sequence[tuple[Variant, Variant]]) -> Chosen | None:
+    """All that these pairs of one matrix were chosen of; None where they were planned, or are of several."""
+    if not is_within(pairs, summary) or is_within(pairs, planned_baseline(summary)):
+        return None
+    return Chosen([*workloads_of(summary).values()])
 
 
 def decisive_metric(cells: Sequence[CellResult], settings: ReportSettings) -> tuple[Metric, str]:
     """REPORT_METRIC of the first of the runs; where no complete one has it, the last validation of the same
     kind, and why.
     """
-    asked = metric_named(_configured_metric(cells, settings))
+    asked = metric_named(_configured_metric(cells, settings), settings.better)
     complete = [cell for cell in cells if cell.run.complete]
     if not complete or any(cell.number(asked) is not None for cell in complete):
-        return asked, ""
-    instead = metric_named("val_" + asked.name.partition("_")[2])
-    if asked.name.startswith("test_") and any(cell.number(instead) is not None for cell in complete):
-        return instead, f"no run has {asked.name}, so {instead.name} of the last validation decides"
+        return asked, asked.unjudged
+    parts = of_split(asked.name)
+    instead = metric_named(parts.on("val"), settings.better)
+    if parts.split == "test" and any(cell.number(instead) is not None for cell in complete):
+        note = f"no run has {asked.name}, so {instead.name} of the last validation decides"
+        return instead, "; ".join(filter(None, (note, instead.unjudged)))
     return asked, f"no complete run has {asked.name}"
 
 
@@ -137,7 +158,7 @@ def _of_workload(variants: Sequence[Variant], settings: ReportSettings) -> tuple
     return decisive_metric([cell for variant in variants for cell in variant.cells], settings)
 
 
-def _workloads(summary: Collection) -> Mapping[str, Sequence[Variant]]:
+def workloads_of(summary: Collection) -> Mapping[str, Sequence[Variant]]:
     """Variants by what they were trained for: model and dataset."""
     found: dict[str, list[Variant]] = {}
     for variant in summary.variants:
@@ -155,14 +176,15 @@ def _workload(variant: Variant, summary: Collection) -> str:
     return ", ".join(str(part) for part in (model, variant.values.get("DATASET") or name) if part) or "runs"
 
 
-def _intervals(variant: Variant, summary: Collection, metric: Metric) -> Mapping[str, Interval | None]:
-    metrics = METRICS if metric in METRICS else (*METRICS, metric)
+def _intervals(
+    variant: Variant, summary: Collection, deciding: Sequence[Metric]
+) -> Mapping[str, Interval | None]:
     return {
         m.name: mean_interval(
             [number for cell in variant.complete if (number := cell.number(m)) is not None],
             summary.settings.confidence,
         )
-        for m in metrics
+        for m in {m.name: m for m in (*METRICS, *deciding)}.values()
     }
 
 
@@ -170,6 +192,7 @@ def _times(
     settings: ReportSettings,
     workloads: Mapping[str, Sequence[Variant]],
     metrics: Mapping[str, tuple[Metric, str]],
+    parts: Mapping[str, float],
 ) -> Sequence[WorkloadTimes]:
     found = []
     for workload, variants in workloads.items():
@@ -182,20 +205,50 @@ def _times(
                 )
                 for variant in variants
             ]
-            found.append(WorkloadTimes(workload, target, of_variants))
+            ranked = _ranked(of_variants, variants, settings, parts[workload])
+            found.append(WorkloadTimes(workload, target, ranked))
     return found
+
+
+def _ranked(
+    times: Sequence[VariantTimes], variants: Sequence[Variant], settings: ReportSettings, part: float
+) -> Sequence[VariantTimes]:
+    """With the ranks that the times may truly have, of those whose runs all reached the target."""
+    timed = any(run.seconds is not None for of in times for run in of.runs)
+    numbers = {
+        of.variant: {
+            run.seed: float(found)
+            for run in of.runs
+            if run.seed is not None and (found := run.seconds if timed else run.step) is not None
+        }
+        for of in times
+    }
+    pairs = all_pairs(numbers, _seeds(variants), settings, part=part, cells=_cells(variants))
+    return [
+        replace(of, rank=pairs.rank_range(of.variant, len(times))) if of.variant in pairs.judged else of
+        for of in times
+    ]
+
+
+def _cells(variants: Sequence[Variant]) -> Mapping[str, Cell]:
+    return {variant.label: cell for variant, cell in zip(variants, cells_of(variants)[1], strict=True)}
+
+
+def _seeds(variants: Sequence[Variant]) -> Sequence[str]:
+    """That all of them planned."""
+    first, *others = [[cell.seed for cell in variant.cells] for variant in variants]
+    return [seed for seed in dict.fromkeys(first) if seed and all(seed in other for other in others)]
 
 
 def _target(settings: ReportSettings, variants: Sequence[Variant], metric: Metric) -> Target | None:
     if settings.target:
-        return parse_target(settings.target)
-    kind = metric.name.removeprefix("best_").partition("_")[2]
+        return parse_target(settings.target, settings.better)
+    parts = of_split(metric.name)
+    if parts.split == "train":
+        return None
     runs = [[cell.run for cell in variant.cells] for variant in variants]
-    return (
-        chosen_target(f"val_{kind}", runs)
-        if metric.name.partition("_")[0] in ("test", "val", "best")
-        else None
-    )
+    of_validation = metric_named(parts.on("val") if parts.split else metric.name, settings.better)
+    return chosen_target(of_validation, runs)
 
 
 def _profiles(summary: Collection, times: Sequence[WorkloadTimes]) -> Sequence[Profile]:
@@ -231,13 +284,58 @@ def _costs(variants: Sequence[Variant]) -> Sequence[Metric]:
     return [metric_named(name) for name in names]
 
 
-def _front(workload: str, variants: Sequence[Variant], quality: Metric, cost: Metric) -> Front:
-    values = {v.label: (v.statistic(quality).mean, v.statistic(cost).mean) for v in variants}
-    return front(
-        values,
-        workload=workload,
-        quality=quality.name,
-        cost=cost.name,
-        higher_is_better=quality.higher_is_better,
-        resolution=(quality.resolution, cost.resolution),
+def _fronts(
+    workload: str,
+    variants: Sequence[Variant],
+    quality: Metric,
+    comparisons: Sequence[Comparison],
+    settings: ReportSettings,
+    part: float,
+) -> Sequence[Front]:
+    """One for each kind of cost, by what the comparisons of the page show, and the pairs besides them."""
+    better = _better(variants, quality, settings, part)
+    for one in comparisons:
+        if one.metric == quality and one.verdict in (Verdict.BETTER, Verdict.WORSE):
+            pair = (one.variant, one.baseline)
+            better = (better or frozenset()) | {pair if one.verdict is Verdict.BETTER else pair[::-1]}
+    found = []
+    for cost in _costs(variants):
+        cheaper = _better(variants, cost, settings, part)
+        values = {v.label: (v.statistic(quality).mean, v.statistic(cost).mean) for v in variants}
+        found.append(
+            front(
+                values,
+                workload=workload,
+                quality=quality.name,
+                cost=cost.name,
+                higher_is_better=bool(quality.higher_is_better),
+                resolution=(quality.resolution, cost.resolution),
+                shown=None if better is None and cheaper is None else (better or set()) | (cheaper or set()),
+            )
+        )
+    return found
+
+
+def _better(
+    variants: Sequence[Variant], metric: Metric, settings: ReportSettings, part: float
+) -> frozenset[tuple[str, str]] | None:
+    """Pairs (better, worse) that are shown; None where there are too few seeds to show any."""
+    numbers = {
+        variant.label: {
+            cell.seed: number
+            for cell in variant.complete
+            if cell.seed is not None and (number := cell.number(metric)) is not None
+        }
+        for variant in variants
+    }
+    found = all_pairs(
+        numbers,
+        _seeds(variants),
+        settings,
+        part=part,
+        images=images_behind(metric, [cell for variant in variants for cell in variant.complete]),
+        cells=_cells(variants),
     )
+    if not found.judged:
+        return None
+    return frozenset((b, a) for a, b in found.less) if metric.higher_is_better else found.less

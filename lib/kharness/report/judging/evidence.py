@@ -21,6 +21,7 @@ from kharness.report.judging.statistics import (
     Interval,
     crossing,
     hedges_factor,
+    largest_range_p,
     largest_t_p,
     normal_p,
     sd_range,
@@ -253,6 +254,8 @@ def _t_p(degrees: float, t: float) -> float:
 
 
 def _table_p(contrast: Contrast, t: float) -> float:
-    """Corrected for the comparisons of the same table."""
+    """Corrected for the comparisons of the same table, or for all pairs of its variants."""
+    if contrast.variants:
+        return largest_range_p(t, contrast.variants, contrast.degrees)
     p = largest_t_p(t, contrast.together, contrast.degrees, correlation=contrast.correlation)
     return p / contrast.share

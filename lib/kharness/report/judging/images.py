@@ -17,7 +17,7 @@ import numpy as np
 
 from kharness.report.collection import CellResult
 from kharness.report.judging.statistics import normal_quantile
-from kharness.report.metrics import Metric
+from kharness.report.metrics import Metric, of_split
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,13 +45,13 @@ NO_IMAGES = Images()
 
 def images_behind(metric: Metric, cells: Sequence[CellResult]) -> Images:
     """The smallest number that the start records have of the metric's split, if all have one."""
-    split, _, what = metric.name.removeprefix("best_").partition("_")
-    if what != "accuracy" or split not in _SPLITS:
+    parts = of_split(metric.name)
+    if parts.what != "accuracy" or parts.split not in _SPLITS:
         return NO_IMAGES
     sizes = []
     for cell in cells:
         dataset = cell.run.start.get("dataset")
-        size = dataset.get(_SPLITS[split]) if isinstance(dataset, Mapping) else None
+        size = dataset.get(_SPLITS[parts.split]) if isinstance(dataset, Mapping) else None
         if not isinstance(size, int) or size <= 0:
             return NO_IMAGES
         sizes.append(size)

@@ -7,13 +7,15 @@ allows; they need equal budgets and every planned run. Everything else is said i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
 
 from kharness.report.collection import Variant
-from kharness.report.judging.blocks import contrasts, main_effect
+from kharness.report.judging.blocks import among_all_pairs, contrasts, main_effect
 from kharness.report.judging.budgets import Budget, budget_of, mismatch, same_work, trained_longer, unit_of
 from kharness.report.judging.evidence import (
     Evidence,
@@ -24,7 +26,7 @@ from kharness.report.judging.evidence import (
 )
 from kharness.report.judging.images import Images, images_behind
 from kharness.report.judging.looks import FEWEST, MOST_SEEDS
-from kharness.report.judging.main_effects import MainEffect, cells_of, weights_of
+from kharness.report.judging.main_effects import MainEffect, cells_of, pairs_of_levels, weights_of
 from kharness.report.judging.pairing import Pairing, failed, failures, numbers_on, pair_up
 from kharness.report.judging.statistics import Difference, Interval, holm, paired, welch
 from kharness.report.metrics import Metric
@@ -108,6 +110,32 @@ class Comparison:
     """Variants compared with the same runs that vary so much more that the others are judged without them."""
     over: tuple[str, ...] = ()
     """The axes that a main effect is the mean over; empty where a variant is compared."""
+    ties: tuple[str, ...] = ()
+    """Planned seeds on which both sides ended without a result by themselves, and nothing is compared."""
+    chosen_of: int = 0
+    """Pairs of variants that this one was chosen of after looking, and is judged among; 0 if planned."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a comparison was chosen of after looking: every pair of variants of the same workload, and every
+    pair of levels of an axis.
+    """
+
+    groups: Sequence[Sequence[Variant]]
+    """The variants of each workload."""
+
+    @property
+    def pairs(self) -> int:
+        return sum(math.comb(len(group), 2) for group in self.groups)
+
+    @cached_property
+    def family(self) -> int:
+        """All that could have been chosen."""
+        return self.pairs + sum(pairs_of_levels(group) for group in self.groups)
+
+    def group_of(self, variant: Variant) -> Sequence[Variant]:
+        return next(group for group in self.groups if any(one.label == variant.label for one in group))
 
 
 @dataclass(frozen=True)
@@ -140,19 +168,31 @@ def judge(
     metrics: Sequence[Metric],
     settings: ReportSettings,
     effects: Sequence[MainEffect] = (),
+    chosen: Chosen | None = None,
 ) -> Sequence[Comparison]:
     """Compare each variant with its baseline, each pair in a metric of its own, which depends on what was
     trained, and after them the main effects among them; corrected for the number of comparisons that can be
     made.
+
+    Pairs that were `chosen` after looking are corrected for all that could have been.
     """
     prepared = [_prepare(*pair, metric, settings) for pair, metric in zip(pairs, metrics, strict=True)]
     metric_of = {variant.label: metric for (variant, _), metric in zip(pairs, metrics, strict=True)}
     of_effects = [_prepare_effect(one, metric_of[one.pairs[0][0].label], settings) for one in effects]
     family = sum(one.due or one.waiting for one in [*prepared, *of_effects])
+    if chosen is not None:
+        prepared, of_effects = (
+            [replace(one, comparison=replace(one.comparison, chosen_of=chosen.pairs)) for one in some]
+            for some in (prepared, of_effects)
+        )
+        family = chosen.family
     found: dict[int, Comparison] = {}
     for members in _tables([one if one.due else None for one in prepared]):
         together = [prepared[i] for i in members]
-        evidence = _evidence(together, family, settings)
+        if chosen is None:
+            evidence = _evidence(together, family, settings)
+        else:
+            evidence = _evidence_of_chosen(together, chosen, settings)
         for i, one, seen in zip(members, together, evidence, strict=True):
             found[i] = _with_equal_time(_decide(one, seen, settings), one.pairing, settings)
     for i, (effect, one) in enumerate(zip(effects, of_effects, strict=True), len(prepared)):
@@ -195,6 +235,7 @@ def _prepare(variant: Variant, baseline: Variant, metric: Metric, settings: Repo
         failures=tuple(failures(variant, metric) + failures(baseline, metric)),
         failed=(failed(variant), failed(baseline)),
         budget_unit=unit_of(*budgets, settings.budget_unit),
+        ties=pairing.ties,
     )
     prepared = _Prepared(comparison, pairing)
     return _ready(replace(prepared, comparison=replace(comparison, images=prepared.images.number)), settings)
@@ -218,6 +259,7 @@ def _prepare_effect(effect: MainEffect, metric: Metric, settings: ReportSettings
         over=effect.over,
         left_out=tuple(dict.fromkeys(run for one in comparisons for run in one.left_out)),
         failures=tuple(dict.fromkeys(line for one in comparisons for line in one.failures)),
+        ties=tuple(dict.fromkeys(seed for one in comparisons for seed in one.ties)),
         failed=(sum(one.failed[0] for one in comparisons), sum(one.failed[1] for one in comparisons)),
         difference=sum(differences) / len(members) if len(differences) == len(members) else None,
         budgets=budgets,
@@ -353,11 +395,44 @@ def _evidence_of_effect(
     """By the table of all variants that have results on these seeds; each is a comparison by itself."""
     spending = _spending(prepared.pairing, 1 / family, settings)
     metric, seeds = prepared.comparison.metric, prepared.comparison.seeds
-    rows = [(variant, numbers_on(variant, metric, seeds)) for variant in effect.table]
-    table = [variant for variant, numbers in rows if numbers is not None]
-    values = [numbers for _, numbers in rows if numbers is not None]
+    table, values = _rows(effect.table, metric, seeds)
     contrast = main_effect(values, cells_of(table)[1], weights_of(effect, table))
     return of_contrast(contrast, spending, prepared.images)
+
+
+def _evidence_of_chosen(
+    together: Sequence[_Prepared], chosen: Chosen, settings: ReportSettings
+) -> Sequence[Evidence]:
+    """Of pairs with one baseline that somebody chose after looking; all variants tell the error."""
+    first = together[0]
+    group, metric, seeds = (
+        chosen.group_of(first.pairing.baseline),
+        first.comparison.metric,
+        first.pairing.seeds,
+    )
+    if not first.pairing.paired:
+        spending = _spending(first.pairing, 1 / chosen.family, settings)
+        return [of_groups(*first.numbers(), spending, first.images)]
+    pairs = math.comb(len(group), 2)
+    spending = _spending(first.pairing, pairs / chosen.family, settings)
+    # as the matrix has them: of a selection, some axes may be left out
+    labels = [first.comparison.baseline, *(one.comparison.variant for one in together)]
+    by_label = {one.label: one for of_workload in chosen.groups for one in of_workload}
+    others = [one for one in group if one.label not in labels]
+    table, values = _rows([*(by_label[label] for label in labels), *others], metric, seeds)
+    return [
+        of_contrast(among_all_pairs(contrast, len(group)), spending, one.images, pairs)
+        for contrast, one in zip(contrasts(values, cells_of(table)[1]), together, strict=False)
+    ]
+
+
+def _rows(
+    variants: Sequence[Variant], metric: Metric, seeds: Sequence[str]
+) -> tuple[Sequence[Variant], Sequence[Sequence[float]]]:
+    """Those that have results on these seeds."""
+    rows = [(variant, numbers_on(variant, metric, seeds)) for variant in variants]
+    found = [(variant, numbers) for variant, numbers in rows if numbers is not None]
+    return [variant for variant, _ in found], [numbers for _, numbers in found]
 
 
 def _spending(pairing: Pairing, part: float, settings: ReportSettings) -> Spending:
@@ -384,6 +459,8 @@ def _told(comparison: Comparison, seen: Evidence) -> Comparison:
 
 def _decide(prepared: _Prepared, seen: Evidence, settings: ReportSettings) -> Comparison:
     comparison = _told(prepared.comparison, seen)
+    if comparison.metric.unjudged:
+        return replace(comparison, verdict=Verdict.UNDECIDED, reason="which way is better is unknown")
     if seen.interval is None:
         return _without_spread(comparison)
     low, high = seen.interval.low, seen.interval.high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,13 @@ def cells_of(variants: Sequence[Variant]) -> tuple[Sequence[str], Sequence[Cell]
     """The axes of variants, and each one's levels; that of an axis that it does not have is empty."""
     axes = [*dict.fromkeys(axis for variant in variants for axis in variant.values)]
     return axes, [tuple(variant.values.get(axis, "") for axis in axes) for variant in variants]
+
+
+def pairs_of_levels(variants: Sequence[Variant]) -> int:
+    """Main effects that could be chosen of these variants, of one workload, after looking."""
+    _, cells = cells_of(variants)
+    axes = [group[0] for group in crossed(cells) if len(group) == 1] if cells else []
+    return sum(math.comb(len({cell[axis] for cell in cells}), 2) for axis in axes)
 
 
 def _of_workload(pairs: Sequence[tuple[Variant, Variant]]) -> list[MainEffect]:

@@ -43,6 +43,8 @@ class Pairing:
     """`diverged in 1 of 5 seeds`, of either side; empty if no planned seed ended so."""
     waiting: str
     """`4 of 5 planned seeds`, while seeds of the first look are still to come; empty otherwise."""
+    ties: tuple[str, ...] = ()
+    """Seeds on which both sides ended by themselves without a number."""
 
     @property
     def paired(self) -> bool:
@@ -60,7 +62,7 @@ class Pairing:
 def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: ReportSettings) -> Pairing:
     """What there is to compare: the seeds of the last look that is complete, else all that there are."""
     first, second = _numbers(variant, metric), _numbers(baseline, metric)
-    planned = _planned(variant, baseline, settings.first_seeds, metric)
+    planned, ties = _planned(variant, baseline, settings.first_seeds, metric)
     looks = _looks(planned, variant, baseline, settings)
     by_seed, by_seed_of_baseline = _by_seed(first), _by_seed(second)
     seeds = tuple(seed for seed in planned if seed in by_seed and seed in by_seed_of_baseline)
@@ -89,11 +91,12 @@ def pair_up(variant: Variant, baseline: Variant, metric: Metric, settings: Repor
         left_out=tuple(alone),
         collapsed=_collapsed(variant, baseline, planned, metric),
         waiting="" if look is not None or least is None else f"{len(seeds)} of {looks.first} planned seeds",
+        ties=ties,
     )
 
 
 def numbers_on(variant: Variant, metric: Metric, seeds: Sequence[str]) -> list[float] | None:
-    """Of complete runs, by seed; None unless there is one of each."""
+    """Of complete runs, in the order of the seeds; None unless there is one of each."""
     found = _by_seed(_numbers(variant, metric))
     return [found[seed][1] for seed in seeds] if all(seed in found for seed in seeds) else None
 
@@ -137,19 +140,19 @@ def own_end(cell: CellResult, metric: Metric) -> str:
 
 def _planned(
     variant: Variant, baseline: Variant, first_seeds: Sequence[str], metric: Metric
-) -> tuple[str, ...]:
-    """Seeds of both sides; those that the question was first planned with come first.
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Seeds of both sides, and ties; those that the question was first planned with come first.
 
-    A seed on which both ended by themselves is a tie, and left out.
+    A seed on which both ended by themselves is a tie, and left out of the former.
     """
     theirs = {cell.seed: bool(own_end(cell, metric)) for cell in baseline.cells}
-    common = dict.fromkeys(
-        cell.seed
-        for cell in variant.cells
-        if cell.seed is not None and cell.seed in theirs
-        if not (theirs[cell.seed] and own_end(cell, metric))
-    )
-    return tuple(dict.fromkeys([*(seed for seed in first_seeds if seed in common), *common]))
+    common: dict[str, None] = {}
+    ties: dict[str, None] = {}
+    for cell in variant.cells:
+        if cell.seed is not None and cell.seed in theirs:
+            (ties if theirs[cell.seed] and own_end(cell, metric) else common)[cell.seed] = None
+    planned = dict.fromkeys([*(seed for seed in first_seeds if seed in common), *common])
+    return tuple(planned), tuple(ties)
 
 
 def _looks(planned: Sequence[str], variant: Variant, baseline: Variant, settings: ReportSettings) -> Looks:

@@ -1,14 +1,18 @@
-"""Quality against what it costs: the variants that no other beats in both (the Pareto front)."""
+"""Quality against what it costs: the variants that no other is shown to beat (the Pareto front)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Front:
-    """Of one workload, in one kind of cost. Means decide here, whatever their spread."""
+    """Of one workload, in one kind of cost.
+
+    A variant is beaten by one that is at least as good in both by its means, as far as tables show, and shown
+    to be better in one of them: what is ahead by chance alone beats nobody.
+    """
 
     workload: str
     quality: str
@@ -18,11 +22,13 @@ class Front:
     points: Mapping[str, tuple[float, float]]
     """Variant to (quality, cost), in the metrics' units."""
     members: Sequence[str]
-    """On the front: nothing is at least as good in both and better in one, as far as tables show."""
+    """On the front: nothing is shown to beat them."""
     dominated: Mapping[str, str]
-    """Each other variant, with one of the front that beats it."""
+    """Each other variant, with one that beats it, of the front where there is one."""
     unmeasured: Sequence[str]
     """Variants without the quality or without the cost; they are on no front."""
+    judged: bool = True
+    """Whether there were seeds enough to show anything."""
 
 
 def front(
@@ -33,16 +39,22 @@ def front(
     cost: str,
     higher_is_better: bool,
     resolution: tuple[float, float],
+    shown: Collection[tuple[str, str]] | None,
 ) -> Front:
     """From each variant's mean quality and mean cost (None: not measured); less cost is better.
 
-    `resolution` is what tables show of the quality and of the cost: nothing is beaten by less than that.
+    `shown` has the pairs (better, worse) that are shown to differ in one of them, None if nothing can be;
+    `resolution` is what tables show of the quality and of the cost: what differs by less is equal.
     """
     points = {name: (q, c) for name, (q, c) in values.items() if q is not None and c is not None}
     sign = 1 if higher_is_better else -1
     finest, cheapest = resolution
     goodness = {name: (sign * round(q / finest), -round(c / cheapest)) for name, (q, c) in points.items()}
-    members = [name for name in points if not any(_beats(goodness[o], goodness[name]) for o in points)]
+    beaten_by: dict[str, list[str]] = {}
+    for better, worse in shown or ():
+        if better in points and worse in points and _beats(goodness[better], goodness[worse]):
+            beaten_by.setdefault(worse, []).append(better)
+    members = [name for name in points if name not in beaten_by]
     return Front(
         workload=workload,
         quality=quality,
@@ -50,11 +62,12 @@ def front(
         points=points,
         members=members,
         dominated={
-            name: next(o for o in members if _beats(goodness[o], goodness[name]))
+            name: min(beaten_by[name], key=lambda one: (one not in members, [*points].index(one)))
             for name in points
-            if name not in members
+            if name in beaten_by
         },
         unmeasured=[name for name in values if name not in points],
+        judged=shown is not None,
     )
 
 

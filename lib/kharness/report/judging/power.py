@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kharness.report.judging.blocks import POOLED, Contrast, contrasts
+from kharness.report.judging.blocks import POOLED, Contrast, among_all_pairs, contrasts
 from kharness.report.judging.images import just_shown
 from kharness.report.judging.statistics import (
     POWER,
     crossing,
     estimated_deviations,
+    largest_range,
     largest_t,
     normal_below,
     t_quantile,
@@ -63,23 +64,38 @@ class Rule:
     """Whether the tests beforehand may take another error, with other seeds."""
     own_level: float
     """Of the test by a comparison's own pairs that guards it."""
+    variants: int = 0
+    """All pairs of so many hold at once; 0 where the baseline was planned."""
 
     @classmethod
     def of(cls, contrast: Contrast, own_level: float) -> Rule:
         """The rule that has judged this one."""
         pooled = contrast.method in POOLED
-        together, share, correlation = contrast.together, contrast.share, contrast.correlation
-        return cls(together, share, correlation, contrast.degrees, contrast.pairs, pooled, own_level)
+        return cls(
+            together=contrast.together,
+            share=contrast.share,
+            correlation=contrast.correlation,
+            degrees=contrast.degrees,
+            seeds=contrast.pairs,
+            pooled=pooled,
+            own_level=own_level,
+            variants=contrast.variants,
+        )
 
     def reach(self, degrees: float, alpha: float) -> float:
         """Standard errors in a half width, if the table has this alpha."""
+        if self.variants:
+            return largest_range(self.variants, degrees, alpha * self.share)
         return largest_t(self.together, degrees, alpha * self.share, correlation=self.correlation)
 
     @lru_cache(maxsize=1024)  # noqa: B019 - rules are few and small
     def half_widths(self, seeds: int, alpha: float) -> Numbers:
         """Quantiles over matrices, in deviations of a pair's difference, if the table has this alpha."""
         if self.pooled and seeds <= SIMULATED_SEEDS and self.together > 1:
-            return _half_widths_of_tables(self.together, seeds, alpha * self.share, self.own_level)
+            comparisons = self.variants - 1 if self.variants else self.together
+            return _half_widths_of_tables(
+                comparisons, seeds, alpha * self.share, self.own_level, chosen=bool(self.variants)
+            )
         degrees = self.degrees * (seeds - 1) / (self.seeds - 1)
         widths = self.reach(degrees, alpha) * estimated_deviations(degrees, _WIDTHS)
         if self.degrees > self.seeds - 1:
@@ -102,13 +118,15 @@ def _guard(pairs: int, own_level: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _half_widths_of_tables(comparisons: int, seeds: int, alpha: float, own_level: float) -> Numbers:
-    """Of tables whose variants vary alike."""
+def _half_widths_of_tables(
+    comparisons: int, seeds: int, alpha: float, own_level: float, *, chosen: bool
+) -> Numbers:
+    """Of tables whose variants vary alike; where pairs are chosen after looking, all pairs hold at once."""
     rng = np.random.default_rng([comparisons, seeds])
     shape = comparisons + 1, seeds
     tables = max(_TABLES[0], min(_TABLES[1], _NUMBERS // (shape[0] * seeds)))
     found = [
-        half_width(contrast, alpha, own_level)
+        half_width(among_all_pairs(contrast, shape[0]) if chosen else contrast, alpha, own_level)
         for _ in range(tables)
         for contrast in contrasts(rng.normal(scale=math.sqrt(0.5), size=shape).tolist())
     ]

@@ -11,12 +11,14 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from kharness.report.errors import ReportError
-from kharness.report.metrics import metric_named
+from kharness.report.metrics import Metric, metric_named, of_split
 from kharness.report.runs import RunData
 from kharness.runs.exit_codes import NON_FINITE, OUT_OF_MEMORY
 from kharness.runs.status import FAILED, TIMEOUT
+from monitoring.journal.fields.directions import Said, missing_direction
 
 R_MAX = 4.0
 """A variant that takes this many times as long as the fastest one gets no credit."""
@@ -25,7 +27,7 @@ POINTS = 100
 """Of the grid from 1 to R_MAX over which profiles are integrated."""
 
 _TARGET = re.compile(
-    r"\s*(?P<metric>[A-Za-z_]\w*)\s*(?P<sign>>=|<=)\s*(?P<value>[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)\s*",
+    r"\s*(?P<metric>[A-Za-z_][\w/.-]*)\s*(?P<sign>>=|<=)\s*(?P<value>[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?)\s*",
     re.ASCII,
 )
 # Ends that are the training's own: without such a cause, a run that did not complete says nothing about
@@ -73,6 +75,8 @@ class VariantTimes:
     median_step: float | None
     """None if nothing is known of any run."""
     median_seconds: float | None
+    rank: tuple[int, int] | None = None
+    """The ranks that it may truly have, all variants at once; None where a run did not reach the target."""
 
 
 @dataclass(frozen=True)
@@ -97,47 +101,56 @@ class Profile:
     """Workload to time over that of the fastest; infinite where the target was not reached."""
 
 
-def parse_target(text: str) -> Target:
-    """`val_accuracy>=0.97`; ReportError for other forms, for a test metric, and for the wrong direction."""
+def parse_target(text: str, said: Said = MappingProxyType({})) -> Target:
+    """`val_accuracy>=0.97`; ReportError for other forms, for a metric of another set than validation, and for
+    the wrong direction, or one that nobody has said.
+    """
     found = _TARGET.fullmatch(text)
     if not found or not math.isfinite(float(found["value"])):
         raise ReportError(
             f"REPORT_TARGET={text} is not METRIC>=number or METRIC<=number",
             hint="for example val_accuracy>=0.97",
         )
-    metric, sign, value = found["metric"], found["sign"], float(found["value"])
-    if not metric.startswith("val_"):
+    name, sign, value = found["metric"], found["sign"], float(found["value"])
+    if of_split(name).split in ("test", "train"):
         raise ReportError(
-            f"REPORT_TARGET={text}: targets are reached on the validation set, and {metric} is not of it",
-            hint=f"for example val_{metric.partition('_')[2] or metric}{sign}{value:g}",
+            f"REPORT_TARGET={text}: targets are reached on the validation set, and {name} is not of it",
+            hint=f"for example {of_split(name).on('val')}{sign}{value:g}",
         )
-    at_least = sign == ">="
-    if at_least != metric_named(metric).higher_is_better:
+    at_least, metric = sign == ">=", metric_named(name, said)
+    if metric.unjudged:
+        raise ReportError(
+            f"REPORT_TARGET={text}: which way {name} is better is unknown", hint=missing_direction(name)
+        )
+    if at_least != metric.higher_is_better:
         other = "<=" if at_least else ">="
         raise ReportError(
-            f"REPORT_TARGET={text} is reached by getting worse", hint=f"write {metric}{other}{value:g}"
+            f"REPORT_TARGET={text} is reached by getting worse", hint=f"write {name}{other}{value:g}"
         )
-    return Target(metric, at_least, value, "REPORT_TARGET")
+    return Target(name, at_least, value, "REPORT_TARGET")
 
 
-def chosen_target(metric: str, runs_of_variants: Sequence[Sequence[RunData]]) -> Target | None:
+def chosen_target(metric: Metric, runs_of_variants: Sequence[Sequence[RunData]]) -> Target | None:
     """The worst variant's median best validation, so that every variant's median run reaches it.
 
-    None if no complete run has the metric. It is chosen after the fact, which the report says.
+    None if no complete run has the metric, or nobody knows which way it is better. It is
+    chosen after the fact, which the report says.
     """
-    higher = metric_named(metric).higher_is_better
+    higher = metric.higher_is_better
+    if higher is None:
+        return None
     best = max if higher else min
     # of an even number of runs the worse of the middle two, which the better half reaches
     median = statistics.median_low if higher else statistics.median_high
     medians = [
         median(found)
         for runs in runs_of_variants
-        if (found := [best(v) for run in runs if run.complete and (v := run.validation(metric).values)])
+        if (found := [best(v) for run in runs if run.complete and (v := run.validation(metric.name).values)])
     ]
     if not medians:
         return None
     worst = min(medians) if higher else max(medians)
-    return Target(metric, higher, worst, "the worst variant's median best validation, after the fact")
+    return Target(metric.name, higher, worst, "the worst variant's median best validation, after the fact")
 
 
 def time_to_target(name: str, seed: str | None, run: RunData, target: Target) -> RunTime:

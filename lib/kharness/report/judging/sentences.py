@@ -16,6 +16,10 @@ from monitoring.counts import counted
 
 # A terminal shows this many comparisons; files hold all.
 MOST_LINES = 20
+# Of a number that would be shown as zero and is not.
+_MOST_DIGITS = 12
+# Chances to be wrong that people ask for.
+_LEVELS = (0.2, 0.1, 0.05, 0.01, 0.001)
 
 LIMIT_SHARE = 0.5
 """Of the difference that is found: what no number of seeds goes below is said from there on."""
@@ -35,7 +39,9 @@ def _lines_of_metric(conclusions: Conclusions) -> list[str]:
     lines = [f"budget: {' | '.join(dict.fromkeys(budgets))}"] if budgets else []
     if comparisons:
         levels = levels_words(comparisons, conclusions.settings.confidence)
-        lines.append(f"{metric.title} compared with {conclusions.baseline} ({levels}):")
+        lines.append(
+            f"{metric.title} compared with {conclusions.baseline} ({levels}){chosen_words(comparisons)}:"
+        )
     width = max((len(comparison.variant) for comparison in comparisons[:MOST_LINES]), default=0)
     lines += [f"  {comparison_line(comparison, width)}" for comparison in comparisons[:MOST_LINES]]
     if len(comparisons) > MOST_LINES:
@@ -89,6 +95,8 @@ def comparison_sentence(comparison: Comparison) -> str:
     if comparison.over:
         text += f", over the levels of {' and '.join(axis.lower() for axis in comparison.over)}"
     sentences = [text, *_evidence(comparison), _budget_sentence(comparison)]
+    if ties_words(comparison):
+        sentences.append(f"It rests on {ties_words(comparison).removeprefix('by ')}")
     if comparison.left_out:
         sentences.append(f"Without a partner of the same seed, left out: {', '.join(comparison.left_out)}")
     if comparison.failures:
@@ -96,23 +104,44 @@ def comparison_sentence(comparison: Comparison) -> str:
     return ". ".join(sentence for sentence in sentences if sentence) + "."
 
 
-def difference_words(comparison: Comparison) -> str:
+def difference_words(comparison: Comparison, *, unit: bool = True) -> str:
     """`+0.31 (+0.05 to +0.57) points`; the interval only where there is one."""
-    unit = unit_words(comparison.metric)
-    text = signed(comparison.difference or 0.0, comparison.metric)
+    of = unit_words(comparison.metric) if unit else ""
+    text = signed(comparison.difference or 0.0, comparison.metric, _digits(comparison))
     if comparison.interval is not None:
         text += f" ({interval_words(comparison.interval, comparison.metric)})"
-    return f"{text} {unit}" if unit else text
+    return f"{text} {of}" if of else text
 
 
 def interval_words(interval: Interval, metric: Metric) -> str:
-    return f"{signed(interval.low, metric)} to {signed(interval.high, metric)}"
+    """With as many more digits as a bound takes that is not zero, where the interval leaves zero out."""
+    bounds = (interval.low, interval.high)
+    digits = _digits_of(metric, *bounds) if interval.excludes_zero else metric.digits
+    return f"{signed(interval.low, metric, digits)} to {signed(interval.high, metric, digits)}"
 
 
-def signed(number: float, metric: Metric) -> str:
+def signed(number: float, metric: Metric, digits: int | None = None) -> str:
     """A difference in the metric's shown unit; one that rounds to nothing has no sign."""
-    text = f"{number * metric.scale:+.{metric.digits}f}"
+    text = f"{number * metric.scale:+.{metric.digits if digits is None else digits}f}"
     return text if float(text) else text[1:]
+
+
+def _digits(comparison: Comparison) -> int:
+    """Of a difference: no "worse" stands beside one of nothing."""
+    metric = comparison.metric
+    if comparison.verdict not in (Verdict.BETTER, Verdict.WORSE):
+        return metric.digits
+    return _digits_of(metric, comparison.difference or 0.0)
+
+
+def _digits_of(metric: Metric, *numbers: float) -> int:
+    """The metric's, or as many as show of each number that it is not zero."""
+    digits = metric.digits
+    while digits < _MOST_DIGITS and any(
+        number and not round(number * metric.scale, digits) for number in numbers
+    ):
+        digits += 1
+    return digits
 
 
 def smallest_words(number: float, metric: Metric) -> str:
@@ -142,7 +171,7 @@ def method_words(comparison: Comparison) -> str:
     variants = (
         f"all variants but {' and '.join(comparison.set_aside)}" if comparison.set_aside else "all variants"
     )
-    return {
+    words = {
         "blocked": f"error pooled over {variants}, which vary alike, {seeds} as blocks ({freedom})",
         "baseline_apart": f"{comparison.baseline} varies more than the others, so that its error is taken "
         f"apart, {seeds} as blocks ({freedom})",
@@ -156,6 +185,10 @@ def method_words(comparison: Comparison) -> str:
         "welch": f"no seed is common to both: Welch's t test of {ours} against {theirs} runs",
         "test_set": f"equal {seeds}: judged by the error of the test set alone",
     }.get(comparison.method, "")
+    among = (
+        f", judged among all {comparison.chosen_of} pairs of the matrix" if comparison.chosen_of > 1 else ""
+    )
+    return words + among
 
 
 def explanation(conclusions: Conclusions) -> str:
@@ -168,7 +201,8 @@ def explanation(conclusions: Conclusions) -> str:
         else ""
     )
     return (
-        f"Compared with {conclusions.baseline} in {_titles(conclusions)}, run by run of the same seed. "
+        f"Compared with {conclusions.baseline} in {_titles(conclusions)}, run by run of the same seed"
+        f"{chosen_words(conclusions.comparisons)}. "
         f"With {percent} none of the verdicts *better*, *worse* and *the same* is wrong, however often "
         f"seeds are added and looked at: {_looks_words(conclusions)}. *Better* and *worse* are written only "
         f"where the interval leaves out zero, no planned run collapsed, {_budget_rule(conclusions)}. {same}"
@@ -185,7 +219,12 @@ def _budget_rule(conclusions: Conclusions) -> str:
     rule = f"both sides had the same budget{_unit_words(conclusions)}"
     if conclusions.metric.is_cost:
         return rule
-    return f"{rule}, and the better one did not train {_share(conclusions.settings.time_tolerance)} longer"
+    longer = f"the better one did not train {_share(conclusions.settings.time_tolerance)} longer"
+    if any(one.budget_unit != "time" for one in conclusions.comparisons):
+        longer += (
+            ", where both did the same steps on as much data (batches of another size take another time)"
+        )
+    return f"{rule}, and {longer}"
 
 
 def _looks_words(conclusions: Conclusions) -> str:
@@ -208,6 +247,12 @@ def levels_words(comparisons: Sequence[Comparison], confidence: float) -> str:
     shown = " and ".join(f"{level * 100:.5g} %" for level in levels)
     rest = "" if levels == [round(confidence, 12)] else f", {percent} over all looks"
     return f"{shown} intervals{rest}"
+
+
+def chosen_words(comparisons: Sequence[Comparison]) -> str:
+    """`, chosen after looking: judged among all 45 pairs of the matrix`; empty for what was planned."""
+    pairs = max((one.chosen_of for one in comparisons), default=0)
+    return f", chosen after looking: judged among all {pairs} pairs of the matrix" if pairs > 1 else ""
 
 
 def _smallest_lines(comparisons: Sequence[Comparison]) -> list[str]:
@@ -276,10 +321,21 @@ def _budget_sentence(comparison: Comparison) -> str:
 def verdict_words(comparison: Comparison) -> str:
     """The verdict with its reason, or with the p that it rests on."""
     if comparison.verdict is Verdict.SAME and comparison.interval is not None:
-        return f"{comparison.verdict}, {comparison.interval.level * 100:.4g} %"
-    if comparison.verdict in SHOWN and comparison.p_adjusted is not None:
-        return f"{comparison.verdict}, p {p_words(comparison.p_adjusted)}"
-    return f"{comparison.verdict}: {comparison.reason}" if comparison.reason else str(comparison.verdict)
+        words = f"{comparison.verdict}, {comparison.interval.level * 100:.4g} %"
+    elif comparison.verdict in SHOWN and comparison.p_adjusted is not None:
+        words = f"{comparison.verdict}, p {p_words(comparison.p_adjusted)}"
+    else:
+        words = f"{comparison.verdict}: {comparison.reason}" if comparison.reason else str(comparison.verdict)
+    ties = ties_words(comparison)
+    return f"{words} ({ties})" if ties else words
+
+
+def ties_words(comparison: Comparison) -> str:
+    """`by 3 of 5 seeds: neither side has a result on 2`; empty where every planned seed counts."""
+    if not comparison.ties or not comparison.seeds:
+        return ""
+    used, ties = len(comparison.seeds), len(comparison.ties)
+    return f"by {used} of {used + ties} seeds: neither side has a result on {ties}"
 
 
 def unit_words(metric: Metric) -> str:
@@ -288,5 +344,10 @@ def unit_words(metric: Metric) -> str:
 
 
 def p_words(p: float) -> str:
-    """Two digits, which is more than few seeds know."""
-    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
+    """Two digits, which is more than few seeds know; more where they would hide the side of a usual level."""
+    if p < 0.0001:
+        return "< 0.0001"
+    digits = next(
+        (d for d in range(2, 6) if all((float(f"{p:.{d}g}") < at) == (p < at) for at in _LEVELS)), 6
+    )
+    return f"{p:.{digits}g}"

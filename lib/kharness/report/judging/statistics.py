@@ -133,9 +133,8 @@ def largest_t(comparisons: int, degrees: float, alpha: float, *, correlation: fl
     """
     if comparisons == 1:
         return t_quantile(degrees, 1 - alpha)
-    size = 10.0 ** (math.floor(math.log10(degrees)) - 1)
-    rounded = degrees if float(degrees).is_integer() else math.floor(degrees / size) * size
-    return _largest_t(comparisons, rounded, alpha, math.floor(correlation * 20 + 1e-9) / 20)
+    rounded = math.floor(correlation * 20 + 1e-9) / 20
+    return _largest_t(comparisons, _rounded_down(degrees), alpha, rounded)
 
 
 def largest_t_p(t: float, comparisons: int, degrees: float, *, correlation: float = 0.5) -> float:
@@ -150,6 +149,29 @@ def largest_t_p(t: float, comparisons: int, degrees: float, *, correlation: floa
     outside = normal_below((shift - reach) / rest) + normal_below((-shift - reach) / rest)
     with np.errstate(divide="ignore"):
         return float((weights * -np.expm1(comparisons * np.log1p(-np.minimum(outside, 1)))).sum())
+
+
+def largest_range(variants: int, degrees: float, alpha: float) -> float:
+    """What |t| of every pair of so many variants stays under with probability 1 - alpha (Tukey 1953).
+
+    That is the studentized range over the square root of two; degrees are rounded down as above.
+    """
+    if variants == 2:
+        return t_quantile(degrees, 1 - alpha)
+    return _largest_range(variants, _rounded_down(degrees), alpha)
+
+
+def largest_range_p(t: float, variants: int, degrees: float) -> float:
+    """The probability that the largest |t| of all pairs of variants that are alike is at least this one."""
+    if variants == 2:
+        return t_p(t, degrees)
+    # over the highest of the variants, and over the estimated error by its quantiles, as above
+    highest, weights = _GRID[:, None], _WEIGHTS[:, None] * _WEIGHTS[None, :]
+    reach = math.sqrt(2) * abs(t) * _error_quantiles(degrees)[None, :]
+    inside = normal_below(highest) ** (variants - 1) - (
+        normal_below(highest) - normal_below(highest - reach)
+    ) ** (variants - 1)
+    return float((weights * variants * inside).sum())
 
 
 def t_p(t: float, degrees: float) -> float:
@@ -216,6 +238,24 @@ def sd_range(degrees: float, level: float) -> tuple[float, float]:
     return math.sqrt(degrees / float(chdtri(degrees, tail))), math.sqrt(
         degrees / float(chdtri(degrees, 1 - tail))
     )
+
+
+def _rounded_down(degrees: float) -> float:
+    size = 10.0 ** (math.floor(math.log10(degrees)) - 1)
+    return degrees if float(degrees).is_integer() else math.floor(degrees / size) * size
+
+
+@lru_cache(maxsize=65536)
+def _largest_range(variants: int, degrees: float, alpha: float) -> float:
+    from scipy.optimize import brentq
+
+    pairs = math.comb(variants, 2)
+    low, high = t_quantile(degrees, 1 - alpha), t_quantile(degrees, 1 - alpha / pairs)
+
+    def excess(t: float) -> float:
+        return math.log(largest_range_p(t, variants, degrees) / alpha)
+
+    return float(brentq(excess, low, high * (1 + 1e-9), xtol=1e-9, rtol=1e-9))
 
 
 @lru_cache(maxsize=65536)

@@ -8,6 +8,7 @@ from kharness.config.foreign_text import in_markdown, list_item
 from kharness.report.judging.budgets import Budget
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.judgement import Comparison
+from kharness.report.judging.looks import FEWEST
 from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import R_MAX, Profile, WorkloadTimes, finite
 from kharness.report.judging.sentences import comparison_sentence, explanation
@@ -105,7 +106,8 @@ def _times_caption(times: WorkloadTimes) -> str:
     return (
         f"{in_markdown(times.workload)}: the first validation with {target} (target: {chosen_by}); "
         "medians over seeds. A run that ended without it, diverged, or ran out of memory or time counts as "
-        "infinite; one that was stopped or killed from outside does not count."
+        "infinite; one that was stopped or killed from outside does not count. Ranks are those that a "
+        "variant may truly have, by the intervals of all pairs."
     )
 
 
@@ -137,11 +139,19 @@ def _costs_markdown(conclusions: Conclusions) -> Sequence[str]:
             parts.append(f"Not measured: {', '.join(missing)}.")
     if not parts:
         return []
-    meaning = (
-        "On a front (Pareto) is what no other variant beats in quality and that cost together. Means decide "
-        "here, whatever their spread."
+    return ["## Quality and cost", *parts, front_meaning(conclusions.fronts)]
+
+
+def front_meaning(fronts: Sequence[Front]) -> str:
+    """What it takes to be beaten, and whether these seeds could show it."""
+    on = "On a front (Pareto) is what no other variant is shown to beat"
+    if not any(front.judged for front in fronts):
+        return f"{on}: with fewer than {FEWEST} seeds nothing is shown, and all are on it."
+    return (
+        f"{on}. Beaten is what another one is shown to be better than, in quality or in that cost, and by "
+        "its means at least as good as in the other; shown as above, and pairs that are not compared above "
+        "by the intervals of all pairs."
     )
-    return ["## Quality and cost", *parts, meaning]
 
 
 def _comparison_json(comparison: Comparison) -> dict[str, object]:
@@ -156,6 +166,8 @@ def _comparison_json(comparison: Comparison) -> dict[str, object]:
         "seeds": list(comparison.seeds),
         "left_out": list(comparison.left_out),
         "set_aside": list(comparison.set_aside),
+        "tied_seeds": list(comparison.ties),
+        "chosen_of_pairs": comparison.chosen_of or None,
         "num_values": list(comparison.counts),
         "difference": comparison.difference,
         "low": low,
@@ -202,6 +214,7 @@ def _times_json(times: WorkloadTimes) -> dict[str, object]:
                 "variant": variant.variant,
                 "median_step": finite(variant.median_step),
                 "median_seconds": finite(variant.median_seconds),
+                "rank_range": list(variant.rank) if variant.rank else None,
                 "runs": [
                     {"run": run.run, "reached": run.reached, "step": run.step, "seconds": run.seconds}
                     for run in variant.runs
@@ -226,6 +239,7 @@ def _front_json(front: Front) -> dict[str, object]:
         "members": list(front.members),
         "dominated": dict(front.dominated),
         "unmeasured": list(front.unmeasured),
+        "judged": front.judged,
     }
 
 

@@ -11,7 +11,7 @@ from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.judgement import Comparison
 from kharness.report.judging.pareto import Front
 from kharness.report.judging.profiles import WorkloadTimes
-from kharness.report.judging.sentences import interval_words, p_words, signed, unit_words
+from kharness.report.judging.sentences import difference_words, interval_words, p_words, unit_words
 from kharness.report.metrics import Metric, metric_named
 
 EFFECTS = (
@@ -34,11 +34,14 @@ def _table_of(comparisons: Sequence[Comparison], metric: Metric, what: str) -> T
     rows = []
     for one in comparisons:
         counts = str(one.counts[0]) if one.seeds else f"{one.counts[0]} + {one.counts[1]}"
+        counts += f" of {one.counts[0] + len(one.ties)}" if one.seeds and one.ties else ""
         rows.append(
             [
                 one.variant,
                 one.verdict.value,
-                ABSENT if one.difference is None else signed(one.difference, metric),
+                ABSENT
+                if one.difference is None
+                else difference_words(replace(one, interval=None), unit=False),
                 ABSENT if one.interval is None else interval_words(one.interval, metric),
                 ABSENT if one.p_adjusted is None else p_words(one.p_adjusted),
                 ABSENT if one.effect is None else f"{one.effect:.2f}",
@@ -58,8 +61,15 @@ def times_table(times: WorkloadTimes) -> Table:
         over = [run for run in variant.runs if run.reached is not None]
         reached = sum(bool(run.reached) for run in over)
         row = [variant.variant, f"{reached}/{len(over)}", _time(variant.median_step, 0)]
-        rows.append([*row, _time(variant.median_seconds, 1)])
-    return Table(["variant", "reached", "median step", "median training (s)"], rows, text_columns=1)
+        row.append(_time(variant.median_seconds, 1))
+        rows.append([*row, ABSENT if variant.rank is None else rank_words(variant.rank)])
+    return Table(["variant", "reached", "median step", "median training (s)", "rank"], rows, text_columns=1)
+
+
+def rank_words(rank: tuple[int, int]) -> str:
+    """`1 to 3`: those that it may truly have."""
+    first, last = rank
+    return f"{first}" if first == last else f"{first} to {last}"
 
 
 def profiles_table(conclusions: Conclusions) -> Table:

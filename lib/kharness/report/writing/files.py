@@ -24,7 +24,6 @@ from kharness.report.comparison_table import (
     unstable_words,
 )
 from kharness.report.graphs import shows_numbers
-from kharness.report.metrics import METRICS
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_files import (
     conclusion_columns,
@@ -72,11 +71,13 @@ def as_json(summary: Summary) -> dict[str, object]:
         "axes": [{"symbol": symbol, "values": values} for symbol, values in summary.axes.items()],
         "replicate_axis": REPLICATE_AXIS if REPLICATE_AXIS in summary.axes else None,
         "num_runs": {status: statuses.count(status) for status in sorted(set(statuses))},
-        "metrics": {metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in METRICS},
+        "metrics": {
+            metric.name: {"unit": metric.unit, "meaning": metric.meaning} for metric in summary.all_metrics
+        },
         "variants": [_variant_json(variant, summary) for variant in summary.variants],
         "other_work": other_work_json(summary),
         **conclusions_json(summary.conclusions),
-        "runs": [_run_json(cell) for cell in summary.cells],
+        "runs": [_run_json(cell, summary) for cell in summary.cells],
     }
 
 
@@ -88,7 +89,9 @@ def as_csv(summary: Summary) -> str:
     axes, conclusions = summary.variant_axes, summary.conclusions
     header = ["variant", *axes, "num_planned", "num_complete"]
     header += ["num_unstable", "num_stopped_early", "num_known_failures"]
-    header += [f"{m.name}_{part}" for m in METRICS for part in ("n", "mean", "std", "low", "high")]
+    header += [
+        f"{m.name}_{part}" for m in summary.all_metrics for part in ("n", "mean", "std", "low", "high")
+    ]
     header += conclusion_columns()
     rows: list[Sequence[object]] = [header]
     for variant in summary.variants:
@@ -97,7 +100,7 @@ def as_csv(summary: Summary) -> str:
         row += [len(runs), len(variant.complete)]
         row += [sum(run.unstable for run in runs), sum(run.stopped_early for run in runs)]
         row.append(sum(bool(cell.known_failure) and not cell.run.complete for cell in variant.cells))
-        for metric in METRICS:
+        for metric in summary.all_metrics:
             found, interval = variant.statistic(metric), conclusions.intervals[variant.label][metric.name]
             row += [found.n, found.mean, found.std]
             row += [interval.low, interval.high] if interval else [None, None]
@@ -203,14 +206,14 @@ def _variant_json(variant: Variant, summary: Summary) -> dict[str, object]:
                 "low": interval.low if interval else None,
                 "high": interval.high if interval else None,
             }
-            for metric in METRICS
+            for metric in summary.all_metrics
             for found, interval in [(variant.statistic(metric), intervals[metric.name])]
         },
         "runs": [cell.name for cell in variant.cells],
     }
 
 
-def _run_json(cell: CellResult) -> dict[str, object]:
+def _run_json(cell: CellResult, summary: Summary) -> dict[str, object]:
     run = cell.run
     return {
         "name": cell.name,
@@ -224,6 +227,6 @@ def _run_json(cell: CellResult) -> dict[str, object]:
         "last_step": run.last_step,
         "num_steps": run.num_steps,
         "nonfinite_records": run.nonfinite_records,
-        "metrics": {metric.name: cell.number(metric) for metric in METRICS},
+        "metrics": {metric.name: cell.number(metric) for metric in summary.all_metrics},
         "gpus": gpus_json(cell),
     }

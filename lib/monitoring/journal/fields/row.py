@@ -49,10 +49,6 @@ class FieldRow(NamedTuple):
     """Its name in lines of training_metrics_*.jsonl."""
 
     @property
-    def smaller_is_better(self) -> bool:
-        return self.better == "down"
-
-    @property
     def help(self) -> str:
         """The help text in Prometheus."""
         text = self.about[SCRAPE].replace("`", "")

@@ -116,8 +116,7 @@ def test_who_began_and_ended_between_two_looks_competes(cells: Cells) -> None:
 
 
 def test_a_larger_metric_may_be_the_better_one(cells: Cells) -> None:
-    halving = Halving(Objective("val_loss_inverse"), factor=2, min_epochs=1, launches=[])
-    assert not Objective("val_loss_inverse").minimize
+    halving = Halving(Objective("val_loss_inverse", minimize=False), factor=2, min_epochs=1, launches=[])
     cells.validate("a")
     cells._write("a", {"event": "epoch", "global_step": 1, "val_loss_inverse": 0.9})
     halving.look(cells.running("a"))

@@ -19,7 +19,7 @@ SPACE: list[Range] = [
     Listed("OPTIMIZER", "sgd|adam", ["sgd", "adam"], in_order=False),
     Listed("MOMENTUM", "0:0.1:0.9", [f"{n / 10:g}" for n in range(10)], in_order=True),
 ]
-LOSS = Objective("val_loss")
+LOSS = Objective("val_loss", minimize=True)
 
 
 def loss(values: dict[str, str]) -> float:
@@ -53,7 +53,9 @@ def test_tpe_comes_nearer_than_chance() -> None:
 def test_tpe_makes_large_what_is_better_large() -> None:
     trials: list[Trial] = []
     for number in range(1, 41):
-        values = tpe_values(SPACE, trials, Objective("val_accuracy"), seed=3, number=number)(0)
+        values = tpe_values(SPACE, trials, Objective("val_accuracy", minimize=False), seed=3, number=number)(
+            0
+        )
         trials.append(ended(number, values, losses=[-loss(values)]))
     distances = [distance(dict(trial.values)) for trial in trials]
     assert sum(distances[30:]) / 10 < sum(distances[:10]) / 10 / 2

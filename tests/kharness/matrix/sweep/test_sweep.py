@@ -228,7 +228,17 @@ def test_a_range_file_is_needed(checkout: Checkout) -> None:
 
 
 def test_a_sweep_without_its_metric_has_no_best_trial(checkout: Checkout) -> None:
-    code, output = sweep(checkout, "CONFIG_SEED=1..2", "CONFIG_SWEEP_METRIC=val_los")
+    code, output = sweep(checkout, "CONFIG_SEED=1..2", "CONFIG_SWEEP_METRIC=val_aux_loss")
     assert code == 3
-    assert "no trial is complete and has val_los: there is no best one" in output.splitlines()
-    assert "  seed-1: no val_los" in output.splitlines()
+    assert "no trial is complete and has val_aux_loss: there is no best one" in output.splitlines()
+    assert "  seed-1: no val_aux_loss" in output.splitlines()
+
+
+def test_a_sweep_by_a_metric_without_a_direction_is_refused(checkout: Checkout) -> None:
+    code, output = sweep(checkout, "CONFIG_SEED=1..2", "CONFIG_SWEEP_METRIC=val_wer")
+    assert code == 2
+    assert output.splitlines()[-2:] == [
+        "error: SWEEP_METRIC=val_wer: which way it is better is unknown",
+        "hint: write better.val_wer = down (or up), as CONFIG_REPORT_BETTER='better.val_wer = down'",
+    ]
+    assert not list(checkout.root.glob("results/*"))

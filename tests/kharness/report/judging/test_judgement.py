@@ -526,6 +526,8 @@ def test_json_has_every_number_of_a_verdict(matrix_of: MatrixOf) -> None:
         "seeds": ["1", "2", "3"],
         "left_out": [],
         "set_aside": [],
+        "tied_seeds": [],
+        "chosen_of_pairs": None,
         "num_values": [3, 3],
         "difference": pytest.approx(0.03),
         "level": pytest.approx(0.955),

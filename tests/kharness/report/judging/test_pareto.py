@@ -6,6 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kharness.report.judging.pareto import Front, front
+from kharness.report.summary import collect
+from kharness.report.writing.files import as_markdown
+
+from .conftest import MatrixOf, end
 
 number = st.none() | st.integers(-3, 3).map(float)
 
@@ -18,7 +22,9 @@ def make(
     *,
     higher_is_better: bool = True,
     resolution: tuple[float, float] = (0.0001, 0.1),
+    shown: set[tuple[str, str]] | None = None,
 ) -> Front:
+    """Every difference is shown where `shown` does not say which."""
     return front(
         values,
         workload="w",
@@ -26,6 +32,7 @@ def make(
         cost="c",
         higher_is_better=higher_is_better,
         resolution=resolution,
+        shown={(one, other) for one in values for other in values} if shown is None else shown,
     )
 
 
@@ -74,3 +81,49 @@ def test_fronts_are_what_the_definition_says(
         assert (name in found.members) != beaten
         assert beaten == (name in found.dominated)
         assert not beaten or found.dominated[name] in found.members
+
+
+def test_nothing_is_beaten_by_what_is_not_shown_to_be_better() -> None:
+    values: Values = {"a": (0.99, 10.0), "b": (0.98, 20.0), "c": (0.97, 30.0)}
+    assert make(values, shown=set()).members == ["a", "b", "c"]
+    some = make(values, shown={("b", "c")})
+    assert (some.members, some.dominated) == (["a", "b"], {"c": "b"})
+    # shown to be better, and dearer
+    assert make({"a": (0.99, 20.0), "b": (0.98, 10.0)}, shown={("a", "b")}).members == ["a", "b"]
+    # one that is beaten itself beats, too, where nothing else is shown
+    chain = make(values, shown={("a", "b"), ("b", "c")})
+    assert (chain.members, chain.dominated) == (["a"], {"b": "a", "c": "b"})
+
+
+def runs(accuracy: float, seconds: float, *noise: float) -> dict[str, object]:
+    """Five seeds around an accuracy and a time."""
+    return {
+        str(seed): end(accuracy + by / 100, training_seconds=seconds + by) for seed, by in enumerate(noise, 1)
+    }
+
+
+def test_what_the_page_does_not_show_beats_nobody(matrix_of: MatrixOf) -> None:
+    """By 0.04 points and half a second, where the seeds vary by more; three points are shown, and beat."""
+    matrix = matrix_of(
+        sgd=runs(0.95, 10.2, -0.5, 0.3, 0.1, -0.2, 0.3),
+        adam=runs(0.9504, 9.7, 0.4, -0.3, 0.2, 0.1, -0.4),
+        lion=runs(0.85, 30.0, 0.2, 0.1, -0.5, 0.4, -0.2),
+    )
+    summary = collect(matrix.made.directory)
+    verdicts = {one.variant: one.verdict.value for one in summary.conclusions.comparisons}
+    assert verdicts == {"adam": "no difference shown", "lion": "worse"}
+    (found,) = [one for one in summary.conclusions.fronts if one.cost == "training_seconds"]
+    assert (found.members, found.judged) == (["sgd", "adam"], True)
+    assert found.dominated == {"lion": "sgd"}
+    assert "On a front (Pareto) is what no other variant is shown to beat. Beaten is" in as_markdown(summary)
+
+
+def test_of_too_few_seeds_all_are_on_the_front(matrix_of: MatrixOf) -> None:
+    matrix = matrix_of(
+        sgd={"1": end(0.9, training_seconds=1.0), "2": end(0.91, training_seconds=1.1)},
+        adam={"1": end(0.1, training_seconds=9.0), "2": end(0.11, training_seconds=9.2)},
+    )
+    summary = collect(matrix.made.directory)
+    (found,) = [one for one in summary.conclusions.fronts if one.cost == "training_seconds"]
+    assert (found.members, found.dominated, found.judged) == (["sgd", "adam"], {}, False)
+    assert "with fewer than 3 seeds nothing is shown, and all are on it" in as_markdown(summary)

@@ -24,6 +24,7 @@ from kharness.report.judging.profiles import (
     training_seconds_until,
     variant_times,
 )
+from kharness.report.metrics import metric_named
 from kharness.report.runs import RunData, Series
 
 
@@ -202,7 +203,7 @@ def test_medians_over_the_seeds() -> None:
 def test_the_target_nobody_set_is_one_that_every_variant_reaches() -> None:
     good = [run([(1, 0.5), (2, best)]) for best in (0.9, 0.95)]
     bad = [run([(1, best), (2, 0.1)]) for best in (0.7, 0.8, 0.75)]
-    target = chosen_target("val_accuracy", [good, bad])
+    target = chosen_target(metric_named("val_accuracy"), [good, bad])
     assert target is not None
     assert (target.value, target.at_least) == (0.75, True)
     assert all(
@@ -211,9 +212,9 @@ def test_the_target_nobody_set_is_one_that_every_variant_reaches() -> None:
         )
         for runs in (good, bad)
     )
-    assert chosen_target("val_accuracy", [[], [run([])]]) is None
+    assert chosen_target(metric_named("val_accuracy"), [[], [run([])]]) is None
     even = [run([(1, best)]) for best in (0.7, 0.8)]
-    assert chosen_target("val_accuracy", [even]) == Target(
+    assert chosen_target(metric_named("val_accuracy"), [even]) == Target(
         "val_accuracy", True, 0.7, "the worst variant's median best validation, after the fact"
     )
 

@@ -46,7 +46,8 @@ Compared with sgd in test accuracy, run by run of the same seed. With 95 % none 
 number of seeds (3 at least), which spends 90 % of the error, and at its doublings, which share the rest. \
 *Better* and *worse* are written only where the interval leaves out zero, no planned run collapsed, both \
 sides had the same budget of steps, and the better one did not train more than 50 % \
-longer. *No difference shown* does not mean equal: it says what these seeds would have shown in 80 % of all \
+longer, where both did the same steps on as much data (batches of another size take another time). \
+*No difference shown* does not mean equal: it says what these seeds would have shown in 80 % of all \
 cases, and how many more would show a difference of the size found.
 
 | variant | verdict | difference (points) | interval | p (all looks) | effect size | seeds |
@@ -61,12 +62,13 @@ seed, left out: optimizer-sgd_seed-2. Not counted: optimizer-adam_seed-2: failed
 
 lenet5: the first validation with val_accuracy>=0.25 (target: the worst variant's median best validation, \
 after the fact); medians over seeds. A run that ended without it, diverged, or ran out of memory or time \
-counts as infinite; one that was stopped or killed from outside does not count.
+counts as infinite; one that was stopped or killed from outside does not count. Ranks are those that a \
+variant may truly have, by the intervals of all pairs.
 
-| variant | reached | median step | median training (s) |
-| :--- | ---: | ---: | ---: |
-| sgd | 2/2 | 2 | 0.0 |
-| adam | 1/2 | never | never |
+| variant | reached | median step | median training (s) | rank |
+| :--- | ---: | ---: | ---: | ---: |
+| sgd | 2/2 | 2 | 0.0 | - |
+| adam | 1/2 | never | never | - |
 
 Score: the area under the performance profile up to 4 times the fastest, as AlgoPerf has it; with one \
 workload it says no more than the ratio.
@@ -85,8 +87,8 @@ workload it says no more than the ratio.
 
 Not measured: CPU memory, energy, cost.
 
-On a front (Pareto) is what no other variant beats in quality and that cost together. Means decide here, \
-whatever their spread.
+On a front (Pareto) is what no other variant is shown to beat: with fewer than 3 seeds nothing is shown, and \
+all are on it.
 
 ## Not complete: 1 of 4
 

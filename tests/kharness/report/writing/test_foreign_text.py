@@ -85,7 +85,7 @@ def test_a_leaderboard_has_no_markup_but_its_own() -> None:
     failed = Trial(NAMES[1], {"NAME": NAMES[1]}, "failed", NAMES[2], [])
     board = Leaderboard(
         NAMES[0],
-        Objective("val_loss"),
+        Objective("val_loss", minimize=True),
         symbols=["NAME"],
         common={},
         rows=[TrialRow(complete.values, [complete])],

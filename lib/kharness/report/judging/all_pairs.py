@@ -1,0 +1,83 @@
+"""Which of several variants are shown to differ, every pair of them at once: what fronts and ranks rest on.
+
+By the intervals of pairs that are chosen after looking (`among_all_pairs`), for a front and a rank are that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from kharness.report.judging.blocks import among_all_pairs, contrasts
+from kharness.report.judging.evidence import Spending
+from kharness.report.judging.factorial import Cell
+from kharness.report.judging.images import NO_IMAGES, Images, widened
+from kharness.report.judging.looks import FEWEST, Looks
+from kharness.report.judging.power import half_width
+from kharness.report.settings import ReportSettings
+
+Numbers = Mapping[str, float]
+"""Of one variant: by seed."""
+
+
+@dataclass(frozen=True)
+class AllPairs:
+    """Of one metric."""
+
+    less: frozenset[tuple[str, str]]
+    """(variant, other): the variant is shown to have less than the other."""
+    judged: frozenset[str]
+    """Variants that have a number of every seed of a look; of the others nothing is shown."""
+
+    def rank_range(self, variant: str, number: int, *, higher_is_better: bool = False) -> tuple[int, int]:
+        """The ranks that it may truly have among so many, all variants at once."""
+        below, above = (sum(pair[i] == variant for pair in self.less) for i in (0, 1))
+        better, worse = (below, above) if higher_is_better else (above, below)
+        return 1 + better, number - worse
+
+
+NOTHING = AllPairs(frozenset(), frozenset())
+
+
+def all_pairs(
+    numbers: Mapping[str, Numbers],
+    seeds: Sequence[str],
+    settings: ReportSettings,
+    *,
+    part: float = 1.0,
+    images: Images = NO_IMAGES,
+    cells: Mapping[str, Cell] = MappingProxyType({}),
+) -> AllPairs:
+    """From each variant's numbers at the planned seeds; what lacks one is not judged.
+
+    `part` is the share of the error that these pairs may spend, `cells` are the variants' levels on the axes
+    of the matrix.
+    """
+    first = sum(seed in settings.first_seeds for seed in seeds) or len(seeds)
+    looks = Looks(settings.seeds_planned, fixed=True) if settings.seeds_planned else Looks(first)
+    look = looks.reached(len(seeds))
+    if look is None or look < FEWEST:
+        return NOTHING
+    used = seeds[:look]
+    rows = {
+        name: [found[seed] for seed in used] for name, found in numbers.items() if found.keys() >= {*used}
+    }
+    if len(rows) < 2:
+        return AllPairs(frozenset(), frozenset(rows))
+    size, names = len(numbers), list(rows)
+    share, once = looks.share(look), looks.share(looks.first)
+    spending = Spending(1 - settings.confidence, part, look, {look: share}, once)
+    weight = images.weight(spending.of_images(spending.alpha, math.comb(size, 2)))
+    less = set()
+    for i, name in enumerate(names):
+        order = [name, *names[:i], *names[i + 1 :]]
+        levels = [cells[one] for one in order] if cells else []
+        for other, contrast in zip(order[1:], contrasts([rows[one] for one in order], levels), strict=True):
+            if contrast.mean >= 0 or not (contrast.variance or weight):  # the other way round it is below
+                continue
+            half = half_width(among_all_pairs(contrast, size), spending.at(look), spending.alpha)
+            if -contrast.mean > widened(half, contrast.mean, weight):
+                less.add((other, name))
+    return AllPairs(frozenset(less), frozenset(rows))

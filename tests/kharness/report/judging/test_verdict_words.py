@@ -1,0 +1,89 @@
+"""What verdicts say of themselves: digits, ties, and the rule of equal time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kharness.report.judging.judgement import Verdict
+from kharness.report.judging.sentences import comparison_line, comparison_sentence, interval_words, p_words
+from kharness.report.judging.statistics import Interval
+from kharness.report.metrics import metric_named
+from kharness.report.summary import collect
+from kharness.report.writing.files import as_json, as_markdown
+
+from .conftest import MatrixOf, end, seeds
+
+
+def test_a_verdict_after_ties_says_how_many_seeds_it_rests_on(matrix_of: MatrixOf) -> None:
+    """On two of five seeds both diverged, so that nothing is compared there."""
+    lost = [*end(None)[:1], {"event": "step", "global_step": 1, "nonfinite": ["train_loss"]}, *end(None)[1:]]
+    sides = {"sgd": (0.90, 0.80, 0.70), "adam": (0.92, 0.83, 0.74)}
+    matrix = matrix_of(**{name: {**seeds(*numbers), "4": lost, "5": lost} for name, numbers in sides.items()})
+    (found,) = matrix.judged()
+    assert (found.verdict, found.seeds, found.ties) == (Verdict.BETTER, ("1", "2", "3"), ("4", "5"))
+    words = "by 3 of 5 seeds: neither side has a result on 2"
+    assert comparison_line(found).count(words) == 1
+    assert "It rests on 3 of 5 seeds: neither side has a result on 2" in comparison_sentence(found)
+    content: Any = as_json(collect(matrix.made.directory))
+    assert content["comparisons"][0]["tied_seeds"] == ["4", "5"]
+    assert "| 3 of 5 |" in as_markdown(collect(matrix.made.directory))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (-0.02, -0.00004, "-2.000 to -0.004"),
+        (0.0000004, 0.02, "+0.00004 to +2.00000"),
+        (-0.02, 0.00004, "-2.00 to 0.00"),
+        (0.01, 0.02, "+1.00 to +2.00"),
+    ],
+)
+def test_a_bound_never_rounds_to_the_other_side(low: float, high: float, words: str) -> None:
+    assert interval_words(Interval(low, high, 0.95), metric_named("test_accuracy")) == words
+
+
+@pytest.mark.parametrize(
+    ("p", "words"),
+    [
+        (0.0496, "0.0496"),
+        (0.04996, "0.04996"),
+        (0.0504, "0.05"),
+        (0.0497, "0.0497"),
+        (0.0312, "0.031"),
+        (0.2, "0.2"),
+    ],
+)
+def test_a_p_never_rounds_to_the_other_side(p: float, words: str) -> None:
+    assert p_words(p) == words
+
+
+def test_the_rule_of_equal_time_is_printed_as_it_is_applied(matrix_of: MatrixOf) -> None:
+    """Half the steps with twice the batch, and three times as long: better all the same, and that is said."""
+    small = {}
+    for seed in range(1, 6):
+        start, over = end(0.5 + seed / 100, training_seconds=10.0 + seed / 10)
+        small[str(seed)] = [{**start, "steps_per_epoch": None}, over]
+    large = {
+        seed: [
+            {**start, "batch_size": 20, "num_steps": 50},
+            {
+                **over,
+                "steps_done": 50,
+                "test_accuracy": 0.7 + int(seed) ** 2 / 1000,
+                "training_seconds": 30.0,
+            },
+        ]
+        for seed, (start, over) in small.items()
+    }
+    matrix = matrix_of(small=small, large=large)
+    summary = collect(matrix.made.directory, {"CONFIG_REPORT_BUDGET_UNIT": "samples"})
+    (found,) = summary.conclusions.comparisons
+    page = as_markdown(summary)
+    rule = "the better one did not train more than 50 % longer"
+    assert found.verdict is Verdict.BETTER
+    assert f"{rule}, where both did the same steps on as much data" in page
+    by_time = collect(matrix.made.directory, {"CONFIG_REPORT_BUDGET_UNIT": "time"})
+    assert [one.verdict for one in by_time.conclusions.comparisons] == [Verdict.NOT_COMPARABLE]
+    assert f"{rule}. *No difference shown*" in as_markdown(by_time)
