@@ -70,7 +70,7 @@ def make_matrix(directory: Path, cells: int, steps: int) -> None:
         **planned_content(Plan(directory, axes, cells=(), launches=(), created=1795262002.0)),
         "model": "lenet5",
         "cells": planned,
-        "git": {"revision": "0" * 40, "diff_sha256": None},
+        "git": {"revision": "0" * 40, "dirty": False, "diff_sha256": None},
         "versions": {"python": "3.11.9", "torch": "2.13.0"},
     }
     (directory / "matrix.json").write_text(json.dumps(plan))

@@ -38,8 +38,9 @@ else:
     import numpy as np
     from numpy.typing import NDArray
 
+    from kharness.matrix.sweep.rank_errors import Measured, rank_ranges
     from kharness.report.collection import CellResult, Variant
-    from kharness.report.judging.judgement import Comparison, Verdict, judge
+    from kharness.report.judging.judgement import Chosen, Comparison, Verdict, judge
     from kharness.report.metrics import metric_named
     from kharness.report.runs import RunData
     from kharness.report.settings import ReportSettings
@@ -83,7 +84,64 @@ def main(argv: list[str]) -> int:
             print(f"{name:26} {k:8}{shares}", flush=True)
     if "power".startswith(only):
         print_power(count)
+    if "chosen".startswith(only):
+        print_chosen(count)
+    if "ranks".startswith(only):
+        print_ranks(count)
     return 0
+
+
+def print_ranks(count: int) -> None:
+    """Leaderboards of equal rows: how often one shows a rank, and finds a row that is ahead by 6 sd."""
+    print(f"\nfalse ranks in % of {count:,} leaderboards, and the % of pairs found of a row ahead by 6 sd")
+    names = ("normal", "sd of one variant x 5", "sd of one variant x 3", "sd of every other x 3")
+    for k, n in ((6, 3), (20, 2), (20, 3), (20, 5)):
+        for name in names:
+            rng, false, found = np.random.default_rng([k, n, *name.encode()]), 0, 0.0
+            for number in range(count):
+                table = RANKED[name](rng, k, n)
+                false += shown_ranks(table) > 0
+                if number < count / 4:
+                    table[1] += 6
+                    found += shown_ranks(table, 1) / (k - 1) / math.ceil(count / 4)
+            print(f"{name:26} {k:4} rows {n} seeds {percent(false / count, count):>14} {100 * found:6.0f}")
+
+
+RANKED: dict[str, Callable[[np.random.Generator, int, int], NDArray[np.float64]]] = {
+    **SCENARIOS,
+    "sd of one variant x 5": lambda rng, k, n: _noisy(rng, k, n, [k - 1], 5),
+    "sd of one variant x 3": lambda rng, k, n: _noisy(rng, k, n, [k - 1], 3),
+}
+
+
+def shown_ranks(table: NDArray[np.float64], row: int | None = None) -> int:
+    """Pairs that the leaderboard shows to differ, all or those that a row is ahead of."""
+    order = np.argsort(-table.mean(1))
+    found = rank_ranges([Measured(table[i].tolist(), (1,)) for i in order], minimize=False)
+    assert found is not None
+    behind = {int(i): len(table) - last for i, (_, last) in zip(order, found.ranges, strict=True)}
+    return sum(behind.values()) if row is None else behind[row]
+
+
+def print_chosen(count: int) -> None:
+    """Pairs that somebody chose by their results: how often they are called different, where nothing is."""
+    print(
+        f"\nfalse claims in % of {count:,} matrices, {SEEDS} seeds, of pairs that were chosen after looking"
+    )
+    print(f"{'':26} {'variants':>8} {'best, worst':>14} {'as planned':>14} {'worst baseline':>16}")
+    for name in ("normal", "correlated by seed", "sd of one variant x 4", "sd of every other x 3"):
+        for k in (3, 10, 30):
+            rng = np.random.default_rng([k, *name.encode()])
+            found = [0, 0, 0]
+            for _ in range(count):
+                table = SCENARIOS[name](rng, k, SEEDS)
+                order = np.argsort(table.mean(1))
+                worst, best, rest = int(order[0]), int(order[-1]), [int(one) for one in order[1:]]
+                found[0] += claims(judged(table, pairs=[(best, worst)], chosen=True))
+                found[1] += claims(judged(table, pairs=[(best, worst)]))
+                found[2] += claims(judged(table, pairs=[(one, worst) for one in rest], chosen=True))
+            shares = "".join(f" {percent(one / count, count):>14}" for one in found)
+            print(f"{name:26} {k:8}{shares}", flush=True)
 
 
 def print_power(count: int) -> None:
@@ -140,13 +198,21 @@ def fixed(table: NDArray[np.float64]) -> bool:
     return claims(judged(table[:, : 2 * SEEDS], planned_seeds=SEEDS))
 
 
-def judged(table: NDArray[np.float64], *, first: int = 0, planned_seeds: int = 0) -> Sequence[Comparison]:
-    """By the report, as if these numbers stood in run directories."""
+def judged(
+    table: NDArray[np.float64],
+    *,
+    first: int = 0,
+    planned_seeds: int = 0,
+    pairs: Sequence[tuple[int, int]] = (),
+    chosen: bool = False,
+) -> Sequence[Comparison]:
+    """By the report, as if these numbers stood in run directories; without `pairs` all with the first."""
     seeds = [*map(str, range(table.shape[1]))]
     variants = [variant(str(i), row, seeds) for i, row in enumerate(table.tolist())]
     settings = ReportSettings(seeds_planned=planned_seeds, first_seeds=tuple(seeds[:first]))
-    pairs = [(one, variants[0]) for one in variants[1:]]
-    return judge(pairs, [metric_named(METRIC)] * len(pairs), settings)
+    asked = [(variants[i], variants[j]) for i, j in pairs or [(i, 0) for i in range(1, len(variants))]]
+    metrics = [metric_named(METRIC)] * len(asked)
+    return judge(asked, metrics, settings, chosen=Chosen([variants]) if chosen else None)
 
 
 def variant(label: str, numbers: Sequence[float], seeds: Sequence[str]) -> Variant:
