@@ -42,10 +42,15 @@ def regressions(comparisons: Sequence[Comparison], tolerance: float | None = Non
     Worse is what is shown to be worse in the decisive metric, and what has runs that ended badly where its
     baseline has none. Where there is no verdict for lack of seeds, as with one or two runs on each side, the
     difference is compared with `tolerance` (in the metric's unit); without one there is no answer.
+
+    Main effects count where they are shown to be worse; what they lack, the comparisons that they are the
+    mean of say.
     """
     worse, unknown = [], []
     for comparison in comparisons:
-        failed, failed_of_baseline = comparison.failed
+        if comparison.over and comparison.verdict is not Verdict.WORSE:
+            continue
+        failed, failed_of_baseline = (0, 0) if comparison.over else comparison.failed
         if failed and not failed_of_baseline:
             worse.append(f"{comparison.variant}: {failed} failed, none of {comparison.baseline}")
         if comparison.verdict is Verdict.WORSE:

@@ -100,7 +100,8 @@ def told_regressions(summary: Summary, given: Mapping[str, str]) -> tuple[list[s
     if not fails_on_regression(given):
         return [], 0
     try:
-        worse = regressions(summary.conclusions.comparisons, tolerance_of(given))
+        conclusions = summary.conclusions
+        worse = regressions([*conclusions.comparisons, *conclusions.effects], tolerance_of(given))
     except ReportError as error:
         return error_lines(error, error.hint), error.exit_code
     return ([f"regression: {line}" for line in worse], 3) if worse else (["no regression shown"], 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -10,15 +11,20 @@ import pytest
 import scipy
 
 from kharness.report.compare import compare, compare_lines
+from kharness.report.judging.all_pairs import all_pairs
+from kharness.report.judging.blocks import contrasts
 from kharness.report.judging.judgement import Chosen, Comparison, Verdict, judge
 from kharness.report.judging.sentences import comparison_lines, comparison_sentence
 from kharness.report.judging.statistics import largest_range, largest_range_p
 from kharness.report.metrics import metric_named
+from kharness.report.regression import regressions
+from kharness.report.report import told_regressions
 from kharness.report.settings import ReportSettings
 from kharness.report.summary import collect
 from kharness.report.writing.files import as_json, as_markdown
 
-from .conftest import Matrix, MatrixOf, seeds
+from ..conftest import Make
+from .conftest import Matrix, MatrixOf, end, seeds
 from .test_judgement import variant
 
 NUMBERS = {
@@ -48,7 +54,7 @@ def test_the_largest_of_all_pairs_is_scipy_s_studentized_range(
 
 
 def test_the_interval_of_a_chosen_pair_is_tukey_s(matrix: Matrix) -> None:
-    """By hand: variant + seed, the studentized range of four variants at 95.5 %, and the pair's own t test."""
+    """By hand: variant + seed, the studentized range of four variants at 95.5 %, and its own t test."""
     table = np.array([*NUMBERS.values()])
     rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
     error = np.sqrt((rest**2).sum() / 12 / 5)
@@ -130,3 +136,61 @@ def test_two_matrices_and_two_variants_were_not_chosen(matrix_of: MatrixOf) -> N
     assert turned.interval is not None
     assert turned.interval.high == pytest.approx(-planned.interval.low)
     assert "chosen" not in as_markdown(collect(matrix.made.directory, {"BASELINE": "muon"}))
+
+
+@pytest.mark.parametrize("n", [3, 5])
+def test_all_pairs_of_runs_that_move_together_have_the_errors_of_their_axes(n: int) -> None:
+    """Three levels of an axis with little effect repeat the runs of another one; nothing differs."""
+    cells = {f"{a}{b}": (a, b) for a, b in itertools.product("pqr", "xyz")}
+    rng, wrong = np.random.default_rng(n), 0
+    for _ in range(60):
+        table = (rng.normal(size=(3, 1, n)) + 0.3 * rng.normal(size=(3, 3, n))).reshape(9, n)
+        numbers = {
+            name: {str(i): float(one) for i, one in enumerate(row)}
+            for name, row in zip(cells, table, strict=True)
+        }
+        found = all_pairs(numbers, [str(i) for i in range(n)], ReportSettings(), cells=cells)
+        wrong += bool(found.less)
+    assert wrong <= 4
+
+
+def test_a_chosen_pair_of_several_axes_counts_all_pairs_and_pairs_of_levels(
+    tmp_path: Path, make: Make
+) -> None:
+    """Six pairs of four variants, and one of levels on each of two axes; planned: three and two."""
+    axes = {"OPTIMIZER": ["sgd", "adam"], "BATCH_SIZE": ["32", "64"], "SEED": ["1", "2", "3", "4", "5"]}
+    made = make.matrix(tmp_path / "m", axes)
+    rng = np.random.default_rng(2)
+    values = {cell: 0.9 + 0.01 * float(rng.normal()) for cell in itertools.product(*axes.values())}
+    for cell, value in values.items():
+        made.add(dict(zip(axes, cell, strict=True)), end(value))
+    places = [f"{made.directory}:OPTIMIZER={o} BATCH_SIZE={b}" for o, b in (("sgd", 64), ("adam", 64))]
+    (chosen,) = compare(*places).decisive
+    rows = [("sgd", "64"), ("adam", "64"), ("sgd", "32"), ("adam", "32")]
+    error = contrasts([[values[(*row, seed)] for seed in "12345"] for row in rows], rows)[0]
+    half = scipy.stats.t.ppf(1 - 0.045 / 8 / 2, error.degrees) * error.standard_error
+    guard = scipy.stats.t.ppf(0.975, 4) * error.own_standard_error
+    assert (chosen.chosen_of, chosen.method) == (6, "split_plot")
+    assert chosen.interval is not None
+    assert chosen.interval.high - chosen.interval.low == pytest.approx(2 * max(half, guard))
+    (planned,) = compare(f"{made.directory}:OPTIMIZER=sgd BATCH_SIZE=32", places[1]).decisive
+    (of_matrix,) = [
+        one for one in collect(made.directory).conclusions.comparisons if one.variant == "adam, batch_size=64"
+    ]
+    assert (planned.interval, planned.p_adjusted) == (of_matrix.interval, of_matrix.p_adjusted)
+    assert Chosen([collect(made.directory).variants]).family == 8
+
+
+def test_a_main_effect_that_is_worse_is_a_regression(tmp_path: Path, make: Make) -> None:
+    """Adam loses 0.15 points, which shows over three sizes of batches and for none of them."""
+    axes = {"OPTIMIZER": ["sgd", "adam"], "BATCH_SIZE": ["16", "32", "64"], "SEED": [*"12345"]}
+    made = make.matrix(tmp_path / "m", axes)
+    rng = np.random.default_rng(4)
+    for cell in itertools.product(*axes.values()):
+        value = 0.9 - 0.0015 * (cell[0] == "adam") + 0.001 * float(rng.normal())
+        made.add(dict(zip(axes, cell, strict=True)), end(value))
+    summary = collect(made.directory)
+    assert regressions(summary.conclusions.comparisons) == []
+    lines, code = told_regressions(summary, {"FAIL_ON_REGRESSION": "y"})
+    assert (code, len(lines)) == (3, 1)
+    assert lines[0].startswith("regression: optimizer=adam: test accuracy -0.1")

@@ -12,7 +12,7 @@ import pytest
 import scipy
 
 from kharness.report.collection import CellResult, Variant
-from kharness.report.judging.blocks import Contrast, contrasts
+from kharness.report.judging.blocks import Contrast, among_all_pairs, contrasts
 from kharness.report.judging.images import Images, least_shown, widened
 from kharness.report.judging.judgement import Comparison, Verdict, judge
 from kharness.report.judging.power import Chances, Rule, half_width, smallest
@@ -124,6 +124,19 @@ def run_data(start: Mapping[str, object], value: float) -> RunData:
     return RunData(
         Path("nowhere"), "complete", "", 1, start, {"steps_done": 1, "test_accuracy": value}, {}, 0
     )
+
+
+def test_what_is_told_of_a_pair_chosen_after_looking_is_found_in_eighty_percent() -> None:
+    """Of six variants that vary alike, all of whose pairs hold at once."""
+    rule = Rule(15, 1.0, 0.5, 20, 5, pooled=True, own_level=OWN, variants=6)
+    size = smallest(Chances(rule, 5, ALPHA, PAIRS, None, 0.0))
+    rng, found = np.random.default_rng(1), 0
+    for _ in range(200):
+        table = rng.normal(size=(6, 5))
+        table[3] += size
+        contrast = among_all_pairs(contrasts(table.tolist())[2], 6)
+        found += abs(contrast.mean) > half_width(contrast, ALPHA, OWN)
+    assert 0.74 < found / 200 < 0.86
 
 
 def test_more_seeds_are_not_told_where_the_images_allow_none() -> None:
