@@ -165,7 +165,7 @@ def test_a_chosen_pair_of_several_axes_counts_all_pairs_and_pairs_of_levels(
     for cell, value in values.items():
         made.add(dict(zip(axes, cell, strict=True)), end(value))
     places = [f"{made.directory}:OPTIMIZER={o} BATCH_SIZE={b}" for o, b in (("sgd", 64), ("adam", 64))]
-    (chosen,) = compare(*places).decisive
+    (chosen,) = compare(places[0], places[1]).decisive
     rows = [("sgd", "64"), ("adam", "64"), ("sgd", "32"), ("adam", "32")]
     error = contrasts([[values[(*row, seed)] for seed in "12345"] for row in rows], rows)[0]
     half = scipy.stats.t.ppf(1 - 0.045 / 8 / 2, error.degrees) * error.standard_error
