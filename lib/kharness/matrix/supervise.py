@@ -125,7 +125,7 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
     """
     clock = SteadyClock()
     with Signals() as signals, closing(open_launcher("local", {}, _say)) as launcher:
-        outcome = run_one(launch, launcher, signals, sys.stdout.buffer, _say)
+        outcome = run_one(launch, launcher, signals, sys.stdout)
         lacking = wait_for_delivery([launch.directory], signals, _say, patience=SINGLE_PATIENCE)
     if outcome.status != COMPLETE:
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)

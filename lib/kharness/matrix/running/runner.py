@@ -8,17 +8,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import BinaryIO
+from typing import TextIO
 
 from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
 from kharness.matrix.running.progress import DRAW_EVERY, MatrixProgress
 from kharness.matrix.running.protocols import Resources, Source, Watcher
+from kharness.matrix.running.run_view import RunView
 from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.table import duration
 from kharness.runs.causes import RETRYABLE, Stop
 from kharness.runs.exit_codes import OUT_OF_MEMORY, STOPPED, STOPPED_EARLY, TIMED_OUT
-from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
+from kharness.runs.files import STATUS_JSON
 from kharness.runs.launch import Launch, Launcher, Slot
 from kharness.runs.status import COMPLETE
 from monitoring.host.machine_work import MachineWork
@@ -234,19 +234,17 @@ class _Matrix:
         return waiting + len(self._retries) + len(self._alone) + (self._held is not None)
 
 
-def run_one(
-    launch: Launch, launcher: Launcher, signals: Signals, output: BinaryIO, say: Callable[[str], None]
-) -> Outcome:
-    """Run one launch and pass what it prints on to `output`, while it prints it."""
-    with Copier(launch.directory / OUTPUT_LOG, output) as copier:
+def run_one(launch: Launch, launcher: Launcher, signals: Signals, stream: TextIO) -> Outcome:
+    """Run one launch and pass on what it prints, while it prints it; on a terminal over its progress bar."""
+    with RunView(launch.directory, stream) as view:
         machine = MachineWork(os.getpid())
         run = ActiveRun(launch, launcher, Slot(), machine)
-        stopper = Stopper(signals, say)
+        stopper = Stopper(signals, view.say)
         while True:
             stopper.pass_on([run])
             machine.look()
             outcome = run.poll()
-            copier.copy()
+            view.look()
             if outcome is not None:
                 return outcome
             signals.wait(0.1, launcher.filenos())
@@ -278,28 +276,3 @@ class Stopper:
         for run in running:
             if run.stop_asked is None:
                 run.stop(BY_HAND)
-
-
-class Copier:
-    """Copies what is appended to a file, from now on or from its start."""
-
-    def __init__(self, path: Path, output: BinaryIO, *, from_start: bool = False) -> None:
-        self._path = path
-        self._output = output
-        self._from_start = from_start
-
-    def __enter__(self) -> Copier:
-        self._path.touch()
-        self._file = self._path.open("rb")
-        if not self._from_start:
-            self._file.seek(0, os.SEEK_END)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def copy(self) -> None:
-        new = self._file.read()
-        if new:
-            self._output.write(new)
-            self._output.flush()

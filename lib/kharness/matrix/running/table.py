@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from kharness.matrix.running.unblocked import Unblocked
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -116,7 +118,7 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """A terminal. Every change is one write, so that nothing flickers."""
+    """A terminal. Every change is one write, so that nothing flickers; no cell waits until it is taken."""
 
     live = True
 
@@ -124,6 +126,7 @@ class LiveScreen:
         from rich.console import Console
 
         self._stream = stream
+        self._output = Unblocked(stream)
         self._console = Console(file=stream, force_terminal=True, highlight=False, legacy_windows=False)
         self._drawn: list[str] = []
         self._size = (0, 0)
@@ -132,6 +135,8 @@ class LiveScreen:
         self._write(f"{self._wiping()}{line}\n{self._frame()}")
 
     def draw(self, rows: Sequence[CellRow], totals: Totals) -> None:
+        if not self._output.is_free:
+            return
         size = _window(self._stream)
         lines = _lines(self._console, rows, totals, *size)
         if lines != self._drawn or size != self._size:
@@ -142,6 +147,7 @@ class LiveScreen:
     def close(self) -> None:
         self._write(self._wiping())
         self._drawn = []
+        self._output.close()
 
     def _frame(self) -> str:
         # The cursor rests at the end of the last line: a newline after it would scroll a full window.
@@ -157,8 +163,8 @@ class LiveScreen:
 
     def _write(self, text: str) -> None:
         if text:
-            self._stream.write(text)
-            self._stream.flush()
+            self._output.write(text.encode(self._stream.encoding, errors="backslashreplace"))
+            self._output.flush()
 
 
 def duration(seconds: float) -> str:

@@ -1,17 +1,13 @@
 """The bar of an epoch, where a training prints on a terminal; elsewhere there are its lines alone.
 
-    Epoch 1/3: 45%|████▌     | 450/1000 [00:20<00:25, 22.22it/s, loss=2.1234, lr=5e-05, tokens/s=156.7]
-
 Loss, learning rate and throughput are those that the journal has of the last step with a record: they are on
 this side of a GPU, which nothing waits for.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import select
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -19,17 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+from kharness.runs.bar_line import CLEAR, DRAW_EVERY, Place, bar_line, can_have_bar
 from kharness.training.data import Batches
 from monitoring.journal.records import LAST_BYTES, parse
-
-# Seconds between two drawings.
-DRAW_EVERY = 0.5
-
-CLEAR = "\r\x1b[K"
-
-# Field of a step record -> its name in the bar and its format; of the last two the first that is measured.
-SHOWN = {"train_loss": ("loss", ".4f"), "lr": ("lr", ".4g")}
-PACES = {"tokens_per_second": ("tokens/s", ".1f"), "samples_per_sec": ("samples/s", ".1f")}
 
 
 class NoBar:
@@ -60,9 +48,6 @@ class EpochBar(NoBar):
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Draw from now on, and leave a clean line in the end."""
-        from tqdm import tqdm
-
-        self._format = tqdm.format_meter
         before = sys.stdout, sys.stderr
         sys.stdout = cast(TextIO, _Clearing(sys.stdout, self))
         if sys.stderr is not None and sys.stderr.isatty():
@@ -100,21 +85,17 @@ class EpochBar(NoBar):
             self._write(CLEAR)
 
     def _draw(self, step: int) -> None:
-        done, total, name = step, self._num_steps, "Training"
-        if self._num_epochs:
-            batches = self._batches
-            done, total = batches.position or batches.steps_per_epoch, batches.steps_per_epoch
-            name = f"Epoch {batches.epoch + (batches.position > 0)}/{self._num_epochs}"
-        columns = max(20, shutil.get_terminal_size().columns - 1)
-        about = {"prefix": name, "initial": self._initial, "ascii": not _is_utf8(self._stream)}
-        seconds = max(0.0, self._now - self._began)
-        values = _values(_last_step(self._journal))
-        while True:  # what does not fit is left out, from the last on
-            about["postfix"] = ", ".join(values)
-            if len(self._format(done, total, seconds, **about)) <= columns or not values:
-                break
-            values.pop()
-        self._write(f"{CLEAR}{self._format(done, total, seconds, ncols=columns, **about)}")
+        batches = self._batches
+        place = Place.after(
+            # What a training without epochs counts, its batches need not.
+            batches.epoch * batches.steps_per_epoch + batches.position if self._num_epochs else step,
+            steps_per_epoch=batches.steps_per_epoch,
+            num_epochs=self._num_epochs,
+            num_steps=self._num_steps,
+        )
+        seconds, record = max(0.0, self._now - self._began), _last_step(self._journal)
+        line = bar_line(self._stream, place, initial=self._initial, seconds=seconds, record=record)
+        self._write(f"{CLEAR}{line}")
         self._drawn = True
 
     def _write(self, text: str) -> None:
@@ -139,9 +120,7 @@ class _Clearing:
 def open_bar(journal: Path, batches: Batches, *, step: int, num_epochs: int, num_steps: int) -> NoBar:
     """A bar where standard output is a terminal that can move its cursor, and tqdm is there."""
     stream = getattr(sys.stdout, "shown", sys.stdout)
-    if not stream.isatty() or os.environ.get("TERM", "dumb") in ("", "dumb", "unknown"):
-        return NoBar()
-    if importlib.util.find_spec("tqdm") is None:
+    if not can_have_bar(stream):
         return NoBar()
     return EpochBar(stream, journal, batches, step=step, num_epochs=num_epochs, num_steps=num_steps)
 
@@ -156,14 +135,3 @@ def _last_step(journal: Path) -> Mapping[str, object]:
         return {}
     steps = (line for line in reversed(lines) if line.startswith(b'{"event":"step"'))
     return next((record for record in map(parse, steps) if record is not None), {})
-
-
-def _is_utf8(stream: TextIO) -> bool:
-    return (stream.encoding or "").lower().replace("-", "") == "utf8"
-
-
-def _values(record: Mapping[str, object]) -> list[str]:
-    pace = next((name for name in PACES if record.get(name) is not None), "")
-    shown = SHOWN | ({pace: PACES[pace]} if pace else {})
-    values = [(name, style, record.get(field)) for field, (name, style) in shown.items()]
-    return [f"{name}={value:{style}}" for name, style, value in values if isinstance(value, int | float)]

@@ -2,99 +2,22 @@
 
 from __future__ import annotations
 
-import codecs
-import contextlib
 import os
 import re
-import select
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-import pyte
 import pytest
 
 from kharness.matrix.running.table import duration
 
-from ....warm_python import StartedPython
+from ....terminal import Terminal
+from ....waiting import wait_until
 from ..conftest import Checkout
 
 HANGING = ("CONFIG_BEHAVIOUR=hang", "CONFIG_NUM_STEPS=120")
 AXES = "CONFIG_MATRIX_AXES=SEED=1|2|3|4|5|6|7|8|9|10|11|12"
-
-# So few characters are read at once that a test that looks at half a drawing fails on a quiet machine too.
-CHARACTERS = 7
-
-
-class Terminal:
-    """A process on a pty, and what its window shows."""
-
-    def __init__(self, master: int, process: StartedPython, columns: int, rows: int) -> None:
-        self.process = process
-        self._master = master
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._screen = pyte.HistoryScreen(columns, rows, history=1000)
-        self._stream = pyte.Stream(self._screen)
-        self._rows: list[str] = []
-        self.raw = ""
-
-    def read_until(self, condition: Callable[[list[str]], bool]) -> list[str]:
-        """The lines of the window once a condition holds; one without the last line meets half a drawing."""
-        while not condition(self.lines):
-            self._read()
-        return self.lines
-
-    def drawn_again(self, condition: Callable[[list[str]], bool]) -> list[str]:
-        """The same once the next drawing has begun, which clears the window from the table on."""
-        length = len(self.raw)
-        while "\x1b[J" not in self.raw[length:]:
-            self._read()
-        return self.read_until(condition)
-
-    def resize(self, columns: int, rows: int) -> None:
-        termios.tcsetwinsize(self._master, (rows, columns))
-        self._screen.resize(rows, columns)
-
-    def interrupt(self) -> None:
-        """Ctrl-C."""
-        os.write(self._master, b"\x03")
-
-    def read_to_end(self) -> list[str]:
-        with contextlib.suppress(EOFError):
-            while True:
-                self._read()
-        self.process.wait()
-        return self.lines
-
-    @property
-    def lines(self) -> list[str]:
-        """Those with something in them; asked at every few characters, so only what has changed is read."""
-        screen = self._screen
-        self._rows = (self._rows + [""] * screen.lines)[: screen.lines]
-        for row in screen.dirty:
-            if row < screen.lines:
-                cells = screen.buffer[row]
-                self._rows[row] = "".join(cells[column].data for column in range(screen.columns)).rstrip()
-        screen.dirty.clear()
-        return list(filter(None, self._rows))
-
-    @property
-    def scrolled(self) -> list[str]:
-        """The lines that have left the window at its top."""
-        return [
-            "".join(c.data for _, c in sorted(line.items())).rstrip() for line in self._screen.history.top
-        ]
-
-    def _read(self) -> None:
-        """EOFError where nobody has the terminal open any more."""
-        assert select.select([self._master], [], [], 600)[0], "nothing is drawn"
-        try:
-            text = self._decoder.decode(os.read(self._master, CHARACTERS))
-        except OSError as error:
-            raise EOFError from error
-        self.raw += text
-        self._stream.feed(text)
-
 
 OnTerminal = Callable[..., AbstractContextManager[Terminal]]
 
@@ -108,9 +31,10 @@ def on_terminal(checkout: Checkout) -> OnTerminal:
         termios.tcsetwinsize(master, (rows, columns))
         ends = {"stdin": slave, "stdout": slave, "stderr": slave}
         process = checkout.start("test_matrix", *arguments, env=environment, leads=True, **ends)
+        name = os.ttyname(slave)
         os.close(slave)
         try:
-            yield Terminal(master, process, columns, rows)
+            yield Terminal(master, process, columns, rows, name=name)
         finally:
             process.kill()
             process.wait()
@@ -191,6 +115,17 @@ def test_a_window_that_is_resized_gets_a_table_that_fits(on_terminal: OnTerminal
             ["cell", "step", "loss", "ETA"]
         ]
         assert len(running(lines)) == 2
+
+
+def test_matrix_gets_on_while_its_terminal_takes_nothing(checkout: Checkout, on_terminal: OnTerminal) -> None:
+    axes = "CONFIG_MATRIX_AXES=SEED=1|2|3"
+    with on_terminal("CONFIG_BEHAVIOUR=slow", "CONFIG_NUM_STEPS=60", axes) as terminal:
+        terminal.read_until(lambda lines: "0/3 done  1 running  2 waiting" in lines[-1:])
+        terminal.hold()  # Ctrl-S
+        wait_until(lambda: list(checkout.statuses().values()) == ["complete"] * 3)
+        assert "[3/3]" not in terminal.read_what_is_there()
+        terminal.hold(False)
+        assert "[3/3] seed-3: complete: 60 steps in " in "\n".join(terminal.read_to_end())
 
 
 def test_a_terminal_that_cannot_move_its_cursor_gets_lines(on_terminal: OnTerminal) -> None:
