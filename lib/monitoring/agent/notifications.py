@@ -130,7 +130,7 @@ class Notifications:
         try:
             import apprise
         except ImportError:
-            raise FollowerOptionsError("apprise is not installed: pip install 'kharness[notify]'") from None
+            raise FollowerOptionsError("apprise is not installed: pip install apprise") from None
         import logging
 
         logging.getLogger("apprise").disabled = True  # its messages may hold addresses

@@ -20,7 +20,7 @@ from monitoring.journal.records import Record
 END_OF_EPOCH = re.compile(rb"^epoch (\d+)(?:/\d+)?  step ", flags=re.M)
 
 
-class Output(Protocol):
+class CopyTarget(Protocol):
     """Where copied bytes go."""
 
     def write(self, data: bytes, /) -> object: ...
@@ -31,7 +31,7 @@ class Output(Protocol):
 class Copier:
     """Copies what is appended to a file, from now on or from its start."""
 
-    def __init__(self, path: Path, output: Output, *, from_start: bool = False) -> None:
+    def __init__(self, path: Path, output: CopyTarget, *, from_start: bool = False) -> None:
         self._path = path
         self._output = output
         self._from_start = from_start

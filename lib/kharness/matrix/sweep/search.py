@@ -149,6 +149,6 @@ def load_optuna(what: str = "searching") -> Any:
         import optuna
     except ImportError as error:
         raise MatrixError(
-            f"{what} needs optuna, which is not installed", hint="pip install 'kharness[sweep]'"
+            f"{what} needs optuna, which is not installed", hint="pip install optuna"
         ) from error
     return optuna

@@ -38,7 +38,7 @@ def build_optimizer(
     except ModuleNotFoundError as error:
         raise TrainingError(
             f"OPTIMIZER={name} needs {error.name}, which is not installed",
-            hint="pip install 'kharness[optimizers]'",
+            hint=f"pip install {error.name}",
         ) from error
     if symbols.get("WEIGHT_DECAY_ALL"):
         for group in optimizer.param_groups:

@@ -110,7 +110,7 @@ def _parquet(content: BinaryIO, name: str, first: int) -> Iterator[str]:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise DatasetError("pyarrow is not installed", hint="pip install 'kharness[hub]'") from error
+        raise DatasetError("pyarrow is not installed", hint="pip install huggingface_hub pyarrow") from error
     try:
         file = pyarrow.parquet.ParquetFile(content, buffer_size=1 << 20, pre_buffer=False)
         if COLUMN not in file.schema_arrow.names:
@@ -153,7 +153,9 @@ def on_hub(repository: str, pattern: str, *, revision: str, local_form: str) -> 
         from huggingface_hub import HfApi, HfFileSystem
         from huggingface_hub.errors import HFValidationError, HTTPError
     except ImportError as error:
-        raise DatasetError("huggingface_hub is not installed", hint="pip install 'kharness[hub]'") from error
+        raise DatasetError(
+            "huggingface_hub is not installed", hint="pip install huggingface_hub pyarrow"
+        ) from error
     failures = (OSError, EOFError, zlib.error, HTTPError, HFValidationError)
 
     def open_file(name: str) -> BinaryIO:

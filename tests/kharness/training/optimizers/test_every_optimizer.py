@@ -192,4 +192,4 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TrainingError) as caught:
         build_optimizer("lion", nn.Linear(2, 2), options)
     assert str(caught.value) == "OPTIMIZER=lion needs pytorch_optimizer, which is not installed"
-    assert caught.value.hint == "pip install 'kharness[optimizers]'"
+    assert caught.value.hint == "pip install pytorch_optimizer"

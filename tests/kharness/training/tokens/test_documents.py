@@ -113,7 +113,7 @@ def test_missing_pyarrow_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(DatasetError, match="pyarrow is not installed") as caught:
         list(Documents.in_folder(tmp_path).pieces())
-    assert caught.value.hint == "pip install 'kharness[hub]'"
+    assert caught.value.hint == "pip install huggingface_hub pyarrow"
 
 
 Prepare = Callable[..., CompletedProcess[str]]
