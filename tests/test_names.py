@@ -20,6 +20,9 @@ from typing import Any
 
 import pytest
 
+from kharness.config.make import variables as make_variables
+from kharness.config.tree import Tree
+from monitoring.errors import MissingPackage
 from monitoring.journal.fields import UNKNOWN_UNIT, row_of
 
 from .documented_names import DocumentedName, names_in
@@ -163,6 +166,8 @@ def import_exists(text: str) -> bool:
         pass
     try:
         return bool(module) and hasattr(importlib.import_module(module), last)
+    except MissingPackage:  # it is known, and needs one that another test has taken away
+        return True
     except ModuleNotFoundError:
         return False
 
@@ -197,5 +202,52 @@ def test_every_name_exists_or_is_in_the_table(
 
 
 def test_a_name_in_the_table_stands_in_a_document() -> None:
-    documented = {name.text for document in DOCUMENTS for name in names_in(document.read_text())}
-    assert [name for name in renamed() if name not in documented] == []
+    texts = [document.read_text() for document in DOCUMENTS]
+    documented = {name.text for text in texts for name in names_in(text)}
+    assert [n for n in renamed() if n not in documented and not any(n in text for text in texts)] == []
+
+
+def is_here(name: str, code: frozenset[str]) -> bool:
+    """Whether what the table says a name is called here can be typed, set, imported or found."""
+    words = name.split()
+    if words[0] == "make":
+        return make_takes(words[1:])
+    if words[0] in ("pip", "wandb"):
+        return words[1] in ("install", "sync")  # tests/test_commands.py knows both
+    if words[0] == "python":
+        return words[1] in tracked()
+    if re.fullmatch(r"[A-Z]+=\w+", name):
+        return make_takes(["train", name])
+    if re.fullmatch(r"[A-Z][A-Z0-9_]+(\.\.\.)?", name):
+        return any(s == name or (name.endswith("...") and s.startswith(name[:-3])) for s in symbols())
+    if call := re.fullmatch(r"(\w+)\(\w+\)", name):
+        return import_exists(f"monitoring.{call[1]}")
+    if name.startswith("results/"):  # of a run, or the folder of all
+        made = "/".join(name.rstrip("/").split("/")[2:])
+        return not made or made in code
+    return name in OF_OTHERS or (ROOT / name).exists() or name in code or import_exists(name)
+
+
+# A program of the system, and Trackio's own default place.
+OF_OTHERS = {"rsync", "~/.cache/huggingface/trackio/PROJECT.db"}
+
+
+def make_takes(words: list[str]) -> bool:
+    goals = [word for word in words if "=" not in word] or ["train"]
+    given = [word for word in words if "=" in word]
+    make_variables.check_call({"KHARNESS_GOALS": " ".join(goals)}, ROOT)
+    read = make_variables.given(given, {"KHARNESS_GOALS": " ".join(goals)}, root=ROOT)
+    tree = Tree.load(ROOT)
+    set_here = {key: value for key, value in read.items() if goals != ["sync"]}
+    tree.resolve(make_variables.layer(tree, set_here))
+    return True
+
+
+@pytest.mark.parametrize(("there", "here"), renamed().items())
+def test_what_a_name_is_called_here_exists(there: str, here: str, code_names: frozenset[str]) -> None:
+    assert [name for name in re.findall(r"`([^`]+)`", here) if not is_here(name, code_names)] == []
+
+
+def test_a_name_that_does_not_exist_is_found(code_names: frozenset[str]) -> None:
+    wrong = ("EPOCHS", "TELEMETRY", "monitoring.telemetry.Tracker", "results/RUN/no.log", "lib/no/")
+    assert [name for name in wrong if is_here(name, code_names)] == []
