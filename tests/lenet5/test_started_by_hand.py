@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +37,21 @@ def test_what_is_printed_is_in_output_log(train_few: Train) -> None:
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines()[-1].startswith("test_loss ")
     assert (done.directory / "output.log").read_text() == done.out
+
+
+def test_each_epoch_is_printed_in_the_documented_words(train_few: Train) -> None:
+    done = train_few("--num-epochs", "2", "--batch-size", "36", "--log-every", "1")
+    found = [ast.literal_eval(text) for text in re.findall(r"^\{\n.*?^\}", done.out, flags=re.M | re.S)]
+    last = [record for record in done.records("step") if record["global_step"] in (3, 6)]
+    assert found == [
+        {
+            "loss": round(epoch["train_loss"], 4),
+            "learning_rate": float(f"{step['lr']:.4g}"),
+            "epoch": float(epoch["epoch"]),
+            "samples_per_sec": round(step["samples_per_sec"], 1),
+        }
+        for epoch, step in zip(done.records("epoch"), last, strict=True)
+    ]
 
 
 def test_why_it_failed_is_the_last_that_output_log_has(train_few: Train, root: Path) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from kharness.runs.bar_line import CLEAR, DRAW_EVERY, Place, bar_line, can_have_bar
+from kharness.runs.bar_line import CLEAR, DRAW_EVERY, PACES, Place, bar_line, can_have_bar
 from kharness.training.data import Batches
 from monitoring.journal.records import LAST_BYTES, parse
 
@@ -123,6 +123,19 @@ def open_bar(journal: Path, batches: Batches, *, step: int, num_epochs: int, num
     if not can_have_bar(stream):
         return NoBar()
     return EpochBar(stream, journal, batches, step=step, num_epochs=num_epochs, num_steps=num_steps)
+
+
+def epoch_block(journal: Path, *, loss: float | None, learning_rate: float, epoch: float) -> str:
+    """What a training prints at the end of an epoch, as trainers print their logs, with the newest pace."""
+    record = _last_step(journal)
+    pace = next((name for name in PACES if record.get(name) is not None), None)
+    values = {
+        "loss": None if loss is None else round(loss, 4),
+        "learning_rate": float(f"{learning_rate:.4g}"),
+        "epoch": round(epoch, 2),
+        **({pace: float(f"{record[pace]:.1f}")} if pace else {}),
+    }
+    return "\n".join(["{", *(f"    {name!r}: {value!r}," for name, value in values.items()), "}"])
 
 
 def _last_step(journal: Path) -> Mapping[str, object]:

@@ -24,7 +24,7 @@ from kharness.training.setup import DataT, Setup
 from kharness.training.steps.agreement import BETWEEN_ROUNDS, StepAgreement
 from kharness.training.steps.alerted import AlertedSteps
 from kharness.training.steps.control import StepControl
-from kharness.training.steps.epoch_bar import open_bar
+from kharness.training.steps.epoch_bar import epoch_block, open_bar
 from kharness.training.steps.telemetry import StepTelemetry, open_telemetry
 from kharness.training.steps.update import GuardedUpdate, Updated
 from kharness.training.steps.waiting import WaitCheck
@@ -401,6 +401,10 @@ class Training(Generic[DataT]):
             f"{measured['epoch_seconds']:.1f} s",
             flush=True,
         )
+        if self.world.is_main:
+            done = self.step / self._setup.batches.steps_per_epoch
+            journal = self._run.directory / JOURNAL
+            print(epoch_block(journal, loss=train_loss, learning_rate=self._rate, epoch=done), flush=True)
         progress.end_epoch()
 
     def _end_steps(self) -> None:
