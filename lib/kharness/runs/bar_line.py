@@ -23,7 +23,7 @@ PACES = {"tokens_per_second": ("tokens/s", ".1f"), "samples_per_sec": ("samples/
 
 
 @dataclass(frozen=True)
-class Place:
+class BarPlace:
     """How far a training is: in an epoch, or without a number of epochs in all of its steps."""
 
     name: str
@@ -31,7 +31,7 @@ class Place:
     total: int
 
     @classmethod
-    def after(cls, step: int, *, steps_per_epoch: int, num_epochs: int, num_steps: int) -> Place:
+    def after(cls, step: int, *, steps_per_epoch: int, num_epochs: int, num_steps: int) -> BarPlace:
         """After `step` steps; those of an epoch that has just ended are all of it."""
         if not num_epochs:
             return cls("Training", step, num_steps)
@@ -48,7 +48,7 @@ def can_have_bar(stream: TextIO) -> bool:
 
 
 def bar_line(
-    stream: TextIO, place: Place, *, initial: int, seconds: float, record: Mapping[str, object]
+    stream: TextIO, place: BarPlace, *, initial: int, seconds: float, record: Mapping[str, object]
 ) -> str:
     """The bar within the columns of the terminal, `seconds` after `initial` steps; what does not fit goes.
 

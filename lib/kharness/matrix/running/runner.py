@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TextIO
 
 from kharness.matrix.running.execute import ActiveRun, NotStarted, Outcome
+from kharness.matrix.running.printed_run import PrintedRun
 from kharness.matrix.running.progress import DRAW_EVERY, MatrixProgress
 from kharness.matrix.running.protocols import Resources, Source, Watcher
-from kharness.matrix.running.run_view import RunView
 from kharness.matrix.running.signals import Signals
 from kharness.matrix.running.table import duration
 from kharness.runs.causes import RETRYABLE, Stop
@@ -236,7 +236,7 @@ class _Matrix:
 
 def run_one(launch: Launch, launcher: Launcher, signals: Signals, stream: TextIO) -> Outcome:
     """Run one launch and pass on what it prints, while it prints it; on a terminal over its progress bar."""
-    with RunView(launch.directory, stream) as view:
+    with PrintedRun(launch.directory, stream) as view:
         machine = MachineWork(os.getpid())
         run = ActiveRun(launch, launcher, Slot(), machine)
         stopper = Stopper(signals, view.say)

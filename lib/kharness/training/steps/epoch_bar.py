@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from kharness.runs.bar_line import CLEAR, DRAW_EVERY, PACES, Place, bar_line, can_have_bar
+from kharness.runs.bar_line import CLEAR, DRAW_EVERY, PACES, BarPlace, bar_line, can_have_bar
 from kharness.training.data import Batches
 from monitoring.journal.records import LAST_BYTES, parse
 
@@ -86,7 +86,7 @@ class EpochBar(NoBar):
 
     def _draw(self, step: int) -> None:
         batches = self._batches
-        place = Place.after(
+        place = BarPlace.after(
             # What a training without epochs counts, its batches need not.
             batches.epoch * batches.steps_per_epoch + batches.position if self._num_epochs else step,
             steps_per_epoch=batches.steps_per_epoch,

@@ -15,7 +15,7 @@ from typing import IO, TextIO, cast
 
 import pytest
 
-from kharness.matrix.running.run_view import JournalBar
+from kharness.matrix.running.printed_run import JournalBar
 from kharness.matrix.running.unblocked import Unblocked
 from monitoring import Run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, Self, TextIO
 
 from kharness.matrix.running.unblocked import Unblocked
-from kharness.runs.bar_line import CLEAR, DRAW_EVERY, Place, bar_line, can_have_bar
+from kharness.runs.bar_line import CLEAR, DRAW_EVERY, BarPlace, bar_line, can_have_bar
 from kharness.runs.files import OUTPUT_LOG
 from kharness.runs.journal_tail import JournalTail, journal_end
 from monitoring.journal.encoding.global_step import whole_step
@@ -57,7 +57,7 @@ class Copier:
             self._output.flush()
 
 
-class RunView:
+class PrintedRun:
     """Opened before the run is launched; `look` every now and then, and it never waits for the terminal.
 
     What the terminal does not take stays in output.log until it does; the rest is shown at the end.
@@ -162,15 +162,15 @@ class JournalBar(JournalTail):
         self.ended_epochs[epoch] = self._line(place)
         self._begin(None)
 
-    def _begin(self, place: Place | None) -> None:
+    def _begin(self, place: BarPlace | None) -> None:
         self._initial = place.done if place and place.done < place.total else 0
         self._began = self.last_time
 
-    def _line(self, place: Place) -> str:
+    def _line(self, place: BarPlace) -> str:
         seconds = max(0.0, (self.last_time or 0.0) - (self._began or 0.0))
         return bar_line(self._stream, place, initial=self._initial, seconds=seconds, record=self._last_step)
 
-    def _place(self, step: int) -> Place | None:
+    def _place(self, step: int) -> BarPlace | None:
         """None for a training that does not say how long it is, and for one that prints nothing."""
         config = self.start.get("config")
         if isinstance(config, Mapping) and config.get("LOG_LEVEL", "info") != "info":
@@ -179,4 +179,6 @@ class JournalBar(JournalTail):
         steps_per_epoch = int(self.steps_per_epoch or 0)
         if not (steps_per_epoch if num_epochs else num_steps):
             return None
-        return Place.after(step, steps_per_epoch=steps_per_epoch, num_epochs=num_epochs, num_steps=num_steps)
+        return BarPlace.after(
+            step, steps_per_epoch=steps_per_epoch, num_epochs=num_epochs, num_steps=num_steps
+        )
