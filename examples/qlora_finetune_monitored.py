@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from monitoring import MonitoringError
+from monitoring import MonitoringError, read_records
 from monitoring.callbacks import GPUMonitoringCallback, RunCallback
 from monitoring.errors import report_error
 from monitoring.gpu_monitor import GPUMonitor
@@ -43,8 +43,23 @@ def main(argv: Sequence[str]) -> int:
     )
     callbacks = [RunCallback(flags.output_dir), GPUMonitoringCallback(monitor, log_interval=10)]
     train(adapted(model), blocks(encode(text)), flags, callbacks)
+    print("\n".join(summary(flags.output_dir, monitor)))
     print(f"run: {flags.output_dir}; GPU and training metrics: {flags.monitoring_log_dir}")
     return 0
+
+
+def summary(directory: Path, monitor: GPUMonitor) -> list[str]:
+    """What the journal and the GPU monitor have of the training; what was not measured has no line."""
+    steps = [one for one, _ in read_records(directory / "metrics.jsonl") if one["event"] == "step"]
+    lines = [f"summary of {directory}", f"  steps: {len(steps)}"]
+    for name in ("train_loss", "grad_norm", "samples_per_sec", "tokens_per_second", "sec_per_step"):
+        if values := [float(found) for one in steps if isinstance(found := one.get(name), int | float)]:
+            mean = sum(values) / len(values)
+            lines.append(f"  {name}: first {values[0]:.4g}, last {values[-1]:.4g}, mean {mean:.4g}")
+    for index, metrics in monitor.statistics().items():
+        for name, of in metrics.items():
+            lines.append(f"  GPU {index} {name}: mean {of.mean:.4g}, max {of.max:.4g}")
+    return lines
 
 
 def parser() -> argparse.ArgumentParser:

@@ -23,6 +23,10 @@ def test_a_fine_tuning_is_recorded_and_watched(
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "run: results/first; GPU and training metrics: gpu_logs"
     found = [record for record, _ in read_records(results / "results/first/metrics.jsonl")]
+    losses = [record["train_loss"] for record in found if record["event"] == "step"]
+    shown = f"first {losses[0]:.4g}, last {losses[-1]:.4g}, mean {sum(losses) / len(losses):.4g}"
+    summary = done.stdout[done.stdout.index("summary of results/first") :].splitlines()
+    assert summary[1:3] == ["  steps: 10", f"  train_loss: {shown}"]
     assert [record["lora_rank"] for record in found if record["event"] == "start"] == [8]
     assert [record["global_step"] for record in found if record["event"] == "step"] == list(range(1, 11))
     assert found[-1]["status"] == "complete"
