@@ -23,7 +23,7 @@ def test_a_fine_tuning_is_recorded_and_watched(
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "run: results/first; GPU and training metrics: gpu_logs"
     found = [record for record, _ in read_records(results / "results/first/metrics.jsonl")]
-    losses = [record["train_loss"] for record in found if record["event"] == "step"]
+    losses = [float(str(record["train_loss"])) for record in found if record["event"] == "step"]
     shown = f"first {losses[0]:.4g}, last {losses[-1]:.4g}, mean {sum(losses) / len(losses):.4g}"
     summary = done.stdout[done.stdout.index("summary of results/first") :].splitlines()
     assert summary[1:3] == ["  steps: 10", f"  train_loss: {shown}"]
