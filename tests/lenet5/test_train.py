@@ -70,6 +70,7 @@ def test_a_short_training_is_recorded_whole(train: Train) -> None:
     }
     assert start["schedule"] == {"name": "onecycle", "peak": 0.003, "num_steps": 12, "warmup_fraction": 0.3}
     assert (start["model"]["name"], start["model"]["parameters"]) == ("LeNet5", 61706)
+    assert start["model"]["size_mb"] == 61706 * 4 / 1e6
     assert start["dataset"] == {"name": "mnist-subset", "train": 5400, "validation": 600, "test": 1000}
 
     assert start["chance_loss"] == pytest.approx(2.3026, abs=1e-3)

@@ -257,9 +257,11 @@ class Setup(Generic[DataT]):
         }
 
     def described_model(self) -> dict[str, Any]:
-        """Name, number of parameters and layers, for the start record."""
+        """Name, number of parameters, size in MB (1e6 bytes, as stored) and layers, for the start record."""
+        stored = [*self.model.parameters(), *self.model.buffers()]
         return {
             "name": model_name(self.model),
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+            "size_mb": sum(tensor.numel() * tensor.element_size() for tensor in stored) / 1e6,
             "architecture": {name: str(layer) for name, layer in self.model.named_children()},
         }

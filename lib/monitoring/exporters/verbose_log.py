@@ -14,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from monitoring.follower import RunInfo
+from monitoring.host.name import host_name
+from monitoring.host.process import is_alive
 from monitoring.journal.files import GPU_STATS, JOURNAL, SYSTEM_STATS
 from monitoring.journal.records import ENVELOPE, Record, as_number, parse
+from monitoring.journal.run_json import read_run_json
 from monitoring.journal.run_state import read_end
 from monitoring.verbose_logging.entries import Entries
 from monitoring.verbose_logging.levels import DEFAULT_LEVEL, verbosity
 from monitoring.verbose_logging.log_file import LOG_FILE, ErrorLog, LogFile, full_files
-from monitoring.verbose_logging.resources import gpu_record_device, usage_of
+from monitoring.verbose_logging.resources import gpu_record_device, machine_info, usage_of
 
 JOURNALS = (JOURNAL, GPU_STATS, SYSTEM_STATS)
 
@@ -43,14 +46,18 @@ class Options:
 
 def open_follower(run: RunInfo, options: Options) -> VerboseLogFile:
     """The run's verbose log, made if it is not there; OSError if it cannot be written."""
-    return VerboseLogFile(run.directory, options.level)
+    attempt = read_run_json(run.directory)["attempts"][-1]
+    is_here = attempt["host"] == host_name() and is_alive(attempt)
+    return VerboseLogFile(run.directory, options.level, is_here=is_here)
 
 
 class VerboseLogFile:
     """A log to which the entries of records are appended."""
 
-    def __init__(self, directory: Path, level: str) -> None:
+    def __init__(self, directory: Path, level: str, *, is_here: bool = False) -> None:
+        """`is_here` says that the run trains now, on this machine: then its state is the training's."""
         self._level = verbosity(level)
+        self._folder = directory if is_here else None
         path = directory / LOG_FILE
         self._log = LogFile(path, ErrorLog(directory, 0))
         self._last = _last_seqs(path)
@@ -120,7 +127,9 @@ class VerboseLogFile:
         facts = _of(record, "num_epochs", "steps_per_epoch", "batch_size", "dataset", "resumed_from")
         about = _of(record, "model", "optimizer", "schedule", "device")
         samples = as_number(record.get("batch_size"))
-        found = self._entries.system(time, machine) + self._entries.initialized(time, about)
+        found = self._entries.system(
+            time, {**machine, **machine_info(self._folder)}
+        ) + self._entries.initialized(time, about)
         found += self._entries.train_begin(time, step, self._num_steps, samples, facts)
         return found + self._entries.epoch_begin(time, step, self._epoch(step) or 0.0)
 

@@ -22,14 +22,18 @@ from monitoring.samplers.machine import GB, MachineSampler
 
 def system_info(folder: Path) -> Record:
     """Processor, memory, disk of a folder, network, GPUs, operating system and versions."""
-    values = MachineSampler(folder).sample()._asdict()
     return {
         "platform": platform.platform(),
         "hardware": hardware(),
         "versions": versions(),
         "gpu": {"devices": torch_devices()},
-        **_parts(values, _INFO),
+        **machine_info(folder),
     }
+
+
+def machine_info(folder: Path | None) -> Record:
+    """Processor, memory, disk of a folder, and network now; null without a folder."""
+    return _parts(MachineSampler(folder).sample()._asdict() if folder is not None else {}, _INFO)
 
 
 class ResourceReader:

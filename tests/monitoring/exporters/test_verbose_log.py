@@ -103,6 +103,18 @@ def test_a_training_is_logged_as_documented(tmp_path: Path) -> None:
     assert found[4]["gpu_seq"] == 1
 
 
+@pytest.mark.parametrize("is_here", [True, False])
+def test_what_the_machine_has_is_read_while_the_run_trains_on_it(tmp_path: Path, is_here: bool) -> None:
+    """Size of disk and memory, traffic of the network; null where the run is elsewhere, or over."""
+    log = VerboseLogFile(tmp_path, "low", is_here=is_here)
+    log.deliver([BEGUN])
+    log.close(None)
+    found = entries(tmp_path)[0]["system_info"]
+    assert found["hardware"] == {"host": "here"}
+    values = [found["disk"]["total_gb"], found["memory"]["total_gb"], found["network"]["received_bytes"]]
+    assert [value is not None for value in values] == [is_here] * 3
+
+
 def test_a_log_that_is_taken_up_continues_after_its_last_record(tmp_path: Path) -> None:
     deliver(tmp_path, BEGUN, step(2, 1), machine(5, 95.0))
     log = VerboseLogFile(tmp_path, "high")

@@ -205,7 +205,7 @@ FIELDS: tuple[FieldRow, ...] = (
           start="what else decides the last bits, as torch reports it: deterministic algorithms, cuDNN's "
                 "`deterministic` and `benchmark`, `CUBLAS_WORKSPACE_CONFIG`, whether TF32 may be used; on a "
                 "GPU its name and compute capability, and the versions of CUDA, cuDNN and the driver"),
-    *rows("model", start="name, number of parameters, architecture"),
+    *rows("model", start="name, number of parameters, `size_mb` (1e6 bytes), architecture"),
     *rows("lora_rank lora_alpha lora_dropout target_modules",
           start="only of a model with PEFT's adapters: of the active one"),
     *rows("config", start="every configuration value"),
