@@ -28,6 +28,7 @@ sys.exit(module.main(arguments) if inspect.signature(module.main).parameters els
 """
 
 SMALLEST: Mapping[str, tuple[Mapping[str, object], list[str]]] = {
+    "alert_rules": ({}, ["chosen"]),
     "defconfig": ({}, ["1"]),
     "first_paint": ({}, ["1"]),
     "four_sinks": ({}, ["100", "1"]),

@@ -125,7 +125,9 @@ def test_terminal_has_a_bar_of_each_epoch_and_other_output_has_the_same_lines(
         "Epoch 2/2: 100% 3/3 ",
     ]
     assert all("loss=" in bar and "lr=0.125, samples/s=" in bar for bar in bars), bars
-    of_run = re.compile(r"/\w+(/metrics.jsonl \(.*)?$|[\d.]+ s$|run_name=.*|configuration: .*")
+    of_run = re.compile(
+        r"/\w+(/metrics.jsonl \(.*)?$|[\d.]+ s$|run_name=.*|configuration: .*|(?<='samples_per_sec': )[\d.]+"
+    )
     lines = [of_run.sub("", line) for line in shown if "\x1b[K" not in line]
     assert lines == [of_run.sub("", line) for line in plain]
 
