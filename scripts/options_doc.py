@@ -22,14 +22,11 @@ def page(tree: Tree) -> str:
     """The page."""
     by_name = {option.name: option for option in options(tree)}
     members = {member for option in by_name.values() for member in option.members.values()}
-    chunks, menu = [HEAD], None
-    for option in by_name.values():
-        if option.name in members:
-            continue
-        if option.menu != menu:
-            menu = option.menu
-            chunks.append(f"\n## {': '.join(menu) or 'Model'}\n")
-        chunks.append("\n".join(["", *_entry(option, by_name), ""]))
+    shown = [option for option in by_name.values() if option.name not in members]
+    chunks = [HEAD]
+    for menu in dict.fromkeys(option.menu for option in shown):
+        chunks.append(f"\n## {': '.join(menu)}\n")
+        chunks += ["\n".join(["", *_entry(one, by_name), ""]) for one in shown if one.menu == menu]
     return "".join(chunks)
 
 

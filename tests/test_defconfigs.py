@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kharness.config.generate import config_py
 from kharness.config.presets import find_preset, preset_files
-from kharness.config.tree import Tree
+from kharness.config.tree import Origin, Tree
 from kharness.matrix.planning.cells import Around
 from kharness.matrix.planning.draft import draft
 from kharness.matrix.sweep.ranges import read_ranges
@@ -45,8 +46,6 @@ def test_preset_is_minimal_and_in_menu_order(preset: Path, tree: Tree) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.name)
 def test_preset_keeps_a_tracker_list_put_on_top(preset: Path, tree: Tree) -> None:
-    from kharness.config.tree import Origin
-
     both = tree.assignments("TRACKER", "both", Origin("make variable", "TRACKER=both"))
     values = tree.resolve(tree.read(preset, "preset"), both).values
     assert (values["ENABLE_TRACKIO"], values["ENABLE_WANDB"], values["ENABLE_TENSORBOARD"]) == (
@@ -61,9 +60,9 @@ def test_preset_names_are_unique_and_found_by_name() -> None:
 
 
 def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
-    """Fourteen optimisers; six pruning methods at three sparsities, 2:4 and none; for each seed.
+    """Fourteen optimizers; six pruning methods at three sparsities, 2:4 and none; for each seed.
 
-    Of the 84 pairs of an optimiser and one of the six methods, 9 are impossible.
+    Of the 84 pairs of an optimizer and one of the six methods, 9 are impossible.
     """
     pruned, everything = 6 * 3 + 2, (14 * 6 - 9) * 3 + 14 * 2
     models = len(list(ROOT.glob("*/model.py")))
@@ -92,7 +91,7 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
 
 
 def test_every_shipped_range_file_plans_what_it_says(tree: Tree) -> None:
-    """Six rates of each of fourteen optimisers by two seeds, an epoch of the preset that the file names."""
+    """Six rates of each of fourteen optimizers by two seeds, an epoch of the preset that the file names."""
     found = {}
     for ranges in sorted(ROOT.glob("*/ranges/*")):
         preset = re.findall(r"`make defconfig-(\S+)` first", ranges.read_text())
@@ -114,12 +113,55 @@ def test_the_default_preset_tracks_nothing(tree: Tree) -> None:
     assert {name: value for name, value in values.items() if name.startswith("ENABLE_") and value} == {}
 
 
-def test_experiment_tracking_stands_in_the_top_menu(tree: Tree) -> None:
-    node, titles = tree.kconf.top_node.list, []
-    while node:
-        titles += [node.prompt[0]] if node.prompt else []
-        node = node.next
-    assert titles == [
-        *("Model", "GPT-2", "LeNet-5", "ResNet-50", "Training", "Experiment Tracking", "Monitoring"),
-        *("Test matrix and results", "Report"),
+def titles(node: Any) -> list[str]:
+    """What a menu shows, one entry below the other: menus, choices and options, without what they unfold."""
+    found = []
+    child = node.list
+    while child:
+        found += [child.prompt[0]] if child.prompt else []
+        child = child.next
+    return found
+
+
+def test_the_menu_asks_in_the_order_in_which_people_do(tree: Tree) -> None:
+    assert titles(tree.kconf.top_node) == [
+        *("What to train", "Optimizer", "Schedule", "Pruning", "Device and precision"),
+        *("Checkpoints and evaluation", "Tracking", "Monitoring", "Matrix and report", "Advanced"),
     ]
+    what, optimizer, schedule, *_ = (node for node in tree.kconf.menus if not node.parent.parent)
+    asked = [
+        "Model",
+        "Dataset",
+        "Epochs",
+        "Stop after this many optimizer steps",
+        "Batch size",
+        "Random seed",
+    ]
+    assert [title for title in titles(what) if title in asked] == asked
+    assert titles(optimizer)[:3] == ["Optimizer", "Peak learning rate", "Weight decay"]
+    assert titles(schedule)[:2] == ["Learning rate schedule", "Steps spent warming up"]
+
+
+def test_expert_options_are_hidden_and_keep_their_values(tree: Tree) -> None:
+    plain, expert = tree.resolve([]), tree.resolve(tree.assignments("EXPERT", "y", Origin("test")))
+    assert {**plain.values, "EXPERT": True} == expert.values
+    tree.resolve([])
+    hidden = {name for name in plain.values if not tree.reachable(name)}
+    tree.resolve(tree.assignments("EXPERT", "y", Origin("test")))
+    assert {name for name in hidden if tree.reachable(name)} == {
+        *("CUDA_SYNC_CHECK", "INSPECT_STEP", "LAUNCHER_LOCAL_ZYGOTE", "PROMETHEUS_LINGER", "RANK_TIMEOUT"),
+        *("REPORT_OTHER_WORK_LIMIT", "REPORT_TIME_TOLERANCE", "SWEEP_SEED"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"),
+    [
+        ("EVALUATE_EVERY_STEPS", {"EVAL_INTERVAL": 7}),
+        ("CHECKPOINT_EVERY_STEPS", {"CHECKPOINT_EVERY": 7, "CHECKPOINT_UNIT": "steps"}),
+    ],
+)
+def test_a_name_that_stands_for_others_sets_them(name: str, sets: dict[str, object], tree: Tree) -> None:
+    values = tree.resolve(tree.assignments(name, "7", Origin("flag"))).values
+    assert {name: values[name] for name in [*sets, name]} == {**sets, name: 7}
+    assert not any(node.prompt for node in tree.kconf.syms[name].nodes)

@@ -127,6 +127,6 @@ def _menu_path(node: Any) -> tuple[str, ...]:
     path: list[str] = []
     while node.parent.parent:
         node = node.parent
-        if node.item.__class__.__name__ != "Choice":
+        if node.item.__class__.__name__ not in ("Choice", "Symbol"):  # not below what it depends on
             path.insert(0, node.prompt[0])
     return tuple(path)

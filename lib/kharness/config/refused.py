@@ -7,6 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from kharness.config.assignment import Assignment, Layer
 from kharness.config.errors import ConfigError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
+    from typing import Any
+
 RENAMED = {"MATRIX_ZYGOTE": "LAUNCHER_LOCAL_ZYGOTE"}
 """Earlier names of symbols: refused, in `.config` and fragments too, with the new name as hint."""
 
@@ -61,3 +65,43 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A question for a hint; empty where no known name is near."""
     near = nearest(name, known)
     return f"did you mean {' or '.join(near)}?" if near else ""
+
+
+def why_without_effect(lib: Any, symbol: Any, active_range: tuple[str, str]) -> tuple[str, str]:
+    """(why the value requested for kconfiglib's symbol did not take, what to do about it)."""
+    remove = "or remove this assignment"
+    if symbol.visibility:
+        if symbol.choice and symbol.choice.selection is not symbol:
+            return f"has no effect: {symbol.choice.selection.name}=y is chosen", "keep one of them"
+        if symbol.choice:
+            return "has no effect: no other member of its choice is set", "set the member you want to y"
+        low, high = active_range
+        if low:
+            return f"is outside {low}..{high}", f"give a value from {low} to {high}"
+        selecting = lib.expr_str(symbol.rev_dep)
+        return f"has no effect: it is selected by {selecting}", f"unset {selecting}, {remove}"
+    needs, remedy = unmet(lib, symbol)
+    return f"has no effect: {needs}", f"{remedy}, {remove}" if remedy else "remove this assignment"
+
+
+def unmet(lib: Any, symbol: Any) -> tuple[str, str]:
+    """(the conditions that keep kconfiglib's symbol out of reach, how to meet them)."""
+    needs, remedies = [], []
+    for node in symbol.nodes:
+        for term in lib.split_expr(node.prompt[1], lib.AND) if node.prompt else []:
+            if lib.expr_value(term):
+                continue
+            if isinstance(term, lib.Symbol):
+                needs.append(f"{term.name}=y, which is n")
+                remedies.append(f"CONFIG_{term.name}=y")
+            elif isinstance(term, tuple) and term[0] is lib.NOT and isinstance(term[1], lib.Symbol):
+                needs.append(f"{term[1].name}=n, which is y")
+                choice = term[1].choice
+                other = f"another member of the choice '{choice.nodes[0].prompt[0]}'" if choice else ""
+                remedies.append(other or f"CONFIG_{term[1].name}=n")
+            else:
+                needs.append(lib.expr_str(term))
+    if not needs:
+        return "it only follows other symbols", ""
+    remedy = f"set {' and '.join(dict.fromkeys(remedies))}" if remedies else ""
+    return f"needs {' and '.join(dict.fromkeys(needs))}", remedy

@@ -29,7 +29,15 @@ from kharness.config.dotconfig import CONFIG
 from kharness.config.errors import ConfigError
 from kharness.config.places import shown_from
 from kharness.config.record import read_record
-from kharness.config.refused import ALIASES, RENAMED, collect, did_you_mean, together
+from kharness.config.refused import (
+    ALIASES,
+    RENAMED,
+    collect,
+    did_you_mean,
+    together,
+    unmet,
+    why_without_effect,
+)
 from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
 
 TYPE_CHECKING = False
@@ -39,6 +47,8 @@ if TYPE_CHECKING:  # importing typing takes as long as resolving all of a config
 __all__ = ["CONFIG", "Assignment", "Layer", "Origin", "Resolved", "Tree"]
 
 KCONFIGLIB = (14, 1, 0)
+EXPERT = "EXPERT"
+"""The bool that shows the options that hardly anybody changes: `if EXPERT` behind a prompt."""
 
 
 class Tree:
@@ -52,11 +62,14 @@ class Tree:
         self._nodes = [(node, _is_symbol(node.item)) for node in kconf.node_iter(unique_syms=True)]
         self.value_types: dict[str, ValueType] = {}
         self.aliases: dict[str, dict[str, str]] = {}
+        self._stand_ins: dict[str, tuple[str, str]] = {}
         for symbol in kconf.unique_defined_syms:
             if found := read_value_type(symbol):
                 self.value_types[symbol.name] = found
             if members := self._read_alias(symbol):
                 self.aliases[symbol.name] = members
+            if followed := self._read_stand_in(symbol):
+                self._stand_ins[symbol.name] = followed
         self._trackers = {
             symbol.name.removeprefix("ENABLE_").lower(): symbol.name
             for symbol in kconf.unique_defined_syms
@@ -105,6 +118,10 @@ class Tree:
                     hint=did_you_mean(value, members) or f"give {' or '.join(members)}",
                 )
             return [Assignment(members[value], "y", origin)]
+        if name in self._stand_ins:
+            followed, unit = self._stand_ins[name]
+            units = [Assignment(unit, "y", origin)] if unit else []
+            return [self._checked(Assignment(followed, value, origin)), *units]
         if not _prompts(symbol):
             raise ConfigError(
                 f"{at(origin, name, value)}{show(name, value)} cannot be set: it only follows other symbols",
@@ -183,9 +200,8 @@ class Tree:
         """
         lowest = self._settle(yielding)
         settled = [lowest, *(self._settle(layer) for layer in layers)]
-        asked = _merge(settled)
-        self._apply(asked)
-        failed = [(a, self._reason(a)) for a in asked if not self._took(a)]
+        asked = self._apply_asked(settled)
+        failed = [(a, self._why_not(a.symbol)) for a in asked if not self._took(a)]
         refused = [
             ConfigError(f"{at_assignment(assignment)}{assignment} {reason}", hint=hint)
             for assignment, (reason, hint) in failed
@@ -287,7 +303,7 @@ class Tree:
 
     def unmet(self, name: str) -> str:
         """Why a symbol is out of reach after the last `resolve`: `needs OPTIMIZER_ADAM=y, which is n`."""
-        return self._unmet(self.kconf.syms[name])[0]
+        return unmet(self._lib, self.kconf.syms[name])[0]
 
     def current(self, name: str) -> str:
         """A symbol's text after the last `resolve`; empty if it is out of reach."""
@@ -396,17 +412,32 @@ class Tree:
         for a in assignments:
             self.kconf.syms[a.symbol].set_value(a.value)
 
+    def _apply_asked(self, settled: Sequence[Mapping[str, Assignment]]) -> list[Assignment]:
+        """Put the merged layers into the tree; EXPERT with them where one of its options needs it.
+
+        What a `.config` says of EXPERT yields to that, and nothing else does. Gives what was put in.
+        """
+        asked = _merge(settled)
+        self._apply(asked)
+        hidden = [a for a in asked if a.symbol in self._expert_options and not self._took(a)]
+        if hidden and all(a.origin.kind == "config file" for a in asked if a.symbol == EXPERT):
+            asked = [a for a in asked if a.symbol != EXPERT]
+            asked.append(Assignment(EXPERT, "y", hidden[0].origin))
+            self._apply(asked)
+        return asked
+
     def _took(self, a: Assignment) -> bool:
         symbol = self.kconf.syms[a.symbol]
-        reached = symbol.orig_type is self._lib.BOOL or symbol.visibility
-        return bool(reached and symbol.str_value == a.value)
+        # A bool that is out of reach is n, and what EXPERT hides has its default.
+        has_value = symbol.orig_type is self._lib.BOOL or a.symbol in self._expert_options
+        return bool((symbol.visibility or has_value) and symbol.str_value == a.value)
 
     def _took_before(self, a: Assignment, settled: Sequence[Mapping[str, Assignment]]) -> bool:
         """Whether an assignment was in effect before the layers after its own came."""
         took = False
         for end in range(1, len(settled)):
             if not took and any(layer.get(a.symbol) is a for layer in settled[:end]):
-                self._apply(_merge(settled[:end]))
+                self._apply_asked(settled[:end])
                 took = self._took(a)
         return took
 
@@ -417,49 +448,8 @@ class Tree:
         except ConfigError:
             return False
 
-    def _reason(self, a: Assignment) -> tuple[str, str]:
-        """Why an assignment did not take, and what to do about it."""
-        symbol = self.kconf.syms[a.symbol]
-        remove = "or remove this assignment"
-        if symbol.visibility:
-            if symbol.choice and symbol.choice.selection is not symbol:
-                return f"has no effect: {symbol.choice.selection.name}=y is chosen", "keep one of them"
-            if symbol.choice:
-                return "has no effect: no other member of its choice is set", "set the member you want to y"
-            low, high = self.active_range(symbol)
-            if low:
-                return f"is outside {low}..{high}", f"give a value from {low} to {high}"
-            selecting = self._lib.expr_str(symbol.rev_dep)
-            return f"has no effect: it is selected by {selecting}", f"unset {selecting}, {remove}"
-        unmet, remedy = self._unmet(symbol)
-        return f"has no effect: {unmet}", f"{remedy}, {remove}" if remedy else "remove this assignment"
-
-    def _unmet(self, symbol: Any) -> tuple[str, str]:
-        """The conditions that keep a symbol out of reach, and how to meet them."""
-        needs, remedies = [], []
-        for node in symbol.nodes:
-            if not node.prompt:
-                continue
-            for term in self._lib.split_expr(node.prompt[1], self._lib.AND):
-                if self._lib.expr_value(term):
-                    continue
-                if _is_symbol(term):
-                    needs.append(f"{term.name}=y, which is n")
-                    remedies.append(f"CONFIG_{term.name}=y")
-                elif isinstance(term, tuple) and term[0] is self._lib.NOT and _is_symbol(term[1]):
-                    needs.append(f"{term[1].name}=n, which is y")
-                    choice = term[1].choice
-                    other = f"another member of the choice '{choice.nodes[0].prompt[0]}'" if choice else ""
-                    remedies.append(other or f"CONFIG_{term[1].name}=n")
-                else:
-                    needs.append(self._lib.expr_str(term))
-        needs = list(dict.fromkeys(needs))
-        if not needs:
-            return "it only follows other symbols", ""
-        return (
-            f"needs {' and '.join(needs)}",
-            f"set {' and '.join(dict.fromkeys(remedies))}" if remedies else "",
-        )
+    def _why_not(self, name: str) -> tuple[str, str]:
+        return why_without_effect(self._lib, self.kconf.syms[name], self.active_range(self.kconf.syms[name]))
 
     def _has_value(self, symbol: Any) -> bool:
         return symbol.orig_type is self._lib.BOOL or bool(symbol.config_string)
@@ -489,6 +479,13 @@ class Tree:
     def _defaults(self) -> dict[str, Origin]:
         """Who makes a symbol what it is where nobody requests anything."""
         return {s.name: Origin("default", self.place(s)) for s in self.kconf.unique_defined_syms}
+
+    @cached_property
+    def _expert_options(self) -> frozenset[str]:
+        """The symbols that EXPERT shows."""
+        expert = self.kconf.syms.get(EXPERT)
+        prompts = [(s.name, n.prompt) for s in self.kconf.unique_defined_syms for n in s.nodes if n.prompt]
+        return frozenset(name for name, prompt in prompts if expert in self._lib.expr_items(prompt[1]))
 
     def _aliased_choice(self, name: str) -> Any:
         for member in self.aliases.get(name, {}).values():
@@ -529,6 +526,16 @@ class Tree:
             if len(choices) > 1:
                 return {}
         return members
+
+    def _read_stand_in(self, symbol: Any) -> tuple[str, str] | None:
+        """What an int without a prompt stands for: (CHECKPOINT_EVERY, CHECKPOINT_UNIT_STEPS).
+
+        The second is the member of a choice that its default depends on, empty where there is none.
+        """
+        if symbol.orig_type is not self._lib.INT or _prompts(symbol):
+            return None
+        followed, condition = symbol.nodes[0].orig_defaults[0]
+        return (followed.name, "" if condition is self.kconf.y else condition.name)
 
 
 def _one_line(warning: str) -> str:

@@ -401,3 +401,45 @@ def test_tree_that_cannot_be_read_is_an_error(tmp_path: Path, text: str, message
     result = run_with_module(tmp_path, LOAD)
     assert result.returncode == 2
     assert result.stderr.startswith(f"error: {message}")
+
+
+EXPERT = (
+    'config EXPERT\n\tbool "expert"\n\n'
+    'config WAIT\n\tint "wait" if EXPERT\n\tdefault 3\n\trange 1 9\n\n'
+    'config DEEP\n\tbool "deep" if EXPERT\n\n'
+)
+
+
+def test_a_value_for_an_option_that_expert_shows_sets_expert(make_tree: Callable[[str], Tree]) -> None:
+    tree = make_tree(EXPERT)
+    flag = Origin("flag", "--wait 5")
+    resolved = tree.resolve(tree.assignments("WAIT", "5", flag))
+    assert resolved.values == {"EXPERT": True, "WAIT": 5, "DEEP": False}
+    assert resolved.origins["EXPERT"] == flag
+    assert tree.resolve(resolved.asked).text == resolved.text
+    # Its default needs none, nor does a bool that is n anyway.
+    same = [*tree.assignments("WAIT", "3", flag), *tree.assignments("DEEP", "n", flag)]
+    assert tree.resolve(same).values == {"EXPERT": False, "WAIT": 3, "DEEP": False}
+
+
+def test_expert_that_is_off_by_request_stays_off(make_tree: Callable[[str], Tree]) -> None:
+    tree = make_tree(EXPERT)
+    off = tree.assignments("EXPERT", "n", Origin("preset", "p:1"))
+    with pytest.raises(ConfigError) as caught:
+        tree.resolve(off, tree.assignments("WAIT", "5", Origin("flag", "--wait 5")))
+    assert (str(caught.value), caught.value.hint) == (
+        "--wait 5: WAIT=5 has no effect: needs EXPERT=y, which is n",
+        "set CONFIG_EXPERT=y, or remove this assignment",
+    )
+    with pytest.raises(ConfigError, match="is outside 1..9"):
+        tree.resolve(tree.assignments("WAIT", "12", Origin("flag")))
+
+
+def test_an_expert_option_edited_by_hand_takes_effect(
+    make_tree: Callable[[str], Tree], tmp_path: Path
+) -> None:
+    tree = make_tree(EXPERT)
+    text = tree.resolve([]).text
+    assert "# CONFIG_EXPERT is not set\nCONFIG_WAIT=3\n" in text
+    (tmp_path / ".config").write_text(text.replace("CONFIG_WAIT=3", "CONFIG_WAIT=5"))
+    assert tree.resolve(tree.base(tmp_path)).values == {"EXPERT": True, "WAIT": 5, "DEEP": False}

@@ -98,6 +98,11 @@ config GPU_MONITOR
     help
         Affects: reporting
 
+config EXPERT
+    bool "Show options that hardly anybody changes"
+    help
+        Affects: matrix
+
 source "lib/monitoring/trackers/Kconfig"
 
 source "lib/kharness/matrix/Kconfig"
