@@ -431,7 +431,7 @@ def test_expert_that_is_off_by_request_stays_off(make_tree: Callable[[str], Tree
         "--wait 5: WAIT=5 has no effect: needs EXPERT=y, which is n",
         "set CONFIG_EXPERT=y, or remove this assignment",
     )
-    with pytest.raises(ConfigError, match="is outside 1..9"):
+    with pytest.raises(ConfigError, match=r"is outside 1\.\.9"):
         tree.resolve(tree.assignments("WAIT", "12", Origin("flag")))
 
 

@@ -58,8 +58,8 @@ class _Session:
         return self._outdated
 
     def unmarked(self, node: Any, text: str) -> str:
-        """An entry without its mark as a new one, where the saved file holds the symbol."""
-        is_saved = getattr(node.item, "name", None) in self._saved
+        """An entry, not marked as new where the saved file holds its symbol or nothing was saved yet."""
+        is_saved = not self._saved or getattr(node.item, "name", None) in self._saved
         return text.replace(" (NEW)", "", 1) if is_saved else text
 
     def load_config(self, filename: str | None = None) -> str:

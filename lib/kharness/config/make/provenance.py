@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from kharness.config import dotconfig
 from kharness.config.assignment import Resolved, origin_text, show
-from kharness.config.describe import option
+from kharness.config.describe import Option, option
 from kharness.config.errors import ConfigError
 from kharness.config.places import asked_path
 from kharness.config.presets import find_preset
@@ -17,8 +18,10 @@ def why(tree: Tree, resolved: Resolved, name: str) -> Iterator[str]:
     """Lines about one symbol after `tree.resolve` gave `resolved`: value, origin, type, dependencies."""
     about = option(tree, name)
     if about.name in resolved.values:
-        yield show(about.name, tree.current(about.name))
-        yield f"  from       {origin_text(resolved.origins[about.name])}"
+        origin = resolved.origins[about.name]
+        because = f", {_default_because(tree, about)}" if origin.kind == "default" else ""
+        yield f"{show(about.name, tree.current(about.name))}{because}"
+        yield f"  from       {origin_text(origin)}"
     else:
         yield f"{about.name} has no value: {tree.unmet(about.name)}"
     for assignment in resolved.set_aside:
@@ -38,6 +41,26 @@ def why(tree: Tree, resolved: Resolved, name: str) -> Iterator[str]:
     yield f"  menu       {' > '.join(about.menu) or '(top)'}"
     yield f"  defined    {about.where}"
     yield f"  help       {about.explanation}"
+
+
+def _default_because(tree: Tree, about: Option) -> str:
+    """Which of the defaults counts: `because OPTIMIZER_SGD`, `its default`."""
+    for value, condition in about.defaults:
+        if condition and not tree.kconf.eval_string(condition):
+            continue
+        follows = [value] if value in tree.kconf.syms and tree.kconf.syms[value].nodes else []
+        reasons = [*follows, *_holding(tree, condition)]
+        return f"because {' and '.join(reasons)}" if reasons else "its default"
+    return "its default"
+
+
+def _holding(tree: Tree, condition: str) -> list[str]:
+    """The part of a condition that makes it hold: `A || B && (C || D)` is B and D where A and C are n."""
+    terms = re.split(r" \|\| (?![^(]*\))", condition)  # not within parentheses
+    term = next((one for one in terms if one and tree.kconf.eval_string(one)), "")
+    if re.search(r"[!=<>]", term):
+        return [term]
+    return [name for name in re.findall(r"\w+", term) if tree.current(name) == "y"]
 
 
 def differences(tree: Tree, a: str, b: str) -> Iterator[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pexpect
+import pyte
 import pytest
 
 from kharness.config.config_py import read_values
@@ -213,3 +214,105 @@ def test_menu_on_an_unknown_terminal_says_so(checkout: Path, kconfig: Run, menu:
     screen.expect(f"error: menuconfig cannot use this terminal: TERM={term} is unknown\r\n")
     screen.expect("hint: TERM=xterm make menuconfig\r\n")
     assert finish(screen) == 2
+
+
+class Screen:
+    """The shipped menu on a terminal of 80x24, as somebody sees it who presses keys."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        environment = {**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8", "KHARNESS_MAKE_VARS": "O"}
+        self._process = pexpect.spawn(
+            sys.executable,
+            ["scripts/kconfig.py", "menuconfig"],
+            cwd=str(root),
+            env={**environment, "O": str(folder)},
+            dimensions=(24, 80),
+            encoding="utf-8",
+            timeout=600,
+        )
+        self._window = pyte.Screen(80, 24)
+        self._stream = pyte.Stream(self._window)
+        self.keys = 0
+
+    @property
+    def lines(self) -> list[str]:
+        return [line.rstrip() for line in self._window.display]
+
+    @property
+    def entries(self) -> list[str]:
+        """What the page shows: from the menu's path to the last entry."""
+        return "\n".join(self.lines[:19]).rstrip().splitlines()
+
+    @property
+    def chosen(self) -> str:
+        """The entry on which the cursor stands, which is white on blue."""
+        rows = range(2, 19)
+        return next((self.lines[row] for row in rows if self._window.buffer[row][0].bg == "blue"), "")
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._stream.feed(self._process.read_nonblocking(7, timeout=600))
+
+    def shows(self, *parts: str) -> None:
+        """Wait until each of them is on the screen; what is drawn last should be among them."""
+        self.until(lambda: all(any(part in line for line in self.lines) for part in parts))
+
+    def press(self, keys: str) -> None:
+        self.keys += 1 if keys.startswith("\x1b") else len(keys)
+        self._process.send(keys)
+
+    def go_to(self, entry: str) -> None:
+        """Down to the entry that begins so, then Enter."""
+        while entry not in self.chosen:
+            here = self.lines.index(self.chosen)
+            self.press("\x1bOB")
+            self.until(lambda here=here: self.chosen == self.lines[here + 1])  # type: ignore[misc]
+        self.press("\r")
+
+    def finish(self) -> str:
+        text: str = self._process.read()
+        assert self._process.wait() == 0
+        return text
+
+
+def documented_screens(root: Path) -> list[list[str]]:
+    page = (root / "docs/configuration.md").read_text()
+    found = re.findall(r"^```text\n(\(Top\).*?)^```", page, flags=re.M | re.S)
+    return [text.rstrip().splitlines() for text in found]
+
+
+def test_a_first_reader_changes_epochs_learning_rate_and_tracker(root: Path, tmp_path: Path) -> None:
+    """The walk of docs/configuration.md, read off the screen: in a minute, which is some forty keys."""
+    screen = Screen(root, tmp_path)
+    screen.shows("What to train", "Advanced", "[D] Save minimal config")
+    seen = [screen.entries]
+    screen.go_to("What to train")
+    screen.shows("→ What to train", "Folder of datasets that are not shipped")
+    screen.until(lambda: screen.entries[-1].startswith("(data)"))  # the other menu is wiped away
+    seen.append(screen.entries)
+    screen.go_to("Epochs")
+    screen.shows("Range: 1-100000")
+    screen.press("\x7f\x7f3\r")
+    screen.shows("(3) Epochs", "Folder of datasets")
+    screen.press("h")
+    screen.shows("Optimizer  --->", "Advanced")
+    screen.go_to("Optimizer")
+    screen.shows("→ Optimizer", "SGD options")
+    screen.go_to("Peak learning rate")
+    screen.shows("Peak learning rate (string)")
+    screen.press("\x7f1\r")
+    screen.shows("(0.01) Peak learning rate", "SGD options")
+    screen.press("h")
+    screen.shows("Tracking  --->", "Advanced")
+    screen.go_to("Tracking")
+    screen.shows("→ Tracking", "MLflow's tracking URI")
+    screen.go_to("Enable Trackio")
+    screen.shows("[*] Enable Trackio")
+    screen.press("q")
+    screen.shows("(Y)es  (N)o  (C)ancel")
+    screen.press("y")
+    assert "Configuration saved" in screen.finish()
+    values = read_values(tmp_path / "config.py")
+    assert [values[name] for name in ("NUM_EPOCHS", "LEARNING_RATE", "ENABLE_TRACKIO")] == [3, 0.01, True]
+    assert screen.keys < 40
+    assert seen == documented_screens(root)

@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 from kharness.config.generate import write_config
+from kharness.config.make.provenance import why as explain
 from kharness.config.tree import Origin, Tree
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def shipped_tree(root: Path) -> Tree:
+    return Tree.load(root)
 
 
 def output(result: subprocess.CompletedProcess[str]) -> str:
@@ -28,7 +34,7 @@ def why(kconfig: Run, symbol: str, **variables: str) -> list[str]:
 def test_configwhy_tells_a_default_and_what_decides_it(kconfig: Run) -> None:
     output(kconfig("defconfig", CONFIG_OPTIMIZER="adam"))
     assert output(kconfig("configwhy", SYMBOL="LEARNING_RATE")) == (
-        "LEARNING_RATE=0.003\n"
+        "LEARNING_RATE=0.003, its default\n"
         "  from       default lib/kharness/training/optimizers/Kconfig:26\n"
         "  type       float, 0 < x\n"
         "  affects    results\n"
@@ -37,6 +43,34 @@ def test_configwhy_tells_a_default_and_what_decides_it(kconfig: Run) -> None:
         "  defined    lib/kharness/training/optimizers/Kconfig:26\n"
         "  help       Peak learning rate. The schedule's highest value.\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("symbol", "asked", "answer"),
+    [
+        ("LEARNING_RATE", [], "LEARNING_RATE=0.05, because OPTIMIZER_SGD"),
+        ("LEARNING_RATE", ["OPTIMIZER=adam"], "LEARNING_RATE=0.003, its default"),
+        (
+            "WEIGHT_DECAY",
+            ["MODEL=gpt2", "OPTIMIZER=adamwadv"],
+            "WEIGHT_DECAY=0.1, because MODEL_GPT2 and OPTIMIZER_ADAMWADV",
+        ),
+        ("OPTIMIZER", ["MODEL=gpt2"], "OPTIMIZER=adamw, because MODEL_GPT2"),
+        ("MACHINE_MONITOR", ["GPU_MONITOR=y"], "MACHINE_MONITOR=y, because GPU_MONITOR"),
+        ("NUM_GPUS", [], "NUM_GPUS=1, because MATRIX_GPUS_PER_CELL and !DEVICE_CPU"),
+        ("EVALUATE_EVERY_STEPS", [], "EVALUATE_EVERY_STEPS=0, because EVAL_INTERVAL"),
+        ("NUM_EPOCHS", ["NUM_EPOCHS=3"], "NUM_EPOCHS=3"),
+    ],
+)
+def test_configwhy_gives_the_short_answer_first(
+    shipped_tree: Tree, symbol: str, asked: list[str], answer: str
+) -> None:
+    layer = [
+        a for text in asked for a in shipped_tree.assignments(*text.split("="), Origin("make variable", text))
+    ]
+    first, second, *_ = explain(shipped_tree, shipped_tree.resolve(layer), symbol)
+    assert first == answer
+    assert second.startswith("  from       ")
 
 
 def test_configwhy_tells_preset_make_variable_and_choice(kconfig: Run) -> None:
@@ -77,7 +111,7 @@ def test_configwhy_tells_a_fragment_and_a_hand_edit(checkout: Path, kconfig: Run
 def test_configwhy_takes_the_command_line_of_this_call_into_account(kconfig: Run) -> None:
     output(kconfig("defconfig"))
     assert why(kconfig, "SEED", CONFIG_SEED="6")[:2] == ["SEED=6", "  from       make variable CONFIG_SEED=6"]
-    assert why(kconfig, "SEED")[0] == "SEED=1"
+    assert why(kconfig, "SEED")[0] == "SEED=1, its default"
 
 
 def test_configwhy_explains_a_run_of_a_matrix(checkout: Path, kconfig: Run) -> None:
