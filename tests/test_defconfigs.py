@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kharness.config.generate import config_py
-from kharness.config.presets import find_preset, preset_files
+from kharness.config.presets import find_preset, listing, preset_files
 from kharness.config.tree import Origin, Tree
 from kharness.matrix.planning.cells import Around
 from kharness.matrix.planning.draft import draft
@@ -106,6 +106,27 @@ def test_every_shipped_range_file_plans_what_it_says(tree: Tree) -> None:
         }
         found[f"{ranges.parent.parent.name}/{ranges.name}"] = (len(drafted.cells), settings)
     assert found == {"lenet5/optimizers": (14 * 6 * 2, {("mnist", 1)})}
+
+
+def test_every_preset_says_what_it_is_and_needs(tree: Tree) -> None:
+    lines = list(listing(tree))
+    assert [line for line in lines if len(line) > 80] == []
+    starts = [i for i, line in enumerate(lines) if re.match(r"  \S", line)]
+    about = {
+        lines[i].strip(): " ".join(line.strip() for line in lines[i + 1 : end] if line.startswith("   "))
+        for i, end in zip(starts, [*starts[1:], len(lines)], strict=True)
+    }
+    assert sorted(about) == sorted(path.name for path in PRESETS)
+    assert [
+        name for name, text in about.items() if not re.match(r"[A-Z].+\. Needs: a CPU|.+a GPU|.+GPUs", text)
+    ] == []
+    always_there = ("mnist-subset", "digits", "pydoc-topics", "imagefolder", "cifar10")
+    for path in PRESETS:
+        resolved = tree.resolve(tree.read(path, "preset"))
+        fetched = resolved.values["DATASET"] not in always_there
+        assert ("`make data`" in about[path.name]) == fetched, path
+        axes = resolved.values["MATRIX_AXES"] != tree.kconf.syms["MATRIX_AXES"].orig_defaults[0][0].str_value
+        assert ("`make test_matrix`" in about[path.name]) == axes, path
 
 
 def test_the_default_preset_tracks_nothing(tree: Tree) -> None:

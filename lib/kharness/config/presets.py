@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 from kharness.config.assignment import Layer
+from kharness.config.describe import option
+from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
 from kharness.config.places import asked_path
 from kharness.config.refused import did_you_mean
 from kharness.config.tree import CONFIG, Tree
 
 DEFAULT = "default"
+_NEEDS = "Needs: "
+_COLUMNS, _INDENT = 80, " " * 6
 
 
 def preset_files(root: Path) -> list[Path]:
@@ -40,6 +47,32 @@ def find_preset(root: Path, asked: str) -> Path:
         hint=did_you_mean(Path(asked).name, [path.name for path in files])
         or "make list-defconfigs shows all",
     )
+
+
+def listing(tree: Tree) -> Iterator[str]:
+    """Every preset below its model: the first comment of its file, and what it needs."""
+    for folder, paths in groupby(preset_files(tree.root), key=lambda path: path.parent.parent):
+        model = option(tree, f"MODEL_{folder.name}".upper()).prompt if folder != tree.root else "Any model"
+        yield f"{model}, in {tree.shown(folder / 'defconfigs')}/"
+        for path in paths:
+            yield f"  {path.name}"
+            for text in _described(tree, path):
+                yield from textwrap.wrap(text, _COLUMNS, initial_indent=_INDENT, subsequent_indent=_INDENT)
+
+
+def _described(tree: Tree, path: Path) -> list[str]:
+    """What a preset is; what it needs, by its `Needs:` line and its dataset, and the target for its axes."""
+    comments = [line[2:] for line in read_text(path, tree.shown(path)).splitlines() if line.startswith("# ")]
+    comments = [line for line in comments if not line.endswith(" is not set")]
+    about = next((line for line in comments if not line.startswith(_NEEDS)), "")
+    needs = [line.removeprefix(_NEEDS) for line in comments if line.startswith(_NEEDS)]
+    resolved = tree.resolve(tree.read(path, "preset"))
+    dataset = tree.aliases.get("DATASET", {}).get(str(resolved.values.get("DATASET")))
+    if dataset and "`make data`" in option(tree, dataset).help:
+        needs.append("`make data` once")
+    axes = any(assignment.symbol == "MATRIX_AXES" for assignment in resolved.asked)
+    run = ["Run: `make test_matrix`"] if axes else []
+    return [about, ". ".join([f"{_NEEDS}{', '.join(needs)}"] * bool(needs) + run)]
 
 
 def starting_layer(tree: Tree, directory: Path) -> Layer:

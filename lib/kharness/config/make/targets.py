@@ -13,7 +13,7 @@ from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config, write_file
 from kharness.config.make import variables as make_variables
 from kharness.config.places import asked_path
-from kharness.config.presets import DEFAULT, find_preset, preset_files, starting_layer
+from kharness.config.presets import DEFAULT, find_preset, listing, starting_layer
 from kharness.config.tree import CONFIG, Tree
 from monitoring.counts import counted
 
@@ -113,11 +113,8 @@ def savedefconfig(request: Request) -> None:
 
 
 def list_defconfigs(request: Request) -> None:
-    """Every preset and its file."""
-    files = preset_files(request.tree.root)
-    width = max(len(path.name) for path in files)
-    for path in files:
-        print(f"{path.name:{width}}  {request.tree.shown(path)}")
+    """Every preset: what it is and what it needs."""
+    print("\n".join(listing(request.tree)))
 
 
 def listnewconfig(request: Request) -> None:

@@ -87,9 +87,21 @@ def test_savedefconfig_writes_what_gives_the_same_config_again(checkout: Path, k
     assert (checkout / ".config").read_text() == text
 
 
-def test_list_defconfigs_names_every_preset(kconfig: Run) -> None:
+def test_list_defconfigs_says_what_every_preset_is_and_needs(checkout: Path, kconfig: Run) -> None:
+    (checkout / "lenet5/defconfigs/lenet5-two").write_text(
+        "# Two optimizers on MNIST, with so many words that the line is broken before it has 80 of them.\n"
+        '# Needs: a CPU\nCONFIG_DATASET_MNIST=y\nCONFIG_MATRIX_AXES="OPTIMIZER=sgd|adam"\n'
+    )
     assert output(kconfig("list-defconfigs")) == (
-        "default       defconfigs/default\nlenet5-mnist  lenet5/defconfigs/lenet5-mnist\n"
+        "Any model, in defconfigs/\n"
+        "  default\n"
+        "LeNet-5 (handwritten digits), in lenet5/defconfigs/\n"
+        "  lenet5-mnist\n"
+        "      Needs: `make data` once\n"
+        "  lenet5-two\n"
+        "      Two optimizers on MNIST, with so many words that the line is broken before\n"
+        "      it has 80 of them.\n"
+        "      Needs: a CPU, `make data` once. Run: `make test_matrix`\n"
     )
 
 
