@@ -1,5 +1,5 @@
 # Targets only: a recipe is one command, and the command is a file in scripts/. `make help` prints the
-# comments behind the targets.
+# comments behind the targets: those with `##*`, and with ALL=y the others too.
 
 # Names given on make's command line, before anything else is read: what follows is this file's own, whatever
 # else they name (`override`). `value` and a loop's `1`, for make would expand a $(...) in a name.
@@ -65,17 +65,17 @@ endif
 ##@ Training
 
 .PHONY: train
-train: $(setup)			## train what .config says (plain `make` does this)
+train: $(setup)			##* train what .config says (plain `make` does this)
 	@$(python) scripts/train.py
 
 .PHONY: test_matrix test-matrix
-test_matrix: $(setup)		## train every cell of MATRIX_AXES, compare them, draw the graphs
+test_matrix: $(setup)		##* train every cell of MATRIX_AXES, compare them, draw the graphs
 	@$(python) scripts/test_matrix.py
 
 test-matrix: test_matrix	## the same as test_matrix
 
 .PHONY: test_matrix_dry_run test-matrix-dry-run
-test_matrix_dry_run: $(setup)	## print what test_matrix would run, and for how long
+test_matrix_dry_run: $(setup)	##* print what test_matrix would run, and for how long
 	@$(python) scripts/test_matrix_dry_run.py
 
 test-matrix-dry-run: test_matrix_dry_run	## the same as test_matrix_dry_run
@@ -85,7 +85,7 @@ sweep: $(setup)			## train over ranges of hyperparameters, with a leaderboard: R
 	@$(python) scripts/sweep.py
 
 .PHONY: continue
-continue: $(setup)		## finish what was interrupted: RUN=dir (default: the newest) FILTER=… JOBS=n
+continue: $(setup)		##* finish what was interrupted: RUN=dir (default: the newest) FILTER=… JOBS=n
 	@$(python) scripts/continue.py
 
 .PHONY: test_rerun test-rerun
@@ -95,7 +95,7 @@ test_rerun: $(setup)		## run cells again from scratch: TARGET=dir FILTER=… (de
 test-rerun: test_rerun		## the same as test_rerun
 
 .PHONY: status
-status: $(setup)		## report how far a matrix or a run is: RUN=dir (default: the newest)
+status: $(setup)		##* report how far a matrix or a run is: RUN=dir (default: the newest)
 	@$(python) scripts/status.py
 
 .PHONY: control
@@ -111,7 +111,7 @@ estimate: $(setup)		## estimate how long a running or interrupted matrix still t
 	@$(python) scripts/estimate.py
 
 .PHONY: logs
-logs: $(setup)			## print what a run printed: CELL=name RUN=dir FOLLOW=y
+logs: $(setup)			##* print what a run printed: CELL=name RUN=dir FOLLOW=y
 	@$(python) scripts/logs.py
 
 .PHONY: summary
@@ -131,7 +131,7 @@ reproduce: $(setup)		## train a past run again and say whether it is bit-equal: 
 	@$(python) scripts/reproduce.py
 
 .PHONY: compare
-compare: $(setup)		## say which of two runs, matrices or variants is better: A=dir B=dir[:SYMBOL=value …]
+compare: $(setup)		##* say which of two runs, matrices or variants is better: A=dir B=dir[:SYMBOL=value …]
 	@$(python) scripts/compare.py
 
 .PHONY: check-model
@@ -139,18 +139,18 @@ check-model: $(setup)		## check the configured model by one step: memory, FLOPs,
 	@$(python) scripts/check_model.py
 
 .PHONY: data
-data: $(setup)			## fetch, prepare and verify the datasets of the model in DATA_DIR
+data: $(setup)			##* fetch, prepare and verify the datasets of the model in DATA_DIR
 	@$(python) scripts/data.py
 
 ##@ Configuration (O=dir TRACKER=none|trackio|wandb|both GPU_MONITOR=y CONFIG_X=value)
 
 .PHONY: $(config_targets) $(addprefix defconfig-,$(presets))
-menuconfig: $(setup)		## choose options in a menu
+menuconfig: $(setup)		##* choose options in a menu
 oldconfig: $(setup)		## ask about options that .config does not hold yet
 olddefconfig: $(setup)		## give options that .config does not hold yet their defaults
-defconfig: $(setup)		## write .config from a preset: DEFCONFIG=name|path (default: default)
+defconfig: $(setup)		##* write .config from a preset: DEFCONFIG=name|path (default: default)
 savedefconfig: $(setup)		## write the shortest preset that gives this .config to ./defconfig
-list-defconfigs: $(setup)	## list the presets
+list-defconfigs: $(setup)	##* list the presets: what each is and what it needs
 listnewconfig: $(setup)		## list options that .config does not hold yet
 helpnewconfig: $(setup)		## the same with their help
 allyesconfig: $(setup)		## write .config with every yes/no option on
@@ -196,7 +196,7 @@ prometheus: $(setup)		## show all runs to Prometheus on one port: RUN=dir (defau
 	@$(python) scripts/prometheus.py
 
 .PHONY: gputop
-gputop: $(if $(SIMULATE),$(setup_tests),$(setup))	## GPUs and a run, live in this terminal: RUN=dir (default: the newest) THEME=… SORT=… SIMULATE=n
+gputop: $(if $(SIMULATE),$(setup_tests),$(setup))	##* GPUs and a run, live in this terminal: RUN=dir (default: the newest) THEME=… SORT=… SIMULATE=n
 	@$(python) scripts/gputop.py
 
 ##@ Working on kharness
@@ -236,7 +236,7 @@ clean mrproper distclean:
 	@$(PYTHON) scripts/clean.py $@
 
 .PHONY: help
-help: variables			## list the targets
+help: variables			## list the targets of every day, ALL=y all
 	@$(PYTHON) scripts/make_help.py Makefile
 
 # The environment. A stamp is written last, so an interrupted set-up is taken up again.

@@ -1,31 +1,46 @@
 """make_help.py MAKEFILE: what `make help` prints, from the Makefile's own comments.
 
-`target: prerequisites ## text` is a line of help, `##@ Title` a heading; `# pattern-<name>: ## text` is help
-for targets that a pattern rule makes. Standard library only.
+`target: prerequisites ## text` is a line of help, `##* text` one of a target for every day, `##@ Title` a
+heading; `# pattern-<name>: ## text` is help for targets that a pattern rule makes. ALL=y in the environment
+prints all of them, otherwise those for every day. Standard library only.
 """
 
 import os
 import re
 import sys
+import textwrap
 from pathlib import Path
 
-_HELP = re.compile(r"(?:# )?(?P<targets>[A-Za-z0-9_.%<>/ -]+?):(?!=).*?## (?P<text>.+)")
+_HELP = re.compile(r"(?:# )?(?P<targets>[A-Za-z0-9_.%<>/ -]+?):(?!=).*?##(?P<often>\*?) (?P<text>.+)")
 _HEADING = re.compile(r"##@ (?P<title>.+)")
+_COLUMNS = 80
 
 
-def help_lines(makefile: str) -> list[str]:
-    """The help as printed, headings in the order of the file."""
+def help_lines(makefile: str, *, everything: bool) -> list[str]:
+    """The help as printed, in the order of the file; a text that is too long goes on below itself."""
     entries: list[tuple[str, str]] = []
+    hidden = 0
     for line in makefile.splitlines():
-        if match := _HEADING.fullmatch(line):
-            entries.append(("", match["title"]))
-        elif match := _HELP.fullmatch(line):
+        match = _HELP.fullmatch(line)
+        if match and (everything or match["often"]):
             entries.append((", ".join(match["targets"].split()), match["text"]))
+        elif match:
+            hidden += 1
+        elif everything and (match := _HEADING.fullmatch(line)):
+            entries.append(("", match["title"]))
     width = max((len(name) for name, _ in entries), default=0)
-    lines = []
+    lines = [] if everything else ["Every day:"]
     for name, text in entries:
-        lines.append(f"  {name:{width}}  {text}" if name else f"\n{text}:")
-    return lines
+        first, rest = (f"  {name:{width}}  ", " " * (width + 4)) if name else ("", "")
+        lines += [""] * (not name)
+        lines += textwrap.wrap(
+            text if name else f"{text}:",
+            _COLUMNS,
+            initial_indent=first,
+            subsequent_indent=rest,
+            break_on_hyphens=False,
+        )
+    return lines if everything else [*lines, "", f"make help ALL=y lists {hidden} more."]
 
 
 def main(argv: list[str]) -> int:
@@ -33,7 +48,8 @@ def main(argv: list[str]) -> int:
     if len(argv) != 1:
         print("error: one Makefile is needed", file=sys.stderr)
         return 2
-    text = "\n".join(help_lines(Path(argv[0]).read_text(encoding="utf-8"))).strip("\n")
+    makefile = Path(argv[0]).read_text(encoding="utf-8")
+    text = "\n".join(help_lines(makefile, everything=os.environ.get("ALL") == "y")).strip("\n")
     try:
         print(text, flush=True)
     except BrokenPipeError:

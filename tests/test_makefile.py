@@ -91,10 +91,14 @@ SPELLED = "$(subst D,$$,aD(shell touch marker))"  # make's own expansion makes a
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (["help", f"v={TOUCH}"], f"v={TOUCH} means nothing to make help", "make help reads O"),
+        (["help", f"v={TOUCH}"], f"v={TOUCH} means nothing to make help", "make help reads ALL, O"),
         (["help", f"1={TOUCH}"], "'1' is no name of a variable", "names are letters"),
-        (["help", f"override={TOUCH}"], f"override={TOUCH} means nothing to make help", "make help reads O"),
-        (["help", f"define={TOUCH}"], f"define={TOUCH} means nothing to make help", "make help reads O"),
+        (
+            ["help", f"override={TOUCH}"],
+            f"override={TOUCH} means nothing to make help",
+            "make help reads ALL, O",
+        ),
+        (["help", f"define={TOUCH}"], f"define={TOUCH} means nothing to make help", "make help reads ALL, O"),
         (["help", f"{SPELLED}=1"], "'a$(shell touch marker)' is no name of a variable", "names are letters"),
         (["help", "$(subst a,:,xay)=1"], "'x:y' is no name of a variable", "names are letters"),
         (["help", "$(subst a,#,xay)=1"], "'x#y' is no name of a variable", "names are letters"),
@@ -112,7 +116,7 @@ SPELLED = "$(subst D,$$,aD(shell touch marker))"  # make's own expansion makes a
         (["a#b=1"], "'a#b=1' is no variable", "write NAME=value, and quotes around all of it"),
         (["a:b=1"], "'a:b=1' is no variable", "write NAME=value, and quotes around all of it"),
         (["tset_matrix"], "unknown target 'tset_matrix'", "did you mean test_matrix?"),
-        (["help", "SEEDS=3"], "SEEDS=3 means nothing to make help", "make help reads O"),
+        (["help", "SEEDS=3"], "SEEDS=3 means nothing to make help", "make help reads ALL, O"),
     ],
 )
 def test_what_nothing_reads_is_refused_before_anything_runs(

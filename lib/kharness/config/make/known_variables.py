@@ -129,7 +129,7 @@ TARGETS: dict[str, Reads] = {
     "clean": _NONE,
     "mrproper": _NONE,
     "distclean": _NONE,
-    "help": _NONE,
+    "help": Reads(("ALL",)),
 }
 """By target, as `make help` lists them; tests/test_makefile.py holds it to the Makefile."""
 
