@@ -288,7 +288,8 @@ def upload_command(directory: Path, options: Options) -> str | None:
         logs = folder.glob("offline-run-*/*.wandb")
         if (folder / UPLOAD_LOCK).exists() or not any(logs):
             return None
-    command = f"wandb sync {shlex.quote(str(folder))}/offline-run-*"
+    login = "" if _may_have_login() else "wandb login && "
+    command = f"{login}wandb sync {shlex.quote(str(folder))}/offline-run-*"
     return command if options.offline else f"{command}, or make sync RUN={shlex.quote(str(directory))}"
 
 

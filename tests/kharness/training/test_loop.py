@@ -136,6 +136,7 @@ def test_training_ends_with_the_command_that_uploads_what_is_offline(
     train: Train, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_API_KEY", "k")
     train("--max-steps", "1", tracker="wandb")
     run = tmp_path / "run"
     assert capsys.readouterr().out.splitlines()[-1] == (

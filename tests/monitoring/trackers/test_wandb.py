@@ -181,7 +181,7 @@ OR_SYNC = ", or make sync RUN='{0}/a run'"
 @pytest.mark.parametrize(
     ("environment", "options", "left", "command"),
     [
-        ({}, {}, [], UPLOAD + OR_SYNC),
+        ({}, {}, [], "wandb login && " + UPLOAD + OR_SYNC),
         ({"WANDB_MODE": "offline", "WANDB_API_KEY": "k"}, {}, [], UPLOAD + OR_SYNC),
         ({"WANDB_API_KEY": "k"}, {"offline": True}, [], UPLOAD),
         ({"WANDB_API_KEY": "k"}, {}, [], None),
