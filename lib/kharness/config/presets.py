@@ -8,7 +8,6 @@ from itertools import groupby
 from pathlib import Path
 
 from kharness.config.assignment import Layer
-from kharness.config.describe import option
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
 from kharness.config.places import asked_path
@@ -52,7 +51,7 @@ def find_preset(root: Path, asked: str) -> Path:
 def listing(tree: Tree) -> Iterator[str]:
     """Every preset below its model: the first comment of its file, and what it needs."""
     for folder, paths in groupby(preset_files(tree.root), key=lambda path: path.parent.parent):
-        model = option(tree, f"MODEL_{folder.name}".upper()).prompt if folder != tree.root else "Any model"
+        model = "Any model" if folder == tree.root else _entry(tree, f"MODEL_{folder.name}".upper())[0]
         yield f"{model}, in {tree.shown(folder / 'defconfigs')}/"
         for path in paths:
             yield f"  {path.name}"
@@ -68,11 +67,17 @@ def _described(tree: Tree, path: Path) -> list[str]:
     needs = [line.removeprefix(_NEEDS) for line in comments if line.startswith(_NEEDS)]
     resolved = tree.resolve(tree.read(path, "preset"))
     dataset = tree.aliases.get("DATASET", {}).get(str(resolved.values.get("DATASET")))
-    if dataset and "`make data`" in option(tree, dataset).help:
+    if dataset and "`make data`" in _entry(tree, dataset)[1]:
         needs.append("`make data` once")
     axes = any(assignment.symbol == "MATRIX_AXES" for assignment in resolved.asked)
     run = ["Run: `make test_matrix`"] if axes else []
     return [about, ". ".join([f"{_NEEDS}{', '.join(needs)}"] * bool(needs) + run)]
+
+
+def _entry(tree: Tree, name: str) -> tuple[str, str]:
+    """Prompt and help of a choice's member."""
+    node = tree.symbol(name).nodes[0]
+    return str(node.prompt[0]), str(node.help or "")
 
 
 def starting_layer(tree: Tree, directory: Path) -> Layer:

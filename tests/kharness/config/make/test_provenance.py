@@ -66,7 +66,11 @@ def test_configwhy_gives_the_short_answer_first(
     shipped_tree: Tree, symbol: str, asked: list[str], answer: str
 ) -> None:
     layer = [
-        a for text in asked for a in shipped_tree.assignments(*text.split("="), Origin("make variable", text))
+        a
+        for text in asked
+        for a in shipped_tree.assignments(
+            text.split("=")[0], text.split("=")[1], Origin("make variable", text)
+        )
     ]
     first, second, *_ = explain(shipped_tree, shipped_tree.resolve(layer), symbol)
     assert first == answer
