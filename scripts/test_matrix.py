@@ -11,6 +11,7 @@ from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.config.tree import Tree
 from kharness.matrix.planning.filter import parse_filter
+from kharness.matrix.planning.given_axes import given_axes
 from kharness.matrix.planning.matrix_json import Plan, planned_content
 from kharness.matrix.planning.plan import prepare
 from kharness.matrix.supervise import check_running, expected_seconds, in_order, supervise
@@ -29,11 +30,13 @@ def main(argv: Sequence[str]) -> int:
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     chosen = parse_filter(variables.get("FILTER", ""))
+    given, single = given_axes(tree, variables)
     plan = prepare(
         tree,
         output,
-        make_variables.layer(tree, variables),
+        make_variables.layer(tree, single),
         chosen=chosen,
+        given=given,
         check=partial(check, given=variables),
     )
     introduce(plan)
@@ -61,7 +64,7 @@ def check(plan: Plan, given: Mapping[str, str]) -> None:
 def introduce(plan: Plan) -> None:
     """What is about to run, and what was requested and does not apply to some of it."""
     axes = " ".join(map(str, plan.axes))
-    print(f"matrix: {counted(len(plan.cells), 'run')} ({axes}) in {shown(plan.directory)}", flush=True)
+    print(f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}", flush=True)
     for line in plan.note_lines():
         print(line)
 

@@ -13,6 +13,7 @@ from kharness.config.tree import Tree
 from kharness.matrix.dry_run import TIME, dry_run_lines
 from kharness.matrix.planning.draft import draft
 from kharness.matrix.planning.filter import parse_filter
+from kharness.matrix.planning.given_axes import given_axes
 from kharness.matrix.planning.matrix_json import planned_content
 from kharness.matrix.planning.plan import as_plan, results_of
 from kharness.matrix.running.durations import read_history
@@ -29,9 +30,10 @@ def main(argv: Sequence[str]) -> int:
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     base = starting_layer(tree, output)
-    command_line = make_variables.layer(tree, variables)
+    given, single = given_axes(tree, variables)
+    command_line = make_variables.layer(tree, single)
     chosen = parse_filter(variables.get("FILTER", ""))
-    drafted = draft(tree, base, command_line, matrix=TIME, chosen=chosen)
+    drafted = draft(tree, base, command_line, matrix=TIME, chosen=chosen, given=given)
     results = results_of(tree, base, command_line, output=output)
     history = read_history(results, tree.affects)
     plan = as_plan(drafted, results / TIME, ROOT)

@@ -74,6 +74,16 @@ class Resolved:
         return {line.symbol for line in parse_lines(self.minimal, "")}
 
 
+def merged(settled: Sequence[Mapping[str, Assignment]]) -> list[Assignment]:
+    """The last word on each symbol, in the order of asking: the last member of a choice that is set wins."""
+    last: dict[str, Assignment] = {}
+    for layer in settled:
+        for name, assignment in layer.items():
+            last.pop(name, None)
+            last[name] = assignment
+    return list(last.values())
+
+
 def chosen_name(symbol: str) -> str | None:
     """Which of CHOSEN_FOR a symbol belongs to: itself, a member of its choice, or the option for it."""
     for name, switch in CHOSEN_FOR.items():

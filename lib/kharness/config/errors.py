@@ -34,6 +34,15 @@ class ConfigError(KharnessError):
     """A value, file or tree that cannot be taken as requested."""
 
 
+def shadowed(module: str, what: str) -> ConfigError:
+    """The error for another package that took the place of one of kconfiglib's modules."""
+    return ConfigError(
+        f"the installed {module} is not that of kconfiglib 14.1.0: it {what}",
+        hint="esp-idf-kconfig installs packages of that name: pip uninstall esp-idf-kconfig, "
+        "then pip install --force-reinstall kconfiglib==14.1.0",
+    )
+
+
 def run_command(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     """Run `main(argv)` and exit: 0, its own code, 2 for what the user can fix, 130 for Ctrl-C.
 

@@ -6,7 +6,7 @@ import argparse
 import importlib.util
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
@@ -29,7 +29,7 @@ from kharness.config.errors import ConfigError, exit_code, reported_once
 from kharness.config.generate import checked_project_name, config_files, read_files
 from kharness.config.places import asked_folder, shown_from
 from kharness.config.record import read_record
-from kharness.config.refused import ALIASES, collect, did_you_mean
+from kharness.config.refused import ALIASES, collect, did_you_mean, one_value
 from kharness.config.tree import Tree
 from kharness.config.values import Value
 
@@ -75,6 +75,10 @@ class Options:
         layers = [tree.assignments(name, value, origin) for name, value in values.items()]
         return Options(tree.resolve(self._asked(), list(chain(*layers))), tree=tree)
 
+    def notes(self) -> Sequence[str]:
+        """Values that were taken though written in another case."""
+        return self._tree.notes
+
     def _asked(self) -> Layer:
         return self.resolved.asked
 
@@ -106,6 +110,9 @@ class ConfiguredOptions(Options):
 
     def files(self) -> Mapping[str, str]:
         return read_files(self._directory)
+
+    def notes(self) -> Sequence[str]:
+        return ()
 
     def automatic(self) -> dict[str, tuple[str, str]]:
         return _chosen(read_record(self._directory).asked, self.values)
@@ -184,15 +191,26 @@ def _check_flags(*, root: Path, model: str, about: str | None) -> None:
 
 
 def parse(
-    argv: Sequence[str], *, root: Path, model: str, prog: str, description: str | None
+    argv: Sequence[str],
+    *,
+    root: Path,
+    model: str,
+    prog: str,
+    description: str | None,
+    is_named: Callable[[Path], bool] = lambda directory: False,
 ) -> tuple[Options, argparse.Namespace]:
     """The options of one training, flags on top of a configuration; says on stdout which one that is.
+
+    Not of a run directory that `is_named` already, by what started the training.
 
     With --run-dir it is that directory's `.config`, if it has one; else the root's, if its MODEL is this one;
     else the model's defaults. ConfigError for whatever cannot be taken.
     """
     found, arguments, source = _read(argv, root=root, model=model, prog=prog, description=description)
-    print(f"configuration: {source}{', then flags' if arguments.assignments else ''}")
+    if not (arguments.run_dir and is_named(arguments.run_dir)):
+        print(f"configuration: {source}{', then flags' if arguments.assignments else ''}")
+    for note in found.notes():
+        print(f"note: {note}")
     return found, arguments
 
 
@@ -214,7 +232,10 @@ def _read(
     parser = _parser(options(tree), tree.trackers(), prog=prog, description=description)
     arguments = parser.parse_args(argv)
     given = arguments.assignments
-    parts = (partial(tree.assignments, name, value, Origin("flag", flag)) for flag, name, value in given)
+    parts = (
+        partial(one_value, tree, name, value, Origin("flag", flag), also=f"MODEL={model} ")
+        for flag, name, value in given
+    )
     layer = collect(parts, tree.out_of_range)
     base, source = _base(tree, model, directory)
     return Options(tree.resolve(base, layer), tree=tree), arguments, source
@@ -259,7 +280,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Assign(argparse.Action):
-    """Collects `(--batch-size 32, BATCH_SIZE, 32)`; a bool's flag stands for y, or n with --no-."""
+    """Collects `(--batch-size 32, BATCH_SIZE, 32)`; a bool's flag stands for y, or n with --no-.
+
+    Of a flag that is given twice the last one counts.
+    """
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         flag = option_string or ""
@@ -267,7 +291,8 @@ class _Assign(argparse.Action):
             given = (flag, self.dest, "n" if flag.startswith("--no-") else "y")
         else:
             given = (f"{flag} {values}", self.dest, values)
-        namespace.assignments = [*namespace.assignments, given]
+        others = [one for one in namespace.assignments if one[1] != self.dest]
+        namespace.assignments = [*others, given]
 
 
 def _parser(

@@ -49,6 +49,13 @@ class LastingFile(io.FileIO):
             raise error
 
 
+def wrapped(line: str) -> str:
+    """A line as several of at most 79 columns, the further ones indented; words stay whole."""
+    import textwrap
+
+    return textwrap.fill(line, 79, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
 def lasting_text(stream: TextIO | None, *, drop_all: bool = False) -> TextIO:
     """A stream that writes to the same place and lasts; the same one if it has no file."""
     if stream is None:  # it was closed before this process began, as by `>&-`

@@ -6,6 +6,8 @@ Every path that comes from a user, in a variable, a flag or an option, is made h
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from kharness.config.assignment import printable
@@ -104,3 +106,17 @@ def _path(text: str) -> Path:
         reason = (error.strerror or str(error)).lower()
         raise ValueError(f"cannot be looked at: {reason}") from None
     return path
+
+
+@contextmanager
+def kconfig_environment(root: Path) -> Iterator[None]:
+    """kconfiglib reads its settings from the environment: only ours, and only while the tree is parsed."""
+    names = ["CONFIG_", "srctree", *(n for n in os.environ if n.startswith("KCONFIG_"))]
+    saved = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ.update(srctree=str(root), KCONFIG_WARN_UNDEF="y")
+    try:
+        yield
+    finally:
+        for name in ("srctree", "KCONFIG_WARN_UNDEF"):
+            del os.environ[name]
+        os.environ.update(saved)

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from kharness.config.assignment import Assignment, Layer
+from kharness.config.assignment import Assignment, Layer, Origin, printable
 from kharness.config.errors import ConfigError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
-    from typing import Any
+    from typing import Any, Protocol
+
+    from kharness.config.affects import Affects
+
+    class TakesValues(Protocol):
+        """Of the option tree, what says which values it takes."""
+
+        aliases: dict[str, dict[str, str]]
+
+        @property
+        def affects(self) -> Affects: ...
+
+        def assignments(self, name: str, value: str, origin: Origin) -> Layer: ...
+
+        def reachable(self, name: str, /) -> bool: ...
+
 
 RENAMED = {"MATRIX_ZYGOTE": "LAUNCHER_LOCAL_ZYGOTE"}
 """Earlier names of symbols: refused, in `.config` and fragments too, with the new name as hint."""
@@ -24,6 +40,11 @@ ALIASES = {
     "THREADS": "NUM_THREADS",
 }
 """What people call symbols; a hint names the symbol."""
+
+ALL = "all"
+"""Every member of a choice, where a matrix takes several values."""
+
+RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})", re.ASCII)
 
 _AS_NEAR = 0.15
 
@@ -67,7 +88,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(near)}?" if near else ""
 
 
-def why_without_effect(lib: Any, symbol: Any, active_range: tuple[str, str]) -> tuple[str, str]:
+def why_without_effect(
+    lib: Any, symbol: Any, active_range: tuple[str, str], tree: TakesValues
+) -> tuple[str, str]:
     """(why the value requested for kconfiglib's symbol did not take, what to do about it)."""
     remove = "or remove this assignment"
     if symbol.visibility:
@@ -81,14 +104,34 @@ def why_without_effect(lib: Any, symbol: Any, active_range: tuple[str, str]) -> 
         selecting = lib.expr_str(symbol.rev_dep)
         return f"has no effect: it is selected by {selecting}", f"unset {selecting}, {remove}"
     needs, remedy = unmet(lib, symbol)
+    if symbol.choice and not symbol.choice.visibility and (others := _instead(tree, symbol.name)):
+        return f"has no effect: {needs}", f"here {others}"
     return f"has no effect: {needs}", f"{remedy}, {remove}" if remedy else "remove this assignment"
+
+
+def _instead(tree: TakesValues, name: str) -> str:
+    """`DATASET is one of …`: the members that can be chosen where `name`, of another choice, cannot."""
+    for alias, members in tree.aliases.items():
+        within = [value for value, member in members.items() if tree.reachable(member)]
+        if within and name in members.values():
+            return f"{alias} is one of {', '.join(within)}"
+    return ""
+
+
+def _terms(lib: Any, condition: Any) -> Iterator[Any]:
+    """What a condition demands all of; of a choice, what that does."""
+    for term in lib.split_expr(condition, lib.AND):
+        if isinstance(term, lib.Choice):
+            yield from _terms(lib, term.direct_dep)
+        else:
+            yield term
 
 
 def unmet(lib: Any, symbol: Any) -> tuple[str, str]:
     """(the conditions that keep kconfiglib's symbol out of reach, how to meet them)."""
     needs, remedies = [], []
     for node in symbol.nodes:
-        for term in lib.split_expr(node.prompt[1], lib.AND) if node.prompt else []:
+        for term in _terms(lib, node.prompt[1]) if node.prompt else []:
             if lib.expr_value(term):
                 continue
             if isinstance(term, lib.Symbol):
@@ -105,3 +148,49 @@ def unmet(lib: Any, symbol: Any) -> tuple[str, str]:
         return "it only follows other symbols", ""
     remedy = f"set {' and '.join(dict.fromkeys(remedies))}" if remedies else ""
     return f"needs {' and '.join(dict.fromkeys(needs))}", remedy
+
+
+def but_for_case(value: str, known: Iterable[str]) -> str | None:
+    """The known name that a value is, apart from upper and lower case."""
+    return next((name for name in known if name.lower() == value.lower()), None)
+
+
+def several(
+    tree: TakesValues, name: str, value: str, *, enough: Callable[[Iterable[object]], bool] = any
+) -> list[str]:
+    """The values that a text means which is no single one: `1,2`, `0.1|0.01`, `1..5`, `all`.
+
+    Nothing for a text that the symbol takes as it is, and for one of which it does not take `enough` parts.
+    """
+
+    def is_taken(text: str) -> bool:
+        try:
+            tree.assignments(name, text, Origin("make variable"))
+        except ConfigError:
+            return False
+        return True
+
+    has_all = name in tree.aliases
+    parts = [part.strip() for part in re.split(r"\|" if name == "TRACKER" else r"[,|]", value)]
+    ranges = map(RANGE.fullmatch, parts)
+    ends = [end for part, ab in zip(parts, ranges, strict=True) for end in (ab.groups() if ab else [part])]
+    if is_taken(value) or (len(ends) == 1 and not (has_all and value == ALL)):
+        return []
+    return parts if enough((has_all and end == ALL) or is_taken(end) for end in ends) else []
+
+
+def one_value(tree: TakesValues, name: str, value: str, origin: Origin, *, also: str = "") -> Layer:
+    """`tree.assignments`; where several values stand for one, the hint names the matrix that is meant.
+
+    `also` is what that matrix has on its line besides.
+    """
+    try:
+        return tree.assignments(name, value, origin)
+    except ConfigError as error:
+        from shlex import quote
+
+        symbol = name.removeprefix("CONFIG_")
+        if tree.affects.touches(symbol, "matrix") or not several(tree, symbol, value, enough=all):
+            raise
+        meant = f"make test_matrix {also}{symbol}={quote(printable(value))}"
+        raise ConfigError(str(error), hint=f"a matrix trains with each: {meant}") from None

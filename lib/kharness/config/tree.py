@@ -5,9 +5,7 @@ The only module besides menu.py that knows kconfiglib.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -21,17 +19,19 @@ from kharness.config.assignment import (
     Resolved,
     at,
     at_assignment,
+    merged,
     printable,
     show,
     tracker_list,
 )
 from kharness.config.dotconfig import CONFIG
-from kharness.config.errors import ConfigError
-from kharness.config.places import shown_from
+from kharness.config.errors import ConfigError, shadowed
+from kharness.config.places import kconfig_environment, shown_from
 from kharness.config.record import read_record
 from kharness.config.refused import (
     ALIASES,
     RENAMED,
+    but_for_case,
     collect,
     did_you_mean,
     together,
@@ -57,6 +57,8 @@ class Tree:
     def __init__(self, kconf: Any, root: Path) -> None:
         self.kconf = kconf
         self.root = root
+        self.notes: list[str] = []
+        """Values that were taken though written in another case, for whoever tells the user."""
         self._lib = _kconfiglib()
         # The menu's nodes in their order, each symbol once, and which of them are symbols.
         self._nodes = [(node, _is_symbol(node.item)) for node in kconf.node_iter(unique_syms=True)]
@@ -80,7 +82,7 @@ class Tree:
     def load(cls, root: Path) -> Tree:
         """The tree under `root`; ConfigError for a tree or a kconfiglib that cannot be used."""
         lib = _kconfiglib()
-        with _kconfig_environment(root):
+        with kconfig_environment(root):
             try:
                 kconf = lib.Kconfig("Kconfig", warn_to_stderr=False)
             except (lib.KconfigError, OSError) as error:
@@ -112,6 +114,7 @@ class Tree:
             return [Assignment(s, v, origin) for s, v in self._tracker_symbols(value, origin)]
         symbol = self.symbol(name, value, origin)
         if members := self.aliases.get(name):
+            value = self.in_case(name, value, members)
             if value not in members:
                 raise ConfigError(
                     f"{at(origin, name, value)}{show(name, value)} is not one of {', '.join(members)}",
@@ -127,7 +130,17 @@ class Tree:
                 f"{at(origin, name, value)}{show(name, value)} cannot be set: it only follows other symbols",
                 hint=f"see `make configwhy SYMBOL={name}`",
             )
+        if self.type_of(symbol) == "bool":
+            value = self.in_case(name, value, "yn")
         return [self._checked(Assignment(name, value, origin))]
+
+    def in_case(self, name: str, value: str, known: Iterable[str]) -> str:
+        """A known value where only the case differs, which is noted."""
+        taken = but_for_case(value, known) or value
+        note = f"{show(name, value)} is taken as {show(name, taken)}"
+        if taken != value and note not in self.notes:
+            self.notes.append(note)
+        return taken
 
     def read(self, path: Path, kind: str) -> Layer:
         """The assignments of a preset, fragment or `.config`; ConfigError names the line that is none."""
@@ -231,7 +244,7 @@ class Tree:
 
     def overridden(self, before: Sequence[Layer], layer: Layer) -> list[tuple[Assignment, Assignment]]:
         """(new, old) for each assignment of a layer that changes what earlier layers requested."""
-        asked = {a.symbol: a for a in _merge([self._settle(earlier) for earlier in before])}
+        asked = {a.symbol: a for a in merged([self._settle(earlier) for earlier in before])}
         pairs: list[tuple[Assignment, Assignment]] = []
         for new in self._settle(layer).values():
             choice = self.kconf.syms[new.symbol].choice
@@ -357,7 +370,8 @@ class Tree:
         """`TRACKER=both` as ENABLE_… symbols: exactly the trackers named, and no other."""
         known = ", ".join(["none", *sorted(self._trackers), "both"])
         asked = f"{at(origin, 'TRACKER', value)}{show('TRACKER', value)}"
-        names = tracker_list(value)
+        words = [self.in_case("TRACKER", w, ("none", "both", *self._trackers)) for w in value.split(",")]
+        names = tracker_list(",".join(words))
         for name in names:
             if name not in self._trackers:
                 raise ConfigError(
@@ -417,7 +431,7 @@ class Tree:
 
         What a `.config` says of EXPERT yields to that, and nothing else does. Gives what was put in.
         """
-        asked = _merge(settled)
+        asked = merged(settled)
         self._apply(asked)
         hidden = [a for a in asked if a.symbol in self._expert_options and not self._took(a)]
         if hidden and all(a.origin.kind == "config file" for a in asked if a.symbol == EXPERT):
@@ -449,7 +463,8 @@ class Tree:
             return False
 
     def _why_not(self, name: str) -> tuple[str, str]:
-        return why_without_effect(self._lib, self.kconf.syms[name], self.active_range(self.kconf.syms[name]))
+        symbol = self.kconf.syms[name]
+        return why_without_effect(self._lib, symbol, self.active_range(symbol), self)
 
     def _has_value(self, symbol: Any) -> bool:
         return symbol.orig_type is self._lib.BOOL or bool(symbol.config_string)
@@ -542,16 +557,6 @@ def _one_line(warning: str) -> str:
     return " ".join(warning.removeprefix("warning: ").split())
 
 
-def _merge(settled: Sequence[Mapping[str, Assignment]]) -> list[Assignment]:
-    """The last word on each symbol, in the order of asking: the last member of a choice that is set wins."""
-    merged: dict[str, Assignment] = {}
-    for layer in settled:
-        for name, assignment in layer.items():
-            merged.pop(name, None)
-            merged[name] = assignment
-    return list(merged.values())
-
-
 def _prompts(symbol: Any) -> bool:
     return any(node.prompt for node in symbol.nodes)
 
@@ -576,26 +581,3 @@ def _kconfiglib() -> Any:
         kind = "package" if hasattr(kconfiglib, "__path__") else "module"
         raise shadowed("kconfiglib", f"is a {kind} of version {found}")
     return kconfiglib
-
-
-def shadowed(module: str, what: str) -> ConfigError:
-    """The error for another package that took the place of one of kconfiglib's modules."""
-    return ConfigError(
-        f"the installed {module} is not that of kconfiglib 14.1.0: it {what}",
-        hint="esp-idf-kconfig installs packages of that name: pip uninstall esp-idf-kconfig, "
-        "then pip install --force-reinstall kconfiglib==14.1.0",
-    )
-
-
-@contextmanager
-def _kconfig_environment(root: Path) -> Iterator[None]:
-    """kconfiglib reads its settings from the environment: only ours, and only while the tree is parsed."""
-    names = ["CONFIG_", "srctree", *(n for n in os.environ if n.startswith("KCONFIG_"))]
-    saved = {name: os.environ.pop(name) for name in names if name in os.environ}
-    os.environ.update(srctree=str(root), KCONFIG_WARN_UNDEF="y")
-    try:
-        yield
-    finally:
-        for name in ("srctree", "KCONFIG_WARN_UNDEF"):
-            del os.environ[name]
-        os.environ.update(saved)

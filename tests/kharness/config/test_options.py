@@ -115,7 +115,7 @@ def test_a_run_directory_that_is_new_begins_with_the_checkouts_configuration(
         (["--optimizer", "adamx"], "--optimizer adamx: OPTIMIZER=adamx is not one of adam, adamw, sgd"),
         (["--tracker", "wandbx"], "--tracker wandbx: TRACKER=wandbx: no tracker is called wandbx"),
         (["--batch-size", "0"], "--batch-size 0: BATCH_SIZE=0 is outside 1..65536"),
-        (["--seed", "1", "--seed", "2"], "--seed 2: SEED=2 contradicts SEED=1 (--seed 1)"),
+        (["--seed", "1,2"], "--seed 1,2: SEED=1,2 is not an int"),
         (
             ["--optimizer-adam-eps", "1e-3"],
             "--optimizer-adam-eps 1e-3: OPTIMIZER_ADAM_EPS=1e-3 has no effect: "
@@ -149,12 +149,31 @@ def test_flag_is_refused(checkout: Path, argv: list[str], message: str) -> None:
         (["--xyz"], "lenet5/train.py --help lists every flag"),
         (["adam"], "lenet5/train.py --help lists every flag"),
         (["--run-dir"], "lenet5/train.py --help lists every flag"),
+        (["--seed", "1,2"], "a matrix trains with each: make test_matrix MODEL=lenet5 SEED=1,2"),
+        (["--seed", "1..3"], "a matrix trains with each: make test_matrix MODEL=lenet5 SEED=1..3"),
+        (["--seed", "1,x"], "its value is: int from 0 to 4294967295"),
     ],
 )
 def test_hint_of_a_flag_names_the_one_that_was_meant(checkout: Path, argv: list[str], hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(checkout, *argv)
     assert caught.value.hint == hint
+
+
+def test_the_last_of_a_flag_counts(checkout: Path) -> None:
+    flags = ["--seed", "1", "--optimizer", "adam", "--channels-last", "--no-channels-last"]
+    found = parse(checkout, *flags, "--seed", "2", "--optimizer", "adamw")
+    assert (found.SEED, found.OPTIMIZER, found.CHANNELS_LAST) == (2, "adamw", False)
+
+
+def test_a_value_in_another_case_is_taken_and_said(
+    checkout: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parse(checkout, "--optimizer", "AdamW", "--tracker", "None").OPTIMIZER == "adamw"
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "note: OPTIMIZER=AdamW is taken as OPTIMIZER=adamw",
+        "note: TRACKER=None is taken as TRACKER=none",
+    ]
 
 
 def test_help_groups_flags_by_menu_with_help_type_and_default(

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.assignment import Assignment, Layer, Origin, Resolved
-from kharness.config.errors import ConfigError
+from kharness.config.errors import ConfigError, shadowed
 from kharness.config.generate import write_config, write_file
 from kharness.config.make.questions import mentioned_symbols
 from kharness.config.record import read_record
-from kharness.config.tree import CONFIG, Tree, shadowed
+from kharness.config.tree import CONFIG, Tree
 
 ORIGIN = Origin("menuconfig")
 

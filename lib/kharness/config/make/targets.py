@@ -29,7 +29,8 @@ class Request:
 
     def command_line(self) -> Layer:
         """TRACKER=, GPU_MONITOR= and CONFIG_…= as a layer."""
-        return make_variables.layer(self.tree, self.variables)
+        single = make_variables.less_axes(self.tree, self.variables, os.environ)
+        return make_variables.layer(self.tree, single)
 
     def needs(self, name: str, example: str) -> str:
         """A variable that the target cannot do without."""

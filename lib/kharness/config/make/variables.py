@@ -11,6 +11,7 @@ of a call's targets reads is refused.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from kharness.config.make.known_variables import (
     words_of,
 )
 from kharness.config.places import asked_folder, asked_path, check_path, check_place, lasting_place
-from kharness.config.refused import ALIASES, collect, nearest
+from kharness.config.refused import ALIASES, collect, nearest, one_value, several
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # importing typing takes as long as resolving all of a configuration
@@ -58,15 +59,16 @@ def given(
         variables[name] = value
     goals = environ.get("KHARNESS_GOALS", "").split() or ([target] if target else [])
     for name, value in list(variables.items()):
-        if _check_read(name, value, goals, root):
+        if (read_as := _read_as(name, value, goals, root)) != name:
             del variables[name]
-            if (other := variables.setdefault(f"CONFIG_{name}", value)) != value:
+            if (other := variables.setdefault(read_as, value)) != value:
                 raise ConfigError(
-                    f"{show(name, value)} contradicts CONFIG_{show(name, other)}",
+                    f"{show(name, value)} contradicts {show(read_as, other)}",
                     hint="leave one of them out",
                 )
-            name = f"CONFIG_{name}"
-        _check_paths(name, value)
+            if read_as.removeprefix("CONFIG_") != name.removeprefix("CONFIG_"):
+                print(f"note: {name} is taken as {read_as.removeprefix('CONFIG_')}", file=sys.stderr)
+        _check_paths(read_as, value)
     for name in _LASTING & variables.keys():
         variables[name] = lasting_place(variables[name])
     return variables
@@ -82,8 +84,7 @@ def check_call(environ: Mapping[str, str], root: Path) -> None:
     hidden = [name for name in written if not _IDENTIFIER.fullmatch(name)]
     for name in [*environ.get("KHARNESS_MAKE_VARS", "").split(), *hidden]:
         value = written.get(name, environ.get(name, ""))
-        _check_read(name, value, goals, root)
-        _check_paths(name, value)
+        _check_paths(_read_as(name, value, goals, root), value)
 
 
 def output_directory(variables: Mapping[str, str], root: Path) -> Path:
@@ -93,13 +94,28 @@ def output_directory(variables: Mapping[str, str], root: Path) -> Path:
 
 
 def layer(tree: Tree, variables: Mapping[str, str]) -> Layer:
-    """The variables that set symbols, as assignments; ConfigError for all that cannot be taken."""
+    """The variables that set symbols, as assignments; ConfigError for all that cannot be taken.
+
+    What was taken though written in another case is printed.
+    """
     asked = sorted((name, value) for name, value in variables.items() if sets_symbol(name))
     parts = (
-        partial(tree.assignments, SHORT.get(name, name), value, Origin("make variable", show(name, value)))
+        partial(one_value, tree, symbol_of(name), value, Origin("make variable", show(name, value)))
         for name, value in asked
     )
-    return collect(parts, tree.out_of_range)
+    found = collect(parts, tree.out_of_range)
+    for note in tree.notes:
+        print(f"note: {note}", file=sys.stderr)
+    tree.notes.clear()
+    return found
+
+
+def less_axes(tree: Tree, variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Without symbols of several values in a call that makes a matrix, too: they are that matrix's axes."""
+    matrix = TARGETS["test_matrix"]
+    if not any(TARGETS.get(goal) is matrix for goal in environ.get("KHARNESS_GOALS", "").split()):
+        return dict(variables)
+    return {n: v for n, v in variables.items() if not (sets_symbol(n) and several(tree, symbol_of(n), v))}
 
 
 def sets_symbol(name: str) -> bool:
@@ -107,8 +123,16 @@ def sets_symbol(name: str) -> bool:
     return name.startswith("CONFIG_") or name in SHORT
 
 
-def _check_read(name: str, value: str, goals: Sequence[str], root: Path | None) -> bool:
-    """Whether a variable that is read is a symbol's own name; ConfigError for one that is not read."""
+def symbol_of(name: str) -> str:
+    """The symbol that such a variable sets."""
+    return SHORT.get(name, name.removeprefix("CONFIG_"))
+
+
+def _read_as(name: str, value: str, goals: Sequence[str], root: Path | None) -> str:
+    """The name under which a variable is read, that of a symbol with CONFIG_; ConfigError where none is.
+
+    A symbol may be written in any case.
+    """
     if not _IDENTIFIER.fullmatch(name):
         raise ConfigError(
             f"{name!r} is no name of a variable",
@@ -116,10 +140,15 @@ def _check_read(name: str, value: str, goals: Sequence[str], root: Path | None) 
         )
     reads = reads_of(goals)
     symbols = _symbols(root) if name not in EVERYWHERE else []
-    own = name in SHORT or any(name in one.names for one in reads)
-    is_symbol = name in symbols and not own
+    own = {*SHORT, *(word for one in reads for word in one.names)}
+    is_symbol = name in symbols and name not in own
     if any(one.symbol(name) if is_symbol else one.variable(name) for one in reads):
-        return is_symbol
+        return f"CONFIG_{name}" if is_symbol else name
+    in_case = name.upper().removeprefix("CONFIG_")
+    if in_case in SHORT and any(one.variable(in_case) for one in reads):
+        return in_case
+    if in_case in symbols and in_case not in own and any(one.symbol(in_case) for one in reads):
+        return f"CONFIG_{in_case}"
     calls = f"make {' '.join(goals)}" if goals else "any target"
     raise ConfigError(
         f"{show(name, value)} means nothing to {calls}", hint=_hint(name, value, reads, goals, symbols)
@@ -134,7 +163,9 @@ def _hint(name: str, value: str, reads: Sequence[Reads], goals: Sequence[str], s
         return symbol in symbols and any(one.symbol(symbol) for one in reads)
 
     if bare == "SEEDS" and is_read("MATRIX_AXES"):
-        return f'write MATRIX_AXES="… SEED={_as_axis(value)}"'
+        seeds = _as_axis(value)
+        of_matrix = any("FILTER" in one.names for one in reads)
+        return f"write SEED={seeds}" if of_matrix else f'write MATRIX_AXES="… SEED={seeds.replace(",", "|")}"'
     if is_read(ALIASES.get(bare, "")):
         return f"write {_typed(ALIASES[bare], value)}"
     if is_read(bare):
@@ -159,10 +190,10 @@ def _typed(symbol: str, value: str) -> str:
 
 
 def _as_axis(value: str) -> str:
-    """What is meant by SEEDS=5, SEEDS=1,2,3 or SEEDS=1..5, as an axis has it."""
+    """What is meant by SEEDS=5, SEEDS=1,2,3 or SEEDS=1..5, as a matrix takes it."""
     if value.isdecimal():
         return f"1..{value}"
-    return "|".join(value.replace(",", " ").split()) or "1..5"
+    return ",".join(value.replace(",", " ").split()) or "1..5"
 
 
 def _check_paths(name: str, value: str) -> None:

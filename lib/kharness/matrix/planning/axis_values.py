@@ -12,6 +12,7 @@ from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.dotconfig import read_text
 from kharness.config.errors import ConfigError
 from kharness.config.places import asked_path
+from kharness.config.refused import ALL, RANGE
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axes import Axis, refuse_repeated
 from kharness.runs.errors import MatrixError
@@ -23,11 +24,9 @@ NO_AXIS = {
     "TRACKER_RUN_NAME": "a matrix names its runs after their cells",
 }
 
-ALL = "all"
 LONGEST_RANGE = 10_000
 # So many refused values are listed in an error; who reads the twentieth knows the pattern.
 MOST_LISTED = 20
-_RANGE = re.compile(r"(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ def written_out(tree: Tree, symbol: str, value: str) -> list[str]:
     members = tree.aliases.get(symbol, {})
     if value == ALL and members and ALL not in members:
         return list(members)
-    match = _RANGE.fullmatch(value)
+    match = RANGE.fullmatch(value)
     if not match or not _is_int(tree, symbol):
         return [value]
     first, last = int(match[1]), int(match[2])
@@ -103,9 +102,11 @@ def written_out(tree: Tree, symbol: str, value: str) -> list[str]:
 
 
 def _symbol_values(tree: Tree, axis: Axis, source: str, bad: list[ConfigError]) -> SettledAxis:
-    values = [value for given in axis.values for value in written_out(tree, axis.symbol, given)]
-    written = replace(axis, values=values)
-    refuse_repeated(written, source)
+    members = tree.aliases.get(axis.symbol, {})
+    written = [value for given in axis.values for value in written_out(tree, axis.symbol, given)]
+    values = [tree.in_case(axis.symbol, value, members) for value in written]
+    settled = replace(axis, values=values)
+    refuse_repeated(settled, source)
     shown = str(axis)
     layers: dict[str, Layer] = {}
     for value in values:
@@ -114,7 +115,7 @@ def _symbol_values(tree: Tree, axis: Axis, source: str, bad: list[ConfigError]) 
             layers[value] = tree.assignments(axis.symbol, value, Origin("matrix axis", shown))
         except ConfigError as error:
             bad.append(_with_bars(error, axis.symbol, value))
-    return SettledAxis(written, layers)
+    return SettledAxis(settled, layers)
 
 
 def _with_bars(error: ConfigError, symbol: str, value: str) -> ConfigError:

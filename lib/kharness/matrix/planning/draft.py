@@ -24,6 +24,7 @@ from kharness.matrix.planning.cells import (
     without,
 )
 from kharness.matrix.planning.filter import Filter, parse_filter
+from kharness.matrix.planning.given_axes import NO_AXES, GivenAxes
 from kharness.matrix.planning.quarantine import Entry, idle, quarantined, read_quarantine
 from kharness.runs.errors import MatrixError
 from monitoring.counts import counted
@@ -65,14 +66,23 @@ def read_settings(tree: Tree, base: Layer, *above: Layer) -> dict[str, Value]:
 
 
 def draft(
-    tree: Tree, base: Layer, command_line: Layer, *, matrix: str, chosen: Filter | None = None
+    tree: Tree,
+    base: Layer,
+    command_line: Layer,
+    *,
+    matrix: str,
+    chosen: Filter | None = None,
+    given: GivenAxes = NO_AXES,
 ) -> Draft:
     """The matrix that a configuration and a command line ask for.
 
-    `matrix` ends the names of its runs. MatrixError or ConfigError for whatever cannot be taken.
+    `matrix` ends the names of its runs, `given` are axes of the command line. MatrixError or ConfigError for
+    whatever cannot be taken.
     """
     configured = tree.resolve(base)
     settings = read_settings(tree, base, command_line)
+    has_axes = any(one.symbol == "MATRIX_AXES" for one in command_line)
+    settings["MATRIX_AXES"] = given.over(str(settings["MATRIX_AXES"]), is_given=has_axes)
     grid = settle(tree, parse_axes(str(settings["MATRIX_AXES"])))
     found = combinations(grid, varying([axis.axis for axis in grid]))
     found, excluded = without(found, _rules(str(settings["MATRIX_EXCLUDE"])))
@@ -106,7 +116,7 @@ def draft(
         quarantine=quarantined(entries, [cell.name for cell in cells]),
         chosen=chosen.text if chosen else "",
         # A cell that FILTER leaves out, or the tree refuses, is one that a line of the quarantine may mean.
-        notes=[*notes(tree, cells), *idle(entries, [one.name for one in found])],
+        notes=[*tree.notes, *notes(tree, cells), *idle(entries, [one.name for one in found])],
     )
 
 

@@ -19,6 +19,7 @@ from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.draft import Draft, draft, read_settings
 from kharness.matrix.planning.filter import Filter
+from kharness.matrix.planning.given_axes import NO_AXES, GivenAxes
 from kharness.matrix.planning.matrix_json import Kind, Plan, read_plan, write_plan
 from kharness.matrix.planning.order import run_order
 from kharness.matrix.planning.seeds_planned import seeds_planned
@@ -40,17 +41,24 @@ def unchecked(plan: Plan) -> None:
 
 
 def prepare(
-    tree: Tree, output: Path, command_line: Layer, *, chosen: Filter | None = None, check: Check = unchecked
+    tree: Tree,
+    output: Path,
+    command_line: Layer,
+    *,
+    chosen: Filter | None = None,
+    given: GivenAxes = NO_AXES,
+    check: Check = unchecked,
 ) -> Plan:
     """Check all of the matrix, then write it; MatrixError or ConfigError before anything is written.
 
     `output` is where `.config` lives; if it has none, the default preset becomes it. Only the `chosen` cells
-    are planned. `check` raises for a plan that could not be run or judged.
+    are planned; `given` are axes of the command line. `check` raises for a plan that could not be run or
+    judged.
     """
     base = starting_layer(tree, output)
 
     def planned(directory: Path, matrix: str) -> tuple[Draft, Plan]:
-        drafted = draft(tree, base, command_line, matrix=matrix, chosen=chosen)
+        drafted = draft(tree, base, command_line, matrix=matrix, chosen=chosen, given=given)
         return drafted, as_plan(drafted, directory, tree.root)
 
     results = results_of(tree, base, command_line, output=output)

@@ -10,6 +10,7 @@ from kharness.config.errors import ConfigError
 from kharness.config.make.variables import layer, sets_symbol
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axis_values import NO_AXIS
+from kharness.matrix.planning.given_axes import given_axes
 
 
 def with_command_line(
@@ -21,6 +22,11 @@ def with_command_line(
     if not any(map(sets_symbol, asked_of_it)):
         return changed
     tree = Tree.load(root)
+    for axis in given_axes(tree, asked_of_it)[0].axes.values():
+        raise ConfigError(
+            f"{axis} cannot change a matrix that has begun",
+            hint=f"FILTER='{axis}' chooses among its cells; make test_matrix '{axis}' begins another matrix",
+        )
     asked = layer(tree, asked_of_it)
     for assignment in asked:
         if not _is_changeable(tree.affects, assignment.symbol):

@@ -20,9 +20,10 @@ from pathlib import Path
 
 from kharness.config.assignment import Assignment, Layer, Origin
 from kharness.config.dotconfig import ConfigLine, parse_lines, read_text, unquote
+from kharness.config.refused import ALL
 from kharness.config.tree import Tree
 from kharness.matrix.planning.axes import split_values, unquoted
-from kharness.matrix.planning.axis_values import ALL, NO_AXIS, is_setting
+from kharness.matrix.planning.axis_values import NO_AXIS, is_setting
 from kharness.runs.errors import MatrixError
 from monitoring.counts import counted
 

@@ -13,7 +13,7 @@ import pytest
 
 from kharness.config.errors import ConfigError
 from kharness.config.make.known_variables import ENVIRONMENT, EVERYWHERE, SHORT, TARGETS, target_of
-from kharness.config.make.variables import check_call, given
+from kharness.config.make.variables import check_call, given, layer, less_axes
 from kharness.config.tree import Tree
 
 # Symbols, as which other targets than their own read these variables.
@@ -52,16 +52,17 @@ def test_every_target_reads_its_variables_and_no_other(root: Path, target: str) 
 @pytest.mark.parametrize(
     ("goals", "variable", "hint"),
     [
-        ("test_matrix", "SEEDS=1..5", 'write MATRIX_AXES="… SEED=1..5"'),
-        ("test_matrix", "SEEDS=5", 'write MATRIX_AXES="… SEED=1..5"'),
-        ("test_matrix", "SEEDS=1,2,7", 'write MATRIX_AXES="… SEED=1|2|7"'),
+        ("test_matrix", "SEEDS=1..5", "write SEED=1..5"),
+        ("test_matrix", "SEEDS=5", "write SEED=1..5"),
+        ("test_matrix", "SEEDS=1,2,7", "write SEED=1,2,7"),
+        ("defconfig", "SEEDS=1,2,7", 'write MATRIX_AXES="… SEED=1|2|7"'),
         ("test_matrix", "AXES=SEED=1|2", "write MATRIX_AXES='SEED=1|2'"),
         ("test_matrix", "EPOCHS=3", "write NUM_EPOCHS=3"),
         ("train", "LR=0.1", "write LEARNING_RATE=0.1"),
         ("train", "BATCH=32", "write BATCH_SIZE=32"),
         ("train", "STEPS=20", "write MAX_STEPS=20"),
         ("train", "SEEDS=7", "write SEED=7"),
-        ("train", "seed=3", "write SEED=3"),
+        ("randconfig", "seed=3", "write SEED=3"),
         ("train", "LEARNING_RAET=1", "did you mean LEARNING_RATE?"),
         ("train", "TRAKCER=both", "did you mean TRACKER?"),
         ("status", "RUNS=x", "did you mean RUN?"),
@@ -102,6 +103,40 @@ def test_a_name_that_is_no_identifier_is_refused(root: Path, name: str) -> None:
 def test_a_variable_counts_for_every_target_of_the_call(goals: str) -> None:
     told = environment(goals, DEFCONFIG="pruning", O="out")
     assert given(["CONFIG_SEED=3"], told) == {"DEFCONFIG": "pruning", "O": "out", "CONFIG_SEED": "3"}
+
+
+def test_a_symbol_in_another_case_is_taken_and_said(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = environment("train", dataset="MNIST", Tracker="None", gpu_monitor="Y")
+    variables = given([], told, root=root)
+    assert variables == {"CONFIG_DATASET": "MNIST", "TRACKER": "None", "GPU_MONITOR": "Y"}
+    asked = {a.symbol: a.value for a in layer(Tree.load(root), variables)}
+    assert {"DATASET_MNIST": "y", "GPU_MONITOR": "y", "ENABLE_TRACKIO": "n"}.items() <= asked.items()
+    assert capsys.readouterr().err.splitlines() == [
+        "note: dataset is taken as DATASET",
+        "note: Tracker is taken as TRACKER",
+        "note: gpu_monitor is taken as GPU_MONITOR",
+        "note: DATASET=MNIST is taken as DATASET=mnist",
+        "note: GPU_MONITOR=Y is taken as GPU_MONITOR=y",
+        "note: TRACKER=None is taken as TRACKER=none",
+    ]
+    with pytest.raises(ConfigError, match="seed=2 contradicts CONFIG_SEED=1"):
+        given([], environment("train", SEED="1", seed="2"), root=root)
+
+
+def test_of_several_values_a_matrix_makes_axes(root: Path) -> None:
+    tree, several = Tree.load(root), {"CONFIG_SEED": "1..5", "CONFIG_LEARNING_RATE": "0.1,0.01", "O": "x"}
+    with pytest.raises(ConfigError) as caught:
+        layer(tree, several)
+    assert str(caught.value).splitlines()[1:] == [
+        "  LEARNING_RATE=0.1,0.01 is not a float "
+        "(a matrix trains with each: make test_matrix LEARNING_RATE=0.1,0.01)",
+        "  SEED=1..5 is not an int (a matrix trains with each: make test_matrix SEED=1..5)",
+    ]
+    assert less_axes(tree, several, environment("defconfig")) == several
+    assert less_axes(tree, several, environment("defconfig test_matrix")) == {"O": "x"}
+    with pytest.raises(ConfigError) as caught:
+        layer(tree, {"JOBS": "1,2"})
+    assert "matrix" not in caught.value.hint
 
 
 def test_without_make_the_script_stands_for_its_target(root: Path) -> None:
