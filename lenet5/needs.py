@@ -1,4 +1,4 @@
-"""What a training of LeNet-5 needs before it can begin: the requested device and data."""
+"""What a training of LeNet-5 needs before it can begin: what every training does, and its data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.training.datasets import check_dataset
-from kharness.training.needs import answer, check_device
+from kharness.training.needs import COMMON, answer
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -18,4 +18,4 @@ def check_data(values: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    answer([check_device, check_data])
+    answer([*COMMON, check_data])

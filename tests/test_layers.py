@@ -106,10 +106,9 @@ FLOORS: dict[str, list[str]] = {
     "kharness.training": [
         "console errors forkserver progress seeds without_values",
         "saving",
-        "fingerprint",
+        "fingerprint needs",
         "averaging checkpoint data determinism due guard optimizers pruning schedules tokens",
         "datasets inference",
-        "needs",
         "device",
         "distributed",
         "run_directory",

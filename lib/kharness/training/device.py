@@ -11,7 +11,7 @@ from torch import nn
 
 from kharness.config.options import Options
 from kharness.training.determinism import Numerics
-from kharness.training.needs import no_gpu
+from kharness.training.needs import no_gpu, too_few_gpus
 
 _GB = 1e9
 
@@ -66,6 +66,13 @@ def choose_device(name: str, local_rank: int = 0) -> Device:
         reason = "no GPU is visible" if build else f"torch {torch.__version__} is a build without GPU support"
         raise no_gpu(reason)
     return Device(torch.device("cpu"), "no GPU is visible")
+
+
+def check_gpus(name: str, processes: int) -> None:
+    """DeviceError for more processes than GPUs, unless they are to share the CPU."""
+    found = torch.cuda.device_count() if name != "cpu" else processes
+    if found < processes:
+        raise too_few_gpus(processes, found)
 
 
 def take_device(name: str, local_rank: int = 0) -> Device:

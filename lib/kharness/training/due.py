@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kharness.training.errors import TrainingError
+from kharness.training.needs import check_length
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,13 @@ def planned_steps(
     symbols: Mapping[str, Any], *, steps_per_epoch: int, tokens_per_step: int | None = None
 ) -> int:
     """The least that NUM_EPOCHS, MAX_STEPS and MAX_TOKENS allow, at least 1; TrainingError without any."""
+    check_length(symbols)
     limits: dict[str, int] = {
         "NUM_EPOCHS": symbols["NUM_EPOCHS"] * steps_per_epoch,
         "MAX_STEPS": symbols["MAX_STEPS"],
         "MAX_TOKENS": symbols.get("MAX_TOKENS", 0) // (tokens_per_step or 1),
     }
     asked = [limit for name, limit in limits.items() if symbols.get(name)]
-    if not asked:
-        raise TrainingError(
-            "NUM_EPOCHS=0: nothing says how long to train", hint="give MAX_STEPS, MAX_TOKENS or NUM_EPOCHS"
-        )
     return max(1, min(asked))
 
 

@@ -1,4 +1,4 @@
-"""What a training needs of its machine, checked before a matrix begins; without torch, so in no time.
+"""What a training needs, checked before a run or a matrix has a directory; without torch, so in no time.
 
 A model's `needs.py` calls `answer` with its checks. It gets the values of cells by name as one JSON object on
 standard input, and prints one that names the cells that could not begin, each with its `error` and `hint`.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import runpy
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kharness.config.errors import is_launched
 from kharness.training.errors import DeviceError, TrainingError
 
 Check = Callable[[Mapping[str, Any]], None]
@@ -40,6 +43,101 @@ def check_device(values: Mapping[str, Any], *, devices: Path = Path("/dev")) -> 
         raise no_gpu(f"torch {build['__version__']} is a build without GPU support")
     if not _has_driver(devices):
         raise no_gpu("no GPU is visible")
+
+
+def check_processes(values: Mapping[str, Any], *, devices: Path = Path("/dev")) -> None:
+    """DeviceError for NUM_GPUS processes where no GPU can be, unless DEVICE=cpu asks for them on the CPU."""
+    several = values.get("NUM_GPUS", 1) > 1 and not is_launched(os.environ)
+    if several and values["DEVICE"] == "auto" and not may_have_gpu("auto", devices=devices):
+        raise too_few_gpus(values["NUM_GPUS"], 0)
+
+
+def too_few_gpus(processes: int, found: int) -> DeviceError:
+    """The error for more processes than GPUs."""
+    seen = {0: "no GPU is", 1: "1 GPU is"}.get(found, f"{found} GPUs are")
+    return DeviceError(
+        f"NUM_GPUS={processes}: {seen} visible",
+        hint=f"train with NUM_GPUS={max(1, found)}, or in {processes} processes on the CPU with DEVICE=cpu",
+    )
+
+
+def check_compiler(values: Mapping[str, Any]) -> None:
+    """TrainingError for COMPILE=y without the compiler that inductor calls in the first step."""
+    if not values.get("COMPILE") or values.get("COMPILE_BACKEND") != "inductor":
+        return
+    on_gpu = may_have_gpu(values["DEVICE"])  # Triton builds its launcher in C, inductor its CPU code in C++
+    named = os.environ.get("CC" if on_gpu else "CXX", "")
+    known = [named] if named else ["gcc", "clang", "cc"] if on_gpu else ["g++"]
+    if not any(map(shutil.which, known)):
+        raise TrainingError(
+            f"COMPILE=y: there is no compiler {' or '.join(known)}",
+            hint="install it, or train with COMPILE=n; COMPILE_BACKEND=aot_eager needs none",
+        )
+
+
+def check_numbers(values: Mapping[str, Any]) -> None:
+    """TrainingError for numbers that contradict each other, which Kconfig cannot compare."""
+    check_length(values)
+    check_warmup(values.get("WARMUP_STEPS", 0), values.get("MAX_STEPS", 0))
+    momentum = values.get("OPTIMIZER_SGD_MOMENTUM")
+    if momentum == 0:
+        check_nesterov(nesterov=bool(values.get("OPTIMIZER_SGD_NESTEROV")))
+        if values.get("PRUNING") == "taylor":
+            raise no_mean_gradient()
+    check_fractions(values.get("PRUNING_START_FRACTION", 0.0), values.get("PRUNING_END_FRACTION", 1.0))
+
+
+def check_length(values: Mapping[str, Any]) -> None:
+    """TrainingError where nothing says how long to train."""
+    if "NUM_EPOCHS" in values and not any(map(values.get, ("NUM_EPOCHS", "MAX_STEPS", "MAX_TOKENS"))):
+        raise TrainingError(
+            "NUM_EPOCHS=0: nothing says how long to train", hint="give MAX_STEPS, MAX_TOKENS or NUM_EPOCHS"
+        )
+
+
+def check_warmup(steps: int, num_steps: int) -> None:
+    """TrainingError for a warm-up as long as a training of `num_steps`; 0 where that is not known."""
+    if steps and num_steps and steps >= num_steps:
+        raise TrainingError(
+            f"WARMUP_STEPS={steps} is not below the {num_steps} steps of the training",
+            hint="warm up for fewer steps, or train for more",
+        )
+
+
+def check_nesterov(*, nesterov: bool) -> None:
+    """TrainingError for Nesterov's step without momentum."""
+    if nesterov:
+        raise TrainingError(
+            "OPTIMIZER_SGD_NESTEROV=y needs OPTIMIZER_SGD_MOMENTUM above 0",
+            hint="set OPTIMIZER_SGD_NESTEROV=n for plain SGD",
+        )
+
+
+def no_mean_gradient() -> TrainingError:
+    """The error for Taylor pruning with SGD that keeps no mean gradient."""
+    return TrainingError(
+        "PRUNING=taylor needs OPTIMIZER_SGD_MOMENTUM above 0",
+        hint="without momentum SGD keeps no mean gradient; PRUNING=magnitude needs none",
+    )
+
+
+def check_fractions(start: float, end: float) -> None:
+    """TrainingError for pruning that ends before it starts."""
+    if start > end:
+        raise TrainingError(
+            f"PRUNING_START_FRACTION={start:g} comes after PRUNING_END_FRACTION={end:g}",
+            hint="pruning begins before it ends; equal values prune everything at once",
+        )
+
+
+COMMON: Sequence[Check] = (check_device, check_processes, check_compiler, check_numbers)
+"""Of every model."""
+
+
+def check_common(values: Mapping[str, Any]) -> None:
+    """TrainingError for what none of COMMON lets pass."""
+    for check in COMMON:
+        check(values)
 
 
 def may_have_gpu(name: str, *, devices: Path = Path("/dev")) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Self
 import torch
 
 from kharness.training.errors import TrainingError
+from kharness.training.needs import check_warmup
 
 # torch.optim.lr_scheduler.OneCycleLR's defaults: the first rate is peak / 25, the last is the first / 10,000.
 _DIV_FACTOR = 25.0
@@ -45,11 +46,7 @@ class Schedule:
         # Symbols of other schedules are absent.
         warmup = symbols.get("SCHEDULE_WARMUP_FRACTION", 0.0)
         if steps := symbols.get("WARMUP_STEPS", 0):
-            if steps >= num_steps:
-                raise TrainingError(
-                    f"WARMUP_STEPS={steps} is not below the {num_steps} steps of the training",
-                    hint="warm up for fewer steps, or train for more",
-                )
+            check_warmup(steps, num_steps)
             warmup = steps / num_steps
         decay, final = symbols.get("SCHEDULE_DECAY_FRACTION", 0.0), symbols.get("SCHEDULE_FINAL", 0.0)
         return cls(symbols["SCHEDULE"], symbols["LEARNING_RATE"], num_steps, warmup, decay, final)

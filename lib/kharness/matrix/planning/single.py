@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kharness.config.assignment import Assignment, Layer, Origin
+from kharness.config.assignment import Assignment, Layer, Origin, Resolved
 from kharness.config.generate import write_config, write_new_config
 from kharness.config.presets import starting_layer
 from kharness.config.project_name import run_name
 from kharness.config.tree import CONFIG, Tree
 from kharness.matrix.planning.begin import Planning
+from kharness.matrix.planning.needs import refuse_unmet
 from kharness.runs.errors import MatrixError
+from kharness.runs.exit_codes import REFUSED
+from kharness.runs.files import LATEST
 from kharness.runs.launch import Launch
-from kharness.runs.rundir import numbered, results_directory
-from kharness.runs.status import PENDING, RunStatus, write_status
+from kharness.runs.rundir import link_latest, numbered, results_directory
+from kharness.runs.status import PENDING, RunStatus, read_status, write_status
+from monitoring.journal.files import RUN_JSON
 
 
-def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch | None:
-    """Check the configuration, then make RESULTS_DIR/<run name>/ with it; nothing is written before.
+@dataclass(frozen=True)
+class Single:
+    """A training that has its directory."""
+
+    launch: Launch
+    described: str
+    """The model, the preset, and what differs from both: `lenet5, preset default; SEED=3`."""
+    before: Path | None
+    """The run or matrix that was the newest before it."""
+
+    def withdraw(self) -> bool:
+        """Remove the directory of a training that was refused before its run began; whether it was one.
+
+        `latest` is again what it was.
+        """
+        directory = self.launch.directory
+        last = read_status(directory).last
+        if last is None or last.cause != REFUSED or (directory / RUN_JSON).exists():
+            return False
+        if directory.resolve() == (link := directory.parent / LATEST).resolve():
+            link.unlink()
+            if self.before is not None:
+                link_latest(self.before)
+        shutil.rmtree(directory)
+        return True
+
+
+def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Single | None:
+    """Check the configuration and what it needs here, then make RESULTS_DIR/<run name>/ with it.
+
+    MatrixError or ConfigError before anything is written.
 
     `output` is where `.config` lives; if it has none, the default preset becomes it. A name that is taken
     gets a number, and the run carries the same name in the trackers. None where DRY_RUN=y: there is no run.
@@ -36,6 +71,9 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch | No
     except ValueError as error:
         raise MatrixError(f"TRACKER_RUN_NAME: {error}", hint="give CONFIG_TRACKER_RUN_NAME=name") from error
     results = results_directory(str(resolved.values["RESULTS_DIR"]), output)
+    refuse_unmet([Launch(wanted, results / wanted, tree.root, model, resolved.values)])
+    before = results / LATEST
+    previous = before.resolve() if before.is_symlink() and before.exists() else None
     attempt = 1
     while (planning := Planning.begin(results, numbered(wanted, attempt))) is None:
         attempt += 1
@@ -48,4 +86,23 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Launch | No
         if not (output / CONFIG).exists():
             write_config(configured, output, root=tree.root)
         planning.publish()
-    return Launch(directory.name, directory, tree.root, model, resolved.values)
+    launch = Launch(directory.name, directory, tree.root, model, resolved.values)
+    return Single(launch, described(tree, resolved), previous)
+
+
+def described(tree: Tree, resolved: Resolved) -> str:
+    """A configuration in a line: the model, presets, and `SYMBOL=value` of what differs from them."""
+    needed = resolved.beyond_defaults()
+    members = {m: f"{alias}={value}" for alias, of in tree.aliases.items() for value, m in of.items()}
+    presets: dict[str, None] = {}
+    changed: dict[str, None] = {}
+    for assignment in resolved.asked:
+        shown = members.get(assignment.symbol, str(assignment))
+        if assignment.symbol not in needed or shown.startswith(("MODEL=", "TRACKER_RUN_NAME=")):
+            continue
+        if assignment.origin.kind == "preset":
+            presets[f", preset {Path(assignment.origin.where.rpartition(':')[0]).name}"] = None
+        else:
+            changed[shown] = None
+    values = f"; {' '.join(changed)}" if changed else ""
+    return f"{resolved.values['MODEL']}{''.join(presets)}{values}"

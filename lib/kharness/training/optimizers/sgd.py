@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from kharness.training.errors import TrainingError
+from kharness.training.needs import check_nesterov
 from kharness.training.optimizers import parameter_groups
 from kharness.training.saving.sharded import is_sharded
 
@@ -26,11 +26,7 @@ class Options:
     """Times the weight, added to the gradient (L2)."""
 
     def __post_init__(self) -> None:
-        if self.nesterov and self.momentum == 0:
-            raise TrainingError(
-                "OPTIMIZER_SGD_NESTEROV=y needs OPTIMIZER_SGD_MOMENTUM above 0",
-                hint="set OPTIMIZER_SGD_NESTEROV=n for plain SGD",
-            )
+        check_nesterov(nesterov=self.nesterov and self.momentum == 0)
 
 
 def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:

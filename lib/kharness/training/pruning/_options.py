@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kharness.training.errors import TrainingError
+from kharness.training.needs import check_fractions
 
 # The share of the sparsity that is still missing after a share of the steps between the first pruning and
 # the last.
@@ -67,12 +68,7 @@ class PruningOptions:
                 f"SPARSITY_SCHEDULE={self.sparsity_schedule} is not a known schedule",
                 hint=f"known: {', '.join(_MISSING)}",
             )
-        if self.start_fraction > self.end_fraction:
-            raise TrainingError(
-                f"PRUNING_START_FRACTION={self.start_fraction:g} comes after "
-                f"PRUNING_END_FRACTION={self.end_fraction:g}",
-                hint="pruning begins before it ends; equal values prune everything at once",
-            )
+        check_fractions(self.start_fraction, self.end_fraction)
 
     def schedule(self, num_steps: int) -> SparsitySchedule:
         """The schedule over a training of so many steps; even the shortest one is pruned."""

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kharness.training.errors import TrainingError
+from kharness.training.needs import no_mean_gradient
 from kharness.training.pruning._options import PruningOptions
 
 # What torch's optimisers call the running mean of the gradient.
@@ -28,10 +29,7 @@ class Options(PruningOptions):
 def check(optimizer: Optimizer) -> None:
     """TrainingError for SGD without momentum, which keeps no mean gradient."""
     if optimizer.defaults.get("momentum") == 0:
-        raise TrainingError(
-            "PRUNING=taylor needs OPTIMIZER_SGD_MOMENTUM above 0",
-            hint="without momentum SGD keeps no mean gradient; PRUNING=magnitude needs none",
-        )
+        raise no_mean_gradient()
 
 
 def score(weight: Tensor, state: Mapping[str, Any]) -> Tensor:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kharness.training.needs import check_device, torch_build
+from kharness.config.errors import RENDEZVOUS_FILE
+from kharness.training.errors import TrainingError
+from kharness.training.needs import check_common, check_device, torch_build
 
 from ..conftest import Checkout
 
@@ -89,6 +91,65 @@ def test_lenet5_asks_for_its_data_and_its_device_without_torch(root: Path, tmp_p
             "hint": "make data fetches it; DATASET=mnist-subset needs no download",
         }
     }
+
+
+@pytest.mark.parametrize("model", ["lenet5", "gpt2", "resnet50"])
+def test_each_model_asks_for_what_every_training_needs(root: Path, model: str) -> None:
+    script = (root / model / "needs.py").read_text()
+    assert "answer([*COMMON, check_data])" in script
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "hint"),
+    [
+        (
+            {"DEVICE": "auto", "NUM_GPUS": 4},
+            "NUM_GPUS=4: no GPU is visible",
+            "train with NUM_GPUS=1, or in 4 processes on the CPU with DEVICE=cpu",
+        ),
+        ({"NUM_EPOCHS": 0, "MAX_STEPS": 0}, "NUM_EPOCHS=0: nothing says how long to train", "give MAX_STEPS"),
+        (
+            {"WARMUP_STEPS": 5, "MAX_STEPS": 5},
+            "WARMUP_STEPS=5 is not below the 5 steps of the training",
+            "warm up for fewer steps",
+        ),
+        (
+            {"OPTIMIZER_SGD_MOMENTUM": 0.0, "OPTIMIZER_SGD_NESTEROV": True},
+            "OPTIMIZER_SGD_NESTEROV=y needs OPTIMIZER_SGD_MOMENTUM above 0",
+            "set OPTIMIZER_SGD_NESTEROV=n",
+        ),
+        (
+            {"OPTIMIZER_SGD_MOMENTUM": 0.0, "PRUNING": "taylor"},
+            "PRUNING=taylor needs OPTIMIZER_SGD_MOMENTUM above 0",
+            "without momentum SGD keeps no mean gradient",
+        ),
+        (
+            {"PRUNING_START_FRACTION": 0.8, "PRUNING_END_FRACTION": 0.2},
+            "PRUNING_START_FRACTION=0.8 comes after PRUNING_END_FRACTION=0.2",
+            "pruning begins before it ends",
+        ),
+        (
+            {"COMPILE": True, "COMPILE_BACKEND": "inductor"},
+            "COMPILE=y: there is no compiler no-such-compiler",
+            "install it, or train with COMPILE=n",
+        ),
+    ],
+)
+def test_what_no_training_could_begin_with(
+    values: dict[str, object], said: str, hint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kharness.training.needs._DRIVER_FILES", ())
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(TrainingError) as caught:
+        check_common({"DEVICE": "cpu", **values})
+    assert (str(caught.value), caught.value.hint.startswith(hint)) == (said, True)
+
+
+def test_processes_on_the_cpu_are_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kharness.training.needs._DRIVER_FILES", ())
+    check_common({"DEVICE": "cpu", "NUM_GPUS": 4})
+    monkeypatch.setenv(RENDEZVOUS_FILE, "file")  # ranks are taken as they were started
+    check_common({"DEVICE": "auto", "NUM_GPUS": 4})
 
 
 def test_the_build_of_torch_is_known_without_it() -> None:
