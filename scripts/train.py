@@ -6,15 +6,17 @@ With DRY_RUN one step checks it, as scripts/check_model.py does.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import wrapped
 from kharness.config.tree import Tree
 from kharness.matrix.model_check import check_model
 from kharness.matrix.planning.single import prepare_single
-from kharness.matrix.supervise import supervise_single
+from kharness.matrix.supervise import next_lines, supervise_single
 from kharness.runs.lock import RunnerLock
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,13 +28,18 @@ def main(argv: Sequence[str]) -> int:
     output = make_variables.output_directory(variables, ROOT)
     tree = Tree.load(ROOT)
     layer = make_variables.layer(tree, variables)
-    launch = prepare_single(tree, output, layer)
-    if launch is None:
+    single = prepare_single(tree, output, layer)
+    if single is None:
         return check_model(tree, output, layer)
-    print(f"run: {launch.shown_directory}\n{launch.command_line}", flush=True)
+    launch = single.launch
+    print(f"run: {launch.shown_directory}")
+    print(wrapped(f"configuration: {single.described}"), flush=True)
     with RunnerLock(launch.directory):
         code = supervise_single(launch, root=ROOT)
-    print(f"run: {launch.shown_directory}  graphs: make graphs RUN={launch.shown_directory}")
+    if single.withdraw():
+        print(f"{launch.shown_directory} is removed: nothing was trained", file=sys.stderr)
+    elif code == 0:
+        print("\n".join(next_lines(launch, single.before)))
     return code
 
 

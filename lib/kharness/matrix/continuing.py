@@ -9,7 +9,15 @@ from kharness.matrix.found import Found
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.matrix.planning.plan import load
 from kharness.matrix.running.remaining import Remaining, remaining
-from kharness.matrix.supervise import Report, expected_seconds, in_order, supervise, supervise_single, tell
+from kharness.matrix.supervise import (
+    Report,
+    expected_seconds,
+    in_order,
+    next_lines,
+    supervise,
+    supervise_single,
+    tell,
+)
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.matrix.sweep.leaderboard import told_leaderboard
 from kharness.matrix.sweep.sweep import source_for
@@ -91,8 +99,12 @@ def _continue_run(launch: Launch, root: Path) -> int:
     if not left.launches:
         print(f"{where} is complete")
         return 0
-    print(f"run: {where}\n{left.launches[0].command_line}", flush=True)
-    return supervise_single(left.launches[0], root=root)
+    refuse_unmet(left.launches)
+    print(f"run: {where}", flush=True)
+    code = supervise_single(left.launches[0], root=root)
+    if code == 0:
+        print("\n".join(next_lines(left.launches[0], None)))
+    return code
 
 
 def _introduce(found: Found, left: Remaining) -> None:

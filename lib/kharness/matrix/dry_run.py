@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from kharness.config.output import wrapped
 from kharness.matrix.planning.axes import Axis
 from kharness.matrix.planning.cells import Cell
 from kharness.matrix.planning.draft import Draft
@@ -31,7 +33,10 @@ def dry_run_lines(drafted: Draft, history: History, *, results: Path, root: Path
     places = {name: place for place, name in enumerate(run_order(drafted.cells, drafted.settings))}
     rows = sorted(zip(launches, estimates, strict=True), key=lambda row: places.get(row[0].name, 0))
     for launch, estimate in rows:
-        lines.append(f"  {launch.name:{width}}  {_seconds(estimate):>8}  {launch.command_line}")
+        lines.append(f"  {launch.name:{width}}  {_seconds(estimate):>8}")
+    for model in dict.fromkeys(launch.model for launch in launches):
+        example = replace(launches[0], model=model, directory=directory / "CELL")
+        lines.append(wrapped(f"a cell by hand: {example.command_line}"))
     lines += _left_out(drafted)
     lines += [f"note: {note}" for note in drafted.notes]
     lines += estimate_lines(drafted.cells, estimates, jobs=num_jobs(drafted.settings), shown=shown)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from kharness.config.affects import Affects
-from kharness.config.config_py import read_affects
+from kharness.config.config_py import CONFIG_PY, read_affects, read_values
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.machine.resources import open_resources, refuse_too_few_gpus
 from kharness.matrix.planning.filter import Filter
@@ -26,10 +26,12 @@ from kharness.matrix.running.runner import Limits, run_all, run_one
 from kharness.matrix.running.signals import Signals, hangup_ignored
 from kharness.matrix.sweep.halving import open_watcher
 from kharness.runs.errors import MatrixError
-from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED, STOPPED_EARLY
+from kharness.runs.exit_codes import EXIT_FAILED, EXIT_STOPPED, REFUSED, STOPPED_EARLY
+from kharness.runs.files import LATEST
 from kharness.runs.latest import shown
 from kharness.runs.launch import Launch
 from kharness.runs.lost_status import known_status
+from kharness.runs.rundir import has_plan
 from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT
 from monitoring.host.steady_clock import SteadyClock
 
@@ -127,7 +129,8 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
     with Signals() as signals, closing(open_launcher("local", {}, _say)) as launcher:
         outcome = run_one(launch, launcher, signals, sys.stdout)
         lacking = wait_for_delivery([launch.directory], signals, _say, patience=SINGLE_PATIENCE)
-    if outcome.status != COMPLETE:
+    # A training that is refused has said why.
+    if outcome.status != COMPLETE and outcome.attempt.cause != REFUSED:
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
     if outcome.status in (INTERRUPTED, KILLED, TIMEOUT):
         print(f"resume with: make continue RUN={launch.shown_directory}")
@@ -135,6 +138,30 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
     for line in [*delivery_lines(single, lacking, root), *alert_lines(single, since=clock.earliest())]:
         print(line)
     return _exit_code(outcome)
+
+
+def next_lines(launch: Launch, before: Path | None) -> list[str]:
+    """What to do after a training, as commands; `before` is the run or matrix that was the newest then."""
+    link = launch.directory.parent / LATEST
+    run = shown(link) if link.resolve() == launch.directory.resolve() else launch.shown_directory
+    commands = {f"make graphs RUN={run}": "draw its curves"}
+    if before is not None and _is_comparable(before, launch.model):
+        commands[f"make compare A={shown(before)} B={run}"] = ""
+    else:
+        commands["make test_matrix SEED=1..5"] = "several seeds: better, or noise?"
+    if launch.asked.get("ENABLE_TRACKIO"):
+        commands["make trackio-view"] = "its dashboard"
+    return [
+        f"{'next: ' if not place else '      '}{command}{f'  # {what}' if what else ''}"
+        for place, (command, what) in enumerate(commands.items())
+    ]
+
+
+def _is_comparable(run: Path, model: str) -> bool:
+    """Whether it is a complete single training of the model."""
+    if has_plan(run) or _is_missing(run):
+        return False
+    return read_values(run / CONFIG_PY).get("MODEL") == model
 
 
 def expected_seconds(launches: Sequence[Launch], results: Path) -> dict[str, float]:

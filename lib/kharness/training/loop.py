@@ -23,17 +23,19 @@ from pathlib import Path
 from kharness.config.errors import is_launched, reported_once
 from kharness.config.options import Options, parse
 from kharness.runs.files import OUTPUT_LOG, STATUS_JSON
+from kharness.runs.latest import shown
 from kharness.training.automatic.decisions import agreed, decided
 from kharness.training.automatic.search import Search
 from kharness.training.automatic.trial import BegunTrial, OwnTrial, Room, StepOnRequest, begin_trial
 from kharness.training.checkpoint import restore
 from kharness.training.console import KeptOutput, lasting_output, printing
-from kharness.training.device import uses_gpu
+from kharness.training.device import check_gpus, uses_gpu
 from kharness.training.distributed.launch import launch, note_ready
 from kharness.training.distributed.world import World, joined_world, one_prints
 from kharness.training.errors import ResumeError
 from kharness.training.guard import StopOnSignal, named_causes
 from kharness.training.model_check.step import EnoughMeasured, ModelCheck
+from kharness.training.needs import check_common
 from kharness.training.resume import ResumePoint, find_origin
 from kharness.training.run_directory import open_run
 from kharness.training.setup import DataT, Prepare, Setup
@@ -59,10 +61,17 @@ def open_training(
     with lasting_output() as kept, one_prints(os.environ):
         with reported_once():
             options, arguments = parse(
-                argv, root=root, model=model, prog=f"{model}/train.py", description=about
+                argv,
+                root=root,
+                model=model,
+                prog=f"{model}/train.py",
+                description=about,
+                is_named=_by_launcher,
             )
+            check_common(options.values)
         directory, scratch = arguments.run_dir, arguments.from_scratch
         if options.NUM_GPUS > 1 and not is_launched(os.environ):
+            check_gpus(options.DEVICE, options.NUM_GPUS)
             sys.exit(launch([sys.executable, str(root / model / "train.py"), *argv], options.NUM_GPUS))
         with printing(options.values):
             search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
@@ -138,13 +147,16 @@ def _opened(
         open_run(options, directory, root=root, identity=setup.identity(), world=world) as run,
     ):
         note_ready(os.environ)
-        if world.is_main and not (run.directory / STATUS_JSON).exists():  # else a launcher keeps it
+        by_launcher = _by_launcher(run.directory)
+        if world.is_main and not by_launcher:
             kept.keep_in(run.directory / OUTPUT_LOG)
         else:
             kept.drop()
-        print(f"{origin}run: {run.directory}")
-        print(f"[telemetry] run_name={run.name}")
-        print(f"[telemetry] Logging to {run.directory / JOURNAL} (and {METRICS_CSV})", flush=True)
+        print(origin, end="")
+        if not by_launcher:
+            print(f"[telemetry] run_name={run.name}")
+            print(f"[telemetry] Logging to {shown(run.directory / JOURNAL)} (and {METRICS_CSV})")
+        sys.stdout.flush()
         checkpoints = origin.begin(
             run, options, model=setup.described_model(), training=setup.plan(), is_main=world.is_main
         )
@@ -154,6 +166,11 @@ def _opened(
             training = Training(setup, run, checkpoints, stop, step=step, changes=origin.changes, timed=timed)
             with training.profiled(), training.bar.shown():
                 yield training
+
+
+def _by_launcher(directory: Path) -> bool:
+    """Whether make or a matrix has started the training: it keeps the output and has named the directory."""
+    return (directory / STATUS_JSON).exists()
 
 
 def _checked(setup: Setup[DataT], *, root: Path) -> Iterator[Training[DataT]]:

@@ -11,6 +11,7 @@ from torch import nn
 
 from kharness.config.assignment import AUTO
 from kharness.config.options import Options
+from kharness.config.output import wrapped
 from kharness.training.averaging import MovingAverage, moving_average
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches
@@ -168,7 +169,7 @@ class Setup(Generic[DataT]):
             f"{num_steps:,} steps of {batches.batch_size} samples{f' of {tokens} tokens' if tokens else ''}"
         )
         if options.values.get("LOG_MODEL_SUMMARY"):
-            print(f"model: {summary(model)}")
+            print(wrapped(f"model: {summary(model)}"))
         limit = f", at most {options.MAX_TIME:g} min" if options.MAX_TIME else ""
         print(f"plan: {plan}{limit}, {options.OPTIMIZER}, {schedule.name}")
         note = few_validations(
@@ -178,7 +179,7 @@ class Setup(Generic[DataT]):
             is_evaluated_first=bool(options.values.get("EVAL_FIRST")),
         )
         if note:
-            print(f"note: {note}")
+            print(wrapped(f"note: {note}"))
         return Setup(
             options=options,
             world=world,

@@ -25,14 +25,13 @@ def test_a_matrix_from_nothing_to_its_report(checkout: Checkout) -> None:
     lines = output.splitlines()
     name = checkout.latest.name
     assert lines[0] == "no .config yet: starting from defconfigs/default"
-    assert lines[1] == f"matrix: 4 runs (OPTIMIZER=sgd|adam SEED=1|2) in results/{name}"
+    assert lines[1:4] == [
+        "matrix: 4 runs (OPTIMIZER=sgd|adam SEED=1|2)",
+        f"  in results/{name}",
+        "[1/4] optimizer-sgd_seed-1",
+    ]
     assert re.fullmatch(
-        rf"\[1/4\] optimizer-sgd_seed-1: \S*python\S* pretender/train\.py "
-        rf"--run-dir results/{name}/optimizer-sgd_seed-1",
-        lines[2],
-    )
-    assert re.fullmatch(
-        r"  optimizer-sgd_seed-1: complete: 3 steps in \d+\.\d s, last train_loss 0\.2600", lines[3]
+        r"  optimizer-sgd_seed-1: complete: 3 steps in \d+\.\d s, last train_loss 0\.2600", lines[4]
     )
     assert "sgd        2/2       51.50 ± 0.71" in output
     assert "csv: all points delivered" in lines

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from .conftest import Checkout, printed
+from .planning.test_needs import NEEDS
 
 
 def test_a_training_in_a_directory_of_its_own(checkout: Checkout) -> None:
@@ -16,12 +17,13 @@ def test_a_training_in_a_directory_of_its_own(checkout: Checkout) -> None:
     assert code == 0, output
     lines = output.splitlines()
     assert lines[0] == "no .config yet: starting from defconfigs/default"
-    assert lines[1] == "run: results/mine"
-    assert lines[2].endswith("pretender/train.py --run-dir results/mine")
-    assert lines[3:] == [
+    assert lines[1:] == [
+        "run: results/mine",
+        "configuration: pretender, preset default; NUM_STEPS=5",
         f"training with sgd 0.1 in {checkout.root}",
         "csv: all points delivered",
-        "run: results/mine  graphs: make graphs RUN=results/mine",
+        "next: make graphs RUN=results/latest  # draw its curves",
+        "      make test_matrix SEED=1..5  # several seeds: better, or noise?",
     ]
     status = json.loads((checkout.root / "results/mine/status.json").read_text())
     assert status["status"] == "complete"
@@ -61,6 +63,37 @@ def test_ctrl_c_is_passed_on_and_the_training_saves(
     assert "saving\n" in output
     assert "interrupted: stopped on request after step 1\n" in output
     assert "resume with: make continue RUN=results/mine\n" in output
+
+
+def test_what_cannot_begin_is_refused_before_anything_is_made(checkout: Checkout) -> None:
+    (checkout.root / "pretender/needs.py").write_text(NEEDS)
+    code, output = checkout.run("train", "CONFIG_SEED=2")
+    assert (code, output.splitlines()[1:]) == (2, ["error: no data for NUM_STEPS=3", "hint: make data"])
+    assert not (checkout.root / "results").exists()
+    assert not (checkout.root / ".config").exists()
+
+
+def test_a_training_that_is_refused_late_leaves_nothing(checkout: Checkout) -> None:
+    said = [
+        "error: DATA_DIR=data holds no \x1b[31mimages",
+        "hint: make data",
+        "results/mine is removed: nothing was trained",
+    ]
+    asked = ("train", "CONFIG_BEHAVIOUR=refused", "CONFIG_TRACKER_RUN_NAME=mine")
+    code, output = checkout.run(*asked)
+    assert (code, output.splitlines()[-3:]) == (2, said)
+    assert list((checkout.root / "results").iterdir()) == []
+    checkout.run("train", "CONFIG_TRACKER_RUN_NAME=before", "CONFIG_NUM_STEPS=1")
+    assert checkout.run(*asked)[0] == 2
+    assert {path.name for path in (checkout.root / "results").iterdir()} == {"before", "latest"}
+    assert checkout.latest.name == "before"
+
+
+def test_a_second_training_is_compared_with_the_first(checkout: Checkout) -> None:
+    for name in ("first", "second"):
+        _, output = checkout.run("train", f"CONFIG_TRACKER_RUN_NAME={name}", "CONFIG_OPTIMIZER=adam")
+    assert output.splitlines()[-1] == "      make compare A=results/first B=results/latest"
+    assert "configuration: pretender, preset default; OPTIMIZER=adam" in output.splitlines()
 
 
 def test_a_wrong_name_for_the_run_is_refused(checkout: Checkout) -> None:

@@ -103,8 +103,9 @@ def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]
                 found[alert] = min(time, found.get(alert, time))
                 told.add(alert)
         runs.update(told)
+    total = len(directories)
     return [
-        f"{severity}: {message} ({runs[severity, message]} of {counted(len(directories), 'run')})"
+        f"{severity}: {message}" + (f" ({runs[severity, message]} of {total} runs)" if total > 1 else "")
         for severity, message in sorted(found, key=lambda alert: found[alert])
     ]
 

@@ -49,7 +49,7 @@ class MatrixProgress:
         number = self._numbers.setdefault(name, len(self._numbers) + 1)
         if not self._screen.live:  # the live table shows it
             again = f", attempt {run.number}" if run.number > 1 else ""
-            self.say(f"[{number}/{self._total}] {name}{again}: {run.launch.command_line}")
+            self.say(f"[{number}/{self._total}] {name}{again}")
 
     def ended(self, run: ActiveRun, outcome: Outcome, *, again: bool = False) -> None:
         """How the run ended; for one that failed, also where to look and the end of its output."""

@@ -394,14 +394,13 @@ class Training(Generic[DataT]):
         if self.world.is_main:
             self._run.log_epoch(epoch, global_step=self.step, train_loss=train_loss, **validation, **measured)
         self.bar.end_epoch(self.step)
-        shown = _shown({"train_loss": train_loss, **validation})
+        shown = _shown({"loss": train_loss, **validation})  # which fits into 80 columns
         of = f"/{self.options.NUM_EPOCHS}" if self.options.NUM_EPOCHS else ""
         print(
-            f"epoch {epoch}{of}  step {self.step}/{self.num_steps}  {shown}  "
-            f"{measured['epoch_seconds']:.1f} s",
+            f"epoch {epoch}{of}  step {self.step}  {shown}  {measured['epoch_seconds']:.1f} s",
             flush=True,
         )
-        if self.world.is_main:
+        if self.world.is_main and (self.bar.is_drawn or self.step == self.num_steps):
             done = self.step / self._setup.batches.steps_per_epoch
             journal = self._run.directory / JOURNAL
             print(epoch_block(journal, loss=train_loss, learning_rate=self._rate, epoch=done), flush=True)

@@ -64,7 +64,11 @@ def test_make_train_shows_the_bar_of_each_epoch(few_digits: Path, warm_few: Warm
         expected.append(line)
     first = lines.index(expected[0])
     assert lines[first : first + len(expected)] == expected
-    assert lines[first - 2] == "run: on-terminal/results/shown"
+    assert lines[first - 3 : first] == [
+        "run: on-terminal/results/shown",
+        "configuration: lenet5; BATCH_SIZE=36 DATASET=few-digits DEVICE=cpu NUM_EPOCHS=2",
+        "",
+    ]
 
 
 def test_training_ends_on_a_terminal_that_takes_nothing(checkout: Checkout, warm_python: WarmPython) -> None:
