@@ -64,10 +64,9 @@ def test_make_train_shows_the_bar_of_each_epoch(few_digits: Path, warm_few: Warm
         expected.append(line)
     first = lines.index(expected[0])
     assert lines[first : first + len(expected)] == expected
-    assert lines[first - 3 : first] == [
+    assert lines[first - 2 : first] == [
         "run: on-terminal/results/shown",
         "configuration: lenet5; BATCH_SIZE=36 DATASET=few-digits DEVICE=cpu NUM_EPOCHS=2",
-        "",
     ]
 
 

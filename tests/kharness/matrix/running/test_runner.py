@@ -68,7 +68,7 @@ def test_a_kill_is_tried_again_from_the_checkpoint(checkout: Checkout) -> None:
     assert status(run)["status"] == "complete"
     assert attempts(run, "exit_code", "signal", "cause") == [(None, 9, "signal"), (0, None, None)]
     assert resumed(run) == [None, 1]
-    assert "  seed-1 is tried again\n[1/2] seed-1, attempt 2: " in output, output
+    assert "  seed-1 is tried again\n[1/2] seed-1, attempt 2\n" in output, output
     assert attempts(checkout.latest / "seed-2", "exit_code") == [(0,)]
 
 
