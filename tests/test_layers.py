@@ -90,7 +90,7 @@ FLOORS: dict[str, list[str]] = {
         "affects dotconfig writing",
         "values",
         "assignment",
-        "places record refused",
+        "places record refused resolving",
         "config_py tree",
         "describe generate presets",
         "options",

@@ -49,7 +49,18 @@ class Affects:
 
     def names(self, values: Iterable[str], *words: str) -> list[str]:
         """Those of some symbols that affect one of the words; members of choices are left to their choice."""
-        return [name for name in values if name not in self.members and self.touches(name, *words)]
+        if words not in self._touched:
+            self._touched[words] = frozenset(name for name in self.words if self.touches(name, *words))
+        touched = self._touched[words] - self.members
+        if UNKNOWN.isdisjoint(words):
+            return [name for name in values if name in touched]
+        left_out = self.words.keys() - touched | self.members
+        return [name for name in values if name not in left_out]
+
+    @cached_property
+    def _touched(self) -> dict[tuple[str, ...], frozenset[str]]:
+        """The symbols by words, for a matrix asks this of each cell."""
+        return {}
 
     @cached_property
     def groups(self) -> dict[str, str]:

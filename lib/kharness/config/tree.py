@@ -38,6 +38,7 @@ from kharness.config.refused import (
     unmet,
     why_without_effect,
 )
+from kharness.config.resolving.free_symbols import KnownOutcomes, free_symbols
 from kharness.config.values import HINTS, Value, ValueType, canonical, read_value_type, typed
 
 TYPE_CHECKING = False
@@ -60,6 +61,7 @@ class Tree:
         self.notes: list[str] = []
         """Values that were taken though written in another case, for whoever tells the user."""
         self._lib = _kconfiglib()
+        self._known = KnownOutcomes(kconf, free_symbols(kconf, self._lib))
         # The menu's nodes in their order, each symbol once, and which of them are symbols.
         self._nodes = [(node, _is_symbol(node.item)) for node in kconf.node_iter(unique_syms=True)]
         self.value_types: dict[str, ValueType] = {}
@@ -214,6 +216,8 @@ class Tree:
         lowest = self._settle(yielding)
         settled = [lowest, *(self._settle(layer) for layer in layers)]
         asked = self._apply_asked(settled)
+        if known := self._known.find(asked, self._took, self._typed):
+            return known
         failed = [(a, self._why_not(a.symbol)) for a in asked if not self._took(a)]
         refused = [
             ConfigError(f"{at_assignment(assignment)}{assignment} {reason}", hint=hint)
@@ -226,21 +230,22 @@ class Tree:
         if failed:
             asked = [a for a in asked if a not in set_aside]
             self._apply(asked)
-        text = self._text()
-        minimal = str(self.kconf._min_config_contents(""))
         by_symbol = {a.symbol: a for a in asked}
         values = {s.name: self._typed(s) for s in self.kconf.unique_defined_syms if self._has_value(s)}
         if self.kconf.warnings:
             raise ConfigError(_one_line(self.kconf.warnings[0]))
-        return Resolved(
+        resolved = Resolved(
             values=values,
-            text=text,
-            minimal=minimal,
+            text=self._text(),
+            minimal=str(self.kconf._min_config_contents("")),
             asked=asked,
             origins={name: self._origin(name, by_symbol) for name in values},
             set_aside=set_aside,
             affects=self.affects,
         )
+        if not failed:
+            self._known.keep(asked, resolved)
+        return resolved
 
     def overridden(self, before: Sequence[Layer], layer: Layer) -> list[tuple[Assignment, Assignment]]:
         """(new, old) for each assignment of a layer that changes what earlier layers requested."""
@@ -360,11 +365,12 @@ class Tree:
         kind = self.type_of(symbol)
         spec = self.value_types.get(a.symbol)
         try:
-            return replace(a, value=canonical(kind, a.value, spec))
+            value = canonical(kind, a.value, spec)
         except ValueError as error:
             low, high = self.active_range(symbol)
             what = spec.text if spec else f"{kind} from {low} to {high}" if low else HINTS[kind]
             raise ConfigError(f"{at_assignment(a)}{a} {error}", hint=f"its value is: {what}") from None
+        return a if value == a.value else replace(a, value=value)
 
     def _tracker_symbols(self, value: str, origin: Origin) -> Iterator[tuple[str, str]]:
         """`TRACKER=both` as ENABLE_… symbols: exactly the trackers named, and no other."""

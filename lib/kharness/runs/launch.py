@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -50,7 +51,8 @@ class Launch:
 
     def _shown(self, path: Path) -> str:
         """As one types it in the checkout."""
-        return str(path.relative_to(self.root) if path.is_relative_to(self.root) else path)
+        # As texts: pathlib takes 20 us, and a matrix of 10,000 cells shows 40,000 of them.
+        return str(path).removeprefix(os.path.join(self.root, ""))
 
 
 @dataclass(frozen=True)

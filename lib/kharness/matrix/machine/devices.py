@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -76,6 +77,7 @@ def find_gpus(root: Path = Path("/")) -> Gpus:
     return Gpus(sampler, problems)
 
 
+@cache  # reading a package's metadata takes 2 ms, and every cell of a matrix asks
 def torch_uses_gpus() -> bool:
     """Whether the installed torch is a build for GPUs, as its version says without an import."""
     try:

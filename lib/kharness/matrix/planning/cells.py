@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -194,7 +194,7 @@ def _refuse_command_line(tree: Tree, command_line: Layer, layer: Layer) -> None:
 
 def _refuse_twins(cells: Sequence[Cell]) -> None:
     """Two cells with the same values would only look like a comparison."""
-    seen: dict[str, Cell] = {}
+    seen: dict[Hashable, Cell] = {}
     names: set[str] = set()
     for cell in cells:
         twin = seen.setdefault(identity(cell), cell)
@@ -212,7 +212,8 @@ def _refuse_twins(cells: Sequence[Cell]) -> None:
         names.add(cell.name.lower())
 
 
-def identity(cell: Cell) -> str:
-    """The same text for cells that would train the same."""
+def identity(cell: Cell) -> Hashable:
+    """Equal for cells that would train the same."""
     assert cell.resolved is not None
-    return repr({**cell.resolved.values, "TRACKER_RUN_NAME": ""})
+    values = {**cell.resolved.values, "TRACKER_RUN_NAME": ""}
+    return tuple(values), tuple([tuple(v) if isinstance(v, list) else v for v in values.values()])

@@ -1,0 +1,137 @@
+"""An outcome that is made from a known one is the one that is computed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import kconfiglib
+import pytest
+
+from kharness.config.assignment import Layer, Origin, Resolved
+from kharness.config.errors import ConfigError
+from kharness.config.resolving.free_symbols import free_symbols
+from kharness.config.tree import Tree
+
+KCONFIG = """
+config SEED
+	int "Seed"
+	range 1 9 if STRICT
+	default 1
+
+config STRICT
+	bool "Strict"
+	default y
+
+config LABEL
+	string "Label"
+	default "run"
+
+config MAXIMUM
+	int "Maximum"
+	default 5
+
+config BOUNDED
+	int "Bounded"
+	range 0 MAXIMUM
+	default 2
+
+config COPIED
+	string "Copied"
+
+config COPY
+	string
+	default COPIED
+
+config SAID
+	int "Said"
+	default 1
+
+config SHOWN
+	int "Shown"
+	default 1
+
+comment "said"
+	depends on SAID > 3
+
+menu "empty"
+	visible if SHOWN > 3
+endmenu
+
+config DETAIL
+	string "Detail"
+	default "a"
+	depends on STRICT
+
+config ODD
+	string "Odd"
+"""
+
+
+def layer(tree: Tree, words: str) -> Layer:
+    """`SEED=2 STRICT=n` as assignments."""
+    found: list[Layer] = []
+    for word in words.split():
+        name, value = word.split("=", 1)
+        found.append(tree.assignments(name, value.replace("␣", " "), Origin("flag", word)))
+    return [assignment for part in found for assignment in part]
+
+
+def outcome(tree: Tree, words: str) -> tuple[Resolved | str, dict[str, str]]:
+    """What the words give, or the refusal, and the texts that the tree holds then."""
+    given: Resolved | str
+    try:
+        given = tree.resolve(*(layer(tree, part) for part in words.split("|")))
+    except ConfigError as error:
+        given = f"{error}; {error.hint}"
+    return given, {symbol.name: tree.current(symbol.name) for symbol in tree.kconf.unique_defined_syms}
+
+
+def test_only_what_nothing_depends_on_is_free(make_tree: Callable[[str], Tree]) -> None:
+    kconf = make_tree(KCONFIG).kconf
+    assert free_symbols(kconf, kconfiglib) == {"SEED", "LABEL", "BOUNDED", "DETAIL", "ODD"}
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        "SEED=2,SEED=3,SEED=1,SEED=2",
+        "SEED=1,SEED=2",
+        "LABEL=a SEED=2,LABEL=run SEED=2,LABEL=run SEED=1,SEED=1",
+        "SEED=4,SEED=12,SEED=5",
+        "STRICT=n SEED=12,SEED=12,STRICT=n SEED=13",
+        "MAXIMUM=5 BOUNDED=3,MAXIMUM=5 BOUNDED=9,MAXIMUM=9 BOUNDED=9,MAXIMUM=9 BOUNDED=0",
+        "SAID=1 SEED=2,SAID=9 SEED=2,SAID=9 SEED=3",
+        "SHOWN=1 SEED=2,SHOWN=9 SEED=2",
+        "DETAIL=b|SEED=2,DETAIL=c|SEED=2,DETAIL=c STRICT=n|SEED=2,DETAIL=c|STRICT=n,DETAIL=d|STRICT=n",
+        'ODD=CONFIG_SEED=2 SEED=2,ODD=#␣CONFIG_SEED=2 SEED=3,ODD="\\ SEED=2,ODD= SEED=2,ODD="x" SEED=3',
+        "LABEL=2 SEED=2,SEED=2 LABEL=2,SEED=3 LABEL=3",
+        "COPIED=a SEED=2,COPIED=b SEED=2,COPIED=b SEED=3",
+    ],
+)
+def test_an_outcome_from_a_known_one_is_the_computed_one(
+    make_tree: Callable[[str], Tree], requests: str
+) -> None:
+    used = make_tree(KCONFIG)
+    found = [outcome(used, words) for words in requests.split(",")]
+    assert found == [outcome(make_tree(KCONFIG), words) for words in requests.split(",")]
+    assert isinstance(found[0][0], Resolved)
+
+
+def test_cells_that_differ_in_seeds_are_not_computed_again(
+    make_tree: Callable[[str], Tree], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = make_tree(KCONFIG)
+    first = tree.resolve(layer(tree, "STRICT=n SEED=2"))
+    written: list[Tree] = []
+    write = Tree._text
+
+    def noted(self: Tree) -> str:
+        written.append(self)
+        return write(self)
+
+    monkeypatch.setattr(Tree, "_text", noted)
+    second = tree.resolve(layer(tree, "STRICT=n SEED=3"))
+    assert (written, second.text) == ([], re.sub("SEED=2", "SEED=3", first.text))
+    tree.resolve(layer(tree, "LABEL=x SEED=3"))
+    assert written == [tree]
