@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -184,9 +184,10 @@ class _History:
         if columns is None or not isinstance(step, int):
             return
         if event == "step":
-            columns.add(step, seq, {name: record[name] for name in STEP_METRICS if name in record})
+            columns.add(step, seq, record, STEP_METRICS)
         else:
-            columns.add(step, seq, points(record))
+            found = points(record)
+            columns.add(step, seq, found, found)
 
     def series(self) -> dict[tuple[str, str], Series]:
         """By event and metric, those that have points."""
@@ -213,11 +214,13 @@ class _Columns:
         """They rise."""
         self.values: dict[str, array[float]] = {}
 
-    def add(self, step: int, seq: int, measured: Mapping[str, object]) -> None:
+    def add(self, step: int, seq: int, measured: Mapping[str, object], names: Iterable[str]) -> None:
+        """The numbers among some names; a thousand runs have a million steps, so this is written for speed."""
         row = len(self.steps)
         self.steps.append(step)
         self.seqs.append(seq)
-        for name, value in measured.items():
+        for name in names:
+            value = measured.get(name)
             if value.__class__ is not float and not isinstance(value, (int, float)):
                 continue
             column = self.values.get(name)

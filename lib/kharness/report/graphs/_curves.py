@@ -21,6 +21,7 @@ from kharness.report.graphs._canvas import (
     nothing_to_draw,
     rows_and_columns,
 )
+from kharness.report.graphs._panels import Panels
 from kharness.report.graphs._stripes import ALONE, Turn, same_as, turns
 from kharness.report.runs import RunData, Series
 from kharness.report.summary import Summary
@@ -157,21 +158,43 @@ def _panel_each(
     figure = canvas(2.75 * columns + 1.0, (2.15 + second) * rows + 0.22, look.title, subtitle, extra)
     top = 1 - (1.22 + second) / figure.get_figheight()
     figure.subplots_adjust(hspace=0.34 + 0.6 * second, wspace=0.08, top=top)
-    panels: list[Axes] = []
-    for i, (label, title) in enumerate(zip(labels, titles, strict=True)):
-        # Not sharex and sharey: matplotlib's time for those grows with the square of the panels.
-        axes = figure.add_subplot(rows, columns, i + 1)
-        _scale(axes, [extremes], look, num_ticks=4)
-        _set_limits(axes, extremes)
-        axes.plot(*_joined(means), color=BACKDROP, lw=0.7, marker=_dot(means), ms=3, zorder=1)
-        _plot(axes, [(curve, ALONE) for curve in found if curve.variant == label], PALETTE[0], None)
-        # With its place given, matplotlib does not lay out all ticks of a panel to find one.
-        axes.set_title(title, fontsize=8.5, loc="left", pad=4, linespacing=1.1, y=1)
-        axes.tick_params(labelleft=i % columns == 0, labelbottom=False)
-        axes.yaxis.label.set_fontsize(9)
-        panels.append(axes)
-    label_outer(panels, columns, "optimiser step", look.y_label)
+    template = figure.add_subplot(rows, columns, 1)
+    _scale(template, [extremes], look, num_ticks=4)
+    _set_limits(template, extremes)
+    panels = Panels(figure, template, len(labels))
+    _plot_panels(panels, found, labels)
+    for i in range(len(labels)):
+        around = {"color": BACKDROP, "lw": 0.7, "ls": "-", "marker": _dot(means), "ms": 3, "zorder": 1}
+        panels.points([panels.place(i, *_joined(means))], **around)
+    panels.frames(titles, "optimiser step", look.y_label)
     return figure
+
+
+def _plot_panels(panels: Panels, found: Sequence[Curve], labels: Sequence[str]) -> None:
+    """Each variant's curves in its own panel."""
+    number = {label: i for i, label in enumerate(labels)}
+    with_mean = {curve.variant for curve in found if not curve.run}
+    means, runs, alone, dotted, ends = [], [], [], [], []
+    for curve in found:
+        if curve.variant not in number:
+            continue
+        line = panels.place(number[curve.variant], curve.steps, curve.values)
+        if not curve.run:
+            means.append(line)
+        elif curve.complete:
+            (runs if curve.variant in with_mean else alone).append(line)
+        else:
+            dotted.append(line)
+            ends.append(line[-1:])
+    color = PALETTE[0]
+    for lines, alpha in ((runs, 0.45), (alone, 1.0)):
+        panels.lines(lines, colors=color, linewidths=0.9, alpha=alpha, zorder=3)
+        single = [line for line in lines if len(line) == 1]
+        panels.points(single, color=color, alpha=alpha, marker="o", ms=3.5, zorder=3)
+    panels.lines(means, colors=color, linewidths=2.2, capstyle="round", zorder=4)
+    panels.points([line for line in means if len(line) == 1], color=color, marker="o", ms=5, zorder=4)
+    panels.lines(dotted, colors=color, linewidths=1.3, linestyles=[ALONE.dashes(dotted=True)], zorder=3)
+    panels.points(ends, color=color, marker="x", ms=6, mew=1.5, zorder=5)
 
 
 def _names(found: Sequence[Curve], labels: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from kharness.report.judging.evidence import Spending
 from kharness.report.judging.factorial import Cell
 from kharness.report.judging.images import NO_IMAGES, Images, widened
 from kharness.report.judging.looks import FEWEST, Looks
-from kharness.report.judging.power import half_width
+from kharness.report.judging.power import guard, half_width
 from kharness.report.settings import ReportSettings
 
 Numbers = Mapping[str, float]
@@ -76,6 +76,9 @@ def all_pairs(
         levels = [cells[one] for one in order] if cells else []
         for other, contrast in zip(order[1:], contrasts([rows[one] for one in order], levels), strict=True):
             if contrast.mean >= 0 or not (contrast.variance or weight):  # the other way round it is below
+                continue
+            # Of many variants most pairs end here: a half width is never less, and takes longer.
+            if -contrast.mean <= guard(contrast, spending.alpha):
                 continue
             half = half_width(among_all_pairs(contrast, size), spending.at(look), spending.alpha)
             if -contrast.mean > widened(half, contrast.mean, weight):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kharness.report.judging.factorial import Cell, SplitPlot, moves_with_an_axis, split_plot
-from kharness.report.judging.statistics import chi_square_p, mean_square_p
+from kharness.report.judging.statistics import chi_square_p, mean_square_p, mean_square_ps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -220,12 +220,21 @@ def _wild(layout: _Layout, level: float) -> tuple[int, ...]:
     Up to half are left out one after another, the one that varies most first. All of them up to the last that
     varied more than what was left are wild, for two can hide one another (Rosner 1983).
     """
-    left, wild = list(range(layout.others)), 0
-    out: list[int] = []
+    rest, degrees = _centered(layout.table[1:]), layout.pairs - 1
+    left, out = list(range(layout.others)), []
+    most, of_others = [], []
     while len(left) > 2 and len(out) < layout.others // 2:
-        p, most = _p_of_most(layout.keeping(left))
-        out.append(left.pop(most))
-        wild = len(out) if p < level / (len(left) + 1) else wild
+        less_mean = rest - rest.sum(axis=0) / len(left)
+        squares = np.einsum("ij,ij->i", less_mean, less_mean)
+        place = int(squares.argmax())
+        most.append(float(squares[place]) / degrees * len(left) / (len(left) - 1))
+        of_others.append(float(squares.sum()) - most[-1] * degrees)
+        out.append(left.pop(place))
+        rest[place:-1] = rest[place + 1 :]
+        rest = rest[:-1]
+    rows = layout.others - np.arange(len(out))
+    ps = mean_square_ps(np.array(most), degrees, np.array(of_others), (rows - 2) * degrees)
+    wild = max((i + 1 for i in np.flatnonzero(ps < level / rows)), default=0)
     return tuple(sorted(out[:wild]))
 
 
@@ -345,20 +354,11 @@ def _baseline_varies_more(layout: _Layout) -> bool:
     return mean_square_p(alone, n - 1, layout.within, (m - 1) * (n - 1)) < BASELINE_LEVEL
 
 
-def _ps_of_more(layout: _Layout) -> list[float]:
+def _ps_of_more(layout: _Layout) -> NDArray[np.float64]:
     """Of the test whether a variant varies more than the others, three or more without the baseline."""
-    return [_p_of_more(layout, alone) for alone in _own_variances(layout.table[1:]).tolist()]
-
-
-def _p_of_most(layout: _Layout) -> tuple[float, int]:
-    """The same of the one that varies most, and its place."""
-    own = _own_variances(layout.table[1:])
-    return _p_of_more(layout, float(own.max())), int(own.argmax())
-
-
-def _p_of_more(layout: _Layout, alone: float) -> float:
     n, m = layout.pairs, layout.others
-    return mean_square_p(alone, n - 1, layout.within - alone * (n - 1), (m - 2) * (n - 1))
+    alone = _own_variances(layout.table[1:])
+    return mean_square_ps(alone, n - 1, layout.within - alone * (n - 1), (m - 2) * (n - 1))
 
 
 def _vary_unlike(table: NDArray[np.float64]) -> bool:
@@ -383,5 +383,9 @@ def _rounding(table: NDArray[np.float64]) -> float:
 
 
 def _residual(table: NDArray[np.float64]) -> float:
-    rest = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
-    return float((rest**2).sum())
+    return float((_centered(table) ** 2).sum())
+
+
+def _centered(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    rest: NDArray[np.float64] = table - table.mean(axis=0) - table.mean(axis=1, keepdims=True) + table.mean()
+    return rest

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,8 +100,15 @@ def crossed(cells: Sequence[Cell]) -> list[tuple[int, ...]]:
     An option that only some levels of another have (the sparsity of a pruning) makes one axis with it. Empty
     if fewer than two axes remain, or the cells are not each of their combinations once.
     """
+    different = frozenset(cells)
+    return list(_crossed(different)) if len(different) == len(cells) else []
+
+
+@lru_cache(maxsize=64)
+def _crossed(cells: frozenset[Cell]) -> tuple[tuple[int, ...], ...]:
+    """Once for all comparisons of a table, whichever row is the baseline."""
     groups: list[tuple[int, ...]] = [
-        (i,) for i in range(len(cells[0])) if len({cell[i] for cell in cells}) > 1
+        (i,) for i in range(len(next(iter(cells)))) if len({cell[i] for cell in cells}) > 1
     ]
 
     def levels(axes: tuple[int, ...]) -> int:
@@ -120,8 +128,8 @@ def crossed(cells: Sequence[Cell]) -> list[tuple[int, ...]]:
             break
         merged = tuple(sorted(nested[0] + nested[1]))
         groups = [merged, *(group for group in groups if group not in nested)]
-    complete = math.prod(map(levels, groups)) == len(cells) == len(set(cells))
-    return sorted(groups) if complete and len(groups) > 1 else []
+    complete = math.prod(map(levels, groups)) == len(cells)
+    return tuple(sorted(groups)) if complete and len(groups) > 1 else ()
 
 
 def split_plot(table: Numbers, cells: Sequence[Cell], rounding: float) -> SplitPlot | None:

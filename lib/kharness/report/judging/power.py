@@ -106,11 +106,17 @@ class Rule:
 
 def half_width(contrast: Contrast, alpha: float, own_level: float) -> float:
     """Of the interval of a difference, by the seeds alone, if the table has this alpha."""
-    # Whatever a shared error says, what its own pairs do not show by themselves is not shown: the variant may
-    # vary more than tests before the test can tell.
-    guard = _guard(contrast.pairs, own_level) * contrast.own_standard_error
     reach = Rule.of(contrast, own_level).reach(contrast.degrees, alpha)
-    return max(reach * contrast.standard_error, guard)
+    return max(reach * contrast.standard_error, guard(contrast, own_level))
+
+
+def guard(contrast: Contrast, own_level: float) -> float:
+    """What half a width is at least.
+
+    Whatever a shared error says, what its own pairs do not show by themselves is not shown: the variant may
+    vary more than tests before the test can tell.
+    """
+    return _guard(contrast.pairs, own_level) * contrast.own_standard_error
 
 
 def _guard(pairs: int, own_level: float) -> float:

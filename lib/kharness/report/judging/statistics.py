@@ -207,6 +207,20 @@ def mean_square_p(mean_square: float, degrees: float, rest: float, degrees_of_re
     return variance_ratio_p(mean_square / (rest / degrees_of_rest), degrees, degrees_of_rest)
 
 
+def mean_square_ps(
+    squares: NDArray[np.float64],
+    degrees: float,
+    rest: NDArray[np.float64],
+    degrees_of_rest: float | NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """`mean_square_p` of many."""
+    from scipy.special import fdtrc
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ps: NDArray[np.float64] = fdtrc(degrees, degrees_of_rest, squares / (rest / degrees_of_rest))
+    return np.where(rest > 0, ps, np.where(squares > 0, 0.0, 1.0))
+
+
 def chi_square_p(statistic: float, degrees: float) -> float:
     """The probability that chi square is at least this much."""
     from scipy.special import chdtrc
@@ -289,6 +303,7 @@ def normal_below(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return found
 
 
+@lru_cache(maxsize=4096)
 def t_quantile(degrees: float, level: float) -> float:
     """The t that a two-sided interval of `level` reaches to."""
     from scipy.special import stdtrit
