@@ -215,7 +215,7 @@ class _Columns:
         self.values: dict[str, array[float]] = {}
 
     def add(self, step: int, seq: int, measured: Mapping[str, object], names: Iterable[str]) -> None:
-        """The numbers among some names; a thousand runs have a million steps, so this is written for speed."""
+        """The numbers among some names; a report adds a million records, so this is written for speed."""
         row = len(self.steps)
         self.steps.append(step)
         self.seqs.append(seq)

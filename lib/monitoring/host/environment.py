@@ -7,10 +7,7 @@ import os
 import platform
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
-
-import psutil
 
 from monitoring.host.name import host_name
 
@@ -20,6 +17,8 @@ PACKAGES = ("torch", "torchvision", "numpy", "triton", "transformers", "lightnin
 
 def hardware() -> dict[str, object]:
     """Host, processor, memory (bytes) and the GPUs that this process can use by torch."""
+    import psutil  # here, for `make status` needs nothing of this and reads git_state's module
+
     return {
         "host": host_name(),
         "cpu": _cpu_name(),
@@ -32,6 +31,8 @@ def hardware() -> dict[str, object]:
 
 def versions() -> dict[str, str]:
     """Versions of Python, the operating system and the imported ones of PACKAGES."""
+    from importlib import metadata  # takes as long to import as all else here
+
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
         if package in sys.modules:

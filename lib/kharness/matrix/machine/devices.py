@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 
 from monitoring.errors import SamplerError
@@ -80,6 +79,8 @@ def find_gpus(root: Path = Path("/")) -> Gpus:
 @cache  # reading a package's metadata takes 2 ms, and every cell of a matrix asks
 def torch_uses_gpus() -> bool:
     """Whether the installed torch is a build for GPUs, as its version says without an import."""
+    from importlib import metadata
+
     try:
         return not metadata.version("torch").endswith("+cpu")
     except metadata.PackageNotFoundError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib import metadata
 from pathlib import Path
 from platform import python_version
 from typing import Any, Literal
@@ -200,6 +199,8 @@ def _as_plan(directory: Path, content: Mapping[str, Any]) -> Plan:
 
 
 def _version(package: str) -> str | None:
+    from importlib import metadata  # takes as long to import as `make status` to read 300 runs
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
