@@ -2,16 +2,19 @@
 
 python benchmarks/plan_matrix.py [CELLS] [ROUNDS]
 
-Beside it, reading the plan back, and a dry run that has as many earlier runs to judge by as the matrix has
-cells. All rounds write side by side and are removed together at the end: ext4 hands out new inodes
-slowly for half a minute after many were freed, which would be charged to the next round.
+Beside it, reading the plan back, a dry run that has as many earlier runs to judge by as the matrix has cells,
+and `make test_matrix_dry_run` of ten times as many cells, as a process. All rounds write side by side and are
+removed together at the end: ext4 hands out new inodes slowly for half a minute after many were freed, which
+would be charged to the next round.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,6 +44,8 @@ def main(argv: list[str]) -> int:
     print(f"{'':28} median  worst")
     for label, took in times.items():
         print(f"{label:28} {statistics.median(took):6.3f} {max(took):6.3f}")
+    wall, cpu = dry_run_process(10 * cells)
+    print(f"dry run of {10 * cells} cells, a process: {wall:.1f} s, {cpu:.1f} s of CPU")
     return 0
 
 
@@ -76,6 +81,17 @@ def timed(times: dict[str, list[float]], label: str) -> Iterator[None]:
     started = time.perf_counter()
     yield
     times.setdefault(label, []).append(time.perf_counter() - started)
+
+
+def dry_run_process(cells: int) -> tuple[float, float]:
+    """Wall and CPU seconds of `make test_matrix_dry_run` of ten variants, without an earlier run."""
+    axes = f"OPTIMIZER=sgd|adam|adamw|lion|muon BATCH_SIZE=32|64 SEED=1..{cells // 10}"
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "scripts/test_matrix_dry_run.py", f"MATRIX_AXES={axes}", f"O={folder}"]
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def axes_layer(tree: Tree, cells: int) -> Layer:

@@ -1,9 +1,10 @@
-"""The whole report of a matrix of 1,000 cells, beside merely parsing its journals.
+"""The full report of a matrix of 1,000 cells and a look at it, beside merely parsing its journals.
 
 python benchmarks/report_matrix.py [CELLS [STEPS [DIR]]]
 
-The cells are synthetic: journals of the default LeNet-5 training's length (1,275 steps, 15 epochs), with
-numbers made up by a formula. With DIR they are left there, to look at the report; else in a temporary folder.
+As 100 variants x 10 seeds, and as 200 x 5, whose 19,900 pairs fronts and ranks are judged by. The cells are
+synthetic: journals of the default LeNet-5 training's length (1,275 steps, 15 epochs), with numbers made up by
+a formula. With DIR they are left there, to look at the report; else in a temporary folder.
 """
 
 from __future__ import annotations
@@ -31,6 +32,20 @@ AXES = {
     "SEED": [str(seed) for seed in range(1, 11)],
 }
 EPOCHS = 15
+ROOT = Path(__file__).resolve().parent.parent
+SEEDS = (10, 5)
+"""Of the two matrices; the second has more batch sizes instead."""
+MORE_SIZES = ["48", "96", "192", "384", "768"]
+
+STATUS = """
+import resource, runpy, sys, time
+started = time.perf_counter()
+import contextlib, io
+sys.argv = [sys.argv[2], "RUN=" + sys.argv[1]]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    runpy.run_path(sys.argv[0], run_name="__main__")
+print(time.perf_counter() - started, time.process_time())
+"""
 
 REPORT = """
 import resource, sys, time
@@ -54,18 +69,24 @@ print(time.perf_counter() - started, time.process_time())
 """
 
 
-def make_matrix(directory: Path, cells: int, steps: int) -> None:
+def axes_of(seeds: int) -> dict[str, list[str]]:
+    """1,000 cells with so many seeds a variant."""
+    sizes = AXES["BATCH_SIZE"] + (MORE_SIZES if seeds == min(SEEDS) else [])
+    return {**AXES, "BATCH_SIZE": sizes, "SEED": [str(seed) for seed in range(1, seeds + 1)]}
+
+
+def make_matrix(directory: Path, axes_values: dict[str, list[str]], cells: int, steps: int) -> None:
     """A matrix directory as a runner and its trainers leave it; every 97th run was killed half-way."""
     directory.mkdir(parents=True)
-    combinations = itertools.islice(itertools.product(*AXES.values()), cells)
+    combinations = itertools.islice(itertools.product(*axes_values.values()), cells)
     planned = []
     for number, chosen in enumerate(combinations):
-        values = dict(zip(AXES, chosen, strict=True))
+        values = dict(zip(axes_values, chosen, strict=True))
         name = "_".join(f"{symbol.lower().replace('_', '-')}-{value}" for symbol, value in values.items())
         command = f".venv/bin/python lenet5/train.py --run-dir {directory.name}/{name}"
         planned.append({"name": name, "values": values, "model": "lenet5", "command": command})
         write_run(directory / name, values, steps, killed=number % 97 == 96)
-    axes = [Axis(symbol, values) for symbol, values in AXES.items()]
+    axes = [Axis(symbol, values) for symbol, values in axes_values.items()]
     plan = {
         **planned_content(Plan(directory, axes, cells=(), launches=(), created=1795262002.0)),
         "model": "lenet5",
@@ -148,26 +169,35 @@ def journal(values: dict[str, str], steps: int) -> Iterator[dict[str, Any]]:
 
 def measured(program: str, directory: Path) -> list[float]:
     """The numbers that a fresh process prints."""
-    command = [sys.executable, "-c", program, str(directory)]
+    command = [sys.executable, "-c", program, str(directory), str(ROOT / "scripts/status.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [float(word) for word in done.stdout.split()]
 
 
 def main(argv: list[str]) -> int:
+    """Print both matrices."""
     cells = int(argv[0]) if argv else 1000
     steps = int(argv[1]) if len(argv) > 1 else 1275
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(argv[2] if len(argv) > 2 else name) / "test_matrix_synthetic"
-        make_matrix(directory, cells, steps)
-        megabytes = sum(path.stat().st_size for path in directory.glob("*/metrics.jsonl")) / 1e6
-        measured(PARSE, directory)  # fills the file cache
-        parsing, parsing_cpu = measured(PARSE, directory)
-        seconds, cpu, memory = measured(REPORT, directory)
-        page = (directory / "report.html").stat().st_size / 1e6
-    print(f"{cells} cells of {steps} steps, {megabytes:.0f} MB of journals")
-    print(f"whole report     {seconds:6.1f} s, {cpu:5.1f} s CPU, {memory:.0f} MB at most, page {page:.1f} MB")
-    print(f"parsing, orjson  {parsing:6.1f} s, {parsing_cpu:5.1f} s CPU")
+    for seeds in SEEDS:
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(argv[2] if len(argv) > 2 else name) / f"test_matrix_{seeds}_seeds"
+            make_matrix(directory, axes_of(seeds), cells, steps)
+            show(directory, f"{cells} cells of {steps} steps, {seeds} seeds")
     return 0
+
+
+def show(directory: Path, what: str) -> None:
+    """Print what a matrix takes."""
+    megabytes = sum(path.stat().st_size for path in directory.glob("*/metrics.jsonl")) / 1e6
+    measured(PARSE, directory)  # fills the file cache
+    parsing, parsing_cpu = measured(PARSE, directory)
+    seconds, cpu, memory = measured(REPORT, directory)
+    looking, looking_cpu = measured(STATUS, directory)
+    page = (directory / "report.html").stat().st_size / 1e6
+    print(f"{what}, {megabytes:.0f} MB of journals")
+    print(f"full report      {seconds:6.1f} s, {cpu:6.2f} s CPU, {memory:.0f} MB at most, page {page:.1f} MB")
+    print(f"make status      {looking:6.1f} s, {looking_cpu:6.2f} s CPU")
+    print(f"parsing, orjson  {parsing:6.1f} s, {parsing_cpu:6.2f} s CPU", flush=True)
 
 
 if __name__ == "__main__":

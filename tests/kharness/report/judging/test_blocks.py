@@ -293,3 +293,32 @@ def test_shares_of_all_looks_add_up_to_no_more_than_one(planned: int) -> None:
     assert shares[:3] == pytest.approx([0.9, 0.05, 0.025])
     assert sum(shares) <= 1
     assert Looks(planned, fixed=True).share(planned) == 1
+
+
+def one_after_another(table: NDArray[np.float64], level: float) -> tuple[int, ...]:
+    """The variants of a table that are set aside, by the definition: each test of a table of its own."""
+    left, out, wild = list(range(len(table))), [], 0
+    while len(left) > 2 and len(out) < len(table) // 2:
+        rows, seeds = table[left], table.shape[1]
+        residual = rows - rows.mean(axis=0) - rows.mean(axis=1, keepdims=True) + rows.mean()
+        others = (rows.sum(axis=0) - rows) / (len(rows) - 1)
+        own = (rows - others).var(axis=1, ddof=1) * (len(rows) - 1) / len(rows)
+        most = int(own.argmax())
+        rest = (residual**2).sum() - own[most] * (seeds - 1)
+        ratio = own[most] * (len(rows) - 2) * (seeds - 1) / rest
+        p = scipy.stats.f.sf(ratio, seeds - 1, (len(rows) - 2) * (seeds - 1))
+        wild = len(out) + 1 if p < level / len(rows) else wild
+        out.append(left.pop(most))
+    return tuple(sorted(out[:wild]))
+
+
+def test_what_is_set_aside_is_left_out_one_after_another() -> None:
+    rng, met = np.random.default_rng(3), set()
+    for rows in (3, 4, 7, 12, 25):
+        for wild in range(4):
+            table = 100 * rng.normal(size=(1, 6)) + rng.normal(size=(rows + 1, 6))
+            table[1 : 1 + wild] *= rng.choice([4.0, 1e6])
+            found = contrasts(table.tolist())[0].set_aside
+            assert found == one_after_another(table[1:], SET_ASIDE_LEVEL)
+            met.add(len(found))
+    assert {0, 1, 2, 3} <= met
