@@ -29,7 +29,7 @@ def test_panels_are_where_axes_would_be_and_say_the_same(scale: str) -> None:
     points, to_figure = np.column_stack([STEPS, VALUES]), figure.transFigure.inverted()
     places = [to_figure.transform(axes.transData.transform(points)) for axes in panels]
     words = [
-        [text.get_text() for text in labels if low <= at <= high]
+        [text.get_text() for text, at in zip(labels, ticks, strict=True) if low <= at <= high]
         for labels, ticks, (low, high) in (
             (panels[0].get_xticklabels(), panels[0].get_xticks(), (0, 10)),
             (panels[0].get_yticklabels(), panels[0].get_yticks(), (0.4, 60)),

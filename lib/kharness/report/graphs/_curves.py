@@ -174,7 +174,9 @@ def _plot_panels(panels: Panels, found: Sequence[Curve], labels: Sequence[str]) 
     """Each variant's curves in its own panel."""
     number = {label: i for i, label in enumerate(labels)}
     with_mean = {curve.variant for curve in found if not curve.run}
-    means, runs, alone, dotted, ends = [], [], [], [], []
+    means, dotted, ends = [], [], []
+    runs: list[Any] = []
+    alone: list[Any] = []
     for curve in found:
         if curve.variant not in number:
             continue

@@ -221,8 +221,10 @@ def _wild(layout: _Layout, level: float) -> tuple[int, ...]:
     varied more than what was left are wild, for two can hide one another (Rosner 1983).
     """
     rest, degrees = _centered(layout.table[1:]), layout.pairs - 1
-    left, out = list(range(layout.others)), []
-    most, of_others = [], []
+    left = list(range(layout.others))
+    out: list[int] = []
+    most: list[float] = []
+    of_others: list[float] = []
     while len(left) > 2 and len(out) < layout.others // 2:
         less_mean = rest - rest.sum(axis=0) / len(left)
         squares = np.einsum("ij,ij->i", less_mean, less_mean)
@@ -232,7 +234,7 @@ def _wild(layout: _Layout, level: float) -> tuple[int, ...]:
         out.append(left.pop(place))
         rest[place:-1] = rest[place + 1 :]
         rest = rest[:-1]
-    rows = layout.others - np.arange(len(out))
+    rows = layout.others - np.arange(len(out), dtype=float)
     ps = mean_square_ps(np.array(most), degrees, np.array(of_others), (rows - 2) * degrees)
     wild = max((i + 1 for i in np.flatnonzero(ps < level / rows)), default=0)
     return tuple(sorted(out[:wild]))
