@@ -87,17 +87,29 @@ def rows(recording: Recording) -> Iterator[Row]:
             resumed = {"resumed_from": {"step": step - 1} if place else None}
             yield {"event": "start", "time": time, "num_steps": recording["num_steps"], **resumed, **chance}
         time += (recording["sec_per_step"][place] or 0.0) * stretch
+        if is_loaded(recording):
+            time = recording["time"][place]
         columns = {name: recording[name][place] for name in ("train_loss", "grad_norm", "sec_per_step", "lr")}
         nonfinite = {"nonfinite": ["train_loss"]} if place in recording["nonfinite"] else {}
         row = {"event": "step", "time": time, "global_step": step, **columns, **nonfinite}
-        yield {**row, "cpu_mem_rss_mb": memory(time)}
+        if is_loaded(recording):
+            yield {**row, "cpu_wait_seconds": recording["cpu_wait_seconds"][place]}
+        else:
+            yield {**row, "cpu_mem_rss_mb": memory(time)}
         if step in evals:
             yield {"event": "eval", "time": time, "global_step": step, "val_loss": evals[step]}
     yield {"event": "end", "time": time, "status": recording["status"], "global_step": step}
 
 
+def is_loaded(recording: Recording) -> bool:
+    """Whether it shared the machine with other work, and has times of the wall clock."""
+    return "cpu_wait_seconds" in recording
+
+
 def leak_of(recording: Recording) -> float | None:
     """Percent an hour that the made-up memory of a recording leaks; None of one that does not."""
+    if is_loaded(recording):
+        return None
     draw = random.Random(f"leak in {recording['number']}")
     return math.exp(draw.uniform(math.log(2), math.log(30))) if draw.random() < 0.25 else None
 
@@ -219,18 +231,23 @@ def is_slowed(recording: Recording, step: float) -> bool:
 
 
 def alerts_of(rule: str, found: Sequence[Row], options: dict[str, Any]) -> list[tuple[str, float]]:
-    """Subject and step of what the rule fires over these records."""
+    """Subject and step of what the rule warns of over these records, once it has held for long enough."""
     opened, events = open_rule(rule, options), events_of(rule)
-    holding: set[str] = set()
+    holding: dict[str, bool] = {}
+    contrary: dict[str, float] = {}
     alerts, step = [], 0.0
     for row in found:
         step = row.get("global_step", step)
         if events is not None and row["event"] not in events:
             continue
         for finding in opened.update(row):
-            if finding.holds and finding.subject not in holding:
-                alerts.append((finding.subject, step))
-            (holding.add if finding.holds else holding.discard)(finding.subject)
+            subject = finding.subject
+            if finding.holds == holding.get(subject, False):
+                contrary.pop(subject, None)
+            elif row["time"] - contrary.setdefault(subject, row["time"]) >= opened.hold:
+                holding[subject] = finding.holds
+                if finding.holds and finding.severity != "info":
+                    alerts.append((subject, step))
     return alerts
 
 

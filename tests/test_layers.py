@@ -76,7 +76,8 @@ FLOORS: dict[str, list[str]] = {
         "counts errors host secrets",
         "dropins gpu",
         "journal samplers",
-        "alert_lines control follower lineage rotating_journal sampling saved_environment telemetry",
+        "alert_lines alert_sentences control follower lineage rotating_journal sampling"
+        " saved_environment telemetry",
         "rules",
         "agent trackers verbose_logging",
         "exporters run",

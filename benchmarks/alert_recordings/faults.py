@@ -46,10 +46,14 @@ class WorkClock:
         self.machine.append(taken)
 
 
-def inject(faults: Sequence[Fault], *, steps: int, seed: int) -> WorkClock:
-    """Have the trainings of this process do these faults, and time their steps by the returned clock."""
+def inject(faults: Sequence[Fault], *, steps: int, seed: int, by_work: bool = True) -> WorkClock:
+    """Have the trainings of this process do these faults, and time their steps by the returned clock.
+
+    Without `by_work` they are timed by the wall clock, as ever.
+    """
     clock, noise = WorkClock(), torch.Generator().manual_seed(seed)
-    vars(pace)["time"] = clock
+    if by_work:
+        vars(pace)["time"] = clock
     slow = _Slowness(clock, [fault for fault in faults if fault.kind.startswith("slow")], steps)
     whole, add, apply = Training.batch, GuardedUpdate.add, GuardedUpdate.apply
     now = 0
@@ -58,7 +62,8 @@ def inject(faults: Sequence[Fault], *, steps: int, seed: int) -> WorkClock:
         nonlocal now
         now = self.step + 1
         inputs, targets = whole(self, split, indices)
-        clock.measure()
+        if by_work:
+            clock.measure()
         slow.begin_step(now)
         for fault in faults:
             if now in fault:
@@ -105,7 +110,7 @@ def _spoiled(
 
 
 class _Slowness:
-    """Sleeps in a step what a slow one would take longer."""
+    """Sleeps in a step what a slow one would take longer, or computes for as long."""
 
     def __init__(self, clock: WorkClock, faults: Sequence[Fault], steps: int) -> None:
         self._clock, self._faults, self._steps = clock, faults, steps
@@ -120,7 +125,11 @@ class _Slowness:
         usual = statistics.median(self._work[-50:]) if self._work else 0.0
         for fault in self._faults:
             if step in fault and (longer := self._longer(fault, step)) > 0:
-                self._clock.sleep(longer * usual)
+                if fault.kind == "slow_busy":
+                    while time.process_time() < now + longer * usual:
+                        pass
+                else:
+                    self._clock.sleep(longer * usual)
 
     def _longer(self, fault: Fault, step: int) -> float:
         """By how many usual steps."""

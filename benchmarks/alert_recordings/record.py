@@ -12,16 +12,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from benchmarks.alert_recordings.faults import inject
-from benchmarks.alert_recordings.settings import Setting, setting
+from benchmarks.alert_recordings.settings import Burst, Setting, setting
 from kharness.training import loop
 from kharness.training.forkserver.forked import run_script
 from kharness.training.forkserver.zygote import preload
@@ -31,6 +33,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 COLUMNS = ("train_loss", "grad_norm", "sec_per_step", "lr")
 DIGITS = 4
+
+# Where the wall clock counts.
+TIMES = ("time", "cpu_wait_seconds")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -45,7 +50,8 @@ def main(argv: Sequence[str]) -> int:
         if path.exists() or wanted.model not in (argv[3:] or [wanted.model]):
             continue
         work = Path(tempfile.mkdtemp(prefix="alerts-"))  # a TemporaryDirectory is removed by each fork's exit
-        status = [trained(wanted, work, steps) for steps in _attempts(wanted)]
+        with other_work(wanted.bursts):
+            status = [trained(wanted, work, steps) for steps in _attempts(wanted)]
         if (work / "run/metrics.jsonl").exists():
             found = recorded(wanted, work, status)
             path.write_text(json.dumps(found))
@@ -78,11 +84,12 @@ def trained(wanted: Setting, work: Path, until: int) -> int:
         os.chdir(ROOT)
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         _without_agent()
-        clock = inject(wanted.faults, steps=wanted.steps, seed=wanted.number)
+        clock = inject(wanted.faults, steps=wanted.steps, seed=wanted.number, by_work=not wanted.bursts)
         if until < wanted.steps:
             _stop_after(until)
         flags = [word for name, value in wanted.flags.items() for word in (f"--{name}", value)]
-        own = ["--run-dir", str(work / "run"), "--tracker", "none", "--num-threads", "1", "--device", "cpu"]
+        own = ["--run-dir", str(work / "run"), "--tracker", "none", "--device", "cpu"]
+        own += ["--num-threads", str(wanted.threads)]
         status = run_script([f"{wanted.model}/train.py", *flags, *own])
         with (work / "machine").open("a") as file:
             file.writelines(f"{seconds}\n" for seconds in clock.machine)
@@ -91,6 +98,29 @@ def trained(wanted: Setting, work: Path, until: int) -> int:
     finally:
         sys.stdout.flush()
         os._exit(status)
+
+
+@contextmanager
+def other_work(bursts: Sequence[Burst]) -> Iterator[None]:
+    """Processes that take the processors from a training, in bursts."""
+    pids, parent = [], os.getpid()
+    for burst in bursts:
+        pid = os.fork()
+        if not pid:
+            time.sleep(burst.begins)
+            while os.getppid() == parent:
+                until = time.monotonic() + burst.busy
+                while time.monotonic() < until:
+                    pass
+                time.sleep(burst.idle)
+            os._exit(0)
+        pids.append(pid)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 def _without_agent() -> None:
@@ -102,8 +132,6 @@ def _without_agent() -> None:
 
 def _stop_after(step: int) -> None:
     """As a signal does."""
-    import signal
-
     from kharness.training.steps.training import Training
 
     update = Training.update
@@ -132,6 +160,8 @@ def recorded(wanted: Setting, work: Path, status: Sequence[int]) -> dict[str, An
         if it["event"] == "eval" and "val_loss" in it
     ]
     [end] = [record for record in records if record["event"] == "end"][-1:] or [{}]
+    begun = records[0]["time"]
+    timed = [{**record, "time": record["time"] - begun} for record in steps] if wanted.bursts else []
     return {
         "number": wanted.number,
         "kind": wanted.kind,
@@ -147,6 +177,7 @@ def recorded(wanted: Setting, work: Path, status: Sequence[int]) -> dict[str, An
         "step": [record["global_step"] for record in steps],
         "evals": evals,
         **{name: [_short(record.get(name)) for record in steps] for name in COLUMNS},
+        **({name: [_short(it[name]) for it in timed] for name in TIMES} if timed else {}),
         "machine": [_short(seconds) for seconds in machine[: len(steps)]],
         "nonfinite": [place for place, record in enumerate(steps) if record.get("nonfinite")],
     }

@@ -53,6 +53,15 @@ class Fault:
 
 
 @dataclass(frozen=True)
+class Burst:
+    """A process that keeps a processor busy now and then; seconds."""
+
+    begins: float
+    busy: float
+    idle: float
+
+
+@dataclass(frozen=True)
 class Setting:
     """One training to record."""
 
@@ -66,15 +75,24 @@ class Setting:
     faults: list[Fault] = field(default_factory=list)
     stops_after: int | None = None
     """Step after which the first attempt is stopped, to be resumed."""
+    threads: int = 1
+    bursts: list[Burst] = field(default_factory=list)
+    """Of other work: one process each. With any, times are those of the wall clock."""
 
 
 # From this number on trainings are LeNet-5's as a newcomer begins: its defaults, some steps of them.
 PLAIN = 1000
 
+# From this one on they share the machine with other work in bursts; every fourth is slow by itself too.
+LOADED = 3000
+SLOW_BY_ITSELF = ("slow_step", "slow_busy", "slow_tenth", "slow_gradual")
+
 
 def setting(number: int) -> Setting:
     """The training of this number; the same each time."""
     draw = random.Random(f"alerts {number}")
+    if number >= LOADED:
+        return _loaded(number, draw)
     if number >= PLAIN:
         return _plain(number, draw)
     kind, model = KINDS[number % len(KINDS)], draw.choice(MODELS)
@@ -120,6 +138,25 @@ def _plain(number: int, draw: random.Random) -> Setting:
         "eval-interval": str(steps // 4),
     }
     return Setting(number, "healthy", "lenet5", 1.0, steps, flags)
+
+
+def _loaded(number: int, draw: random.Random) -> Setting:
+    model = ("lenet5", "gpt2", "resnet50")[number % 3]
+    _, flags = _sized(model, draw)
+    steps = {"lenet5": 400, "gpt2": 160, "resnet50": 120}[model]
+    flags |= {"batch-size": {"lenet5": "64", "gpt2": "16", "resnet50": "16"}[model], "optimizer": "adamw"}
+    flags |= {"seed": str(draw.randrange(1, 100000)), "max-steps": str(steps), "num-epochs": "1000"}
+    flags |= {"eval-interval": str(steps)}
+    kind = SLOW_BY_ITSELF[number // 4 % len(SLOW_BY_ITSELF)] if number % 4 == 3 else "healthy"
+    faults = _faults(kind, steps, draw)
+    if kind == "slow_busy":
+        faults = [Fault("slow_busy", steps // 3, steps, draw.uniform(2.0, 4.0))]
+    bursts = [
+        Burst(draw.uniform(0, 5), draw.uniform(0.5, 8), draw.uniform(1, 8))
+        for _ in range(draw.choice([1, 2]))
+    ]
+    threads = 2 if number % 8 == 5 else 1
+    return Setting(number, kind, model, 1.0, steps, flags, faults, threads=threads, bursts=bursts)
 
 
 def _sized(model: str, draw: random.Random) -> tuple[int, dict[str, str]]:

@@ -22,6 +22,7 @@ from ..warm_python import WarmPython
 INCIDENTAL = frozenset(
     {
         *("time", "seq", "attempt", "checkpoint_path", "cpu_mem_rss_mb", "samples_per_sec", "sec_per_step"),
+        "cpu_wait_seconds",
         *("epoch_seconds", "training_seconds", "training_cpu_seconds", *PHASES, *PARTS),
         *("gpu_mem_allocated", "gpu_mem_reserved"),  # null on a CPU
     }

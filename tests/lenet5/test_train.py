@@ -28,7 +28,7 @@ Train = Callable[..., Trained]
 LAYERS = ("conv1", "conv2", "fc1", "fc2", "fc3")
 STEP_FIELDS = {
     *("event", "time", "seq", "attempt", "global_step", "train_loss", "lr", "grad_norm", "samples_per_sec"),
-    *("sec_per_step", "data_seconds", "forward_backward_seconds", "optimizer_seconds"),
+    *("sec_per_step", "cpu_wait_seconds", "data_seconds", "forward_backward_seconds", "optimizer_seconds"),
     *("forward_seconds", "backward_seconds"),
     *("gpu_mem_allocated", "gpu_mem_reserved", "cpu_mem_rss_mb", "nan_inf_detected"),
 }

@@ -34,6 +34,7 @@ from kharness.runs.status import (
     RunStatus,
 )
 from monitoring.agent.delivery import read_progress
+from monitoring.alert_sentences import alert_lines
 from monitoring.counts import counted
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.run_state import RunState, read_end
@@ -170,6 +171,9 @@ def status_lines(overview: Overview, shown: str) -> list[str]:
             ]
         ),
         *_some([line for cell in overview.cells for line in _refused_lines(cell)]),
+        *_some(
+            [f"  {line}" for line in alert_lines([cell.member.launch.directory for cell in overview.cells])]
+        ),
         *_time_line(overview),
     ]
     return [on_one_line(line) for line in lines]

@@ -16,7 +16,7 @@ from kharness.matrix.machine.resources import open_resources, refuse_too_few_gpu
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Plan, read_plan
 from kharness.matrix.planning.needs import refuse_unmet
-from kharness.matrix.running.delivery import alert_lines, delivery_lines, wait_for_delivery
+from kharness.matrix.running.delivery import delivery_lines, wait_for_delivery
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.in_child import Say, apart
@@ -33,6 +33,7 @@ from kharness.runs.launch import Launch
 from kharness.runs.lost_status import known_status
 from kharness.runs.rundir import has_plan
 from kharness.runs.status import COMPLETE, INTERRUPTED, KILLED, TIMEOUT
+from monitoring.alert_sentences import alert_lines
 from monitoring.host.steady_clock import SteadyClock
 
 # Seconds. A single run's agent continues by itself in the background, so there is no need to wait for long.

@@ -35,6 +35,11 @@ class Summary(Collection):
             and any(cell.number(metric) is not None for cell in self.cells)
         ]
 
+    @property
+    def run_directories(self) -> Sequence[Path]:
+        """Those of all cells, or of the one run."""
+        return [cell.run.directory for cell in self.cells]
+
     @cached_property
     def conclusions(self) -> Conclusions:
         """Who is better, how soon, at what price."""

@@ -197,9 +197,10 @@ class RuleWatch:
         if not condition.startswith(f"{host}:"):  # rules about machines say it themselves
             condition = f"{host}: {condition}" if host else condition
         condition = condition if finding.holds else f"no longer: {condition}"
+        severity = finding.severity or rule.severity
         self._alerts.add(
             name,
-            rule.severity if finding.holds else "info",
+            severity if finding.holds else "info",
             condition + self._measured(name, finding, step),
             state="firing" if finding.holds else "resolved",
             subject=finding.subject or None,
@@ -208,6 +209,7 @@ class RuleWatch:
             global_step=step,
             condition=condition,
             **({"host": host} if host else {}),
+            **({} if finding.holds or severity != "info" else {"resolves": severity}),
             **self._look_at(name, finding, step),
             source=source,
             source_seq=seq,

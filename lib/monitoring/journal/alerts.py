@@ -20,7 +20,8 @@ Severity = Literal["info", "warning", "error"]
 
 def is_news(alert: Record) -> bool:
     """Whether somebody is to hear of an alert: a warning, an error, or that one of them is over."""
-    return alert.get("severity") != "info" or alert.get("state") == "resolved"
+    is_over = alert.get("state") == "resolved" and alert.get("resolves") != "info"
+    return alert.get("severity") != "info" or is_over
 
 
 def where(directory: Path, run: Mapping[str, Any]) -> dict[str, object]:

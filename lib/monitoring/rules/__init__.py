@@ -37,6 +37,8 @@ class Finding(NamedTuple):
     """Of metrics.jsonl: the record that shows it, where that is not the one the rule just got."""
     limit: float | None = None
     """What the value is compared with."""
+    severity: Severity | None = None
+    """Where it is another one than the rule's."""
 
 
 class Rule(Protocol):

@@ -48,12 +48,20 @@ MANY = 8
 AMONG = 200
 
 
+# Where a training waits for processors for this share of its time, others also take its caches: its steps may
+# then take so many times as long by themselves.
+CROWDED = 0.2
+CROWDED_TIMES = 2.0
+
+
 @dataclass(frozen=True)
 class Options:
     """When steps are slow."""
 
     limit: float = 1.5
     """Times the usual step time that a step may take."""
+    seconds: float = 10.0
+    """For which they must be slow."""
 
     def __post_init__(self) -> None:
         if self.limit <= 1:
@@ -61,27 +69,20 @@ class Options:
 
 
 class Rule:
-    """Warns while the last step records are slow together, and (subject `uneven`) while some of them are."""
+    """Warns while steps are slow, or (subject `uneven`) some of them are; notes what others cause."""
 
     severity: Severity = "warning"
-    hold = 0.0
 
     def __init__(self, options: Options) -> None:
-        self._limit = options.limit
-        self._message = f"steps take more than {options.limit:g} times as long as before"
-        self._uneven = f"some steps take so long that the mean is over {options.limit:g} times the median"
-        self._is_slow = self._is_uneven = False
+        self.hold = options.seconds
+        self._limit = limit = options.limit
+        self._message = f"steps take more than {limit:g} times as long as before"
+        self._uneven = f"some steps take so long that the mean is over {limit:g} times the median"
+        self._others = f"other processes have the processors: {self._message}"
         self._begin()
 
     def _begin(self) -> None:
-        self._skip = WARM_UP
-        self._last: deque[float] = deque(maxlen=AMONG)
-        self._blocks: deque[tuple[float, float]] = deque(maxlen=BLOCKS)
-        """Median and deviation of each."""
-        self._first: tuple[float, float] | None = None
-        self._usual, self._noise = math.inf, 0.0
-        self._middle = math.inf
-        self._taken = 0
+        self._whole, self._own = _Times(self._limit), _Times(self._limit)
 
     def update(self, record: Record) -> Sequence[Finding]:
         if record.get("event") == "start":
@@ -90,57 +91,105 @@ class Rule:
         seconds = _seconds(record)
         if seconds is None:
             return ()
+        waited = number(record, "cpu_wait_seconds")
+        own, whole = self._own, self._whole
+        is_known = own.take(seconds - (waited or 0.0))
+        if waited is not None:
+            whole.take(seconds)
+        if not is_known:
+            return ()
+        are_slow, are_uneven = own.are_slow, own.are_uneven
+        if (are_slow or are_uneven) and own.total() < (1 - CROWDED) * whole.total():
+            are_slow = max(own.now, own.middle) > CROWDED_TIMES * own.bound
+            are_uneven = own.mean > CROWDED_TIMES * own.most_even
+        found = [
+            Finding(are_slow, self._message, "", own.now, limit=own.bound),
+            Finding(are_uneven, self._uneven, "uneven", own.mean, limit=own.most_even),
+        ]
+        if waited is not None:
+            by_others = whole.are_slow and not are_slow
+            found.append(
+                Finding(by_others, self._others, "other work", whole.now, limit=whole.bound, severity="info")
+            )
+        return found
+
+
+class _Times:
+    """Step times of an attempt, and whether the last ones are slow beside the usual."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self.are_slow = self.are_uneven = False
+        self.now = self.mean = 0.0
+        """The newest, or its median where that is judged; the mean of the last ones."""
+        self.bound = self.most_even = math.inf
+        """What `now` and `mean` are compared with."""
+        self._skip = WARM_UP
+        self._last: deque[float] = deque(maxlen=AMONG)
+        self._blocks: deque[tuple[float, float]] = deque(maxlen=BLOCKS)
+        """Median and deviation of each."""
+        self._first: tuple[float, float] | None = None
+        self._usual, self._noise = math.inf, 0.0
+        self.middle = math.inf
+        """The median of the LONG newest."""
+        self._taken = 0
+
+    def take(self, seconds: float) -> bool:
+        """Judge with one more; False before enough is known."""
         if self._skip:
             self._skip -= 1
-            return ()
+            return False
         last = self._last
         last.append(seconds)
         self._taken += 1
-        found = []
         if self._taken % EVERY == 0 and len(last) >= LONG:
             self._note_usual()
-            found.append(self._judge_uneven())
-        if self._usual < math.inf:
-            found.append(self._judge_newest())
-        return found
+            self._judge_uneven()
+        if self._usual == math.inf:
+            return False
+        self._judge_newest(seconds)
+        return True
 
-    def _judge_newest(self) -> Finding:
+    def total(self) -> float:
+        """The sum of the LONG newest."""
+        return sum(self._last[place] for place in range(-min(LONG, len(self._last)), 0))
+
+    def _judge_newest(self, seconds: float) -> None:
         last, usual = self._last, self._usual
-        bound = self._limit * usual
+        self.now, self.bound = seconds, self._limit * usual
         newest = [last[place] for place in range(-NEWEST, 0)]
-        if (
-            not self._is_slow and max(newest) <= bound and self._middle <= bound
-        ):  # nearly always: no median for these
-            return Finding(False, self._message, value=last[-1], limit=bound)
-        now = median(newest)
+        # nearly always: no median for these
+        if not self.are_slow and max(newest) <= self.bound and self.middle <= self.bound:
+            return
+        self.now = now = median(newest)
         # what is over must be clearly so, that an alert at the limit does not come and go
-        if self._is_slow:
-            self._is_slow = max(now, self._middle) > (1 + self._limit) / 2 * usual
+        if self.are_slow:
+            self.are_slow = now > (1 + self._limit) / 2 * usual
         else:
             error = 1.2533 * self._noise / math.sqrt(LONG)
-            leaps = now > bound and now - usual > SURE * self._noise
-            self._is_slow = leaps or (self._middle > bound and self._middle - usual > SURE * error)
-        return Finding(self._is_slow, self._message, value=now, limit=bound)
+            leaps = now > self.bound and now - usual > SURE * self._noise
+            is_high = self.middle > self.bound and self.middle - usual > SURE * error
+            self.are_slow = leaps or (is_high and now > (1 + self._limit) / 2 * usual)
 
     def _note_usual(self) -> None:
         """What the last LONG come to, and what is usual from now on."""
         last = [self._last[place] for place in range(-LONG, 0)]
-        self._middle = median(last)
+        self.middle = median(last)
         if self._taken % LONG:
             return
-        block = self._middle, spread(last, self._middle)
+        block = self.middle, spread(last, self.middle)
         self._first = self._first or block
         self._blocks.append(block)
         self._usual, self._noise = min(self._first, sorted(self._blocks)[len(self._blocks) // 2])
 
-    def _judge_uneven(self) -> Finding:
+    def _judge_uneven(self) -> None:
         """Whether some steps are far slower than the others."""
         last = self._last
-        middle, mean = median(last), sum(last) / len(last)
+        middle, self.mean = median(last), sum(last) / len(last)
         many = sum(seconds > FAR * middle for seconds in last) >= MANY
-        times = (1 + self._limit) / 2 if self._is_uneven else self._limit
-        self._is_uneven = many and mean > times * middle
-        return Finding(self._is_uneven, self._uneven, "uneven", mean, limit=self._limit * middle)
+        times = (1 + self._limit) / 2 if self.are_uneven else self._limit
+        self.most_even = self._limit * middle
+        self.are_uneven = many and self.mean > times * middle
 
 
 def _seconds(record: Record) -> float | None:

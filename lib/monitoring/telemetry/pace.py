@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,6 +12,9 @@ from typing import Any, Protocol
 from monitoring.telemetry.device_pool import POOL, DevicePool, DeviceScalar, Mark, TorchDevice
 
 UNMEASURED: Mapping[str, None] = {"samples_per_sec": None, "sec_per_step": None}
+
+# Nanoseconds that a thread ran and was ready to, and how often (Documentation/scheduler/sched-stats).
+SCHEDSTAT = "/proc/thread-self/schedstat"
 
 
 def cpu_seconds() -> float:
@@ -30,6 +34,8 @@ class Pace(Protocol):
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         """`samples_per_sec` and `sec_per_step` of the steps since the last reading; None without any.
 
+        By the CPU's clock also `cpu_wait_seconds`, the part of `sec_per_step` without a processor.
+
         A record takes the numbers that a GPU has still to deliver as they are.
         """
 
@@ -42,13 +48,14 @@ def open_pace(device: TorchDevice) -> Pace:
 
 
 class HostPace:
-    """By the clock of this process."""
+    """By the clock of this process; one thread calls it."""
 
     def __init__(self) -> None:
+        self._wait = _ProcessorWait()
         self.restart()
 
     def restart(self) -> None:
-        self._since = time.perf_counter()
+        self._since, self._waited = time.perf_counter(), self._wait.seconds()
         self._steps = 0
         self._samples = 0
 
@@ -57,12 +64,37 @@ class HostPace:
         self._samples += samples
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
-        now = time.perf_counter()
-        seconds, steps, samples = now - self._since, self._steps, self._samples
-        self._since, self._steps, self._samples = now, 0, 0
+        since, before, steps, samples = self._since, self._waited, self._steps, self._samples
+        self.restart()
+        seconds, waited = self._since - since, self._waited
         if not steps or not seconds:
-            return UNMEASURED
-        return {"samples_per_sec": samples / seconds, "sec_per_step": seconds / steps}
+            return {**UNMEASURED, "cpu_wait_seconds": None}
+        return {
+            "samples_per_sec": samples / seconds,
+            "sec_per_step": seconds / steps,
+            "cpu_wait_seconds": None if waited is None or before is None else (waited - before) / steps,
+        }
+
+
+class _ProcessorWait:
+    """For how long this thread was ready to run and others had its processor, by the kernel's scheduler."""
+
+    def __init__(self) -> None:
+        self._fd = -1
+        try:
+            self._fd = os.open(SCHEDSTAT, os.O_RDONLY)
+        except OSError:  # another system, or a kernel that does not count it
+            return
+        weakref.finalize(self, os.close, self._fd)
+
+    def seconds(self) -> float | None:
+        """Since the thread began; None where the system does not say."""
+        if self._fd == -1:
+            return None
+        try:
+            return int(os.pread(self._fd, 64, 0).split()[1]) / 1e9
+        except (OSError, ValueError, IndexError):
+            return None
 
 
 class DevicePace:

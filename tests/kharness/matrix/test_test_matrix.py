@@ -263,9 +263,9 @@ def test_points_that_did_not_arrive_are_named_with_the_way_to_send_them(checkout
 
 def test_what_the_agents_found_is_told_once_at_the_end(checkout: Checkout) -> None:
     code, output = checkout.run("test_matrix", "GPU_MONITOR=y", "CONFIG_MATRIX_AXES=SEED=1|2")
-    told = "warning: GPU_MONITOR=y, but there is no GPU; gpu_stats.jsonl is not written"
+    told = "warning: gpu_monitor: GPU_MONITOR=y, but there is no GPU; gpu_stats.jsonl is not written"
     assert code == 0, output
-    assert output.splitlines().count(f"{told} (2 of 2 runs)") == 1
+    assert output.splitlines().count(f"{told} (2 of 2 runs: seed-1, seed-2)") == 1
 
 
 def test_results_go_to_the_output_directory(checkout: Checkout, tmp_path: Path) -> None:

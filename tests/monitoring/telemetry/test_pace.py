@@ -16,9 +16,11 @@ from monitoring.telemetry.pace import DevicePace, HostPace, open_pace
 
 from ...simulated_cuda import SimulatedCuda
 
+NOT_MEASURED = {"samples_per_sec": None, "sec_per_step": None, "cpu_wait_seconds": None}
+
 
 def test_without_steps_nothing_is_measured() -> None:
-    assert HostPace().read() == {"samples_per_sec": None, "sec_per_step": None}
+    assert HostPace().read() == NOT_MEASURED
 
 
 def test_reading_starts_again() -> None:
@@ -30,14 +32,14 @@ def test_reading_starts_again() -> None:
     assert first["sec_per_step"] is not None
     # 96 samples in 2 steps, whatever the time was
     assert first["samples_per_sec"] * first["sec_per_step"] == pytest.approx(48)
-    assert pace.read() == {"samples_per_sec": None, "sec_per_step": None}
+    assert pace.read() == NOT_MEASURED
 
 
 def test_restart_forgets_what_was_no_training() -> None:
     pace = HostPace()
     pace.step(64)
     pace.restart()
-    assert pace.read() == {"samples_per_sec": None, "sec_per_step": None}
+    assert pace.read() == NOT_MEASURED
 
 
 def test_pace_of_a_gpu_is_that_of_its_work_and_not_of_queueing(

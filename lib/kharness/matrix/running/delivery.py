@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,9 +12,7 @@ from monitoring.agent.follow import undelivered
 from monitoring.agent.lock import death, has_died, is_followed
 from monitoring.counts import counted
 from monitoring.errors import MonitoringError
-from monitoring.journal.end_status import COMPLETE
-from monitoring.journal.files import ALERTS, JOURNAL, RUN_JSON
-from monitoring.journal.records import Record, last_record, read_records
+from monitoring.journal.files import RUN_JSON
 from monitoring.journal.run_json import read_run_json
 
 # An agent that has this many seconds after its trainer's end not taken its lock will not come.
@@ -80,40 +77,3 @@ def delivery_lines(
         died = f"; {death()}" if has_died(directory) else ""
         lines.append(f"warning: {shown}: {counts}{died}; later: make sync RUN={shown}")
     return lines
-
-
-def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]:
-    """The alerts of the agents, each message once, with the number of runs that have it.
-
-    In the order in which it was found first. Only from `since` on (UTC epoch seconds): not what was found
-    of attempts before that.
-    """
-    found: dict[tuple[str, str], float] = {}
-    runs: Counter[tuple[str, str]] = Counter()
-    for directory in directories:
-        told = set()
-        complete = (last_record(directory / JOURNAL) or {}).get("status") == COMPLETE
-        # that something is over again is for those who read the file
-        for record in _alerts(directory):
-            time = _time_of(record)
-            # that an attempt died is over, too, once a later one was complete
-            over = record.get("state") == "resolved" or (complete and record.get("rule") == "trainer")
-            if time >= since and not over:
-                alert = str(record["severity"]), str(record.get("condition") or record["message"])
-                found[alert] = min(time, found.get(alert, time))
-                told.add(alert)
-        runs.update(told)
-    total = len(directories)
-    return [
-        f"{severity}: {message}" + (f" ({runs[severity, message]} of {total} runs)" if total > 1 else "")
-        for severity, message in sorted(found, key=lambda alert: found[alert])
-    ]
-
-
-def _alerts(directory: Path) -> list[Record]:
-    return [record for record, _ in read_records(directory / ALERTS)]
-
-
-def _time_of(record: Record) -> float:
-    time = record.get("time")
-    return float(time) if isinstance(time, (int, float)) else 0.0

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
 
@@ -35,6 +36,7 @@ from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_json, gpus_table, said_of_gpus
 from kharness.report.writing.other_work import other_work_json, other_work_lines
 from kharness.runs.files import GRAPHS, OUTPUT_LOG, SUMMARY_CSV, SUMMARY_JSON, SUMMARY_MD
+from monitoring.alert_sentences import alert_lines, alerts_of
 from monitoring.counts import counted
 from monitoring.journal.atomic_file import write_atomically
 
@@ -77,6 +79,7 @@ def as_json(summary: Summary) -> dict[str, object]:
         "variants": [_variant_json(variant, summary) for variant in summary.variants],
         "other_work": other_work_json(summary),
         **conclusions_json(summary.conclusions),
+        "alerts": [asdict(alert) for directory in summary.run_directories for alert in alerts_of(directory)],
         "runs": [_run_json(cell, summary) for cell in summary.cells],
     }
 
@@ -133,6 +136,9 @@ def as_markdown(summary: Summary) -> str:
     remarks = _remarks(summary)
     if remarks:
         parts.append("\n".join(list_item(in_markdown(remark)) for remark in remarks))
+    alerts = alert_lines(summary.run_directories)
+    if alerts:
+        parts += ["## Alerts", "\n".join(list_item(in_markdown(line)) for line in alerts)]
     gpus = gpus_table(summary)
     if gpus is not None:
         parts += ["## GPUs", gpus.markdown(), GPU_EXPLANATION]

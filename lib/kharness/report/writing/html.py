@@ -39,6 +39,7 @@ from kharness.report.writing.other_work import other_work_lines
 from kharness.runs.files import GRAPHS, REPORT_HTML
 from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
+from monitoring.alert_sentences import alert_lines
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import RUN_JSON
 
@@ -122,6 +123,7 @@ def as_html(summary: Summary) -> str:
         inference=inference_table(summary),
         sheets=[_picture(path, title=name, dpi=96) for name, path in prediction_sheets(summary)],
         incomplete=_incomplete(summary),
+        alerts=alert_lines(summary.run_directories),
         num_runs=len(summary.cells),
         refused=refused(summary.plan),
         runs=_runs_with_commands(summary),

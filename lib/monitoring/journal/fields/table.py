@@ -45,6 +45,9 @@ FIELDS: tuple[FieldRow, ...] = (
                "that of queueing it",
           report="median time of one step, over the recorded steps",
           scrape="time per step, one observation a step record: the mean of its `LOG_EVERY` steps"),
+    *rows("cpu_wait_seconds", "s", "down", "wall time",
+          step="of `sec_per_step`, how long the main thread was ready to run and others had the processors, "
+               "by `/proc/thread-self/schedstat`; only of a training on the CPU"),
     *rows("data_seconds", "s", "down", "wall time",
           step="a step's wait for its batch; this and the two below are means of the steps since the last "
                "step record, for the [balance between ranks](gpu-load.md). On a GPU they are its own time, "
