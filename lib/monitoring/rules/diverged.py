@@ -18,6 +18,7 @@ from monitoring.journal.alerts import Severity
 from monitoring.journal.end_status import COMPLETE
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
+from monitoring.rules._measures.losses import FIRST, WINDOW, Losses
 from monitoring.rules._measures.robust import median, spread
 
 EVENTS = ("start", "step", "end")
@@ -31,9 +32,7 @@ NOTHING = "the training has learnt nothing: its loss is not below that of a gues
 # Standard errors of the median of the first losses.
 SURE = 3.0
 
-# Step records whose median is the loss of the beginning, and the loss now.
-FIRST = 10
-WINDOW = 50
+# Step records after which the median of the last ones is looked at again.
 EVERY = 5
 
 # Step records in which a training should learn something: fewer are a trial of whether it runs.
@@ -77,14 +76,12 @@ class Rule:
         self._share = options.share
         self._num_steps: float | None = None
         self._chance: float | None = None
-        self._first: list[float] = []
-        self._start: float | None = None
+        self._losses = Losses()
         self._lowest = float("inf")
         self._error = 0.0
         """What the median of the first losses may be wrong by."""
         self._taken = self._above = 0
         self._is_lost = False
-        self._losses: deque[float] = deque(maxlen=WINDOW)
         self._medians: deque[float] = deque(maxlen=WINDOW // EVERY)
 
     def update(self, record: Record) -> Sequence[Finding]:
@@ -97,35 +94,34 @@ class Rule:
         loss = number(record, "train_loss")
         if loss is None:
             return ()
-        if self._start is None:
-            self._first.append(loss)
-            if len(self._first) < FIRST:
-                return ()
-            self._start = median(self._first)
-            self._error = SURE * 1.2533 * spread(self._first, self._start) / math.sqrt(FIRST)
-        self._losses.append(loss)
+        losses = self._losses
+        is_known = losses.start is not None
+        losses.take(loss)
+        if losses.start is None:
+            return ()
         self._taken += 1
+        if not is_known:
+            self._error = SURE * 1.2533 * spread(losses.first, losses.start) / math.sqrt(FIRST)
         step, steps = number(record, "global_step"), self._num_steps
         if steps and step == steps:  # before the end record: a training prints no alert that comes after that
             return self._judge(is_over=True)
-        if len(self._losses) < WINDOW or self._taken % EVERY:
+        if len(losses.last) < WINDOW or self._taken % EVERY:
             return ()
         return self._judge(is_late=bool(steps and step and 100 * step >= self._share * steps))
 
     def _begin(self, record: Record) -> None:
         self._num_steps = number(record, "num_steps")
         self._chance = number(record, "chance_loss")
-        self._losses.clear()
         self._above = 0
-        if not isinstance(record.get("resumed_from"), dict):
-            self._first, self._start, self._lowest, self._is_lost = [], None, float("inf"), False
+        if self._losses.begin(record):
+            self._lowest, self._is_lost = float("inf"), False
 
     def _judge(self, *, is_late: bool = False, is_over: bool = False) -> Sequence[Finding]:
-        if self._start is None or len(self._losses) < FIRST:
+        start, error, last = self._losses.start, self._error, self._losses.last
+        if start is None or len(last) < FIRST:
             return ()
-        start, error = self._start, self._error
         # of a short training the newer half: what it began with is no part of what it came to
-        now = median(list(self._losses)[-max(FIRST, self._taken // 2) :])
+        now = median(list(last)[-max(FIRST, self._taken // 2) :])
         self._lowest = min(self._lowest, now)
         self._is_lost = now > (LEARNT if self._is_lost else WORSE) * start + error
         bound, message = WORSE * start + error, ABOVE

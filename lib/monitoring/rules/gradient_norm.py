@@ -29,6 +29,10 @@ FEWEST = 5
 UPPER = 0.9
 NEWEST = 10
 
+# Times LIMIT that a norm must pass which is the only one of NEWEST above the limits: small models have such
+# steps, and clipping takes them.
+LONE = 2.0
+
 # Step records below the limit after which an explosion is over: they come in bursts.
 QUIET_RECORDS = 50
 
@@ -59,6 +63,8 @@ class Rule:
 
     def _begin(self) -> None:
         self._usual: deque[float] = deque(maxlen=WINDOW)
+        self._since_high = NEWEST
+        """Records since the last one above both limits."""
 
     def update(self, record: Record) -> Sequence[Finding]:
         if record.get("event") == "start":
@@ -67,10 +73,14 @@ class Rule:
         norm = number(record, "grad_norm")
         if norm is None:
             return ()
-        bound = None
+        bound, limit = None, self._options.limit
+        self._since_high += 1
         # nearly all are below the limit: no quantile for these
-        if norm > self._options.limit:
-            bound = max(self._options.limit, self._options.times * self._large())
+        if norm > limit:
+            bound = max(limit, self._options.times * self._large())
+            if norm > bound:
+                is_lone, self._since_high = self._since_high > NEWEST, 0
+                bound = max(LONE * limit, bound) if is_lone and self._quiet >= QUIET_RECORDS else bound
         self._usual.append(norm)
         self._quiet = 0 if bound is not None and norm > bound else self._quiet + 1
         return [Finding(self._quiet < QUIET_RECORDS, self._message, value=norm, limit=bound)]

@@ -98,13 +98,14 @@ class Rule:
             whole.take(seconds)
         if not is_known:
             return ()
-        are_slow, are_uneven = own.are_slow, own.are_uneven
-        if (are_slow or are_uneven) and own.total() < (1 - CROWDED) * whole.total():
+        are_slow = own.are_slow
+        if are_slow and own.total() < (1 - CROWDED) * whole.total():
             are_slow = max(own.now, own.middle) > CROWDED_TIMES * own.bound
-            are_uneven = own.mean > CROWDED_TIMES * own.most_even
         found = [
             Finding(are_slow, self._message, "", own.now, limit=own.bound),
-            Finding(are_uneven, self._uneven, "uneven", own.mean, limit=own.most_even),
+            Finding(
+                own.are_uneven and not own.are_slow, self._uneven, "uneven", own.mean, limit=own.most_even
+            ),
         ]
         if waited is not None:
             by_others = whole.are_slow and not are_slow

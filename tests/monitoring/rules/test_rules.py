@@ -110,7 +110,7 @@ def test_rule_gets_the_records_of_the_events_that_it_names(tmp_path: Path) -> No
 
 
 def test_alert_has_everything_that_a_reader_needs(tmp_path: Path) -> None:
-    write(tmp_path / "metrics.jsonl", norms(*USUAL, 12.5))
+    write(tmp_path / "metrics.jsonl", norms(*USUAL, 25.0))
     look(tmp_path)
     [(alert, _)] = read_records(tmp_path / "alerts.jsonl")
     assert alert.pop("time")
@@ -120,13 +120,13 @@ def test_alert_has_everything_that_a_reader_needs(tmp_path: Path) -> None:
         "attempt": 1,
         "rule": "gradient_norm",
         "severity": "warning",
-        "message": "the gradient norm is above 10 and 5 times what is usual: 12.5 at step 11, limit 10",
+        "message": "the gradient norm is above 10 and 5 times what is usual: 25 at step 11, limit 20",
         "condition": "the gradient norm is above 10 and 5 times what is usual",
         "look_at": "the samples of that step, the learning rate and the clipping of gradients",
         "state": "firing",
         "subject": None,
-        "value": 12.5,
-        "limit": 10.0,
+        "value": 25.0,
+        "limit": 20.0,
         "global_step": 11,
         "source": "metrics.jsonl",
         "source_seq": 11,
@@ -137,7 +137,7 @@ def test_gradient_norm_fires_once_and_resolves_when_it_is_quiet(tmp_path: Path) 
     write(tmp_path / "metrics.jsonl", norms(*USUAL, *USUAL, 10.0, 11.0, 3.0, 60.0, *[1.0] * 49, 2.0))
     look(tmp_path)
     assert told(tmp_path) == [
-        ("gradient_norm", "firing", None, 11.0, 22),
+        ("gradient_norm", "firing", None, 60.0, 24),
         ("gradient_norm", "resolved", None, 2.0, 74),
     ]
 
@@ -148,6 +148,7 @@ def test_gradient_norm_fires_once_and_resolves_when_it_is_quiet(tmp_path: Path) 
         ([20.0] * 10 + [99.0], []),  # of a model whose norms are large
         ([0.1] * 10 + [1.0] * 40, []),  # ten times the usual, and nothing to fear
         ([0.2] * 10 + [2.0**n for n in range(-2, 5)], []),  # step by step, as one that begins to learn
+        ([1.0] * 20 + [19.0] + [1.0] * 30, []),  # a single one
         ([49.0], []),  # before anything is usual
         ([51.0], [("gradient_norm", "firing", None, 51.0, 1)]),
         ([20.0] * 10 + [101.0], [("gradient_norm", "firing", None, 101.0, 11)]),
@@ -365,14 +366,14 @@ def test_agent_that_is_started_again_anywhere_tells_the_same(tmp_path: Path) -> 
 
 
 def test_rule_can_be_turned_off_and_given_its_limit(tmp_path: Path) -> None:
-    write(tmp_path / "metrics.jsonl", norms(*USUAL, 50.0))
+    write(tmp_path / "metrics.jsonl", norms(*USUAL, 90.0))
     look(tmp_path, {"ALERT_GRADIENT_NORM": False})
     assert told(tmp_path) == []
     look(tmp_path, {"ALERT_GRADIENT_NORM_LIMIT": 60.0})
     assert told(tmp_path) == []
     look(tmp_path, {"ALERT_GRADIENT_NORM_LIMIT": 40.0})
     assert messages(tmp_path) == [
-        "the gradient norm is above 40 and 5 times what is usual: 50 at step 11, limit 40"
+        "the gradient norm is above 40 and 5 times what is usual: 90 at step 11, limit 80"
     ]
 
 
