@@ -38,11 +38,16 @@ RULES = (
     "vanishing_gradient",
 )
 
+MODELS = {"gpt2": "GPT-2", "lenet5": "LeNet-5", "resnet50": "ResNet-50"}
+
 # Step records within which an alert is of the fault that began at one, by rule; others have until the end.
 WITHIN = {"gradient_norm": 3, "loss_spike": 3, "nonfinite": 2}
 
 # Where the same computation takes so much longer, by medians of SPAN steps, other programs slow the machine.
 SLOWED, SPAN = 1.25, 10
+
+_JUDGED: dict[int, dict[str, Verdict]] = {}
+"""By the number of a recording: nothing of it changes."""
 
 # Seconds of a recording's memory: trainings of 4 to 12 hours.
 HOURS = (4.0, 12.0)
@@ -58,6 +63,25 @@ class Truth:
     """Rules that are not judged here: it is a matter of taste, or another fault's doing."""
 
 
+@dataclass(frozen=True)
+class Verdict:
+    """How one rule does on one recording."""
+
+    rule: str
+    is_fault: bool
+    """Whether it should fire."""
+    is_found: bool
+    is_healthy: bool
+    """Whether it should not."""
+    is_false: bool
+    """Whether it fires where nothing is, or elsewhere than at the fault."""
+    steps: Sequence[float]
+
+    @property
+    def is_missed(self) -> bool:
+        return self.is_fault and not self.is_found
+
+
 @dataclass
 class Score:
     """Of one rule."""
@@ -69,11 +93,20 @@ class Score:
     false: int = 0
     """Those in which it fires, or fires elsewhere."""
 
+    def add(self, verdict: Verdict) -> None:
+        self.faults += verdict.is_fault
+        self.found += verdict.is_found
+        self.healthy += verdict.is_healthy
+        self.false += verdict.is_false
+
 
 def read(name: str) -> list[Recording]:
-    """The recordings of one part."""
-    with gzip.open(FOLDER / f"{name}.jsonl.gz", "rt") as file:
-        return [json.loads(line) for line in file]
+    """The recordings of one part: of `chosen` those of all files that thresholds were chosen on."""
+    found = []
+    for path in sorted(FOLDER.glob(f"{name}*.jsonl.gz")):
+        with gzip.open(path, "rt") as file:
+            found += [json.loads(line) for line in file]
+    return found
 
 
 def rows(recording: Recording) -> Iterator[Row]:
@@ -89,7 +122,7 @@ def rows(recording: Recording) -> Iterator[Row]:
         time += (recording["sec_per_step"][place] or 0.0) * stretch
         if is_loaded(recording):
             time = recording["time"][place]
-        columns = {name: recording[name][place] for name in ("train_loss", "grad_norm", "sec_per_step", "lr")}
+        columns = {name: recording[name][place] for name in ("train_loss", "grad_norm", "sec_per_step")}
         nonfinite = {"nonfinite": ["train_loss"]} if place in recording["nonfinite"] else {}
         row = {"event": "step", "time": time, "global_step": step, **columns, **nonfinite}
         if is_loaded(recording):
@@ -179,9 +212,17 @@ def _leap(recording: Recording, place: int, truth: Truth) -> None:
         before = [value for value in recording[name][max(0, place - 50) : place] if value is not None]
         later = [value for value in recording[name][place : place + 3] if value is not None]
         leaps = later and before and max(later) > max(max(before), times * statistics.median(before))
-        if leaps and (rule != "gradient_norm" or max(later) > 20):
+        if leaps and (rule != "gradient_norm" or (max(later) > 20 and _is_harmed(recording, place))):
             truth.expected[rule] = (step, step + WITHIN[rule])
         truth.allowed.add(rule)
+
+
+def _is_harmed(recording: Recording, place: int) -> bool:
+    """Whether a step left the loss higher: small models learn on after many a leap of their gradients."""
+    losses = recording["train_loss"]
+    before = [value for value in losses[max(0, place - 50) : place] if value is not None]
+    later = losses[place : place + 5]
+    return None in later or max(later) > 1.5 * statistics.median(before)
 
 
 def spontaneous(recording: Recording) -> set[str]:
@@ -266,28 +307,29 @@ def judge(recordings: Sequence[Recording], *, verbose: bool = False) -> dict[str
     """Rule -> how often it is right, by recordings."""
     scores = {rule: Score() for rule in RULES}
     for recording in recordings:
-        found, truth = list(rows(recording)), truth_of(recording)
-        for rule, score in scores.items():
-            span = truth.expected.get(rule)
-            alerts = [step for _, step in alerts_of(rule, found, {})]
-            is_found = any(in_span(step, span) for step in alerts)
-            if rule == "step_time" and not is_found:
-                alerts = [step for step in alerts if not is_slowed(recording, step)]
-            is_false = bool(alerts) and not is_found and (span is not None or rule not in truth.allowed)
-            score.faults += span is not None
-            score.found += is_found
-            score.healthy += span is None and rule not in truth.allowed
-            score.false += is_false
-            if verbose and (is_false or (span and not is_found)):
-                about = [
-                    recording["number"],
-                    recording["kind"],
-                    recording["model"],
-                    recording["flags"]["optimizer"],
-                ]
-                what = "missed" if span else "false"
-                print(f"{rule} {what}: {about} x{recording['rate_factor']:.2g} {alerts[:4]} {span or ''}")
+        number = recording["number"]
+        if number not in _JUDGED:
+            _JUDGED[number] = {verdict.rule: verdict for verdict in _verdicts(recording)}
+        for rule, verdict in _JUDGED[number].items():
+            scores[rule].add(verdict)
+            if verbose and (verdict.is_false or verdict.is_missed):
+                what = "missed" if verdict.is_missed else "false"
+                about = [number, recording["kind"], recording["model"], recording["flags"]["optimizer"]]
+                print(f"{rule} {what}: {about} x{recording['rate_factor']:.2g} {verdict.steps[:4]}")
     return scores
+
+
+def _verdicts(recording: Recording) -> Iterator[Verdict]:
+    found, truth = list(rows(recording)), truth_of(recording)
+    for rule in RULES:
+        span = truth.expected.get(rule)
+        alerts = [step for _, step in alerts_of(rule, found, {})]
+        is_found = any(in_span(step, span) for step in alerts)
+        if rule == "step_time" and not is_found:
+            alerts = [step for step in alerts if not is_slowed(recording, step)]
+        is_judged = span is not None or rule not in truth.allowed
+        is_false = bool(alerts) and not is_found and is_judged
+        yield Verdict(rule, span is not None, is_found, is_judged and span is None, is_false, alerts)
 
 
 def table(scores: Mapping[str, Score]) -> list[str]:
@@ -303,16 +345,35 @@ def table(scores: Mapping[str, Score]) -> list[str]:
     return lines
 
 
+def table_of_models(recordings: Sequence[Recording]) -> list[str]:
+    """Healthy trainings with a false alarm, and by rule the faults found and the false alarms."""
+    by_model = {name: [one for one in recordings if one["model"] == model] for model, name in MODELS.items()}
+    healthy = {name: [one for one in found if is_healthy(one)] for name, found in by_model.items()}
+    lines = [f"| | {' | '.join(by_model)} |", f"| --- |{' --- |' * len(by_model)}"]
+    cells = [f"{len(alarmed(found))} of {len(found)}" for found in healthy.values()]
+    lines.append(f"| healthy, with a false alarm | {' | '.join(cells)} |")
+    scores = [judge(found) for found in by_model.values()]
+    for rule in RULES:
+        of_rule = [score[rule] for score in scores]
+        cells = [f"{one.found} of {one.faults}, {one.false} false" for one in of_rule]
+        lines.append(f"| `{rule}` | {' | '.join(cells)} |")
+    return lines
+
+
+def alarmed(recordings: Sequence[Recording]) -> list[Recording]:
+    """Those with a false alarm of any rule."""
+    return [one for one in recordings if any(score.false for score in judge([one]).values())]
+
+
 def main(argv: Sequence[str]) -> int:
     """Print the table."""
     part = next((word for word in argv if not word.startswith("-")), "held_out")
     recordings = read(part)
     healthy = [one for one in recordings if is_healthy(one)]
-    alarmed = [one for one in healthy if any(score.false for score in judge([one]).values())]
-    print(
-        f"{part}: {len(recordings)} trainings; false alarms in {len(alarmed)} of {len(healthy)} healthy ones"
-    )
+    false = len(alarmed(healthy))
+    print(f"{part}: {len(recordings)} trainings; false alarms in {false} of {len(healthy)} healthy ones")
     print("\n".join(table(judge(recordings, verbose="-v" in argv))))
+    print("\n".join(table_of_models(recordings)))
     return 0
 
 

@@ -31,7 +31,7 @@ from kharness.training.run_directory import open_run
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-COLUMNS = ("train_loss", "grad_norm", "sec_per_step", "lr")
+COLUMNS = ("train_loss", "grad_norm", "sec_per_step")
 DIGITS = 4
 
 # Where the wall clock counts.

@@ -5,10 +5,15 @@ records, and the second highest of the newest. Neither alone is a sign: a small 
 train well pass 10 now and then, and a norm of 0.1 that becomes 1 is no danger. The highest ones, not the
 median: a training that leaves the loss of a guess has norms ten times as large as before within some steps,
 but one after the other.
+
+A single step beyond both is no explosion either: small GPT-2s have one of a hundred times the usual norm now
+and then, and learn on as if nothing had been. It must come again within NEWEST records, or harm: the loss,
+with that step or the next ones, is then HARM times its median. Where no loss is recorded each one counts.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +21,7 @@ from dataclasses import dataclass
 from monitoring.journal.alerts import Severity
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
+from monitoring.rules._measures.robust import median
 
 EVENTS = ("start", "step")
 
@@ -29,9 +35,9 @@ FEWEST = 5
 UPPER = 0.9
 NEWEST = 10
 
-# Times LIMIT that a norm must pass which is the only one of NEWEST above the limits: small models have such
-# steps, and clipping takes them.
-LONE = 2.0
+# Step records in which a single one shows whether it harms, and times its median that the loss is then.
+AFTER = 4
+HARM = 1.5
 
 # Step records below the limit after which an explosion is over: they come in bursts.
 QUIET_RECORDS = 50
@@ -48,7 +54,7 @@ class Options:
 
 
 class Rule:
-    """Warns at the first step above both limits, until QUIET_RECORDS in a row are not."""
+    """Warns of steps above both limits that come again or do harm, until QUIET_RECORDS in a row do not."""
 
     severity: Severity = "warning"
     hold = 0.0
@@ -63,8 +69,13 @@ class Rule:
 
     def _begin(self) -> None:
         self._usual: deque[float] = deque(maxlen=WINDOW)
-        self._since_high = NEWEST
+        self._losses: deque[float] = deque(maxlen=NEWEST)
+        self._since = WINDOW
         """Records since the last one above both limits."""
+        self._high: Record = {}
+        """That record."""
+        self._bound = self._most = math.inf
+        """What its norm was compared with, and the loss from which on it has done harm."""
 
     def update(self, record: Record) -> Sequence[Finding]:
         if record.get("event") == "start":
@@ -73,17 +84,28 @@ class Rule:
         norm = number(record, "grad_norm")
         if norm is None:
             return ()
-        bound, limit = None, self._options.limit
-        self._since_high += 1
+        loss, has_exploded = number(record, "train_loss"), False
+        self._since += 1
         # nearly all are below the limit: no quantile for these
-        if norm > limit:
-            bound = max(limit, self._options.times * self._large())
+        if norm > self._options.limit:
+            bound = max(self._options.limit, self._options.times * self._large())
             if norm > bound:
-                is_lone, self._since_high = self._since_high > NEWEST, 0
-                bound = max(LONE * limit, bound) if is_lone and self._quiet >= QUIET_RECORDS else bound
+                has_exploded = self._since <= NEWEST or not self._losses
+                self._since, self._high, self._bound = 0, record, bound
+                self._most = HARM * abs(median(self._losses)) if self._losses else math.inf
+        if self._since < AFTER and self._losses:
+            has_exploded = has_exploded or loss is None or loss > self._most
         self._usual.append(norm)
-        self._quiet = 0 if bound is not None and norm > bound else self._quiet + 1
-        return [Finding(self._quiet < QUIET_RECORDS, self._message, value=norm, limit=bound)]
+        if loss is not None:
+            self._losses.append(loss)
+        if not has_exploded:
+            self._quiet += 1
+            return [
+                Finding(self._quiet < QUIET_RECORDS, self._message, value=norm, limit=self._options.limit)
+            ]
+        self._quiet = 0
+        high = number(self._high, "grad_norm")
+        return [Finding(True, self._message, value=high, shown_by=self._high, limit=self._bound)]
 
     def _large(self) -> float:
         """What is usual, for a large norm; the limit where too little is known."""

@@ -110,7 +110,7 @@ def test_rule_gets_the_records_of_the_events_that_it_names(tmp_path: Path) -> No
 
 
 def test_alert_has_everything_that_a_reader_needs(tmp_path: Path) -> None:
-    write(tmp_path / "metrics.jsonl", norms(*USUAL, 25.0))
+    write(tmp_path / "metrics.jsonl", norms(*USUAL, 12.5))
     look(tmp_path)
     [(alert, _)] = read_records(tmp_path / "alerts.jsonl")
     assert alert.pop("time")
@@ -120,13 +120,13 @@ def test_alert_has_everything_that_a_reader_needs(tmp_path: Path) -> None:
         "attempt": 1,
         "rule": "gradient_norm",
         "severity": "warning",
-        "message": "the gradient norm is above 10 and 5 times what is usual: 25 at step 11, limit 20",
+        "message": "the gradient norm is above 10 and 5 times what is usual: 12.5 at step 11, limit 10",
         "condition": "the gradient norm is above 10 and 5 times what is usual",
         "look_at": "the samples of that step, the learning rate and the clipping of gradients",
         "state": "firing",
         "subject": None,
-        "value": 25.0,
-        "limit": 20.0,
+        "value": 12.5,
+        "limit": 10.0,
         "global_step": 11,
         "source": "metrics.jsonl",
         "source_seq": 11,
@@ -137,7 +137,7 @@ def test_gradient_norm_fires_once_and_resolves_when_it_is_quiet(tmp_path: Path) 
     write(tmp_path / "metrics.jsonl", norms(*USUAL, *USUAL, 10.0, 11.0, 3.0, 60.0, *[1.0] * 49, 2.0))
     look(tmp_path)
     assert told(tmp_path) == [
-        ("gradient_norm", "firing", None, 60.0, 24),
+        ("gradient_norm", "firing", None, 11.0, 22),
         ("gradient_norm", "resolved", None, 2.0, 74),
     ]
 
@@ -148,7 +148,6 @@ def test_gradient_norm_fires_once_and_resolves_when_it_is_quiet(tmp_path: Path) 
         ([20.0] * 10 + [99.0], []),  # of a model whose norms are large
         ([0.1] * 10 + [1.0] * 40, []),  # ten times the usual, and nothing to fear
         ([0.2] * 10 + [2.0**n for n in range(-2, 5)], []),  # step by step, as one that begins to learn
-        ([1.0] * 20 + [19.0] + [1.0] * 30, []),  # a single one
         ([49.0], []),  # before anything is usual
         ([51.0], [("gradient_norm", "firing", None, 51.0, 1)]),
         ([20.0] * 10 + [101.0], [("gradient_norm", "firing", None, 101.0, 11)]),
@@ -159,6 +158,42 @@ def test_norm_explodes_beside_what_is_usual(
 ) -> None:
     write(tmp_path / "metrics.jsonl", norms(*values))
     look(tmp_path)
+    assert told(tmp_path) == expected
+
+
+@pytest.mark.parametrize(
+    ("leaps", "losses", "expected"),
+    [
+        ({30: 300.0}, {}, []),  # a single one, and the training goes on
+        ({30: 300.0, 41: 300.0}, {}, []),
+        ({30: 300.0, 40: 200.0}, {}, [("gradient_norm", "firing", None, 200.0, 40)]),  # it comes again
+        ({30: 300.0}, {30: 3.1}, [("gradient_norm", "firing", None, 300.0, 30)]),
+        (
+            {30: 300.0},
+            {33: 3.1},
+            [("gradient_norm", "firing", None, 300.0, 30)],
+        ),  # what it did to the weights
+        ({30: 300.0}, {34: 3.1}, []),
+        ({30: 300.0}, {31: None}, [("gradient_norm", "firing", None, 300.0, 30)]),
+    ],
+)
+def test_single_leap_of_the_gradient_is_told_where_it_harms(
+    tmp_path: Path,
+    leaps: dict[int, float],
+    losses: dict[int, float | None],
+    expected: list[tuple[object, ...]],
+) -> None:
+    rows = [
+        {
+            "event": "step",
+            "global_step": step,
+            "grad_norm": leaps.get(step, 1.0),
+            "train_loss": losses.get(step, 2.0),
+        }
+        for step in range(1, 60)
+    ]
+    write(tmp_path / "metrics.jsonl", rows)
+    look(tmp_path, {"ALERT_LOSS_SPIKE": False, "ALERT_NONFINITE": False})
     assert told(tmp_path) == expected
 
 
@@ -366,14 +401,14 @@ def test_agent_that_is_started_again_anywhere_tells_the_same(tmp_path: Path) -> 
 
 
 def test_rule_can_be_turned_off_and_given_its_limit(tmp_path: Path) -> None:
-    write(tmp_path / "metrics.jsonl", norms(*USUAL, 90.0))
+    write(tmp_path / "metrics.jsonl", norms(*USUAL, 50.0))
     look(tmp_path, {"ALERT_GRADIENT_NORM": False})
     assert told(tmp_path) == []
     look(tmp_path, {"ALERT_GRADIENT_NORM_LIMIT": 60.0})
     assert told(tmp_path) == []
     look(tmp_path, {"ALERT_GRADIENT_NORM_LIMIT": 40.0})
     assert messages(tmp_path) == [
-        "the gradient norm is above 40 and 5 times what is usual: 90 at step 11, limit 80"
+        "the gradient norm is above 40 and 5 times what is usual: 50 at step 11, limit 40"
     ]
 
 
