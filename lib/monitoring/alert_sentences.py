@@ -55,7 +55,8 @@ def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]
 
 def _line(alerts: Sequence[Alert], num_runs: int) -> str:
     first = alerts[0]
-    begin = f"{first.severity}: {first.rule}: " if first.rule else f"{first.severity}: "
+    severity = "note" if first.severity == "info" else first.severity
+    begin = f"{severity}: {first.rule}: " if first.rule else f"{severity}: "
     if num_runs == 1:
         return begin + first.message
     named = [

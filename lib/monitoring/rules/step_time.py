@@ -53,6 +53,9 @@ AMONG = 200
 CROWDED = 0.2
 CROWDED_TIMES = 2.0
 
+# Seconds for which steps must be slow because of others before that is worth a note, besides the rule's own.
+OTHERS_LAST = 50.0
+
 
 @dataclass(frozen=True)
 class Options:
@@ -83,6 +86,7 @@ class Rule:
 
     def _begin(self) -> None:
         self._whole, self._own = _Times(self._limit), _Times(self._limit)
+        self._others_since = math.inf
 
     def update(self, record: Record) -> Sequence[Finding]:
         if record.get("event") == "start":
@@ -109,6 +113,9 @@ class Rule:
         ]
         if waited is not None:
             by_others = whole.are_slow and not are_slow
+            time = number(record, "time") or 0.0
+            self._others_since = min(self._others_since, time) if by_others else math.inf
+            by_others = time - self._others_since >= OTHERS_LAST
             found.append(
                 Finding(by_others, self._others, "other work", whole.now, limit=whole.bound, severity="info")
             )

@@ -38,7 +38,7 @@ def test_alerts_are_told_once_in_the_order_of_time_and_only_while_they_hold(tmp_
     assert alert_lines([tmp_path / name for name in alerts], since=10.0) == [
         "error: GPU 1 is lost (1 of 3 runs: b)",
         "warning: GPU 0 is hot (2 of 3 runs: a, b)",
-        "info: the tracker came back (1 of 3 runs: a)",
+        "note: the tracker came back (1 of 3 runs: a)",
     ]
 
 

@@ -43,17 +43,17 @@ def alerts(directory: Path) -> list[tuple[object, object, object, bool]]:
         ([(100, USUAL), (20, OTHERS), (100, USUAL), (20, OTHERS), (100, USUAL)], []),  # bursts of 8 s
         ([(100, USUAL), (35, OWN), (200, USUAL)], []),  # for 8.75 s
         (
-            [(100, USUAL), (60, OTHERS), (200, USUAL)],
+            [(100, USUAL), (200, OTHERS), (200, USUAL)],
             [
                 (
                     "info",
                     "firing",
-                    f"{OTHER}: 0.4 s at step 131, limit 0.15 s",
+                    f"{OTHER}: 0.4 s at step 256, limit 0.15 s",
                 ),
                 (
                     "info",
                     "resolved",
-                    f"no longer: {OTHER}: 0.1 s at step 266, limit 0.15 s",
+                    f"no longer: {OTHER}: 0.1 s at step 407, limit 0.15 s",
                 ),
             ],
         ),
@@ -65,13 +65,14 @@ def alerts(directory: Path) -> list[tuple[object, object, object, bool]]:
             ],
         ),
         ([(100, USUAL), (60, BOTH)], [("warning", "firing", f"{SLOW}: 0.5 s at step 118, limit 0.15 s")]),
+        ([(100, USUAL), (60, OTHERS), (100, USUAL)], []),  # for 24 s
         (
-            [(100, USUAL), (60, CROWDED)],
+            [(100, USUAL), (200, CROWDED)],
             [
                 (
                     "info",
                     "firing",
-                    f"{OTHER}: 0.5 s at step 126, limit 0.15 s",
+                    f"{OTHER}: 0.5 s at step 226, limit 0.15 s",
                 )
             ],
         ),
