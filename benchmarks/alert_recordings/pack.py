@@ -2,7 +2,7 @@
 
 python -m benchmarks.alert_recordings.pack FOLDER NAME
 
-`chosen….jsonl.gz` are those that thresholds were chosen on, `held_out.jsonl.gz` those that were recorded after
+`chosen….jsonl.gz` are those that thresholds were chosen on, `held_out.jsonl.gz` those recorded after
 the rules were final. Rules that are changed after a look at these need others: rename it to
 chosen_NAME.jsonl.gz, and record further numbers.
 """

@@ -55,7 +55,7 @@ class HostPace:
         self.restart()
 
     def restart(self) -> None:
-        self._since, self._waited = time.perf_counter(), self._wait.seconds()
+        self._waited, self._since = self._wait.seconds(), time.perf_counter()
         self._steps = 0
         self._samples = 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,9 +14,10 @@ import torch
 
 from monitoring import Run, read_records
 from monitoring.telemetry.device_pool import DevicePool
-from monitoring.telemetry.pace import DevicePace, HostPace, open_pace
+from monitoring.telemetry.pace import SCHEDSTAT, DevicePace, HostPace, open_pace
 
 from ...simulated_cuda import SimulatedCuda
+from ...waiting import wait_until
 
 NOT_MEASURED = {"samples_per_sec": None, "sec_per_step": None, "cpu_wait_seconds": None}
 
@@ -40,6 +43,28 @@ def test_restart_forgets_what_was_no_training() -> None:
     pace.step(64)
     pace.restart()
     assert pace.read() == NOT_MEASURED
+
+
+@pytest.mark.skipif(not Path(SCHEDSTAT).exists(), reason="the kernel does not say how long a thread waits")
+def test_time_without_a_processor_is_told() -> None:
+    """This thread and a busy process share one processor."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    busy = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+    pace = HostPace()
+
+    def crowded() -> Mapping[str, Any] | None:
+        pace.step(1)
+        sum(range(10**6))
+        found: Mapping[str, Any] = pace.read()
+        return found if found["cpu_wait_seconds"] > 0.001 else None
+
+    try:
+        assert wait_until(crowded)
+    finally:
+        busy.kill()
+        busy.wait()
+        os.sched_setaffinity(0, allowed)
 
 
 def test_pace_of_a_gpu_is_that_of_its_work_and_not_of_queueing(
