@@ -286,3 +286,19 @@ def test_run_is_left_alone_by_data_loader_workers(tmp_path: Path, warm_torch: Wa
     warm_torch.run([tmp_path / "train.py", tmp_path / "run"], timeout=600).check_returncode()
     steps = [(record.get("global_step"), record.get("item")) for record in journal(tmp_path / "run")]
     assert steps == [*((i + 1, i) for i in range(8)), (None, None)]
+
+
+def test_steps_with_and_without_tensors_in_turns_are_all_numbers(tmp_path: Path) -> None:
+    run = open_run(tmp_path)
+    given = [0.5, torch.tensor(0.25), torch.tensor(math.nan), 0.125, math.inf, torch.tensor(2.0), None, 1.0]
+    for step, loss in enumerate(given, start=1):
+        run.log_step(step, train_loss=loss, note="null")
+    run.finish()
+
+    steps = [record for record in journal(tmp_path) if record["event"] == "step"]
+    assert [record["seq"] for record in steps] == list(range(1, 9))
+    assert [record["train_loss"] for record in steps] == [0.5, 0.25, None, 0.125, None, 2.0, None, 1.0]
+    assert [record.get("nonfinite") for record in steps] == [
+        *(None, None, ["train_loss"], None, ["train_loss"]),
+        *(None, None, None),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -42,10 +43,17 @@ from monitoring.journal.tail import Tail
 BATCH = 1000
 BATCH_APART = 8000
 
-# Seconds between looks at the journal: while it grows, and when it has not for a while.
+# Seconds between looks at the journal: while a run is so young that it may have ended by the next, and later.
+# What a look and a batch cost a follower is nearly the same for four records as for fifteen.
 POLL = 0.25
-LONGEST_POLL = 1.0
+LATER_POLL = 1.0
+YOUNG = 10.0
+
+# Seconds without records after which a process that only catches up leaves the journal to the agent.
 STILL_AFTER = 10.0
+
+# Seconds between writes of followers.json that only say how far followers are.
+PLACES_EVERY = 2.0
 
 # Seconds between two flushes of a follower while records keep coming.
 FLUSH_EVERY = 1.0
@@ -150,6 +158,40 @@ def write_progress(directory: Path, progress: Mapping[str, DeliveryProgress]) ->
     write_atomically(directory / FOLLOWERS_JSON, data, durable=False)
 
 
+class ProgressFile:
+    """followers.json of an agent, its one writer; a full disk raises nothing, for it is only a hint."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._held = read_progress(directory)
+        self._places_due = 0.0
+
+    def update(self, progress: Mapping[str, DeliveryProgress]) -> None:
+        """Write it if a follower has ended, failed or refused something, or, now and then, got further."""
+        if progress.items() <= self._held.items():
+            return
+        now = time.monotonic()
+        if now < self._places_due and all(
+            name in self._held and _events(it) == _events(self._held[name]) for name, it in progress.items()
+        ):
+            return
+        self._places_due = now + PLACES_EVERY
+        with contextlib.suppress(OSError):  # the next look writes it again
+            write_progress(self._directory, progress)
+            self._held = dict(progress)
+
+    def close(self, progress: Mapping[str, DeliveryProgress]) -> None:
+        """Write it unless it says this already."""
+        if not progress.items() <= read_progress(self._directory).items():
+            with contextlib.suppress(OSError):
+                write_progress(self._directory, progress)
+
+
+def _events(progress: DeliveryProgress) -> tuple[object, ...]:
+    """What is not merely how far a follower is."""
+    return progress.ended, progress.error, progress.refused
+
+
 class Delivery:
     """Takes records from the journal of `run` to the follower `name`; one thread calls `follow`."""
 
@@ -209,6 +251,7 @@ class Delivery:
         that are awaited: samples, and what rules find. `reached_end` is set once the attempt has ended.
         Never raises: what the follower raises becomes an alert.
         """
+        began = time.monotonic()
         while True:
             last_pass = ending.is_set() or stop.is_set()
             all_sampled = sampled.is_set() or len(self._tails) == 1
@@ -232,9 +275,8 @@ class Delivery:
                 continue
             self._note_success()
             if not more:
-                growing = time.monotonic() - self.last_moved < STILL_AFTER
                 awaited: Awaited = sampled if has_ended else ending
-                awaited.wait(POLL if growing else LONGEST_POLL)
+                awaited.wait(POLL if time.monotonic() - began < YOUNG else LATER_POLL)
 
     def bring_up_to_date(self, report: Callable[[], None]) -> None:
         """Deliver what there is, and what comes while it keeps coming; then let the sink go.

@@ -26,9 +26,9 @@ from monitoring.agent.delivery import (
     Awaited,
     Delivery,
     DeliveryProgress,
+    ProgressFile,
     journals_in,
     read_progress,
-    write_progress,
 )
 from monitoring.agent.ending import has_ended, is_running, set_signals
 from monitoring.agent.lock import death, only_agent
@@ -46,8 +46,10 @@ from monitoring.journal.records import Record, last_record
 from monitoring.journal.rotating_journal import newest_record
 from monitoring.journal.run_json import read_run_json
 
-# Seconds between looks at the trainer and writes of followers.json.
-LOOK_EVERY = 0.5
+# Seconds between looks at the trainer, by the rules and for followers.json; and between looks for an end
+# record, by which followers that look seldom are woken.
+LOOK_EVERY = 1.0
+LOOK_FOR_END = 0.25
 
 # Seconds that the agent waits, once no more records come, for a follower that neither delivers nor fails.
 HANGING_AFTER = 600.0
@@ -87,6 +89,7 @@ def follow(directory: Path, *, after: str = "") -> bool:
             if is_running(attempt):
                 alerts.resolve("trainer", "another training process continues the run")
             judged, reached_end, ended_at = threading.Event(), threading.Event(), 0.0
+            saved = ProgressFile(directory)
             threads = _start(
                 deliveries,
                 attempt=attempt["attempt"],
@@ -98,7 +101,7 @@ def follow(directory: Path, *, after: str = "") -> bool:
             while any(thread.is_alive() for thread in threads) or not sampling.done.is_set():
                 if (elsewhere := opened.moved_to()) is not None:
                     begin_again(elsewhere)
-                _write_progress(directory, deliveries)
+                saved.update(_progress(deliveries))
                 has_all = sampling.done.is_set() and (ending.is_set() or reached_end.is_set())
                 more = rules.look(time.time(), running=not ending.is_set(), delivered=_delivered(deliveries))
                 if has_all and not more:  # what the rules find in the last records, trackers get too
@@ -125,12 +128,12 @@ def follow(directory: Path, *, after: str = "") -> bool:
                 if judged.is_set():
                     _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
                 elif not more:
-                    _wait_for_end(reached_end, sampling.done)
+                    _wait_for_end(directory / JOURNAL, attempt, reached_end, sampling.done)
             while rules.look(time.time(), running=False, delivered=_delivered(deliveries)):
                 pass
             if sender is not None:
                 sender.close()
-            _write_progress(directory, deliveries)
+            saved.close(_progress(deliveries))
     for delivery in deliveries:  # without the lock, so that the next attempt's agent begins at once
         delivery.linger(stop)
     return all(delivery.finished for delivery in deliveries)
@@ -173,7 +176,7 @@ def catch_up(
                 _join(threads, ending, LOOK_EVERY)
         finally:
             stop.set()
-            _write_progress(directory, deliveries)
+            ProgressFile(directory).close(_progress(deliveries))
     return deliveries
 
 
@@ -290,12 +293,16 @@ def _join(threads: Sequence[threading.Thread], sampled: Awaited, seconds: float)
     sampled.wait(max(0.0, deadline - time.monotonic()))
 
 
-def _wait_for_end(reached_end: threading.Event, sampled: Awaited) -> None:
+def _wait_for_end(
+    journal: Path, attempt: Mapping[str, Any], reached_end: threading.Event, sampled: Awaited
+) -> None:
     """Wait a while for the end of the attempt, or, once that is reached, for the last sample."""
     if reached_end.is_set():
         sampled.wait(LOOK_EVERY)
-    else:
-        reached_end.wait(LOOK_EVERY)
+        return
+    until = time.monotonic() + LOOK_EVERY - LOOK_FOR_END / 2
+    while not reached_end.wait(LOOK_FOR_END) and time.monotonic() < until and not has_ended(journal, attempt):
+        pass
 
 
 def _hanging(deliveries: Sequence[Delivery], *, since: float) -> bool:
@@ -308,12 +315,8 @@ def _delivered(deliveries: Sequence[Delivery]) -> dict[str, int]:
     return {delivery.name: delivery.progress.seq for delivery in deliveries}
 
 
-def _write_progress(directory: Path, deliveries: Sequence[Delivery]) -> None:
-    progress = {delivery.name: delivery.progress for delivery in deliveries}
-    if not progress.items() <= read_progress(directory).items():
-        # a full disk: it is only a hint, and the next look writes it again
-        with contextlib.suppress(OSError):
-            write_progress(directory, progress)
+def _progress(deliveries: Sequence[Delivery]) -> dict[str, DeliveryProgress]:
+    return {delivery.name: delivery.progress for delivery in deliveries}
 
 
 def leave(code: int) -> NoReturn:

@@ -98,7 +98,7 @@ class MetricsServer:
         except OSError as error:
             raise _cannot_listen(self.address, error) from error
         self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="metrics", daemon=True
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.25}, name="metrics", daemon=True
         )
         self._thread.start()
 

@@ -30,6 +30,9 @@ JOURNALS = (JOURNAL, GPU_STATS, SYSTEM_STATS)
 # Under which name an entry has the number of the record that it is made of.
 SEQ_NAMES = {JOURNAL: "seq", GPU_STATS: "gpu_seq", SYSTEM_STATS: "system_seq"}
 
+# Entries of many records that one write takes.
+ENTRIES_A_WRITE = 100
+
 # What the document calls differently.
 NAMES = {"train_loss": "loss", "lr": "learning_rate"}
 
@@ -75,13 +78,18 @@ class VerboseLogFile:
 
     def deliver(self, records: Sequence[Record]) -> None:
         """Append the entries of records; OSError in `flush` if the disk does not take them."""
+        entries: list[Record] = []
         for record in records:
             event, seq = str(record["event"]), int(str(record["seq"]))
             journal = {"gpu": GPU_STATS, "system": SYSTEM_STATS}.get(event, JOURNAL)
             made = self._made(event, record)
-            self._log.append([{**entry, SEQ_NAMES[journal]: seq} for entry in made])
+            entries += [{**entry, SEQ_NAMES[journal]: seq} for entry in made]
             if made or journal == JOURNAL:
                 self._last[journal] = seq
+            if len(entries) >= ENTRIES_A_WRITE:
+                self._log.append(entries)
+                entries = []
+        self._log.append(entries)
 
     def flush(self) -> None:
         """OSError if something still waits for the disk."""

@@ -149,12 +149,15 @@ class MachineWork:
         for name in os.listdir(folder):
             if name.isdigit():
                 try:
-                    fields = _content(f"{folder}/{name}/stat").rpartition(b")")[2].split()
+                    fields = _content(f"{folder}/{name}/stat").rpartition(b")")[2].split(None, 22)
                 except OSError:  # it has just ended
                     continue
-                parent, user, system, child_user, child_system = (int(fields[i]) for i in (1, 11, 12, 13, 14))
                 found[int(name)] = _OtherProcess(
-                    int(fields[19]), parent, user + system, child_user + child_system, int(fields[21])
+                    started=int(fields[19]),
+                    parent=int(fields[1]),
+                    own=int(fields[11]) + int(fields[12]),
+                    collected=int(fields[13]) + int(fields[14]),
+                    resident=int(fields[21]),
                 )
         return found
 

@@ -38,6 +38,7 @@ class Tail:
         self._read_to = 0  # a place in the file
         self._read_seq = 0
         self._size = -1  # of the file when it was last read to its end
+        self._searched: tuple[int, int] | None = None  # the newest file as it was when no file had a record
 
     def seek(self, seq: int, *, offset: int = 0) -> int:
         """Move to just after the record `seq`; returns how many later ones are gone with removed files.
@@ -56,7 +57,7 @@ class Tail:
         """
         self.has_more = False
         while len(self.waiting) < most:
-            if self._file is None and not self._open():
+            if self._file is None and not self._open(whatever_size=whatever_size):
                 return
             more = self._read(most - len(self.waiting), whatever_size=whatever_size)
             if not more and not self._follow_rotation():
@@ -81,13 +82,17 @@ class Tail:
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
-        self._file, self._size = None, -1
+        self._file, self._size, self._searched = None, -1, None
         self.waiting.clear()
         self._offsets.clear()
 
-    def _open(self) -> bool:
+    def _open(self, *, whatever_size: bool) -> bool:
         if not self._read_to:
+            newest = _inode_and_size(self._path)
+            if newest == self._searched and not whatever_size:
+                return False
             self._find_file()
+            self._searched = newest if self._file is None else None
         else:
             self._file = self._path.open("rb") if self._path.exists() else None
         return self._file is not None
@@ -116,7 +121,7 @@ class Tail:
     def _follow_rotation(self) -> bool:
         """Move to the file with the next record, if ours is no longer the newest; False without one."""
         assert self._file is not None
-        if _inode(self._path) == os.fstat(self._file.fileno()).st_ino:
+        if _inode_and_size(self._path)[0] == os.fstat(self._file.fileno()).st_ino:
             return False
         found = Tail(self._path)
         found._read_seq = self._read_seq
@@ -194,11 +199,13 @@ def place_after(file: BinaryIO, is_reached: Callable[[Record], bool], begins: in
     return None
 
 
-def _inode(path: Path) -> int | None:
+def _inode_and_size(path: Path) -> tuple[int, int]:
+    """Zeros of a file that is not there."""
     try:
-        return path.stat().st_ino
+        status = os.stat(path)
     except FileNotFoundError:
-        return None
+        return 0, 0
+    return status.st_ino, status.st_size
 
 
 def _seq(record: Record) -> int:

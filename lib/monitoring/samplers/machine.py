@@ -29,8 +29,8 @@ PROCESSOR_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
 # /proc/diskstats counts in these, whatever a disk's sectors are (Documentation/admin-guide/iostats.rst).
 SECTOR_BYTES = 512
 
-# A look at the training's processes goes through all of the machine, and takes a 500th of the time at most.
-MOST_EFFORT = 500
+# A look at the training's processes goes through all of the machine, and takes a 1000th of the time at most.
+MOST_EFFORT = 1000
 
 
 class MachineSample(NamedTuple):

@@ -88,7 +88,7 @@ class LogFile:
 
     def append(self, entries: Sequence[Mapping[str, object]]) -> None:
         """Write entries, with one write if the disk takes them; NaN and infinities are null."""
-        if self._file.fd == -1:
+        if self._file.fd == -1 or not entries:
             return
         lines = b"".join(strict_line(dict(entry)) for entry in entries)
         failure = None if self._waiting.count else self._file.write(lines)

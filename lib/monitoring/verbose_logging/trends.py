@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from itertools import pairwise
 from operator import mul
 
 from monitoring.journal.records import Record
@@ -77,9 +76,10 @@ class Trend:
         if count < FEWEST or not spread:
             return 0.0, "stable"
         values = [value - mean for value in self._values]
-        slope = sum(map(mul, times, values)) / spread
-        apart = [value - slope * time for time, value in zip(times, values, strict=True)]
-        error = math.sqrt(sum(map(mul, apart, apart)) / (count - 2) / spread)
+        together = sum(map(mul, times, values))
+        slope = together / spread
+        apart = max(0.0, sum(map(mul, values, values)) - slope * together)  # squares of what is off the line
+        error = math.sqrt(apart / (count - 2) / spread)
         change = abs(slope) * (times[-1] - times[0])
         if abs(slope) <= ERRORS * error or change <= SMALLEST_CHANGE * abs(mean):
             return slope, "stable"
@@ -91,7 +91,9 @@ class StepTimes:
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=STEP_WINDOW)
-        self._ends: deque[tuple[int, float]] = deque(maxlen=STEP_WINDOW + 1)
+        self._between: deque[float] = deque(maxlen=STEP_WINDOW)  # seconds from one step to the next
+        self._last: tuple[int, float] | None = None
+        self._usual: float | None = None
         self._is_anomalous = False
         self._pace: tuple[float | None] | None = None
 
@@ -100,18 +102,23 @@ class StepTimes:
 
         True once per episode: until a step takes about its usual time again.
         """
-        if self._ends and (step <= self._ends[-1][0] or end < self._ends[-1][1]):
-            self._ends.clear()  # a resumed training does steps again; or the clock was set back
-        self._ends.append((step, end))
+        if self._last is not None and (step <= self._last[0] or end < self._last[1]):
+            self.restart()  # a resumed training does steps again; or the clock was set back
+        if self._last is not None:
+            self._between.append((end - self._last[1]) / (step - self._last[0]))
+        self._last = step, end
         self._pace = None
         if seconds is None:
             return False
-        usual = _middle_mean(list(self._seconds)) if len(self._seconds) >= KNOWN_AFTER else math.inf
+        usual = math.inf
+        if self._usual is not None and len(self._seconds) >= KNOWN_AFTER:
+            usual = self._usual
         was, self._is_anomalous = (
             self._is_anomalous,
             seconds > usual * (USUAL_AGAIN if self._is_anomalous else ANOMALOUS),
         )
         self._seconds.append(seconds)
+        self._usual = _middle_mean(list(self._seconds))
         return self._is_anomalous and not was
 
     @property
@@ -122,24 +129,18 @@ class StepTimes:
     @property
     def usual(self) -> float | None:
         """Robust mean of the same: of the middle half of them."""
-        return _middle_mean(list(self._seconds)) if self._seconds else None
+        return self._usual
 
     def restart(self) -> None:
         """What comes before the next step, such as an evaluation, is no part of any."""
-        self._ends.clear()
-        self._pace = None
+        self._between.clear()
+        self._last = self._pace = None
 
     def pace(self) -> float | None:
         """Seconds from one step to the next, the robust mean of recent ones; None while not measured."""
         if self._pace is None:
-            self._pace = (self._found_pace(),)
+            self._pace = (_middle_mean(list(self._between)) if self._between else self._usual,)
         return self._pace[0]
-
-    def _found_pace(self) -> float | None:
-        between = [
-            (later - earlier) / (step - before) for (before, earlier), (step, later) in pairwise(self._ends)
-        ]
-        return _middle_mean(between) if between else self.usual
 
     def seconds_left(self, step: int, num_steps: int | None) -> float | None:
         """Until the last step at this pace; None where the number of steps is unknown."""

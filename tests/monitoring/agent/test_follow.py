@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from monitoring import Run
+from monitoring.agent.delivery import DeliveryProgress, ProgressFile, read_progress
 from monitoring.agent.follow import catch_up, undelivered
 from monitoring.agent.lock import is_followed
 from monitoring.errors import RunBusyError, RunDirectoryError, UnknownFollower
@@ -337,6 +338,19 @@ def test_followers_json_that_is_wrong_doubles_and_loses_nothing(run_dir: Path, t
         (run_dir / "metrics.csv").write_bytes(b"".join(rows[:20]))
         catch_up(run_dir)
         assert (run_dir / "metrics.csv").read_bytes() == whole
+
+
+def test_followers_json_is_written_seldom_for_places_and_promptly_for_failures(tmp_path: Path) -> None:
+    saved = ProgressFile(tmp_path)
+    saved.update({"csv": DeliveryProgress(seq=1)})
+    assert read_progress(tmp_path) == {"csv": DeliveryProgress(seq=1)}
+    saved.update({"csv": DeliveryProgress(seq=2)})
+    assert read_progress(tmp_path) == {"csv": DeliveryProgress(seq=1)}
+    failed = {"csv": DeliveryProgress(seq=2, error="csv: OSError")}
+    saved.update(failed)
+    assert read_progress(tmp_path) == failed
+    saved.close({"csv": DeliveryProgress(seq=3)})
+    assert read_progress(tmp_path) == {"csv": DeliveryProgress(seq=3)}
 
 
 def test_gpu_monitor_without_a_gpu_is_an_alert(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,3 +144,24 @@ def test_record_tail_reads_the_rest_of_a_moved_file(tmp_path: Path) -> None:
         write(journal, 5)
         found += seqs(list(tail.new()))
     assert found == list(range(1, 201))
+
+
+def test_tail_of_a_journal_without_records_finds_the_first_and_what_rotation_moved(tmp_path: Path) -> None:
+    path = tmp_path / "gpu_stats.jsonl"
+    tail = Tail(path)
+    tail.fill(10)
+    path.touch()
+    for _ in range(2):
+        tail.fill(10)
+    assert not tail.waiting
+    with path.open("a") as file:
+        file.write('{"event":"gpu","seq":')  # torn, or being written
+    tail.fill(10)
+    assert not tail.waiting
+    journal = opened(path)
+    write(journal, 25)
+    assert numbered(path, 1).exists()
+    tail.fill(100)
+    assert seqs(tail.take_all()) == list(range(1, 26))
+    tail.close()
+    journal.close()

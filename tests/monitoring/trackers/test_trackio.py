@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from monitoring.trackers.trackio import database, project_name
+from monitoring.follower import RunInfo
+from monitoring.journal.records import read_records
+from monitoring.trackers.trackio import Options, database, open_follower, project_name
 
 from .conftest import MakeFollowed, new_run
 
@@ -47,6 +49,25 @@ def test_restart_updates_the_configuration_and_keeps_when_the_run_was_created(fo
 
     [second] = trackio.Api().runs("restart")
     assert second.config == {"SEED": 1, "EPOCHS": 9, "_Group": None, "_Created": first.config["_Created"]}
+
+
+def test_write_ahead_log_is_emptied_once_at_the_end(shared_trackio: None, tmp_path: Path) -> None:
+    run = new_run(tmp_path / "run", "wal", "trackio")
+    run.log_step(1, train_loss=0.5)
+    records = [record for record, _ in read_records(tmp_path / "run" / "metrics.jsonl")]
+    follower = open_follower(RunInfo.read(tmp_path / "run"), Options())
+    log = database("wal").with_name(database("wal").name + "-wal")
+    sizes = []
+    for number in range(2):
+        follower.deliver([{**records[0], "seq": number + 1, "global_step": number + 1}])
+        follower.flush()
+        sizes.append(log.stat().st_size)
+    assert 0 < sizes[0] < sizes[1]
+    assert follower.last_seq() == 2  # by a connection of its own
+
+    follower.close(None)
+    assert not log.exists()
+    run.finish()
 
 
 def test_several_agents_write_to_one_project_at_once(followed: MakeFollowed) -> None:

@@ -220,23 +220,23 @@ def _is_encodable(name: str) -> bool:
         return False
 
 
-def _is_strict(value: object) -> bool:
-    """Whether it is of JSON's own types alone and every number is finite, so that its nulls are its own."""
-    kind = type(value)
-    if kind is dict:
-        if not {*map(type, value)} <= {str}:  # type: ignore[call-overload]
-            return False
-        parts = value.values()  # type: ignore[attr-defined]
-    else:
-        parts = value if kind is list else (value,)
-    for part in parts:  # numbers and text are judged here: a call for each would be most of the time
+def _is_strict(record: Record) -> bool:
+    """Whether it is of JSON's own types alone and every number is finite, so that its nulls are its own.
+
+    Of what orjson has encoded, so that no part holds itself.
+    """
+    parts: list[Any] = [record]
+    for part in parts:  # which grows: a call for each mapping and list would be most of the time
         kind = type(part)
         if kind is float:
-            if not math.isfinite(part):
+            if part - part:  # a NaN, of a NaN or an infinity
                 return False
-        elif kind is dict or kind is list:
-            if not _is_strict(part):
+        elif kind is dict:
+            if not {*map(type, part)} <= {str}:
                 return False
+            parts += part.values()
+        elif kind is list:
+            parts += part
         elif not (part is None or kind is str or kind is int or kind is bool):
             return False
     return True
