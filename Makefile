@@ -217,6 +217,10 @@ bench: $(setup_tests)		## time kharness beside the alternatives: ONLY=name for o
 docs: $(setup) docs-fields	## generate docs/options.md from the Kconfig help, and what docs-fields does
 	@$(python) scripts/options_doc.py
 
+.PHONY: docs-images
+docs-images: $(setup_tests)	## record the first run for README.md and docs/quickstart.md: train, kill, continue
+	@$(python) scripts/docs_images.py
+
 .PHONY: docs-fields
 docs-fields: $(setup)		## generate the tables of fields in docs/ from their rows
 	@$(python) scripts/metrics_doc.py

@@ -26,6 +26,7 @@ NO_SCRIPT = {
     "bench",
     "docs",
     "docs-fields",
+    "docs-images",
     "requirements",
     "clean",
     "mrproper",

@@ -75,6 +75,7 @@ def test_every_preset_of_a_matrix_plans_what_it_says(tree: Tree) -> None:
             assert drafted.refused == []
             found[preset.name] = len(drafted.cells)
     assert found == {
+        "default": 3 * 5,
         "everything": everything * models,
         "optimizers": 14 * models,
         "pruning": pruned * models,

@@ -63,6 +63,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.report.writing.html": frozenset({"jinja2", "markupsafe"}),
     "kharness.report.graphs": frozenset({"matplotlib", "PIL"}),  # matplotlib brings PIL
     "scripts": frozenset({"kharness", "monitoring"}),
+    "scripts.docs_images": frozenset({"PIL", "kharness", "matplotlib", "psutil", "pyte"}),
     "resnet50.folder": frozenset({"PIL", "monitoring.host"}),
     **{
         model: frozenset({"torch", "numpy", "kharness.config", "kharness.training", "monitoring"})

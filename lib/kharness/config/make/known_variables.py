@@ -125,6 +125,7 @@ TARGETS: dict[str, Reads] = {
     "bench": Reads(("ONLY",)),
     "docs": _NONE,
     "docs-fields": _NONE,
+    "docs-images": _NONE,
     "requirements": _NONE,
     "clean": _NONE,
     "mrproper": _NONE,

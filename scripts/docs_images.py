@@ -1,0 +1,342 @@
+"""Record the first run for the README and the quickstart: train, kill, continue, verdict (make docs-images).
+
+The first matrix of a copy of this checkout, in a real terminal: what is typed, killed and printed is real,
+and the header has the true time. The same matrix gives the graphs in docs/images and the table between
+`<!-- first run -->` and `<!-- end of first run -->` of docs/quickstart.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import matplotlib
+import psutil
+import pyte
+from PIL import Image, ImageDraw, ImageFont
+
+from kharness.config.errors import KharnessError, run_command
+from kharness.config.generate import write_file
+
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES = ROOT / "docs" / "images"
+QUICKSTART = ROOT / "docs" / "quickstart.md"
+BLOCK = re.compile(r"(<!-- first run -->\n\n```text\n).*?(```\n\n<!-- end of first run -->)", re.DOTALL)
+GRAPHS = ("differences", "validation_accuracy")
+
+COLUMNS, ROWS, ROWS_BELOW = 120, 28, 2
+FONT_SIZE = 15
+LARGEST = 3_000_000
+"""Bytes of the moving picture."""
+
+PERIOD = 0.4
+"""Seconds between two looks at what runs; each key is a look of its own."""
+PLAYED = 15.0
+"""Seconds in which the picture shows all that is not typed."""
+KEY, PAUSE, LAST = 0.06, 1.2, 7.0
+"""Seconds that the picture shows a key, a command before its Enter, and the end."""
+
+PAPER, INK, DIM = "#16181d", "#d6d9e0", "#7d8590"
+COLORS = {
+    "black": "#5c6370",
+    "red": "#f47067",
+    "green": "#7ee787",
+    "brown": "#e3b341",
+    "blue": "#79c0ff",
+    "magenta": "#d2a8ff",
+    "cyan": "#76e3ea",
+    "white": "#f0f3f6",
+}
+
+# Text, color and boldness of neighbors that look alike.
+Run = tuple[str, str, bool]
+Rows = tuple[tuple[Run, ...], ...]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The terminal at a moment (s since the first), and the seconds that it is shown (0: as it ran)."""
+
+    at: float
+    shown: float
+    panes: tuple[Rows, ...]
+
+
+class Pane:
+    """A shell in a terminal, in a folder."""
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        self.screen = pyte.Screen(COLUMNS, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(folder.parent),
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "PS1": "$ ",
+            "HISTFILE": "",
+            "PWD": str(folder),
+        }
+        self.pid, self.master = pty.fork()
+        if self.pid == 0:
+            os.chdir(folder)
+            os.execvpe("bash", ["bash", "--norc", "--noprofile", "-i"], environment)
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, COLUMNS, 0, 0))
+
+    def read(self) -> None:
+        """Take what the terminal has."""
+        with contextlib.suppress(OSError):  # the shell has ended
+            self._stream.feed(os.read(self.master, 65536))
+
+    @property
+    def lines(self) -> list[str]:
+        """The text in its window, without empty lines."""
+        return [line.rstrip() for line in self.screen.display if line.strip()]
+
+    @property
+    def waits(self) -> bool:
+        """Whether the shell asks for a command."""
+        return bool(self.lines) and self.lines[-1] == "$"
+
+    def look(self) -> Rows:
+        """The window as it is to be drawn."""
+        buffer = self.screen.buffer
+        return tuple(
+            runs((buffer[y][x] for x in range(COLUMNS)), self.cursor_in(y)) for y in range(self.screen.lines)
+        )
+
+    def cursor_in(self, row: int) -> int:
+        """The column of the cursor where a command is typed, else -1."""
+        typed = row == self.screen.cursor.y and self.screen.display[row].startswith("$")
+        return self.screen.cursor.x if typed else -1
+
+    def close(self) -> None:
+        """End the shell and all that it has started."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for process in psutil.Process(self.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        os.close(self.master)
+
+
+def runs(cells: Iterator[pyte.screens.Char], cursor: int) -> tuple[Run, ...]:
+    """Neighbors of one look together."""
+    found: list[Run] = []
+    for x, cell in enumerate(cells):
+        color = COLORS.get(cell.fg, f"#{cell.fg}" if re.fullmatch("[0-9a-f]{6}", cell.fg) else INK)
+        text = "█" if x == cursor else cell.data or " "
+        if found and found[-1][1:] == (color, cell.bold):
+            found[-1] = (found[-1][0] + text, color, cell.bold)
+        else:
+            found.append((text, color, cell.bold))
+    return tuple(found)
+
+
+class Session:
+    """Shells below each other, and what was seen of them."""
+
+    def __init__(self, folder: Path, rows: Sequence[int] = (ROWS, ROWS_BELOW)) -> None:
+        self.panes = [Pane(folder, count) for count in rows]
+        self.frames: list[Frame] = []
+        self._start = time.monotonic()
+
+    def until(self, condition: Callable[[], bool], *, seconds: float = 1200) -> None:
+        """Watch until it holds."""
+        end, next_look = time.monotonic() + seconds, 0.0
+        while not condition():
+            self._read(0.05)
+            if time.monotonic() > end:
+                raise KharnessError(f"after {seconds:.0f} s the terminal shows: {self.panes[0].lines[-1:]}")
+            if time.monotonic() >= next_look:
+                self.look()
+                next_look = time.monotonic() + PERIOD
+        self.look()
+
+    def type(self, pane: Pane, command: str) -> None:
+        """Type it and press Enter, once the shell asks for a command."""
+        self.until(lambda: pane.waits)
+        for count, key in enumerate(command, start=1):
+            os.write(pane.master, key.encode())
+            while not pane.lines[-1].endswith(command[:count].rstrip()):
+                self._read(0.2)
+            self._read(0.05)
+            self.look(KEY)
+        self.look(PAUSE, again=True)
+        os.write(pane.master, b"\n")
+        self.until(lambda: not pane.waits or pane.lines[-2:-1] == [f"$ {command}"], seconds=10)
+
+    def look(self, shown: float = 0.0, *, again: bool = False) -> None:
+        """Keep what the panes show, where it is new."""
+        panes = tuple(pane.look() for pane in self.panes)
+        if again or not self.frames or self.frames[-1].panes != panes:
+            self.frames.append(Frame(time.monotonic() - self._start, shown, panes))
+
+    def close(self) -> None:
+        for pane in self.panes:
+            pane.close()
+
+    def _read(self, seconds: float) -> None:
+        by_descriptor = {pane.master: pane for pane in self.panes}
+        for descriptor in select.select(list(by_descriptor), [], [], seconds)[0]:
+            by_descriptor[descriptor].read()
+
+
+def first_run(session: Session, folder: Path) -> None:
+    """Train a third of the first matrix, kill its runner, and continue to the verdict."""
+    main, beside = session.panes
+    results = folder / "results" / "latest"
+    session.type(main, "make test_matrix")
+    session.until(lambda: 3 * len(complete(results)) >= len(list(results.glob("*/.config"))) > 0)
+    session.type(beside, f"kill -9 {runner_of(main)}")
+    session.until(lambda: main.waits)
+    session.type(main, "make continue")
+    session.until(lambda: not main.waits)
+    session.until(lambda: main.waits)
+    missing = {path.parent.name for path in results.glob("*/.config")} - complete(results)
+    if missing:
+        raise KharnessError(f"not complete: {', '.join(sorted(missing))}", hint="\n".join(main.lines))
+
+
+def complete(results: Path) -> set[str]:
+    """Names of the runs that are complete so far."""
+    found = {path.parent.name: json.loads(path.read_text()) for path in results.glob("*/status.json")}
+    return {name for name, status in found.items() if status["status"] == "complete"}
+
+
+def runner_of(pane: Pane) -> int:
+    """The process that runs the matrix: make's child."""
+    [make] = psutil.Process(pane.pid).children()
+    [runner] = make.children()
+    return runner.pid
+
+
+def save(frames: Sequence[Frame], path: Path, *, comment: str) -> None:
+    """Draw them into a GIF, each for its time, and what ran as fast as PLAYED asks for."""
+    pictures = [picture(frame) for frame in frames]
+    following = [*(frame.at for frame in frames[1:]), frames[-1].at]
+    ran = [
+        0 if frame.shown else max(0.0, then - frame.at) for frame, then in zip(frames, following, strict=True)
+    ]
+    pace = max(1.0, sum(ran) / PLAYED)
+    shown = [frame.shown or seconds / pace for frame, seconds in zip(frames, ran, strict=True)]
+    shown[-1] = LAST
+    # Hundredths of a second are GIF's unit, and most viewers slow down what is shown for less than two.
+    durations = [max(20, round(100 * seconds) * 10) for seconds in shown]
+    palette = pictures[-1].quantize(64)
+    first, *rest = (one.quantize(palette=palette, dither=Image.Dither.NONE) for one in pictures)
+    first.save(
+        path,
+        save_all=True,
+        append_images=rest,
+        duration=durations,
+        loop=0,
+        optimize=True,
+        disposal=1,
+        comment=comment.encode(),
+    )
+
+
+def picture(frame: Frame) -> Image.Image:
+    """The panes below each other, under a line with the time."""
+    font, (width, height) = fonts()[0], cell_size()
+    rows = sum(len(pane) for pane in frame.panes) + 2
+    image = Image.new("RGB", (COLUMNS * width + 2 * width, rows * height + height // 2), PAPER)
+    draw = ImageDraw.Draw(image)
+    minutes, seconds = divmod(int(frame.at), 60)
+    draw.text((width, 2), "kharness", font=fonts()[1], fill=DIM)
+    draw.text(((COLUMNS - 3) * width, 2), f"{minutes}:{seconds:02}", font=font, fill=DIM)
+    y = height + height // 2
+    for number, pane in enumerate(frame.panes):
+        if number:
+            draw.line([(0, y + height // 2), (image.width, y + height // 2)], fill=DIM)
+            y += height
+        for row in pane:
+            x = width
+            for text, color, bold in row:
+                if text.strip():
+                    draw.text((x, y), text, font=fonts()[bold], fill=color)
+                x += len(text) * width
+            y += height
+    return image
+
+
+@cache
+def fonts() -> tuple[ImageFont.FreeTypeFont, ImageFont.FreeTypeFont]:
+    """DejaVu Sans Mono as matplotlib ships it, plain and bold."""
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    plain, bold = (
+        ImageFont.truetype(folder / f"DejaVuSansMono{style}.ttf", FONT_SIZE) for style in ("", "-Bold")
+    )
+    return plain, bold
+
+
+@cache
+def cell_size() -> tuple[int, int]:
+    """Width and height of a character, in pixels."""
+    return round(fonts()[0].getlength("0")), FONT_SIZE + 4
+
+
+def copy_of_checkout(folder: Path) -> None:
+    """The files that git knows, as old as they are here so that make takes the environment as it is."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file() and not name.startswith("tests/"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    (folder / ".venv").symlink_to(sys.prefix)
+
+
+def main(argv: Sequence[str]) -> int:
+    """0 once the pictures and the table are those of a new matrix."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name) / "kharness"
+        folder.mkdir()
+        copy_of_checkout(folder)
+        session = Session(folder)
+        try:
+            first_run(session, folder)
+        finally:
+            session.close()
+        summary = subprocess.run(["make", "summary"], cwd=folder, check=True, capture_output=True, text=True)
+        printed = summary.stdout.lstrip("\n")
+        # Says of which matrix the picture is.
+        digest = hashlib.sha256(printed.encode()).hexdigest()
+        save(session.frames, Path(name) / "first_run.gif", comment=digest)
+        moving = (Path(name) / "first_run.gif").read_bytes()
+        if len(moving) >= LARGEST:
+            raise KharnessError(f"the moving picture has {len(moving):,} bytes, more than {LARGEST:,}")
+        write_file(IMAGES / "first_run.gif", moving)
+        for graph in GRAPHS:
+            write_file(IMAGES / f"{graph}.png", (folder / f"results/latest/graphs/{graph}.png").read_bytes())
+        text = QUICKSTART.read_text(encoding="utf-8")
+        block = BLOCK.sub(lambda found: found[1] + printed + found[2], text)
+        write_file(QUICKSTART, block.encode())
+    seconds = session.frames[-1].at
+    print(
+        f"docs/images/first_run.gif: {len(session.frames)} pictures of {seconds:.0f} s, {len(moving):,} bytes"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,61 @@
+"""The moving picture of README.md: a small session is recorded; the one in docs/ is what it claims."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import psutil
+import pytest
+from PIL import Image, ImageChops
+
+from scripts import docs_images
+from scripts.docs_images import BLOCK, IMAGES, LARGEST, QUICKSTART, Session
+
+
+def test_session_is_recorded_as_it_was_typed_killed_and_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(tmp_path, rows=(6, 2))
+    try:
+        above, below = session.panes
+        session.type(above, "sleep 600")
+        session.until(lambda: len(psutil.Process(above.pid).children()) == 1)
+        [sleeper] = psutil.Process(above.pid).children()
+        session.type(below, f"kill -9 {sleeper.pid}")
+        session.until(lambda: above.waits)
+        session.type(above, "echo better")
+        session.until(lambda: above.lines[-2:] == ["better", "$"])
+        assert above.lines == ["$ sleep 600", "Killed", "$ echo better", "better", "$"]
+        assert below.lines == [f"$ kill -9 {sleeper.pid}", "$"]
+    finally:
+        session.close()
+
+    monkeypatch.setattr(docs_images, "PLAYED", 1.0)
+    docs_images.save(session.frames, tmp_path / "session.gif", comment="of a test")
+    with Image.open(tmp_path / "session.gif") as image:
+        keys = sum(map(len, ("sleep 600", f"kill -9 {sleeper.pid}", "echo better")))
+        assert image.n_frames >= keys  # type: ignore[attr-defined]  # of GIFs
+        assert (image.info["loop"], image.info["comment"]) == (0, b"of a test")
+        image.seek(image.n_frames - 1)  # type: ignore[attr-defined]
+        assert image.info["duration"] == 1000 * docs_images.LAST
+        drawn = docs_images.picture(session.frames[-1])
+        difference = ImageChops.difference(image.convert("RGB"), drawn).convert("L")
+        assert difference.getextrema()[1] < 32, "64 colors are nearly those that were drawn"
+    ends = ["".join(text for text, _, _ in row).rstrip() for row in session.frames[-1].panes[0]]
+    assert ends[:5] == ["$ sleep 600", "Killed", "$ echo better", "better", "$ █"]
+
+
+def test_picture_of_the_readme_is_small_and_of_the_matrix_in_the_quickstart() -> None:
+    picture = IMAGES / "first_run.gif"
+    assert picture.stat().st_size < LARGEST
+    found = BLOCK.search(QUICKSTART.read_text())
+    assert found is not None
+    printed = found[0].removeprefix(found[1]).removesuffix(found[2])
+    assert re.search(
+        r"^  \w+ +[+-]\d+\.\d\d \([+-].* points  (better|worse|no difference shown)", printed, re.M
+    )
+    with Image.open(picture) as image:
+        assert image.n_frames > 100  # type: ignore[attr-defined]  # of GIFs
+        assert image.info["comment"].decode() == hashlib.sha256(printed.encode()).hexdigest()
