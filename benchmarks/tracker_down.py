@@ -66,10 +66,14 @@ run.finish("complete")
 """
 
 TRAININGS = {"W&B's client": WANDB, "kharness": KHARNESS}
-LATER = {
-    "W&B's client": [str(Path(sys.executable).with_name("wandb")), "sync", "--sync-all"],
-    "kharness": [sys.executable, str(ROOT / "scripts/sync.py"), "RUN=run"],
-}
+
+
+def later(name: str, folder: Path) -> list[str]:
+    """What brings the server up to date."""
+    if name == "kharness":
+        return [sys.executable, str(ROOT / "scripts/sync.py"), "RUN=run"]
+    runs = [str(path) for path in folder.glob("wandb/*run-*")]
+    return [str(Path(sys.executable).with_name("wandb")), "sync", "--include-online", *runs]
 
 
 class Server:
@@ -136,7 +140,9 @@ def away(name: str, records: int, folder: Path, *, begin: bool) -> tuple[str, fl
         ended = "killed, waiting"
     seconds = time.monotonic() - start
     server = Server(port)
-    subprocess.run(LATER[name], env=environment, cwd=folder, capture_output=True, timeout=600, check=False)
+    subprocess.run(
+        later(name, folder), env=environment, cwd=folder, capture_output=True, timeout=600, check=False
+    )
     return ended, seconds, server.end()
 
 

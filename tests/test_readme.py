@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from monitoring.journal.records import read_records
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
 BENCHMARKS = (ROOT / "docs/benchmarks.md").read_text()
-TRACKERS = ("kharness", "trackio", "wandb offline", "SummaryWriter")
 
 
 def test_script_of_five_lines_records_what_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,14 +24,20 @@ def test_script_of_five_lines_records_what_it_trains(tmp_path: Path, monkeypatch
     assert records[-1]["event"] == "end"
 
 
-def measured() -> Mapping[str, list[float]]:
-    """The table of `log_step` in docs/benchmarks.md."""
-    lines = re.findall(rf"^({'|'.join(TRACKERS)}) +(\d.*)$", BENCHMARKS, flags=re.M)
-    return {
-        name: [float(word) for word in re.findall(r"[+-]?\d+\.?\d*", rest)]
-        for name, rest in reversed(lines)
-        if rest.count("%") == 2
+def figures(*names: str) -> list[list[float]]:
+    """The rows of the first table of docs/benchmarks.md that has all of these names, as numbers."""
+    rows = {
+        tuple(re.split(r" {2,}", line)): line
+        for block in re.findall(r"```text\n(.*?)```", BENCHMARKS, flags=re.S)
+        if all(re.search(rf"^{re.escape(name)} ", block, flags=re.M) for name in names)
+        for line in block.splitlines()
     }
+    found = {
+        words[0]: [float(re.sub("[ %]", "", word)) for word in words[1:]]
+        for words in list(rows)[1:]
+        if words[1:] and words[0] in names
+    }
+    return [found[name] for name in names]
 
 
 def row(begins: str) -> list[str]:
@@ -41,12 +45,32 @@ def row(begins: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[2:-2]]
 
 
+def first_numbers(cells: list[str]) -> list[float]:
+    return [float(re.match(r"[\d.,]+\d|\d", cell)[0].replace(",", "")) for cell in cells]  # type: ignore[index]
+
+
 def test_costs_are_the_measured_ratios() -> None:
-    table = measured()
-    in_a_step = [table[name][2] / table["kharness"][2] for name in TRACKERS]
-    assert [float(cell.split()[0]) for cell in row("A record")] == [float(f"{one:.2g}") for one in in_a_step]
+    step = [numbers[2] for numbers in figures("kharness", "trackio", "wandb offline", "SummaryWriter")]
+    assert first_numbers(row("A record")) == [float(f"{one / step[0]:.2g}") for one in step]
+    sinks = [
+        numbers[2]
+        for numbers in figures("four sinks, a process each", "trackio", "wandb offline", "SummaryWriter")
+    ]
+    assert first_numbers(row("CPU time")) == [float(f"{one / sinks[0]:.2g}") for one in sinks]
 
 
 def test_readable_records_are_the_measured_ones() -> None:
-    readable = [table[-1] for table in (measured()[name] for name in TRACKERS)]
-    assert [float(cell.replace(",", "")) for cell in row("Readable")] == readable
+    readable = [numbers[-1] for numbers in figures("kharness", "trackio", "wandb offline", "SummaryWriter")]
+    assert first_numbers(row("Readable")) == readable
+
+
+def test_false_verdicts_are_the_simulated_ones() -> None:
+    text = (ROOT / "docs/statistics.md").read_text()
+    [planned] = re.findall(r"^\| normal \| 6 \| (\d+\.\d) ± (\d+\.\d) \|", text, flags=re.M)
+    assert row("False")[0] == "{:.0f} ± {:.0f} of 100 matrices".format(*map(float, planned))
+
+
+def test_gpt_claim_is_the_measured_one() -> None:
+    text = (ROOT / "docs/gpt2.md").read_text()
+    [claimed] = re.findall(r"in \[(0\.\d+) of its CPU time\]\(docs/gpt2\.md#measured\)", README)
+    assert f"a ratio of\n**{claimed}**" in text
