@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import json
 import os
 import pty
 import re
@@ -28,19 +27,22 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import matplotlib
-import psutil
-import pyte
-from PIL import Image, ImageDraw, ImageFont
-
 from kharness.config.errors import KharnessError, run_command
 from kharness.config.generate import write_file
+from kharness.runs.files import GRAPHS, LATEST, STATUS_JSON
+from kharness.runs.status import read_status
+from monitoring.journal.end_status import COMPLETE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import pyte
+    from PIL import Image, ImageFont
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 BLOCK = re.compile(r"(<!-- first run -->\n\n```text\n).*?(```\n\n<!-- end of first run -->)", re.DOTALL)
-GRAPHS = ("differences", "validation_accuracy")
+SHOWN = ("differences", "validation_accuracy")
 
 COLUMNS, ROWS, ROWS_BELOW = 124, 28, 2
 FONT_SIZE = 15
@@ -84,6 +86,8 @@ class Pane:
     """A shell in a terminal, in a folder."""
 
     def __init__(self, folder: Path, rows: int) -> None:
+        import pyte
+
         self.screen = pyte.Screen(COLUMNS, rows)
         self._stream = pyte.ByteStream(self.screen)
         environment = {
@@ -130,6 +134,8 @@ class Pane:
 
     def close(self) -> None:
         """End the shell and all that it has started."""
+        import psutil
+
         with contextlib.suppress(psutil.NoSuchProcess):
             for process in psutil.Process(self.pid).children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -204,7 +210,7 @@ class Session:
 def first_run(session: Session, folder: Path) -> None:
     """Train a third of the first matrix, kill its runner, and continue to the verdict."""
     main, beside = session.panes
-    results = folder / "results" / "latest"
+    results = folder / "results" / LATEST
     session.type(main, "make test_matrix")
     session.until(lambda: 3 * len(complete(results)) >= len(list(results.glob("*/.config"))) > 0)
     session.type(beside, f"kill -9 {runner_of(main)}")
@@ -219,12 +225,14 @@ def first_run(session: Session, folder: Path) -> None:
 
 def complete(results: Path) -> set[str]:
     """Names of the runs that are complete so far."""
-    found = {path.parent.name: json.loads(path.read_text()) for path in results.glob("*/status.json")}
-    return {name for name, status in found.items() if status["status"] == "complete"}
+    started = {path.parent for path in results.glob(f"*/{STATUS_JSON}")}
+    return {directory.name for directory in started if read_status(directory).status == COMPLETE}
 
 
 def runner_of(pane: Pane) -> int:
     """The process that runs the matrix: make's child."""
+    import psutil
+
     [make] = psutil.Process(pane.pid).children()
     [runner] = make.children()
     return runner.pid
@@ -232,6 +240,8 @@ def runner_of(pane: Pane) -> int:
 
 def save(frames: Sequence[Frame], path: Path, *, comment: str) -> None:
     """Draw them into a GIF, each for its time, and what ran as fast as PLAYED asks for."""
+    from PIL import Image
+
     pictures = [picture(frame) for frame in frames]
     following = [*(frame.at for frame in frames[1:]), frames[-1].at]
     ran = [
@@ -258,6 +268,8 @@ def save(frames: Sequence[Frame], path: Path, *, comment: str) -> None:
 
 def picture(frame: Frame) -> Image.Image:
     """The panes below each other, under a line with the time."""
+    from PIL import Image, ImageDraw
+
     font, (width, height) = fonts()[0], cell_size()
     rows = sum(len(pane) for pane in frame.panes) + 2
     image = Image.new("RGB", (COLUMNS * width + 2 * width, rows * height + height // 2), PAPER)
@@ -283,6 +295,9 @@ def picture(frame: Frame) -> Image.Image:
 @cache
 def fonts() -> tuple[ImageFont.FreeTypeFont, ImageFont.FreeTypeFont]:
     """DejaVu Sans Mono as matplotlib ships it, plain and bold."""
+    import matplotlib
+    from PIL import ImageFont
+
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     plain, bold = (
         ImageFont.truetype(folder / f"DejaVuSansMono{style}.ttf", FONT_SIZE) for style in ("", "-Bold")
@@ -336,8 +351,9 @@ def main(argv: Sequence[str]) -> int:
         if len(moving) >= LARGEST:
             raise KharnessError(f"the moving picture has {len(moving):,} bytes, more than {LARGEST:,}")
         write_file(IMAGES / "first_run.gif", moving)
-        for graph in GRAPHS:
-            write_file(IMAGES / f"{graph}.png", (folder / f"results/latest/graphs/{graph}.png").read_bytes())
+        graphs = folder / "results" / LATEST / GRAPHS
+        for graph in SHOWN:
+            write_file(IMAGES / f"{graph}.png", (graphs / f"{graph}.png").read_bytes())
         text = QUICKSTART.read_text(encoding="utf-8")
         block = BLOCK.sub(lambda found: found[1] + printed + found[2], text)
         write_file(QUICKSTART, block.encode())
