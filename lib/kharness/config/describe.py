@@ -43,7 +43,8 @@ class Option:
     @property
     def explanation(self) -> str:
         """Prompt and help as one paragraph, without the lines `Affects:` and `Value:`."""
-        return f"{self.prompt or self.choice}. {without_lines(self.help)}".strip()
+        title = self.prompt or self.choice
+        return f"{title}. {without_lines(self.help)}".strip() if title else without_lines(self.help)
 
     @property
     def type_text(self) -> str:

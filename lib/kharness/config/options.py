@@ -343,7 +343,8 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _settable(option: Option) -> bool:
-    return bool(option.prompt or option.members)
+    """Whether it has a prompt, says which member of a choice is set, or stands for others (an int then)."""
+    return bool(option.prompt or option.members or option.type == "int")
 
 
 def _flag_word(name: str) -> str:
