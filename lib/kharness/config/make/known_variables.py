@@ -120,7 +120,7 @@ TARGETS: dict[str, Reads] = {
     "sync": Reads(("RUN", "TRACKER")),
     "prometheus": Reads(("RUN",), (*_NEWEST, "PROMETHEUS_")),
     "gputop": Reads(("RUN", "SIMULATE", "SORT", "THEME"), _NEWEST),
-    "check": _NONE,
+    "check": Reads(("INSTALL",)),
     "check-newest": _NONE,
     "bench": Reads(("ONLY",)),
     "docs": _NONE,
