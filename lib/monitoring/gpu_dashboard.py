@@ -16,11 +16,13 @@ from pathlib import Path
 
 from monitoring.errors import MonitoringError, NoTerminal, RunDirectoryError, report_error
 from monitoring.gpu_monitor.arguments import gpu_indices, seconds
+from monitoring.samplers._simulated import MOST as MOST_SIMULATED
 from monitoring.terminal.display.themes import THEMES
 from monitoring.terminal.panels.process_table import COLUMNS, DEFAULT_SORT
 from monitoring.terminal.source import LiveGpus
 
 HINT = "name a run or a matrix, such as results/latest"
+SIMULATED = "SIMULATED GPUs"
 PLAIN = "python -m monitoring.gpu_monitor prints lines"
 
 # For what a person always wants, in a shell's start-up file.
@@ -37,19 +39,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MonitoringError as error:
         return report_error(error)
     live = None
-    if given.gpu is not None or given.run is None:  # a driver takes longest, so it begins first
+    if (
+        given.simulate or given.gpu is not None or given.run is None
+    ):  # a driver takes longest, so it begins first
         indices = None if given.gpu in (None, "all") else given.gpu
-        live = LiveGpus(indices, given.interval)
+        live = LiveGpus(indices, given.interval, simulated=given.simulate)
     from monitoring.terminal.app import Dashboard
 
     for name in ("COLUMNS", "LINES"):  # of the shell, and of its size then; the terminal knows its own
         os.environ.pop(name, None)
     app = Dashboard(
-        given.gpu,
+        "all" if given.simulate and given.gpu is None else given.gpu,
         given.interval,
         run=given.run,
         save_dir=given.save_dir,
-        label=given.label,
+        label=f"{SIMULATED}  {given.label}".rstrip() if given.simulate else given.label,
         theme=given.theme,
         sort=given.sort,
         source=live,
@@ -63,6 +67,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--interval", type=seconds, default=0.5, help="seconds between two pictures")
     parser.add_argument("--run", type=Path, metavar="DIR", help="a run, or a matrix: the cells that train")
     parser.add_argument("--save-dir", type=Path, default=Path("gpu_logs"), help="where `s` writes")
+    parser.add_argument(
+        "--simulate",
+        type=number_of_gpus,
+        default=0,
+        metavar="N",
+        help="show N GPUs that do not exist, labelled so",
+    )
     parser.add_argument("--label", default="", help="shown next to the title")
     parser.add_argument(
         "--theme",
@@ -80,6 +91,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-mouse", dest="mouse", action="store_false", help="leave it to the terminal")
     return parser
+
+
+def number_of_gpus(text: str) -> int:
+    """How many GPUs to simulate."""
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_SIMULATED:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MOST_SIMULATED}")
+    return int(text)
 
 
 def _one_of(names: Collection[str]) -> Callable[[str], str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, Protocol
 
-Vendor = Literal["nvidia", "amd", "intel"]
+# simulated: of a demonstration, never of a run
+Vendor = Literal["nvidia", "amd", "intel", "simulated"]
 
 # ok; lost: it was there and does not answer any more; error: it is there and gave nothing this time.
 State = Literal["ok", "lost", "error"]

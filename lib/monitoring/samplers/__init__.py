@@ -25,11 +25,15 @@ def sampler_names() -> list[str]:
     return sorted(SAMPLERS.names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
-def probe_all(root: Path = Path("/")) -> tuple[Sampler | None, list[str]]:
+def probe_all(root: Path = Path("/"), *, simulated: int = 0) -> tuple[Sampler | None, list[str]]:
     """The selected GPUs of all vendors as one sampler, None without any; and what went wrong.
 
-    `root` replaces the machine's root directory.
+    `root` replaces the machine's root directory; `simulated` GPUs that do not exist replace all that do.
     """
+    if simulated:
+        from monitoring.samplers._simulated import SimulatedSampler
+
+        return SimulatedSampler(simulated), []
     found: list[Sampler] = []
     problems: list[str] = []
     for name in sampler_names():

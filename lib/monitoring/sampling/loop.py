@@ -46,10 +46,12 @@ class SamplingLoop:
         last_sample: bool = False,
         root: Path = Path("/"),
         masks: Callable[[], Sequence[Mask]] = tuple,
+        simulated: int = 0,
     ) -> None:
         """`ending` ends it, after one more sample with `last_sample`.
 
-        `masks` are those of further processes; when they change, another process samples.
+        `masks` are those of further processes; when they change, another process samples. `simulated` GPUs
+        replace those of this machine.
         """
         self.done = threading.Event()
         """Set when no sample follows."""
@@ -59,6 +61,7 @@ class SamplingLoop:
         self._last_sample = last_sample
         self._root = root
         self._masks = masks
+        self._simulated = simulated
         self._process: SamplerProcess | None = None
         self._had_gpus = False
         self._absences = Backoff()
@@ -99,7 +102,7 @@ class SamplingLoop:
         True if another is to continue, for the masks have changed, or a GPU that was not found may have come.
         """
         masks = self._masks()
-        process = SamplerProcess(self._root, left_out=left_out, masks=masks)
+        process = SamplerProcess(self._root, left_out=left_out, masks=masks, simulated=self._simulated)
         with contextlib.closing(process):
             self._process = process
             sampler, problems = process.open()

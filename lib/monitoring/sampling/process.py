@@ -85,11 +85,17 @@ class SamplerProcess:
     """
 
     def __init__(
-        self, root: Path = Path("/"), *, left_out: Sequence[DriverCall] = (), masks: Sequence[Mask] = ()
+        self,
+        root: Path = Path("/"),
+        *,
+        left_out: Sequence[DriverCall] = (),
+        masks: Sequence[Mask] = (),
+        simulated: int = 0,
     ) -> None:
         """Start it, without the calls of drivers in `left_out`; OSError if the system does not let it.
 
-        GPUs of `masks` are sampled beside those that this process may use.
+        GPUs of `masks` are sampled beside those that this process may use; `simulated` ones, which do not
+        exist, in place of all that do.
         """
         self.vendor, self.num_devices = "", 0
         self.may_come = False
@@ -105,7 +111,7 @@ class SamplerProcess:
             self._page = mmap.mmap(page, NOTE_BYTES)
             self._pid = os.posix_spawn(
                 sys.executable,
-                [*COMMAND, str(root), str(os.getpid()), *map(str, left_out)],
+                [*COMMAND, str(root), str(os.getpid()), str(simulated), *map(str, left_out)],
                 {**os.environ, **with_others(masks)},
                 file_actions=[
                     (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),

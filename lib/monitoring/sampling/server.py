@@ -1,8 +1,9 @@
 """Samples the GPUs for another process, so that a driver that crashes ends this one and nothing else.
 
-    python -P -m monitoring.sampling.server ROOT PARENT [CALL …]
+    python -P -m monitoring.sampling.server ROOT PARENT SIMULATED [CALL …]
 
-ROOT replaces the machine's root directory, PARENT is the process that is served, and the CALLs of drivers
+ROOT replaces the machine's root directory, PARENT is the process that is served, SIMULATED GPUs
+that do not exist are sampled in place of those that do (0: none), and the CALLs of drivers
 (NAME, or NAME@GPU for one of them) are left out. Standard input is a socket: the first line that goes out
 says what was found, and each line that comes in asks for a sample. File 3 is shared with the parent, which
 reads there in which call this process died or hangs.
@@ -30,7 +31,7 @@ PAGE_FILE = 3
 
 def main(argv: Sequence[str]) -> int:
     """0 when the other end of the socket is closed, or when there is nothing to sample."""
-    root, parent, *left_out = argv
+    root, parent, simulated, *left_out = argv
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     libc.ending_with(int(parent))()
     calls = DriverCalls(mmap.mmap(PAGE_FILE, NOTE_BYTES), left_out=map(DriverCall.of, left_out))
@@ -42,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
         calls.idle()
         channel.sendall(orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE))
 
-    sampler, problems = probe_all(Path(root))
+    sampler, problems = probe_all(Path(root), simulated=int(simulated))
     if sampler is None:
         answer({"devices": None, "problems": problems, "may_come": not are_unselected(problems)})
         return 0

@@ -62,8 +62,8 @@ class GpuSource(Protocol):
 class LiveGpus:
     """This machine's GPUs, sampled by a process and a thread of their own: no driver holds up the screen."""
 
-    def __init__(self, indices: Sequence[int] | None, interval: float) -> None:
-        """`indices` None: all of them."""
+    def __init__(self, indices: Sequence[int] | None, interval: float, *, simulated: int = 0) -> None:
+        """`indices` None: all of them. `simulated` GPUs, which do not exist, replace those that do."""
         self.arrived: Callable[[], object] = bool
         """Called by another thread when there is something to show."""
         self.latest: TimedSamples | None = None
@@ -78,7 +78,7 @@ class LiveGpus:
         self._silent_after = 5.0 + 3 * interval
         self._interval = interval
         self._ending = threading.Event()
-        self._loop = SamplingLoop(self, interval, self._ending)
+        self._loop = SamplingLoop(self, interval, self._ending, simulated=simulated)
         self._meter: EnergyMeter | None = None
         self._thread = threading.Thread(target=self._loop.run, name="gpus", daemon=True)
         self._thread.start()
