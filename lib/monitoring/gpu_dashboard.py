@@ -16,13 +16,14 @@ from pathlib import Path
 
 from monitoring.errors import MonitoringError, NoTerminal, RunDirectoryError, report_error
 from monitoring.gpu_monitor.arguments import gpu_indices, seconds
-from monitoring.samplers._simulated import MOST as MOST_SIMULATED
+from monitoring.samplers import _simulated
 from monitoring.terminal.display.themes import THEMES
 from monitoring.terminal.panels.process_table import COLUMNS, DEFAULT_SORT
 from monitoring.terminal.source import LiveGpus
 
 HINT = "name a run or a matrix, such as results/latest"
 SIMULATED = "SIMULATED GPUs"
+MOST_SIMULATED = _simulated.MOST
 PLAIN = "python -m monitoring.gpu_monitor prints lines"
 
 # For what a person always wants, in a shell's start-up file.
