@@ -89,7 +89,7 @@ def test_training_pictures_are_augmented_and_others_are_not(digits: PictureSplit
             {"DATASET": "cifar10", "DATA_DIR": "/nowhere"},
             "/nowhere/cifar-10-batches-py or /nowhere/cifar-10-batches-bin does not exist, "
             "or not with all its files",
-            "unpack CIFAR-10 there, as www.cs.toronto.edu/~kriz/cifar.html has it, or set DATA_DIR",
+            "make data CONFIG_DATASET=cifar10, or unpack CIFAR-10 there, or set DATA_DIR",
         ),
     ],
     ids=["size", "one", "fashion", "cifar"],

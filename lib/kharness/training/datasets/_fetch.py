@@ -75,7 +75,10 @@ def _is_intact(folder: Path, file: DatasetFile, say: Say) -> bool:
 
 
 def _content(path: Path, file: DatasetFile) -> bytes:
-    """The uncompressed content; empty if it does not decompress."""
+    """The uncompressed content; empty if it does not decompress. An archive is a file as it is."""
+    if path.name == file.name and not file.suffix:
+        with path.open("rb") as archive:
+            return archive.read(file.size + 1)
     try:
         return read_content(path, limit=file.size)
     except (EOFError, zlib.error, gzip.BadGzipFile):

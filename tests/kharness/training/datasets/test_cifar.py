@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import pickle
 import random
-from collections.abc import Sequence
+import tarfile
+import threading
+from collections.abc import Iterator, Sequence
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kharness.training.datasets._pictures.cifar import Cifar
+from kharness.training.datasets._files import DataFolder, Sources
+from kharness.training.datasets._pictures.cifar import Cifar, official
 from kharness.training.datasets.cifar10 import CIFAR10
 from kharness.training.datasets.cifar100 import CIFAR100
 from kharness.training.errors import DatasetError
@@ -134,3 +140,67 @@ def test_a_binary_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
 def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=f"^{tmp_path}/cifar-10-batches-py or .*-bin does not exist"):
         CIFAR10.find([tmp_path])
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: a server of tests."""
+
+
+@pytest.fixture
+def mirror(ten: Path, tmp_path: Path) -> Iterator[tuple[Cifar, str]]:
+    """A server with an archive in the official form, with a file outside of its folder; and the set."""
+    served = tmp_path / "served"
+    served.mkdir()
+    archive = served / "cifar-10-python.tar.gz"
+    (ten / "readme.html").write_text("not needed")
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(ten, "cifar-10-batches-py")
+        tar.add(ten / "readme.html", "../outside")
+    content = archive.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    made = official("cifar10", archive.name, sha256=digest, size=len(content))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(served)))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield dataclasses.replace(CIFAR10, archive=made), f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_official_archive_is_fetched_verified_and_unpacked(
+    mirror: tuple[Cifar, str], ten: Path, tmp_path: Path
+) -> None:
+    cifar, url = mirror
+    said: list[str] = []
+    sources = Sources(None, [url], said.append)
+    folder = cifar.fetch(DataFolder(str(tmp_path / "data")), tmp_path, sources)
+    assert folder == tmp_path / "data/cifar10/cifar-10-batches-py"
+    archive = tmp_path / "data/cifar10/cifar-10-python.tar.gz"
+    assert said == [f"{archive}: fetched from {url}/{archive.name}"]
+    left = sorted(path.name for path in folder.parent.iterdir() if path.name != ".lock")
+    assert (left, (tmp_path / "data/outside").exists()) == (["cifar-10-batches-py"], False)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+        path.name: path.read_bytes() for path in ten.iterdir() if path.name != "readme.html"
+    }
+    cifar.fetch(DataFolder(str(tmp_path / "data")), tmp_path, sources)
+    assert len(said) == 1, "what is there is not fetched again"
+
+
+def test_an_archive_of_other_content_is_refused_and_leaves_nothing(
+    mirror: tuple[Cifar, str], tmp_path: Path
+) -> None:
+    _, url = mirror
+    said: list[str] = []
+    with pytest.raises(DatasetError):
+        CIFAR10.fetch(DataFolder(str(tmp_path / "data")), tmp_path, Sources(None, [url], said.append))
+    assert said[0].startswith(f"{url}/cifar-10-python.tar.gz: its content is not that file")
+    assert [path.name for path in (tmp_path / "data/cifar10").iterdir() if path.name != ".lock"] == []
+
+
+def test_an_archive_of_the_users_own_is_taken(mirror: tuple[Cifar, str], tmp_path: Path) -> None:
+    cifar, _ = mirror
+    sources = Sources(tmp_path / "served", [], lambda line: None)
+    folder = cifar.fetch(DataFolder(str(tmp_path / "data")), tmp_path, sources)
+    assert folder == tmp_path / "data/cifar10/cifar-10-batches-py"

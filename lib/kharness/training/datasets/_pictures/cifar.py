@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import pickle
+import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from kharness.training.datasets._files import DataFolder, IdxArray, Sources
+from kharness.training.datasets._fetch import fetch_files
+from kharness.training.datasets._files import DataFolder, Dataset, DatasetFile, IdxArray, Sources
 from kharness.training.datasets._pictures import PictureSet
 from kharness.training.errors import DatasetError
 
 SHAPE = (3, 32, 32)
 _PICTURE_BYTES = 3 * 32 * 32
+
+
+def official(name: str, file: str, *, sha256: str, size: int) -> Dataset:
+    """The archive of one of the two sets at its author's."""
+    return Dataset(name, (DatasetFile(file, sha256, size, suffix=""),), ("https://www.cs.toronto.edu/~kriz",))
 
 
 @dataclass(frozen=True)
@@ -43,13 +53,39 @@ class Cifar:
     label_bytes: int
     """Before each picture of the binary format; the last of them is the label."""
     num_classes: int
+    archive: Dataset
+    """The official archive of the files for Python, as one file."""
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
     def fetch(self, options: DataFolder, root: Path, sources: Sources) -> Path:
-        """The folder in which the archive was unpacked; DatasetError if a file is missing or damaged."""
+        """The folder with its files, those of the official archive where there are none.
+
+        DatasetError if no source has that archive, and if a file that is there is damaged.
+        """
+        try:
+            self.check(options, root)
+        except DatasetError:
+            folder = options.folder(root) / self.folder
+            fetch_files(self.archive, folder, sources)
+            self._unpack(folder)
         self.load(options, root)
         return self.find(self._places(options, root))[0]
+
+    def _unpack(self, folder: Path) -> None:
+        """Take the files for Python out of the verified archive, which then goes."""
+        archive = folder / self.archive.files[0].name
+        wanted = {f"{self.python_folder}/{name}" for name in (*chain(*self.python_files), self.names_file)}
+        with (
+            tempfile.TemporaryDirectory(dir=folder, prefix=".unpacked-") as new,
+            tarfile.open(archive) as tar,
+        ):
+            (Path(new) / self.python_folder).mkdir()
+            for member in tar:
+                if member.name in wanted and (content := tar.extractfile(member)) is not None:
+                    (Path(new) / member.name).write_bytes(content.read())
+            os.replace(Path(new) / self.python_folder, folder / self.python_folder)
+        archive.unlink()
 
     def check(self, options: DataFolder, root: Path) -> None:
         """DatasetError if a file is missing."""
@@ -74,7 +110,7 @@ class Cifar:
         shown = " or ".join(f"{places[0] / folder}" for folder in wanted)
         raise DatasetError(
             f"{shown} does not exist, or not with all its files",
-            hint=f"unpack {self.name} there, as www.cs.toronto.edu/~kriz/cifar.html has it, or set DATA_DIR",
+            hint=f"make data CONFIG_DATASET={self.folder}, or unpack {self.name} there, or set DATA_DIR",
         )
 
     def read(self, places: Sequence[Path]) -> PictureSet:
