@@ -51,6 +51,15 @@ override config_targets := menuconfig oldconfig olddefconfig defconfig savedefco
 	listnewconfig helpnewconfig allyesconfig allnoconfig alldefconfig randconfig mergeconfig \
 	configwhy configdiff
 
+# Where torch is not installed yet, a call that needs a part of the environment gets that part, in seconds.
+ifeq ($(filter verify-environment,$(setup))$(wildcard $(setup)),)
+ifeq ($(filter-out $(config_targets) defconfig-%,$(KHARNESS_GOALS)),)
+override setup := $(VENV)/.ready-config
+else ifeq ($(KHARNESS_GOALS),gputop)
+override setup := $(VENV)/.ready-dashboard
+endif
+endif
+
 # Every target comes after this one, which refuses what none of the call's targets reads.
 .PHONY: variables
 variables:
@@ -196,7 +205,7 @@ prometheus: $(setup)		## show all runs to Prometheus on one port: RUN=dir (defau
 	@$(python) scripts/prometheus.py
 
 .PHONY: gputop
-gputop: $(if $(SIMULATE),$(setup_tests),$(setup))	##* GPUs and a run, live in this terminal: RUN=dir (default: the newest) THEME=… SORT=… SIMULATE=n
+gputop: $(setup)		##* GPUs and a run, live in this terminal: RUN=dir (default: the newest) THEME=… SORT=… SIMULATE=n
 	@$(python) scripts/gputop.py
 
 ##@ Working on kharness
@@ -226,8 +235,8 @@ docs-fields: $(setup)		## generate the tables of fields in docs/ from their rows
 	@$(python) scripts/metrics_doc.py
 
 .PHONY: requirements
-requirements: variables		## pin requirements/*.txt again from requirements/*.in
-	@$(PYTHON) scripts/requirements.py
+requirements: $(setup_tests)	## pin requirements/*.txt again from requirements/*.in: KEEP=y keeps what still fits
+	@$(python) scripts/requirements.py
 
 ##@ Cleaning
 
@@ -244,11 +253,22 @@ help: variables			## list the targets of every day, ALL=y all
 	@$(PYTHON) scripts/make_help.py Makefile
 
 # The environment. A stamp is written last, so an interrupted set-up is taken up again.
-$(VENV)/.ready: requirements/run.txt pyproject.toml | variables
-	@$(PYTHON) scripts/environment.py create $@ requirements/run.txt
+override locks := $(basename $(notdir $(wildcard requirements/*.txt)))
+override torch_named := $(if $(filter TORCH TORCH_INDEX,$(given)),FORCE)
+override part = PYTHONPATH=lib $(PYTHON) scripts/environment.py create $@
 
-$(VENV)/.ready-for-tests: requirements/run.txt requirements/test.txt pyproject.toml | variables $(VENV)/.ready
-	@$(PYTHON) scripts/environment.py create $@ requirements/test.txt
+# Another build of torch is another environment: TORCH=auto|cpu|cuda, TORCH_INDEX=url.
+$(VENV)/.ready: requirements/run.txt requirements/torch.txt pyproject.toml $(torch_named) | variables
+	@$(part) run
+
+$(VENV)/.ready-for-tests: $(wildcard requirements/*.txt) pyproject.toml | variables $(VENV)/.ready
+	@$(part) $(filter-out config cuda dashboard run torch,$(locks))
+
+$(VENV)/.ready-config: requirements/config.txt | variables
+	@$(part) config
+
+$(VENV)/.ready-dashboard: requirements/dashboard.txt | variables
+	@$(part) dashboard
 
 .PHONY: verify-environment
 verify-environment: variables

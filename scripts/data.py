@@ -15,8 +15,10 @@ from kharness.config.make import variables as make_variables
 from kharness.config.places import asked_path
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
+from kharness.environment.parts import bring
 from kharness.training.datasets import DATASETS
 from kharness.training.datasets._files import Sources
+from kharness.training.datasets._texts import HubDataset
 from kharness.training.errors import DatasetError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +36,8 @@ def main(argv: Sequence[str]) -> int:
             hint="name the folder that has the files; CONFIG_DATA_DIR=folder says where they are put",
         )
     sources = Sources(local, [mirror] if mirror else [], lambda line: print(line, flush=True))
+    if any(isinstance(getattr(DATASETS.load(name), "DATASET", None), HubDataset) for name in names):
+        bring(["hub"])
     for name in names:
         folder = DATASETS.load(name).fetch(DATASETS.options(name, configured), ROOT, sources)
         print(f"{folder}: verified")

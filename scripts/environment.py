@@ -1,18 +1,15 @@
-"""Make or check the Python environment of the make targets; standard library only, runs on a bare Python.
+"""Make or check the Python environment of the make targets; runs on a bare Python, with PYTHONPATH=lib.
 
-python scripts/environment.py create .venv/.ready requirements/run.txt
-python scripts/environment.py folder            # of the environment that belongs to this Python
-python scripts/environment.py verify            # for `make PYTHON=/path/to/python VENV=`
+python scripts/environment.py create .venv/.ready run         # what most targets need, with torch
+python scripts/environment.py create .venv/.ready-wandb wandb # what a tracker adds
+python scripts/environment.py folder                          # of this Python's environment
+python scripts/environment.py verify                          # for `make PYTHON=/path/to/python VENV=`
 """
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
 import importlib.metadata
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,18 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 # torch 2.13.0, which requirements/ pin, has wheels for these; the language is that of the first.
 MINIMUM, NEWEST = (3, 11), (3, 14)
-# Fetched only by these targets, so a user's own environment may lack them until then.
+# Imported only by what needs them, so a user's own environment may lack them until then.
 OPTIONAL = {
-    *(
-        "google-crc32c",
-        "nvidia-ml-py",
-        "optuna",
-        "pillow",
-        "prometheus_client",
-        "pytorch_optimizer",
-        "schedulefree",
-    ),
-    *("scipy", "setuptools", "tensorboard", "tiktoken", "tqdm", "trackio", "wandb"),
+    *("nvidia-ml-py", "pillow", "prometheus_client", "pytorch_optimizer", "schedulefree", "scipy", "tqdm"),
 }
 
 
@@ -44,14 +32,14 @@ class SetupError(Exception):
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run `create STAMP REQUIREMENTS`, `folder` or `verify`; 0 when the environment is intact."""
+    """Run `create STAMP PART…`, `folder` or `verify`; 0 when the environment is intact."""
     try:
         if list(argv) == ["folder"]:
             print(folder(ROOT))
             return 0
         refuse_version(sys.version_info[:3], newest=argv[:1] == ["create"])
-        if argv[:1] == ["create"] and len(argv) == 3:
-            create(Path(argv[1]), Path(argv[2]))
+        if argv[:1] == ["create"] and len(argv) > 2:
+            create(Path(argv[1]), argv[2:])
         elif list(argv) == ["verify"]:
             verify()
         else:
@@ -83,58 +71,19 @@ def folder(root: Path) -> str:
         made = (root / ".venv" / "pyvenv.cfg").read_text()
     except OSError:
         made = ""
-    return (
-        ".venv"
-        if re.search(rf"^version *= *{re.escape(version)}\.", made, re.MULTILINE)
-        else f".venv-{version}"
-    )
+    is_own = re.search(rf"^version(_info)? *= *{re.escape(version)}\.", made, re.MULTILINE)  # uv's: _info
+    return ".venv" if is_own else f".venv-{version}"
 
 
-def create(stamp: Path, requirements: Path) -> None:
-    """Bring the environment that holds `stamp` to `requirements`, then write the stamp, last."""
-    venv = stamp.parent
-    venv.mkdir(parents=True, exist_ok=True)
-    with (venv / ".lock").open("a") as lock:
-        # Two makes at once: the second waits, then finds the work done.
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wanted = fingerprint(requirements)
-        if stamp.exists() and stamp.read_text() == wanted and works(venv):
-            os.utime(stamp)
-            return
-        if not works(venv):
-            say(f"setup: making {venv} with {sys.executable}")
-            run([sys.executable, "-m", "venv", str(venv)], f"could not make {venv}", venv_hint())
-        say(f"setup: installing {requirements} into {venv} (the first time this fetches torch)")
-        pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
-        pip += ["--quiet", "--progress-bar", "off", "--no-compile"]
-        hint = "read pip's message above; behind a proxy set HTTPS_PROXY, then type the same command again"
-        run([*pip, "-r", str(requirements)], f"pip could not install {requirements}", hint)
-        # Built with the pinned setuptools just installed, so that nothing unpinned is fetched.
-        run(
-            [*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)],
-            "pip could not install kharness",
-            hint,
-        )
-        compile_modules(venv)
-        stamp.write_text(wanted)
-    say(f"setup: {venv} is ready")
+def create(stamp: Path, parts: Sequence[str]) -> None:
+    """Bring the environment that holds `stamp` to what the parts pin; SetupError for what stops that."""
+    from kharness.environment import create as environment  # no older Python could read it
+    from monitoring.errors import UserError
 
-
-def compile_modules(venv: Path) -> None:
-    """Byte-compile what was installed, on all cores; pip would take one, for as long as all else here.
-
-    Packages hold files that are no Python of this version: they are left as they are, as pip does.
-    """
-    command: list[str | Path] = [venv / "bin" / "python", "-m", "compileall", "-qq", "-j", "0", venv / "lib"]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-
-
-def say(line: str) -> None:
-    """Print; a reader that is gone, or a terminal that is closed, is no reason to stop a set-up."""
     try:
-        print(line, flush=True)
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        environment.create(stamp, parts)
+    except UserError as error:
+        raise SetupError(str(error), error.hint) from error
 
 
 def verify() -> None:
@@ -160,35 +109,6 @@ def installed(name: str) -> bool:
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
-
-
-def fingerprint(requirements: Path) -> str:
-    """SHA-256 over the requirements, those they include, the project file and this Python."""
-    digest = hashlib.sha256(sys.version.encode() + str(ROOT).encode())
-    names = [requirements, ROOT / "pyproject.toml", ROOT / "requirements" / "run.txt"]
-    for path in names:
-        digest.update(path.read_bytes())
-    return digest.hexdigest() + "\n"
-
-
-def works(venv: Path) -> bool:
-    """Whether the environment's Python starts and has pip (a half-made or moved one does not)."""
-    python = venv / "bin" / "python"
-    if not python.exists():
-        return False
-    return subprocess.run([python, "-c", "import pip"], capture_output=True, check=False).returncode == 0
-
-
-def venv_hint() -> str:
-    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    return (
-        f"on Debian and Ubuntu: apt-get install python{version}-venv; or make PYTHON=/path/to/another/python"
-    )
-
-
-def run(command: list[str], failure: str, hint: str) -> None:
-    if subprocess.run(command, check=False).returncode != 0:
-        raise SetupError(failure, hint)
 
 
 if __name__ == "__main__":

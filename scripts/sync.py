@@ -15,6 +15,7 @@ from kharness.config.assignment import tracker_list
 from kharness.config.errors import KharnessError, run_command
 from kharness.config.make.variables import given
 from kharness.config.places import asked_path
+from kharness.environment.parts import bring
 from monitoring.agent.delivery import Delivery
 from monitoring.agent.follow import catch_up, leave
 from monitoring.agent.lock import death, has_died
@@ -59,6 +60,7 @@ def deliver(directory: Path, asked: Sequence[str]) -> Sequence[Delivery]:
         print(f"{directory}: {line}", flush=True)
 
     trackers = trackers_of(directory, asked)
+    bring(trackers)
     if has_died(directory):
         say(death())
     added = trackers.keys() - read_run_json(directory)["tracking"]["trackers"].keys()

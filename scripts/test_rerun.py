@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.environment.parts import bring_for
 from kharness.matrix.found import find
 from kharness.matrix.planning.begin import refuse_unplanned
 from kharness.matrix.planning.needs import refuse_unmet
@@ -34,6 +35,7 @@ def main(argv: Sequence[str]) -> int:
     with RunnerLock(found.directory):
         chosen = bool(found.chosen.text) or not found.is_matrix
         again = to_run_again(found.launches, failed_only=not chosen)
+        bring_for(launch.asked for launch in again)
         if not found.is_matrix:
             return supervise_single(again[0], root=ROOT)
         check_judging(found.directory, variables)

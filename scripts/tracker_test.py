@@ -16,6 +16,7 @@ from kharness.config.options import Options
 from kharness.config.places import asked_path
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
+from kharness.environment.parts import bring
 from monitoring.counts import counted
 from monitoring.errors import print_error
 from monitoring.follower import configured_options, follower_module
@@ -32,6 +33,7 @@ def main(argv: Sequence[str]) -> int:
     tree = Tree.load(ROOT)
     resolved = tree.resolve(starting_layer(tree, output), make_variables.layer(tree, variables))
     options = Options(resolved, tree=tree)
+    bring([tracker])
     name = f"fake-{datetime.now(UTC):%Y%m%dT%H%M%S_%f}"
     rehearsal = rehearse(
         tracker,

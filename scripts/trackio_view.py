@@ -12,6 +12,7 @@ from kharness.config.make import variables as make_variables
 from kharness.config.options import Options
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
+from kharness.environment.parts import bring
 from monitoring.trackers import require_package
 from monitoring.trackers.trackio import database, show
 
@@ -24,6 +25,7 @@ def main(argv: Sequence[str]) -> int:
     tree = Tree.load(ROOT)
     base = starting_layer(tree, make_variables.output_directory(variables, ROOT))
     options = Options(tree.resolve(base, make_variables.layer(tree, variables)), tree=tree)
+    bring(["trackio"])
     require_package("trackio")
     refuse_taken_port(options.TRACKIO_PORT)
     project = options.TRACKER_PROJECT

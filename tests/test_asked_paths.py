@@ -72,7 +72,18 @@ TAKEN = [
 
 def test_every_variable_of_the_table_that_names_a_path_is_here() -> None:
     named = {name for reads in TARGETS.values() for name in reads.names}
-    others = {"ANYWAY", "CELL", "FAIL_ON_REGRESSION", "FILTER", "FOLLOW", "INSTALL", "MIRROR", "ONLY"}
+    others = {
+        "ALL",
+        "ANYWAY",
+        "CELL",
+        "FAIL_ON_REGRESSION",
+        "FILTER",
+        "FOLLOW",
+        "INSTALL",
+        "KEEP",
+        "MIRROR",
+        "ONLY",
+    }
     others |= {"CHECKPOINT", "EVALUATE", "LOG_EVERY", "LR_FACTOR", "PROFILE", "STEP", "STOP"}
     others |= {"SEED", "SIMULATE", "SORT", "SYMBOL", "THEME", "TOLERANCE", "TRACKER"}
     assert named - others == set(PATHS) - {"BASELINE", "O"}

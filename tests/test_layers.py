@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.config.places": frozenset({"kharness.runs.files", "monitoring.journal.files"}),
     "kharness.config.make.menu": frozenset({"kconfiglib", "menuconfig"}),
     "kharness.config.tree": frozenset({"kconfiglib"}),
+    "kharness.environment": frozenset({"kharness.config.errors"}),
     "kharness.runs": frozenset({"kharness.config", "monitoring"}),
     "kharness.runs.bar_line": frozenset({"tqdm"}),
     "kharness.training": frozenset({"torch", "numpy", "kharness.config", "kharness.runs", "monitoring"}),
@@ -53,7 +54,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.training.optimizers.soap": frozenset({"pytorch_optimizer"}),
     "kharness.training.tokens.documents": frozenset({"huggingface_hub", "pyarrow"}),
     "kharness.training.tokens.tokenizers": frozenset({"tiktoken"}),
-    "kharness.matrix": frozenset({"kharness.config", "kharness.runs", "monitoring"}),
+    "kharness.matrix": frozenset({"kharness.config", "kharness.environment", "kharness.runs", "monitoring"}),
     "kharness.matrix.sweep.halving": frozenset({"optuna"}),
     "kharness.matrix.sweep.rank_errors": frozenset({"scipy"}),
     "kharness.matrix.sweep.search": frozenset({"optuna"}),
@@ -64,6 +65,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "kharness.report.graphs": frozenset({"matplotlib", "PIL"}),  # matplotlib brings PIL
     "scripts": frozenset({"kharness", "monitoring"}),
     "scripts.docs_images": frozenset({"PIL", "kharness", "matplotlib", "psutil", "pyte"}),
+    "scripts.requirements": frozenset({"packaging"}),
     "resnet50.folder": frozenset({"PIL", "monitoring.host"}),
     **{
         model: frozenset({"torch", "numpy", "kharness.config", "kharness.training", "monitoring"})
@@ -98,6 +100,7 @@ FLOORS: dict[str, list[str]] = {
         "options",
         "make",
     ],
+    "kharness.environment": ["locks", "installer", "torch_build", "create", "parts"],
     "kharness.runs": [
         "bar_line budget errors exit_codes files",
         "journal_tail latest launch output_tail replayed",

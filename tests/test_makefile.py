@@ -41,7 +41,7 @@ def test_a_recipe_is_one_command(makefile: str) -> None:
 
 
 def test_every_target_without_a_file_is_phony(root: Path) -> None:
-    files = (".DEFAULT", ".ready", ".ready-for-tests", "Makefile")
+    files = (".DEFAULT", ".ready", ".ready-config", ".ready-dashboard", ".ready-for-tests", "Makefile")
     targets = {
         name: text
         for name, text in database(root).items()
@@ -206,6 +206,30 @@ def test_a_path_that_is_part_of_a_command_must_be_plain(root: Path, name: str) -
     assert not (root / "marker").exists()
 
 
+LOCKS = tuple(f"requirements/{part}.txt" for part in ("config", "dashboard", "run", "test", "torch", "wandb"))
+
+
+@pytest.mark.parametrize(
+    ("goals", "stamp"),
+    [
+        (["help"], ""),
+        (["menuconfig"], ".ready-config"),
+        (["defconfig-pruning", "olddefconfig"], ".ready-config"),
+        (["gputop", "SIMULATE=4"], ".ready-dashboard"),
+        (["defconfig", "train"], ".ready"),
+    ],
+)
+def test_a_fresh_clone_installs_only_what_the_call_needs(
+    root: Path, tmp_path: Path, goals: list[str], stamp: str
+) -> None:
+    for name in ("Makefile", "scripts/environment.py", *LOCKS):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(root / name, tmp_path / name)
+    (tmp_path / "pyproject.toml").touch()
+    done = make(tmp_path, "-n", *goals)
+    assert re.findall(r"create \S+/(\.ready\S*)", done.stdout) == ([stamp] if stamp else [])
+
+
 @pytest.mark.parametrize(
     ("made_by", "folder"), [("", ".venv-{}"), ("3.9.18", ".venv-{}"), ("{}.99", ".venv")]
 )
@@ -214,7 +238,7 @@ def test_a_python_has_an_environment_of_its_own(
 ) -> None:
     """PYTHON= leaves the .venv of another version as it is."""
     version = ".".join(map(str, sys.version_info[:2]))
-    for name in ("Makefile", "scripts/environment.py", "requirements/run.txt", "requirements/test.txt"):
+    for name in ("Makefile", "scripts/environment.py", *LOCKS):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(root / name, tmp_path / name)
     (tmp_path / "pyproject.toml").touch()
@@ -225,8 +249,8 @@ def test_a_python_has_an_environment_of_its_own(
     venv = folder.format(version)
     assert done.stdout.splitlines() == [
         f"PYTHONPATH=lib {sys.executable} scripts/check_make_call.py",
-        f"{sys.executable} scripts/environment.py create {venv}/.ready requirements/run.txt",
-        f"{sys.executable} scripts/environment.py create {venv}/.ready-for-tests requirements/test.txt",
+        f"PYTHONPATH=lib {sys.executable} scripts/environment.py create {venv}/.ready run",
+        f"PYTHONPATH=lib {sys.executable} scripts/environment.py create {venv}/.ready-for-tests test wandb",
         f"{venv}/bin/python scripts/check.py",
     ]
 

@@ -1,38 +1,68 @@
-"""Which of the installed packages `make requirements` pins."""
+"""What `make requirements` wrote: every package with hashes, each part whole, and its size known."""
 
 from __future__ import annotations
 
-import importlib.util
+import json
+import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from kharness.environment.locks import about, lock_of, normalized, pinned, sizes
+from kharness.environment.parts import _named
 
-@pytest.fixture
-def requirements(root: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("requirements", root / "scripts/requirements.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+PARTS = sorted(path.stem for path in Path(__file__).parents[2].glob("requirements/*.in"))
 
 
-def test_named_package_is_pinned_though_it_looks_like_one_of_a_torch_build(requirements: ModuleType) -> None:
-    frozen = ["nvidia-ml-py==13.615.71", "nvidia-cublas==13.1.0", "triton==3.7.1", "pip==26.1", "rich==15.0"]
-    named = requirements.named_in(requirements.FOLDER / "run.in")
-    assert {"torch", "nvidia-ml-py", "rich"} <= named
-    assert [line for line in frozen if requirements.keep(line, named)] == [frozen[0], frozen[-1]]
+@pytest.mark.parametrize("part", PARTS)
+def test_every_named_package_is_pinned(part: str) -> None:
+    there = pinned(lock_of(part)).keys() | pinned(lock_of("run")).keys() | pinned(lock_of("torch")).keys()
+    if part == "test":  # what all other parts bring is there before
+        there |= {name for other in PARTS for name in pinned(lock_of(other))}
+    assert _named(part) - there == set()
 
 
-@pytest.mark.parametrize("kind", ["run", "test"])
-def test_every_named_package_is_pinned(requirements: ModuleType, kind: str) -> None:
-    files = {"run": ["run.txt"], "test": ["test.txt", "run.txt"]}[kind]  # the tests' begins with run.txt
-    pinned = {
-        line.partition("==")[0].lower().replace("_", "-")
-        for file in files
-        for line in (requirements.FOLDER / file).read_text().splitlines()
+@pytest.mark.parametrize("part", [*PARTS, "cuda"])
+def test_every_pin_has_hashes(part: str) -> None:
+    text = lock_of(part).read_text()
+    blocks = re.findall(
+        r"^(\S+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE
+    )
+    assert {normalized(name): version for name, version, _ in blocks} == pinned(lock_of(part))
+
+
+def test_parts_agree_on_versions() -> None:
+    pins: dict[str, set[str]] = {}
+    for part in [*PARTS, "cuda", "torch"]:
+        for name, version in pinned(lock_of(part)).items():
+            pins.setdefault(name, set()).add(version)
+    assert {name: versions for name, versions in pins.items() if len(versions) > 1} == {}
+
+
+def test_a_tracker_is_in_no_other_part() -> None:
+    """The default brings none of them, and the pre-release that one needs comes only with it."""
+    default = pinned(lock_of("run")).keys()
+    assert {"trackio", "wandb", "tensorboard", "mlflow-skinny", "optuna", "cwevals"} & default == set()
+    assert [part for part in PARTS if "cwevals" in pinned(lock_of(part))] == ["wandb"]
+
+
+def test_every_size_is_known(root: Path) -> None:
+    sizes = json.loads((root / "requirements/sizes.json").read_text())
+    names = {name for part in [*PARTS, "cuda", "torch"] for name in pinned(lock_of(part))}
+    assert names - sizes.keys() == set()
+    assert all(0 < fetched <= unpacked for fetched, unpacked in sizes.values())
+    assert sizes["torch+cpu"][0] < sizes["torch"][0]
+
+
+def test_the_documentation_says_how_large_each_part_is(root: Path) -> None:
+    page = (root / "docs/environment.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| (\d+ MB) \|$", page, re.MULTILINE))
+    parts = sorted(set(PARTS) - {"run", "config", "dashboard"})
+    assert {part: about(pinned(lock_of(part)), sizes()).split(" to ")[0] for part in parts} == {
+        part: f"about {size}" for part, size in sorted(rows.items())
     }
-    named = requirements.named_in(requirements.FOLDER / f"{kind}.in")
-    assert {name.lower().replace("_", "-") for name in named} - pinned == set()
+    default = pinned(lock_of("run"))
+    assert f"brings {len(default)} packages into .venv: {about(default, sizes())}" in page
+    cuda = ["torch", *pinned(lock_of("cuda"))]
+    assert about(cuda, sizes()) in page
+    assert about(["torch+cpu"], sizes()) in page

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from kharness.environment.parts import bring_for
 from kharness.matrix.found import Found
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.matrix.planning.plan import load
@@ -47,6 +48,7 @@ def _continue_matrix(found: Found, settings: Mapping[str, object], root: Path, r
     if not left.launches:
         return tell(found.directory, report, chosen=found.chosen)
     refuse_unmet(left.launches)
+    bring_for(launch.asked for launch in left.launches)
     expected = expected_seconds(left.launches, found.directory.parent)
     return supervise(
         found.directory,
@@ -72,6 +74,7 @@ def _continue_sweep(found: Found, settings: Mapping[str, object], root: Path) ->
         flush=True,
     )
     _tell_left(found, left)
+    bring_for(launch.asked for launch in plan.launches)
     if source.done():
         return tell(found.directory, told_leaderboard, chosen=found.chosen)
     return supervise(
@@ -100,6 +103,7 @@ def _continue_run(launch: Launch, root: Path) -> int:
         print(f"{where} is complete")
         return 0
     refuse_unmet(left.launches)
+    bring_for([left.launches[0].asked])
     print(f"run: {where}", flush=True)
     code = supervise_single(left.launches[0], root=root)
     if code == 0:

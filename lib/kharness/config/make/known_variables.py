@@ -126,7 +126,7 @@ TARGETS: dict[str, Reads] = {
     "docs": _NONE,
     "docs-fields": _NONE,
     "docs-images": _NONE,
-    "requirements": _NONE,
+    "requirements": Reads(("KEEP",)),
     "clean": _NONE,
     "mrproper": _NONE,
     "distclean": _NONE,

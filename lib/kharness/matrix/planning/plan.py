@@ -14,6 +14,7 @@ from kharness.config.generate import write_config, write_new_config
 from kharness.config.presets import starting_layer
 from kharness.config.tree import CONFIG, Tree
 from kharness.config.values import Value
+from kharness.environment.parts import bring_for
 from kharness.matrix.machine.threads import Machine, planning_machine, threads_of
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.cells import Cell
@@ -88,6 +89,7 @@ def write_new(
         if not (results / name).exists():
             drafted, plan = planned(results / name, name.removeprefix(PREFIX[kind]))
             check(plan)
+            bring_for(launch.asked for launch in plan.launches)
             if (planning := Planning.begin(results, name)) is not None:
                 break
         attempt += 1

@@ -12,6 +12,7 @@ from kharness.config.generate import write_config, write_new_config
 from kharness.config.presets import starting_layer
 from kharness.config.project_name import run_name
 from kharness.config.tree import CONFIG, Tree
+from kharness.environment.parts import bring_for
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.runs.errors import MatrixError
@@ -66,6 +67,7 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Single | No
         raise MatrixError(f"MODEL={model}: there is no {model}/train.py", hint="choose another model")
     if resolved.values.get("DRY_RUN"):
         return None
+    bring_for([resolved.values])
     try:
         wanted = run_name(resolved.values, tree.root, datetime.now(UTC))
     except ValueError as error:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kharness.config.assignment import Assignment, Layer, Origin
+from kharness.config.assignment import Assignment, Layer, Origin, tracker_list
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_new_config
 from kharness.config.places import asked_path
 from kharness.config.tree import CONFIG, Tree
+from kharness.environment.parts import bring
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.reproduce.revision import Code, GitState
 from kharness.runs.causes import EXPANDED, other_values
@@ -100,6 +101,7 @@ def prepare_again(
             f"{past.directory}/.config is not what the run was made with: {changed}",
             hint="put those values back, or move the file away: the start record holds them too",
         )
+    bring(tracker_list(trackers))
     attempt = 1
     name = f"{past.directory.name}_reproduced"
     while (planning := Planning.begin(past.directory.parent, numbered(name, attempt))) is None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from kharness.environment.parts import bring
 from kharness.matrix.sweep.ranges import Between, Listed, Range
 from kharness.matrix.sweep.trials import Trial
 from kharness.matrix.sweep.validation import Objective
@@ -145,6 +146,7 @@ def _seed(seed: int, number: int, attempt: int) -> int:
 
 def load_optuna(what: str = "searching") -> Any:
     """Optuna; MatrixError that says what needs it if it is not installed."""
+    bring(["sweep"])
     try:
         import optuna
     except ImportError as error:

@@ -1,0 +1,95 @@
+"""Bring an environment to what parts of requirements/ pin; what it brings is said before it begins."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from kharness.environment.installer import Installer, say
+from kharness.environment.locks import ROOT, about, lacking, lock_of, pinned, site_packages, sizes
+from kharness.environment.torch_build import TorchChoice
+
+# The part that has torch, and the project itself.
+RUN = "run"
+TESTS = "test"
+
+
+def create(stamp: Path, parts: Sequence[str]) -> None:
+    """Bring the environment that holds `stamp` to what the parts pin, then write the stamp, last.
+
+    InstallError for a part that does not exist, a TORCH= that is none, and an installation that fails.
+    """
+    venv = stamp.parent
+    for part in parts:
+        lock_of(part)
+    torch = TorchChoice(venv, os.environ) if RUN in parts else None
+    venv.mkdir(parents=True, exist_ok=True)
+    with (venv / ".setup-lock").open("a") as lock:
+        # Two makes at once: the second waits, then finds the work done. Not .lock, for which uv itself waits.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wanted = fingerprint(parts)
+        needs_torch = torch is not None and not torch.is_installed()
+        if stamp.exists() and stamp.read_text() == wanted and not needs_torch and works(venv):
+            os.utime(stamp)
+            return
+        stamp.unlink(missing_ok=True)
+        installer = Installer.found(venv)
+        if not works(venv):
+            say(f"setup: making {venv} with {sys.executable}")
+            installer.make_environment()
+            link_library(venv)
+        _install(venv, parts, torch if needs_torch else None, installer)
+        if torch is not None:
+            torch.keep()
+        stamp.write_text(wanted)
+    say(f"setup: {venv} is ready")
+
+
+def _install(venv: Path, parts: Sequence[str], torch: TorchChoice | None, installer: Installer) -> None:
+    """Only what the environment lacks is fetched."""
+    pins = lacking(venv, parts)
+    if pins:
+        packages = f"{len(pins)} packages" if len(pins) > 1 else next(iter(pins))
+        say(f"setup: {installer.name} brings {packages} into {venv}: {about(pins, sizes())}")
+    build = torch.build(installer) if torch is not None else None
+    for line in torch.lines(build) if torch is not None and build is not None else []:
+        say(f"setup: {line}")
+    for part in parts:
+        if pins.keys() & pinned(lock_of(part)).keys():
+            installer.install_locked(lock_of(part))
+    if torch is not None and build is not None:
+        torch.install(build, installer)
+    if TESTS in parts or (RUN in parts and not installer.uv):
+        installer.add_pip()
+    if RUN in parts:
+        installer.install_project(ROOT)
+
+
+def link_library(venv: Path) -> None:
+    """Let a new environment find lib/ by the file that installing the project replaces."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for packages in site_packages(venv, ""):
+        (packages / f"__editable__.kharness-{version}.pth").write_text(f"{ROOT / 'lib'}\n")
+
+
+def fingerprint(parts: Sequence[str]) -> str:
+    """SHA-256 over what the parts pin, the project file and this Python."""
+    digest = hashlib.sha256(sys.version.encode() + str(ROOT).encode())
+    locks = [lock_of(part) for part in (*parts, *(["torch"] if RUN in parts else []))]
+    for path in [*locks, ROOT / "pyproject.toml"]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest() + "\n"
+
+
+def works(venv: Path) -> bool:
+    """Whether the environment's Python starts (that of a half-made or moved one does not)."""
+    python = venv / "bin" / "python"
+    if not python.exists():
+        return False
+    return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0

@@ -1,0 +1,190 @@
+"""Who installs: uv where it is on PATH, else the environment's pip, with progress on a terminal."""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from kharness.environment.locks import InstallError, normalized, rounded, site_packages, sizes
+
+HINT = "read the message above; behind a proxy set HTTPS_PROXY, then type the same command again"
+
+# Lines of an installer that are shown where it fails and nobody watched it.
+LAST_LINES = 20
+
+# How they name what they install: pip by `Collecting numpy==2.4.6 (from …)`, or by
+# `Processing /folder/numpy-2.4.6-….whl`; uv by ` + numpy==2.4.6`.
+NAMED = re.compile(
+    r"(?:Collecting| \+) ([^\s=]+)={2,3}([^\s(]+)|Processing (?:\S*/)?([^\s/-]+)-([^\s-]+)-\S+\.whl"
+)
+
+# Where uv is told an index by its user, it needs none of pip's.
+OF_UV = (
+    "UV_CONFIG_FILE",
+    "UV_DEFAULT_INDEX",
+    "UV_FIND_LINKS",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+)
+
+
+class Installer:
+    """Installs into one environment."""
+
+    def __init__(self, venv: Path, uv: str | None) -> None:
+        """`uv` is its path, None for pip."""
+        self.uv = uv
+        self.name = "uv" if uv else "pip"
+        self._venv = venv
+        self._python = str((venv / "bin" / "python").absolute())
+        # PYTHONPATH has our own modules, which no installer needs
+        self._environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    @classmethod
+    def found(cls, venv: Path) -> Installer:
+        return cls(venv, shutil.which("uv"))
+
+    def make_environment(self) -> None:
+        """A new environment of this Python, without pip, which takes longest: see `add_pip`."""
+        command = [sys.executable, "-m", "venv", "--without-pip", str(self._venv)]
+        self._run(command, f"could not make {self._venv}", _venv_hint())
+
+    def add_pip(self) -> None:
+        """For packages that its user adds."""
+        if not self._has_pip():
+            self._run(
+                [self._python, "-m", "ensurepip"], f"{self._venv} gets no pip", _venv_hint(), names=False
+            )
+
+    def install_locked(self, lock: Path) -> None:
+        """All that a lock file pins; a file of another hash is refused."""
+        # the lock is complete, so nothing else is looked for
+        self.install(["--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(lock)], lock.name)
+
+    def install_project(self, root: Path) -> None:
+        """lib/ where it lies, built with the pinned setuptools, so that nothing unpinned is fetched."""
+        self.install(["--no-deps", "--no-build-isolation", "-e", str(root)], "kharness", names=False)
+
+    def install(self, arguments: Sequence[str], what: str, *, names: bool = True) -> None:
+        """InstallError with what the installer said where it fails."""
+        if self.uv:
+            command = [self.uv, "pip", "install", "--python", self._python, *self._index()]
+        else:
+            command = [*self._pip(), "install", "--no-compile"]
+        self._run([*command, *arguments], f"{self.name} could not install {what}", HINT, names=names)
+
+    def uninstall(self, names: Sequence[str]) -> None:
+        command = (
+            [self.uv, "pip", "uninstall", "--python", self._python]
+            if self.uv
+            else [*self._pip(), "uninstall", "-y"]
+        )
+        self._run([*command, *names], f"{self.name} could not remove {', '.join(names)}", HINT)
+
+    def offers(self, name: str, version: str) -> bool:
+        """Whether the configured indexes and folders have exactly this version, local label included."""
+        if self.uv:
+            command = [self.uv, "pip", "install", "--dry-run", "--no-deps", "--reinstall", "--quiet"]
+            command += ["--python", self._python, *self._index(), f"{name}==={version}"]
+            return (
+                subprocess.run(command, capture_output=True, check=False, env=self._with_cert()).returncode
+                == 0
+            )
+        command = [*self._pip(), "index", "versions", name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=self._environment)
+        listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
+        return bool(listed) and version in re.split(r", *", listed[1] if listed else "")
+
+    def _pip(self) -> list[str]:
+        """pip with its options: that of the environment, else this Python's for the environment."""
+        if not self._has_pip():
+            command = [sys.executable, "-m", "pip", "--python", self._python, "--disable-pip-version-check"]
+            if subprocess.run([*command, "--version"], capture_output=True, check=False).returncode == 0:
+                return command
+            self.add_pip()
+        return [self._python, "-m", "pip", "--disable-pip-version-check"]
+
+    def _has_pip(self) -> bool:
+        return any(site_packages(self._venv, "pip/__main__.py"))
+
+    def _index(self) -> list[str]:
+        """Options that give uv the indexes and folders that pip is configured with; it reads none of that."""
+        if any(os.environ.get(name) for name in OF_UV):
+            return []
+        settings = pip_settings()
+        options = [f"--default-index={settings['index-url']}"] if "index-url" in settings else []
+        options += [f"--index={url}" for url in settings.get("extra-index-url", "").split()]
+        options += [f"--find-links={place}" for place in settings.get("find-links", "").split()]
+        options += ["--no-index"] if settings.get("no-index", "false") not in ("0", "false") else []
+        # pip takes the best version of all indexes, uv otherwise that of the first one with the package
+        return [*options, "--index-strategy=unsafe-best-match"] if options else []
+
+    def _with_cert(self) -> dict[str, str]:
+        cert = pip_settings().get("cert") if self.uv else None
+        return {**({"SSL_CERT_FILE": cert} if cert else {}), **self._environment}
+
+    def _run(self, command: Sequence[str], failure: str, hint: str, *, names: bool = True) -> None:
+        """On a terminal the installer shows its own progress, elsewhere a line per package is printed."""
+        if sys.stdout.isatty() and sys.stderr.isatty():
+            if subprocess.run(command, check=False, env=self._with_cert()).returncode != 0:
+                raise InstallError(failure, hint=hint)
+            return
+        last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._with_cert()
+        ) as running:
+            assert running.stdout is not None
+            for line in running.stdout:
+                last.append(line)
+                if names and (named := NAMED.match(line)):
+                    say(line_of(named[1] or named[3], named[2] or named[4]))
+        if running.returncode != 0:
+            sys.stderr.writelines(last)
+            raise InstallError(failure, hint=hint)
+
+
+def _venv_hint() -> str:
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    hint = f"on Debian and Ubuntu: apt-get install python{version}-venv"
+    return f"{hint}; or make PYTHON=/path/to/another/python"
+
+
+def line_of(name: str, version: str) -> str:
+    """`setup: numpy 2.4.6 (17 MB)`, the size where it is known."""
+    name, version = normalized(name), unquote(version)
+    size = sizes().get(f"{name}+cpu" if version.endswith("+cpu") else name)
+    return f"setup: {name} {version}" + (f" ({rounded(size[0])})" if size else "")
+
+
+_settings: dict[str, str] = {}
+
+
+def pip_settings() -> dict[str, str]:
+    """pip's configuration by option, that of the environment first; empty where this Python has no pip."""
+    if not _settings:
+        base = os.path.realpath(sys.executable)  # an environment that uv installs into has no pip
+        command = [base, "-m", "pip", "--disable-pip-version-check", "config", "list"]
+        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        found = re.findall(r"^(\S+)\.([a-z-]+)='(.*)'$", listed, re.MULTILINE)
+        # lines come as pip sorts them: what install. has wins over global., and the environment over both
+        order = ("global", "install", ":env:")
+        for _, option, value in sorted(found, key=lambda one: order.index(one[0]) if one[0] in order else 0):
+            _settings[option] = value.replace("\\n", " ")
+        _settings.setdefault("", "")
+    return _settings
+
+
+def say(line: str) -> None:
+    """Print; a reader that is gone, or a terminal that is closed, is no reason to stop a set-up."""
+    try:
+        print(line, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

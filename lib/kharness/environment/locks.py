@@ -1,0 +1,77 @@
+"""What requirements/*.txt pin, what an environment holds of it, and how large it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kharness.config.errors import KharnessError
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = ROOT / "requirements"
+
+Sizes = Mapping[str, tuple[int, int]]
+"""Bytes of each package by name, as fetched and on the disk, of the wheels for Linux on x86_64."""
+
+
+class InstallError(KharnessError):
+    """The environment cannot be made as requested."""
+
+
+def lock_of(part: str) -> Path:
+    """The lock file of a part; InstallError for one that does not exist."""
+    lock = FOLDER / f"{part}.txt"
+    if not lock.is_file():
+        raise InstallError(f"unknown part {part}", hint="each part is a file of requirements/")
+    return lock
+
+
+def pinned(lock: Path) -> dict[str, str]:
+    """Version by normalized name."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", lock.read_text(), re.MULTILINE)
+    return {normalized(name): version for name, version in found}
+
+
+def installed(venv: Path) -> dict[str, str]:
+    """What the environment's own packages are, by normalized name, without starting its Python."""
+    found = (path.name.removesuffix(".dist-info") for path in site_packages(venv, "*.dist-info"))
+    parts = (text.rpartition("-") for text in found)
+    return {normalized(name): version for name, _, version in parts}
+
+
+def site_packages(venv: Path, pattern: str) -> Iterable[Path]:
+    return venv.glob(f"lib/python*/site-packages/{pattern}")
+
+
+def normalized(name: str) -> str:
+    """As the specification of the simple index compares names."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def lacking(venv: Path, parts: Iterable[str]) -> dict[str, str]:
+    """The pins of the parts that the environment does not hold."""
+    there = installed(venv)
+    pins = {name: version for part in parts for name, version in pinned(lock_of(part)).items()}
+    return {name: version for name, version in pins.items() if there.get(name) != version}
+
+
+def sizes() -> Sizes:
+    """As `make requirements` measured them."""
+    found = json.loads((FOLDER / "sizes.json").read_text())
+    return {name: (fetched, unpacked) for name, (fetched, unpacked) in found.items()}
+
+
+def about(names: Iterable[str], known: Sizes) -> str:
+    """`about 282 MB to fetch, 1.0 GB on the disk` of the packages whose size is known."""
+    found = [known[name] for name in names if name in known]
+    fetched, unpacked = (rounded(sum(one[place] for one in found)) for place in (0, 1))
+    return f"about {fetched} to fetch, {unpacked} on the disk"
+
+
+def rounded(size: int) -> str:
+    """`2.7 GB`, `90 MB`, `344 KB`."""
+    if size >= 1e9:
+        return f"{size / 1e9:.1f} GB"
+    return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{max(1, round(size / 1e3))} KB"

@@ -1,0 +1,170 @@
+"""Which build of torch an environment gets: TORCH=auto|cpu|cuda, TORCH_INDEX=url."""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from kharness.environment.installer import Installer, say
+from kharness.environment.locks import (
+    FOLDER,
+    InstallError,
+    about,
+    installed,
+    lacking,
+    lock_of,
+    pinned,
+    site_packages,
+    sizes,
+)
+
+Kind = Literal["cpu", "gpu"]
+CHOICES = ("auto", "cpu", "cuda")
+
+# The builds that the default index has not are in one that PyTorch's page names.
+CPU_INDEX = 'TORCH_INDEX= the address that pytorch.org, "Start locally", has for CPU'
+
+
+@dataclass(frozen=True)
+class Build:
+    """What is to be installed."""
+
+    kind: Kind | None
+    """None where only the index knows."""
+    arguments: tuple[str, ...]
+    with_cuda_lock: bool
+    """Whether requirements/cuda.txt has what it brings."""
+    reason: str
+
+
+class TorchChoice:
+    """What was requested of one environment, now or when it was made."""
+
+    def __init__(self, venv: Path, environ: Mapping[str, str]) -> None:
+        """Of `environ`, else as before; InstallError for a TORCH or TORCH_INDEX that is none."""
+        self._venv, self._file = venv, venv / ".torch"
+        before = json.loads(self._file.read_text()) if self._file.is_file() else {}
+        self.is_new = bool(environ.get("TORCH") or environ.get("TORCH_INDEX"))
+        self.chosen: str = environ.get("TORCH") or ("auto" if self.is_new else before.get("TORCH", "auto"))
+        self.index: str = environ.get("TORCH_INDEX") or ("" if self.is_new else before.get("TORCH_INDEX", ""))
+        self._had_index: str = before.get("TORCH_INDEX", "")
+        self._had = before.get("TORCH", "")
+        if self.chosen not in CHOICES:
+            raise InstallError(
+                f"TORCH={self.chosen!r:.80} is not one of {', '.join(CHOICES)}",
+                hint="auto takes the build for a CPU where there is no driver of a GPU",
+            )
+        if self.index and not re.match(r"(https?|file)://\S+$", self.index):
+            raise InstallError("TORCH_INDEX is no address of an index", hint=f"for example {CPU_INDEX}")
+        self.version = pinned(lock_of("torch"))["torch"]
+
+    def is_installed(self) -> bool:
+        """Whether the environment's torch is what is wanted."""
+        version = installed(self._venv).get("torch", "")
+        if version.partition("+")[0] != self.version:
+            return False
+        if not self.is_new:
+            return True
+        if self.index != self._had_index:
+            return False
+        kind = self.wanted()
+        # an index without a build for the CPU gave another one, and would again
+        is_best = kind == "cpu" and self.chosen == self._had
+        return bool(self.index) or is_best or kind == build_in(self._venv)
+
+    def wanted(self) -> Kind:
+        if self.chosen == "auto":
+            return "gpu" if gpu_driver() else "cpu"
+        return "cpu" if self.chosen == "cpu" else "gpu"
+
+    def build(self, installer: Installer) -> Build:
+        """What to install; InstallError for a CPU's that none of the indexes has."""
+        kind, plain = self.wanted(), f"torch=={self.version}"
+        why = "TORCH=" + self.chosen
+        if self.chosen == "auto":
+            driver = gpu_driver()
+            why = f"the driver of an {driver} GPU is there" if driver else "no driver of a GPU is there"
+        if self.index:
+            known: Kind | None = "cpu" if self.index.rstrip("/").endswith("/cpu") else None
+            option = "--index" if installer.uv else "--extra-index-url"
+            only = ("--index-strategy=unsafe-best-match",) if installer.uv else ()
+            return Build(
+                known, (plain, f"{option}={self.index}", *only), False, "TORCH_INDEX names its index"
+            )
+        if kind == "cpu":
+            if installer.offers("torch", f"{self.version}+cpu"):
+                return Build("cpu", (f"torch==={self.version}+cpu",), False, why)
+            if installer.uv:
+                return Build("cpu", (plain, "--torch-backend=cpu"), False, why)
+            if self.chosen == "cpu":
+                raise InstallError(
+                    f"TORCH=cpu: pip's indexes have no build of torch {self.version} for a CPU alone",
+                    hint=f"{CPU_INDEX}; or install uv, which knows where it is",
+                )
+            why += f", but pip's index has only the build with CUDA ({CPU_INDEX})"
+        if kind == "gpu" and self.chosen == "auto" and installer.uv:
+            return Build("gpu", (plain, "--torch-backend=auto"), False, why)
+        # exactly this version: one with a label, such as +cpu, is another build
+        return Build("gpu", (f"torch==={self.version}",), True, why)
+
+    def lines(self, build: Build) -> list[str]:
+        """What is brought, why and how large."""
+        known = sizes()
+        names = ["torch+cpu"] if build.kind == "cpu" else ["torch", *pinned(lock_of("cuda"))]
+        kind = {"cpu": "for the CPU", "gpu": "with CUDA", None: "of that index"}[build.kind]
+        size = about(names, known) if build.kind else "how large, only the index knows"
+        found = [f"torch {self.version} {kind}: {size} ({build.reason})"]
+        if build.kind == "cpu" and self.chosen == "auto":
+            found.append(
+                f"TORCH=cuda takes the build with CUDA: {about(['torch', *pinned(lock_of('cuda'))], known)}"
+            )
+        return found
+
+    def install(self, build: Build, installer: Installer) -> None:
+        """Another build's packages go first; InstallError where what came has no CUDA and was to have it."""
+        there = installed(self._venv)
+        if "torch" in there:
+            others = {
+                "torch",
+                *pinned(lock_of("cuda")),
+                *(name for name in there if name.startswith("nvidia-")),
+            }
+            gone = sorted((others & there.keys()) - {"nvidia-ml-py", "nvidia-nvml-dev-cu12"})
+            say(f"setup: removing torch {there['torch']} and what only that build uses")
+            installer.uninstall(gone)
+        if build.with_cuda_lock and lacking(self._venv, ["cuda"]):
+            installer.install_locked(FOLDER / "cuda.txt")
+        installer.install(build.arguments, "torch")
+        if self.chosen == "cuda" and build_in(self._venv) == "cpu":
+            raise InstallError(
+                f"TORCH=cuda: torch {installed(self._venv).get('torch')} was found, which is built for a CPU",
+                hint="name an index that has a build with CUDA: TORCH_INDEX=…",
+            )
+
+    def keep(self) -> None:
+        """Note the choice: what is installed later follows it."""
+        self._file.write_text(json.dumps({"TORCH": self.chosen, "TORCH_INDEX": self.index}) + "\n")
+
+
+def build_in(venv: Path) -> Kind | None:
+    """The kind of the environment's torch, by its version.py; None without one."""
+    for file in site_packages(venv, "torch/version.py"):
+        found = re.findall(r"^(?:cuda|hip|xpu)\b[^=]*= *['\"]", file.read_text(), re.MULTILINE)
+        return "gpu" if found else "cpu"
+    return None
+
+
+def gpu_driver(root: Path = Path("/")) -> str | None:
+    """`NVIDIA` or `AMD` where such a driver is there; `root` replaces the machine's root directory."""
+    nvidia = ("proc/driver/nvidia/version", "dev/nvidiactl", "usr/lib/wsl/lib/libcuda.so.1")
+    if any((root / path).exists() for path in nvidia):
+        return "NVIDIA"
+    if root == Path("/") and (shutil.which("nvidia-smi") or ctypes.util.find_library("cuda")):
+        return "NVIDIA"
+    return "AMD" if (root / "dev/kfd").exists() else None

@@ -1,0 +1,294 @@
+"""Set-up by the real pip and the real uv, of tiny packages from a folder: what it says, does and leaves."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+UV = Path(sys.executable).with_name("uv")
+WITH_UV = pytest.mark.skipif(not UV.exists(), reason="uv is not installed")
+BY = ["pip", pytest.param("uv", marks=WITH_UV)]
+
+# What ensurepip installs.
+OWN = ("pip", "setuptools")
+
+# Builds the editable install as setuptools does, without being fetched.
+BACKEND = """\
+import zipfile
+from pathlib import Path
+
+def build_editable(folder, config_settings=None, metadata_directory=None):
+    name = "kharness-0.1.0-py3-none-any.whl"
+    info = "kharness-0.1.0.dist-info"
+    with zipfile.ZipFile(Path(folder) / name, "w") as wheel:
+        wheel.writestr("__editable__.kharness-0.1.0.pth", str(Path("lib").absolute()))
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: kharness\\nVersion: 0.1.0\\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        wheel.writestr(f"{info}/RECORD", "")
+    return name
+"""
+PROJECT = """\
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+[project]
+name = "kharness"
+version = "0.1.0"
+"""
+
+
+@dataclass
+class Clone:
+    """A checkout whose requirements are tiny, and the folder that stands for an index."""
+
+    root: Path
+    wheels: Path
+
+    @property
+    def venv(self) -> Path:
+        return self.root / ".venv"
+
+    def wheel(self, name: str, version: str, files: Mapping[str, str] = {}) -> str:
+        """Make one; its hash."""
+        path = self.wheels / f"{name}-{version}-py3-none-any.whl"
+        info = f"{name}-{version}.dist-info"
+        content = {
+            f"{name}/__init__.py": "",
+            **files,
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+            f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        }
+        lines = []
+        with zipfile.ZipFile(path, "w") as wheel:
+            for file, text in content.items():
+                wheel.writestr(file, text)
+                digest = (
+                    base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+                )
+                lines.append(f"{file},sha256={digest},{len(text)}\n")
+            wheel.writestr(f"{info}/RECORD", "".join([*lines, f"{info}/RECORD,,\n"]))
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def torch(self, version: str, cuda: str) -> None:
+        self.wheel("torch", version, {"torch/version.py": f"cuda: str | None = {cuda}\n"})
+
+    def lock(self, part: str, *packages: tuple[str, str]) -> None:
+        """Pin packages, made here, as a part."""
+        lines = [
+            f"{name}=={version} \\\n    --hash=sha256:{self.wheel(name, version)}"
+            for name, version in packages
+        ]
+        (self.root / "requirements" / f"{part}.txt").write_text("\n".join(["# a part", *lines]) + "\n")
+        (self.root / "requirements" / f"{part}.in").write_text("\n".join(name for name, _ in packages) + "\n")
+
+    def environment(self, by: str, **variables: str) -> dict[str, str]:
+        """Nothing but the folder is looked in, whatever pip and uv are configured with here."""
+        kept = {name: value for name, value in os.environ.items() if not re.match("(PIP|UV|TORCH)", name)}
+        programs = self.root / f"bin-{by}"
+        programs.mkdir(exist_ok=True)
+        if by == "uv" and not (programs / "uv").exists():
+            (programs / "uv").symlink_to(UV)
+        own = {
+            "PATH": f"{programs}:/usr/bin:/bin",
+            "PYTHONPATH": "lib",
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(self.wheels),
+            "UV_NO_CONFIG": "1",
+        }
+        return {**kept, **own, **variables}
+
+    def create(
+        self, stamp: str, *parts: str, by: str = "pip", **variables: str
+    ) -> tuple[int, list[str], str]:
+        """Exit code, lines and errors of scripts/environment.py."""
+        command = [sys.executable, "scripts/environment.py", "create", f".venv/{stamp}", *parts]
+        environment = self.environment(by, **variables)
+        done = subprocess.run(
+            command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=600, check=False
+        )
+        return done.returncode, done.stdout.splitlines(), done.stderr
+
+    def versions(self) -> dict[str, str]:
+        found = (
+            path.name.removesuffix(".dist-info") for path in self.venv.glob("lib/*/site-packages/*.dist-info")
+        )
+        return {
+            name: version for name, _, version in (text.rpartition("-") for text in found) if name not in OWN
+        }
+
+
+@pytest.fixture
+def clone(root: Path, tmp_path: Path) -> Clone:
+    ours = tmp_path / "clone"
+    shutil.copytree(
+        root / "lib", ours / "lib", ignore=shutil.ignore_patterns("__pycache__", "*.json", "*.csv")
+    )
+    for folder in ("scripts", "requirements"):
+        (ours / folder).mkdir()
+    shutil.copy(root / "scripts/environment.py", ours / "scripts")
+    (ours / "pyproject.toml").write_text(PROJECT)
+    (ours / "backend.py").write_text(BACKEND)
+    (tmp_path / "wheels").mkdir()
+    made = Clone(ours, tmp_path / "wheels")
+    (ours / "requirements/torch.txt").write_text("torch==2.13.0\n")
+    made.torch("2.13.0+cpu", "None")
+    made.torch("2.13.0", '"13.0"')
+    made.lock("config", ("menu_maker", "1.0"))
+    made.lock("run", ("menu_maker", "1.0"), ("number_cruncher", "2.1"))
+    made.lock("cuda", ("nvidia_cublas", "13.1"))
+    made.lock("wandb", ("wandb", "0.31.0"), ("wandb_core", "1.2"))
+    sizes = {"menu-maker": [146_000, 507_000], "number-cruncher": [90_000_000, 300_000_000]}
+    sizes |= {"torch": [527_000_000, 1_095_000_000], "torch+cpu": [192_000_000, 699_000_000]}
+    sizes |= {"nvidia-cublas": [2_204_000_000, 3_628_000_000], "wandb": [27_000_000, 77_000_000]}
+    (ours / "requirements/sizes.json").write_text(json.dumps(sizes))
+    return made
+
+
+@pytest.mark.parametrize("by", BY)
+def test_set_up_says_what_it_brings_and_how_large_before_it_begins(clone: Clone, by: str) -> None:
+    """A part, then all of it; the first takes no pip of its own."""
+    assert clone.create(".ready-config", "config", by=by) == (
+        0,
+        [
+            f"setup: making .venv with {sys.executable}",
+            f"setup: {by} brings menu-maker into .venv: about 146 KB to fetch, 507 KB on the disk",
+            "setup: menu-maker 1.0 (146 KB)",
+            "setup: .venv is ready",
+        ],
+        "",
+    )
+    on_cpu = [
+        "setup: torch 2.13.0 for the CPU: about 192 MB to fetch, 699 MB on the disk (TORCH=cpu)",
+        "setup: torch 2.13.0+cpu (192 MB)",
+        "setup: .venv is ready",
+    ]
+    code, lines, errors = clone.create(".ready", "run", by=by, TORCH="cpu")
+    assert (code, errors) == (0, "")
+    crunching = f"setup: {by} brings number-cruncher into .venv: about 90 MB to fetch, 300 MB on the disk"
+    assert lines == [crunching, on_cpu[0], "setup: number-cruncher 2.1 (90 MB)", *on_cpu[1:]]
+    everything = {"menu_maker": "1.0", "number_cruncher": "2.1", "kharness": "0.1.0"}
+    assert clone.versions() == {**everything, "torch": "2.13.0+cpu"}
+
+    assert clone.create(".ready", "run", by=by) == (0, [], "")
+
+
+@WITH_UV
+def test_another_build_of_torch_replaces_the_one_that_is_there(clone: Clone) -> None:
+    on_cpu = [
+        "setup: torch 2.13.0 for the CPU: about 192 MB to fetch, 699 MB on the disk (TORCH=cpu)",
+        "setup: torch 2.13.0+cpu (192 MB)",
+        "setup: .venv is ready",
+    ]
+    everything = {"menu_maker": "1.0", "number_cruncher": "2.1", "kharness": "0.1.0"}
+    by = "uv"
+    assert clone.create(".ready", "run", by=by, TORCH="cpu")[0] == 0
+    assert clone.create(".ready", "run", by=by, TORCH="cpu") == (0, [], "")
+    code, lines, errors = clone.create(".ready", "run", by=by, TORCH="cuda")
+    assert (code, errors) == (0, "")
+    assert lines == [
+        "setup: torch 2.13.0 with CUDA: about 2.7 GB to fetch, 4.7 GB on the disk (TORCH=cuda)",
+        "setup: removing torch 2.13.0+cpu and what only that build uses",
+        "setup: nvidia-cublas 13.1 (2.2 GB)",
+        "setup: torch 2.13.0 (527 MB)",
+        "setup: .venv is ready",
+    ]
+    assert clone.versions() == {**everything, "torch": "2.13.0", "nvidia_cublas": "13.1"}
+    assert clone.create(".ready", "run", by=by) == (0, [], ""), "the choice is kept"
+
+    code, lines, errors = clone.create(".ready", "run", by=by, TORCH="cpu")
+    removing = "setup: removing torch 2.13.0 and what only that build uses"
+    assert (code, lines, errors) == (0, [on_cpu[0], removing, *on_cpu[1:]], "")
+    assert clone.versions() == {**everything, "torch": "2.13.0+cpu"}
+
+
+@WITH_UV
+def test_a_tracker_is_installed_by_the_first_call_that_needs_it(clone: Clone) -> None:
+    by = "uv"
+    assert clone.create(".ready", "run", by=by, TORCH="cpu")[0] == 0
+    assert brought(clone, by) == [
+        f"setup: {by} brings 2 packages into {clone.venv}: about 27 MB to fetch, 77 MB on the disk",
+        "setup: wandb 0.31.0 (27 MB)",
+        "setup: wandb-core 1.2",
+        f"setup: {clone.venv} is ready",
+    ]
+    assert brought(clone, by) == []
+    clone.lock("wandb", ("wandb", "0.31.1"), ("wandb_core", "1.2"))  # pinned anew, as after `git pull`
+    assert brought(clone, by)[1:] == ["setup: wandb 0.31.1 (27 MB)", f"setup: {clone.venv} is ready"]
+
+
+def brought(clone: Clone, by: str) -> list[str]:
+    """What a make call of a configuration with W&B prints."""
+    values = {"ENABLE_WANDB": True, "ENABLE_TRACKIO": False}
+    code = f"from kharness.environment.parts import bring_for\nbring_for([{values}])"
+    environment = clone.environment(by)
+    del environment["PYTHONPATH"]  # the environment finds lib/ itself
+    command = [str(clone.venv / "bin/python"), "-c", code]
+    done = subprocess.run(
+        command, cwd=clone.root, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("by", BY)
+def test_a_file_of_another_hash_is_refused_and_leaves_no_stamp(clone: Clone, by: str) -> None:
+    clone.wheel("menu_maker", "1.0", {"menu_maker/evil.py": "print('hello')"})
+    code, lines, errors = clone.create(".ready-config", "config", by=by)
+    assert (code, lines[-1].startswith("setup: .venv is ready")) == (2, False)
+    said = errors.splitlines()[-2:]
+    assert said[0] == f"error: {by} could not install config.txt"
+    assert said[1].startswith("hint: read the message above")
+    assert re.search("hash", errors, re.IGNORECASE)
+    assert not (clone.venv / ".ready-config").exists()
+    clone.lock("config", ("menu_maker", "1.0"))
+    assert clone.create(".ready-config", "config", by=by)[0] == 0, "the same command takes it up again"
+
+
+def test_a_cpu_build_that_no_index_has_is_refused_before_anything_is_fetched(clone: Clone) -> None:
+    (clone.wheels / "torch-2.13.0+cpu-py3-none-any.whl").unlink()
+    code, _, errors = clone.create(".ready", "run", TORCH="cpu")
+    assert (code, errors.splitlines()) == (
+        2,
+        [
+            "error: TORCH=cpu: pip's indexes have no build of torch 2.13.0 for a CPU alone",
+            'hint: TORCH_INDEX= the address that pytorch.org, "Start locally", has for CPU; or install uv, '
+            "which knows where it is",
+        ],
+    )
+    assert clone.versions() == {}
+
+
+@pytest.mark.parametrize(
+    ("variables", "error"),
+    [
+        ({"TORCH": "gpu"}, "TORCH='gpu' is not one of auto, cpu, cuda"),
+        ({"TORCH": "$(touch x)"}, "TORCH='$(touch x)' is not one of auto, cpu, cuda"),
+        ({"TORCH_INDEX": "--help"}, "TORCH_INDEX is no address of an index"),
+    ],
+)
+def test_a_build_that_is_none_is_refused_before_anything_is_made(
+    clone: Clone, variables: dict[str, str], error: str
+) -> None:
+    code, lines, errors = clone.create(".ready", "run", **variables)
+    assert (code, lines, errors.splitlines()[0]) == (2, [], f"error: {error}")
+    assert not clone.venv.exists()
+
+
+def test_a_part_that_does_not_exist_is_refused(clone: Clone) -> None:
+    code, lines, errors = clone.create(".ready-tensorbord", "tensorbord")
+    assert (code, lines) == (2, [])
+    assert errors == "error: unknown part tensorbord\nhint: each part is a file of requirements/\n"
