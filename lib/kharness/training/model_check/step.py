@@ -21,7 +21,7 @@ from kharness.training.model_check.memory import (
 )
 from kharness.training.model_check.report import CheckedModel, in_units
 from kharness.training.setup import Setup
-from kharness.training.without_values import ModelWithoutValues, SavedTensors
+from kharness.training.without_values import ModelWithoutValues, SavedTensors, num_samples
 from monitoring.telemetry.phases import PARTS, PHASES
 
 # The first step of a process is slower than any other: short ones are repeated for the time.
@@ -58,8 +58,8 @@ class ModelCheck:
         self._saved = SavedTensors(setup.model)
         self._without_values = ModelWithoutValues(setup.model)
         self._counting = ExitStack()
-        setup.model.register_forward_pre_hook(self._before_forward)
-        setup.model.register_forward_hook(self._after_forward)
+        setup.model.register_forward_pre_hook(self._before_forward, with_kwargs=True)
+        setup.model.register_forward_hook(self._after_forward, with_kwargs=True)
 
     def begin(self) -> None:
         """A step begins."""
@@ -118,14 +118,14 @@ class ModelCheck:
         seconds = sum(sum(step.values()) for step in self._steps)
         self.is_enough = seconds >= SECONDS or len(self._steps) == MOST_STEPS
 
-    def _before_forward(self, model: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def _before_forward(self, model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Before the first of all, estimate it, and end where it does not fit."""
         if not model.training or self._samples:
             if self.is_enough:
                 self._mark = self._now()
             return
-        self._samples = len(inputs[0])
-        activations, self._flops = self._without_values.step(inputs)
+        self._samples = num_samples(inputs, named)
+        activations, self._flops = self._without_values.step(inputs, named)
         self._estimated = replace(self._estimated, activations=activations)
         self._mark = self._now()
         whole, free = self._estimated.total, self._free(self.setup.device.torch)
@@ -139,10 +139,12 @@ class ModelCheck:
                 hint=f"lower {lower}, or choose a smaller model",
             )
 
-    def _after_forward(self, model: nn.Module, inputs: tuple[Any, ...], outputs: object) -> None:
+    def _after_forward(
+        self, model: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], outputs: object
+    ) -> None:
         """After the first of an evaluation everything is measured."""
         if self.is_enough and not model.training:
-            self._evaluated = self._now() - self._mark, len(inputs[0])
+            self._evaluated = self._now() - self._mark, num_samples(inputs, named)
             raise EnoughMeasured
 
     def _now(self) -> float:

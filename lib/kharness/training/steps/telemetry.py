@@ -11,7 +11,7 @@ import torch
 
 from kharness.training.determinism import Numerics
 from kharness.training.setup import Setup, tokens_per_sample
-from kharness.training.without_values import Kind, ModelWithoutValues
+from kharness.training.without_values import Kind, ModelWithoutValues, num_samples
 from monitoring.journal.journal import say
 from monitoring.telemetry.activations import ActivationStatistics
 from monitoring.telemetry.device_pool import DeviceScalar
@@ -132,17 +132,17 @@ class RequestedTelemetry(StepTelemetry):
         """Count the FLOPs when the first inputs are there, on a copy of the model without values."""
         without_values = self._setup.unsharded_model or ModelWithoutValues(self._setup.model)
 
-        def count(inputs: tuple[Any, ...]) -> None:
+        def count(inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
             with torch.random.fork_rng(devices=[]):  # no number of the training's may be used up
-                is_counted = without_values.step(inputs) != (None, None)
-            self._note(without_values if is_counted else None, samples=len(inputs[0]))
+                is_counted = without_values.step(inputs, named) != (None, None)
+            self._note(without_values if is_counted else None, samples=num_samples(inputs, named))
             self._counted()
 
         before_first_call(self._setup.model, count)
 
     def _note(self, counted: ModelWithoutValues | None, *, samples: int) -> None:
         if counted is None:
-            print("MFU: not computed: the model looks at values, so its FLOPs cannot be counted without them")
+            print("MFU: not computed: the model looks at values, or returns no tensor: FLOPs are not known")
             return
         from monitoring.telemetry.utilisation import Utilisation, dense_flops
 
@@ -185,7 +185,9 @@ def by_type(flops: Mapping[Kind, int], numerics: Numerics, factor: float = 1.0) 
     return {name: factor * count for name, count in found.items()}
 
 
-def before_first_call(model: torch.nn.Module, look: Callable[[tuple[Any, ...]], None]) -> None:
+def before_first_call(
+    model: torch.nn.Module, look: Callable[[tuple[Any, ...], dict[str, Any]], None]
+) -> None:
     """Have `look` see the inputs of the first call in training, before that is done as any other.
 
     In the place of the compiled call, which a model that is not compiled has not: a hook would be compiled
@@ -196,7 +198,7 @@ def before_first_call(model: torch.nn.Module, look: Callable[[tuple[Any, ...]], 
     def call(*inputs: Any, **named: Any) -> Any:
         if model.training:
             model._compiled_call_impl = compiled
-            look(inputs)
+            look(inputs, named)
         usual: Callable[..., Any] = model._call_impl if compiled is None else compiled
         return usual(*inputs, **named)
 

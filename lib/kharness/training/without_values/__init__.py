@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils._pytree import tree_leaves, tree_map
 
 if TYPE_CHECKING:
     from torch.utils.flop_counter import FlopCounterMode
@@ -38,19 +39,26 @@ class ModelWithoutValues:
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
         self._model = copy_without_values(model, self._mode.from_tensor)
 
-    def step(self, inputs: Sequence[Any]) -> tuple[int, int] | tuple[None, None]:
+    def step(
+        self, inputs: Sequence[Any], named: Mapping[str, Any] | None = None
+    ) -> tuple[int, int] | tuple[None, None]:
         """Bytes that a forward pass keeps, and FLOPs of it and its backward pass.
 
-        None of a model that looks at values. What the loss keeps and the optimizer computes is not in them.
+        None of a model that looks at values, or that returns no tensor with a gradient; it may stand in a
+        tuple, a list or a dict. What the loss keeps and the optimizer computes is not in them.
         """
         with suppress(RuntimeError, NotImplementedError), self._mode:
             kept = SavedTensors(self._model)
             with _flop_counter(self._note) as counter:
                 with kept.hooks():
-                    found = self._model(*(self._faked(value) for value in inputs))
+                    faked, faked_named = tree_map(self._faked, (tuple(inputs), dict(named or {})))
+                    found = self._model(*faked, **faked_named)
                 activations = kept.num_bytes
                 self._is_backward = True
-                found.sum().backward()
+                outputs = [leaf for leaf in tree_leaves(found) if isinstance(leaf, Tensor)]
+                if not (sums := [output.sum() for output in outputs if output.requires_grad]):
+                    return None, None
+                torch.stack([one.float() for one in sums]).sum().backward()
             return activations, counter.get_total_flops()
         return None, None
 
@@ -66,6 +74,12 @@ class ModelWithoutValues:
 
     def _faked(self, value: Any) -> Any:
         return self._mode.from_tensor(value) if isinstance(value, Tensor) else value
+
+
+def num_samples(inputs: Sequence[Any], named: Mapping[str, Any]) -> int:
+    """The first dimension of the first tensor that a model is given; 1 where it is given none."""
+    tensors = (leaf for leaf in tree_leaves((tuple(inputs), dict(named))) if isinstance(leaf, Tensor))
+    return next((len(tensor) for tensor in tensors if tensor.ndim), 1)
 
 
 class SavedTensors:

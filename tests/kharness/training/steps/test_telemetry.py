@@ -117,7 +117,7 @@ def test_the_first_call_in_training_is_seen_once(is_compiled: bool) -> None:
         model.compile(backend="eager")
     compiled = model._compiled_call_impl
     expected = model(torch.ones(4, 3))
-    before_first_call(model, lambda inputs: seen.append(inputs[0].shape))
+    before_first_call(model, lambda inputs, _: seen.append(inputs[0].shape))
     with torch.inference_mode():
         model.eval()(torch.ones(5, 3))
     model.train()
@@ -179,6 +179,37 @@ def test_flops_without_values_are_those_of_a_real_step(name: str) -> None:
     ):
         model(inputs).sum().backward()
     assert flops == pytest.approx(counter.get_total_flops(), rel=0.02)
+
+
+class Returns(torch.nn.Module):
+    """Two linear layers, whose outputs it returns in a form."""
+
+    def __init__(self, form: Callable[[torch.Tensor, torch.Tensor], object]) -> None:
+        super().__init__()
+        self.first, self.second, self.form = torch.nn.Linear(8, 4), torch.nn.Linear(8, 2), form
+
+    def forward(self, *, values: torch.Tensor) -> object:
+        return self.form(self.first(values), self.second(values))
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        (lambda first, second: (first, second), 2 * 2 * 5 * 8 * (4 + 2)),
+        (
+            lambda first, second: {"logits": first, "aux": [second, None], "name": "x"},
+            2 * 2 * 5 * 8 * (4 + 2),
+        ),
+        (lambda first, second: {"logits": first, "aux": second.detach()}, 2 * 5 * 8 * (2 * 4 + 2)),
+        (lambda first, second: "text", None),
+    ],
+)
+def test_a_model_may_return_anything_and_be_called_by_names(
+    form: Callable[[torch.Tensor, torch.Tensor], object], expected: int | None
+) -> None:
+    """Forward and the product for the weights' gradients: 2 x 5 x 8 x outputs each; the input has none."""
+    counted = ModelWithoutValues(Returns(form)).step([], {"values": torch.ones(5, 8)})
+    assert counted[1] == expected
 
 
 def flops_by_type(
