@@ -8,6 +8,7 @@ convolutions, and where ranks share the model, the step of the hidden matrices i
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,14 +16,16 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.optimizer import StateDict
 
 from kharness.training.errors import TrainingError
 from kharness.training.optimizers import parameter_groups
 from kharness.training.optimizers._closure import value_of
+from kharness.training.optimizers._together import Together
 from kharness.training.saving.sharded import full, is_sharded, part_from
 
 _CONVOLUTIONS = nn.modules.conv._ConvNd
+HEADS = re.compile(r"fc|(\w+\.)?((\w+_)?heads?(\.\w+)?|classifier|score|unembed)")
+"""Names of linear layers that make the output: `lm_head`, `aux_heads.0`, torchvision's `fc`."""
 _MATRIX = torch.zeros(1, 1)
 
 
@@ -83,18 +86,35 @@ def build(model: nn.Module, options: Options) -> torch.optim.Optimizer:
 def hidden_matrices(model: nn.Module) -> set[nn.Parameter]:
     """The weights that Muon trains: matrices and convolutions between the model's first and its last layer.
 
-    All but embeddings and the first convolution, which read the input, the last linear layer, tied or not,
-    and convolutions of several groups, whose filters are no rows of one matrix.
+    All but embeddings and the first convolution, which read the input, the heads, tied or not, and
+    convolutions of several groups, whose filters are no rows of one matrix. The heads are the layers whose
+    names are in the model's `output_layers`; of a model that has no such attribute those of a usual name
+    (HEADS), and its last linear layer.
     """
     layers = list(model.modules())
-    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    linear = heads_of(model)
     convolutions = [layer for layer in layers if isinstance(layer, _CONVOLUTIONS)]
     embeddings = [layer for layer in layers if isinstance(layer, nn.Embedding | nn.EmbeddingBag)]
     grouped = [layer for layer in convolutions if layer.groups > 1]
-    outside: list[nn.Module] = [*embeddings, *linear[-1:], *convolutions[:1], *grouped]
+    outside: list[nn.Module] = [*embeddings, *linear, *convolutions[:1], *grouped]
     excluded = {parameter for layer in outside for parameter in layer.parameters()}
     filters = {parameter for layer in convolutions for parameter in layer.parameters() if parameter.ndim > 2}
     return (filters | {parameter for parameter in model.parameters() if parameter.ndim == 2}) - excluded
+
+
+def heads_of(model: nn.Module) -> list[nn.Module]:
+    """The layers that make the model's output; TrainingError where `output_layers` names one it has not."""
+    named = dict(model.named_modules())
+    if (own := getattr(model, "output_layers", None)) is not None:
+        if unknown := [name for name in own if name not in named]:
+            raise TrainingError(
+                f"OPTIMIZER=muon: output_layers names {unknown[0]!r}, which {type(model).__name__} has not",
+                hint=f"its layers: {', '.join(name for name, _ in model.named_children())}",
+            )
+        return [named[name] for name in own]
+    linear = {name: layer for name, layer in named.items() if isinstance(layer, nn.Linear)}
+    usual = [layer for name, layer in linear.items() if HEADS.fullmatch(name)]
+    return [*usual, *list(linear.values())[-1:]]
 
 
 class BatchedMuon(torch.optim.Muon):
@@ -244,34 +264,6 @@ def _factor(gram: Tensor, a: float, b: float, c: float) -> Tensor:
     factor = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
     factor.diagonal(dim1=1, dim2=2).add_(a)
     return factor
-
-
-class Together(torch.optim.Optimizer):
-    """Optimisers of different parameters as one, whose groups and state are theirs."""
-
-    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
-        self._parts = parts
-        super().__init__([group for part in parts for group in part.param_groups], {})
-        self._share()
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One step of each part, and what the closure returns, which is called once."""
-        loss = value_of(closure)
-        for part in self._parts:
-            part.step()
-        return loss
-
-    def load_state_dict(self, state_dict: StateDict) -> None:
-        """As torch's, which replaces groups and state by new ones."""
-        super().load_state_dict(state_dict)
-        self._share()
-
-    def _share(self) -> None:
-        groups = iter(self.param_groups)
-        for part in self._parts:
-            part.param_groups = [next(groups) for _ in part.param_groups]
-            part.state = self.state
 
 
 def _only(groups: list[dict[str, Any]], belongs: Callable[[Tensor], bool]) -> list[dict[str, Any]]:

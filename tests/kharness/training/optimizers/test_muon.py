@@ -74,6 +74,35 @@ def test_muon_trains_nearly_all_of_resnet50() -> None:
     assert described[1]["names"] == ["conv1.weight", "fc.weight"]
 
 
+class SeveralHeads(Tied):
+    """A head of its own, then another: the first would be Muon's if only the last layer were AdamW's."""
+
+    def __init__(self, **output_layers: tuple[str, ...]) -> None:
+        super().__init__()
+        del self.head
+        self.lm_head, self.projection = nn.Linear(4, 7), nn.Linear(4, 4, bias=False)
+        self.aux_heads = nn.ModuleList([nn.Linear(4, 7), nn.Linear(4, 3)])
+        self.__dict__ |= output_layers
+
+
+def test_heads_are_adamws_by_what_the_model_says_or_by_their_names() -> None:
+    def muons(model: nn.Module) -> list[str]:
+        return groups(model)[0][0]
+
+    assert muons(SeveralHeads()) == ["hidden.weight", "projection.weight"]
+    said = SeveralHeads(output_layers=("projection", "aux_heads.0"))
+    assert muons(said) == ["hidden.weight", "lm_head.weight", "aux_heads.1.weight"]
+    with pytest.raises(TrainingError) as caught:
+        muons(SeveralHeads(output_layers=("haed",)))
+    assert (str(caught.value), caught.value.hint) == (
+        "OPTIMIZER=muon: output_layers names 'haed', which SeveralHeads has not",
+        "its layers: embedding, hidden, lm_head, projection, aux_heads",
+    )
+    layers = ["h.0.mlp.c_fc", "h.0.attn.heads.0", "fc1", "classifier.0", "mlp.fc", "header"]
+    heads = ["fc", "head", "lm_head", "model.lm_head", "heads.head", "classifier", "aux_heads.1"]
+    assert [name for name in layers + heads if muon.HEADS.fullmatch(name)] == heads
+
+
 def test_model_without_hidden_matrices_is_refused() -> None:
     depthwise = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Conv2d(4, 4, 3, groups=4), nn.Linear(4, 2))
     for model in (nn.Linear(3, 2), depthwise):
@@ -130,7 +159,7 @@ def test_schedule_moves_both_rates_alike() -> None:
     assert [group["lr"] for group in optimizer.param_groups] == [0.01, 0.0025, 0.0025]
     optimizer.load_state_dict(optimizer.state_dict())
     set_learning_rate(optimizer, 0.004)
-    assert [group["lr"] for part in optimizer._parts for group in part.param_groups] == [0.004, 0.001, 0.001]  # type: ignore[attr-defined]
+    assert [group["lr"] for part in optimizer.parts for group in part.param_groups] == [0.004, 0.001, 0.001]  # type: ignore[attr-defined]
 
 
 def test_step_of_a_hidden_matrix_is_jordans() -> None:

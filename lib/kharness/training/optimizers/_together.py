@@ -1,0 +1,39 @@
+"""Several optimizers that take their steps together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch.optim.optimizer import StateDict
+
+from kharness.training.optimizers._closure import value_of
+
+
+class Together(torch.optim.Optimizer):
+    """Optimizers of different parameters as one, whose groups and state are theirs."""
+
+    def __init__(self, parts: Sequence[torch.optim.Optimizer]) -> None:
+        self.parts = parts
+        """In the order of their groups."""
+        super().__init__([group for part in parts for group in part.param_groups], {})
+        self._share()
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One step of each part, and what the closure returns, which is called once."""
+        loss = value_of(closure)
+        for part in self.parts:
+            part.step()
+        return loss
+
+    def load_state_dict(self, state_dict: StateDict) -> None:
+        """As torch's, which replaces groups and state by new ones."""
+        super().load_state_dict(state_dict)
+        self._share()
+
+    def _share(self) -> None:
+        groups = iter(self.param_groups)
+        for part in self.parts:
+            part.param_groups = [next(groups) for _ in part.param_groups]
+            part.state = self.state
