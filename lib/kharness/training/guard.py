@@ -30,6 +30,9 @@ _DEVICE_ERROR = ("CUDA error:", "HIP error:")
 # What torch says of an operation under torch.use_deterministic_algorithms.
 _NOT_DETERMINISTIC = " does not have a deterministic implementation"
 
+# What DistributedDataParallel says in the step after one in which backward did not come to a parameter.
+_UNUSED = "find_unused_parameters=True"
+
 Scalar = float | DeviceScalar
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -193,6 +196,11 @@ def named_causes() -> Iterator[None]:
             raise OutOfMemoryError(
                 f"out of memory: {first}",
                 hint="leave the training more memory and start it again, or lower BATCH_SIZE",
+            ) from error
+        if _UNUSED in said:
+            raise TrainingError(
+                "a step's loss does not depend on all parameters, whose gradients the processes wait for",
+                hint="use every output of the model in the loss, or set DDP_FIND_UNUSED=y",
             ) from error
         if _NOT_DETERMINISTIC in said:
             raise TrainingError(

@@ -36,6 +36,7 @@ from kharness.training.errors import ResumeError
 from kharness.training.guard import StopOnSignal, named_causes
 from kharness.training.model_check.step import EnoughMeasured, ModelCheck
 from kharness.training.needs import check_common
+from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
 from kharness.training.resume import ResumePoint, find_origin
 from kharness.training.run_directory import open_run
 from kharness.training.setup import DataT, Prepare, Setup
@@ -46,17 +47,24 @@ from monitoring.journal.files import JOURNAL, METRICS_CSV
 from monitoring.journal.lineage import Lineage
 from monitoring.journal.run_state import read_end
 
-__all__ = ["Training", "open_training"]
+__all__ = ["OwnOptimizers", "Training", "open_training"]
 
 
 @contextmanager
 def open_training(
-    argv: Sequence[str], *, root: Path, model: str, about: str | None, prepare: Prepare[DataT]
+    argv: Sequence[str],
+    *,
+    root: Path,
+    model: str,
+    about: str | None,
+    prepare: Prepare[DataT],
+    optimizers: BuildOptimizers | None = None,
 ) -> Iterator[Training[DataT]]:
     """The training that flags and configuration request, at the step that it continues from.
 
-    It exits (SystemExit) with 0 where the run is complete already, and after the step of a DRY_RUN.
-    KharnessError for what cannot be trained.
+    `optimizers(model, options)` gives those of the script's own (OwnOptimizers) besides OPTIMIZER. It exits
+    (SystemExit) with 0 where the run is complete already, and after the step of a DRY_RUN. KharnessError for
+    what cannot be trained.
     """
     with lasting_output() as kept, one_prints(os.environ):
         with reported_once():
@@ -76,13 +84,13 @@ def open_training(
         with printing(options.values):
             search = decided(options, World.of(os.environ), run_directory=None if scratch else directory)
             with reported_once():
-                options = yield from _with_trials(search, prepare, root=root)
+                options = yield from _with_trials(search, prepare, optimizers, root=root)
             with joined_world(
                 device=options.DEVICE, minutes=options.RANK_TIMEOUT, deterministic=bool(options.DETERMINISTIC)
             ) as world:
                 options = agreed(options, world)
                 with named_causes():
-                    setup = Setup.of(options, prepare, world)
+                    setup = Setup.of(options, prepare, world, optimizers)
                 if options.values.get("INSPECT_STEP"):
                     yield from _inspected(setup, directory, root=root)
                 elif options.values.get("DRY_RUN"):
@@ -92,7 +100,11 @@ def open_training(
 
 
 def _with_trials(
-    search: Search[Options, Options], prepare: Prepare[DataT], *, root: Path
+    search: Search[Options, Options],
+    prepare: Prepare[DataT],
+    optimizers: BuildOptimizers | None,
+    *,
+    root: Path,
 ) -> Generator[Training[DataT], None, Options]:
     """What a search finds. Of each of its trials, in a process of its own, this yields the training."""
     trial: BegunTrial | None = None
@@ -105,13 +117,18 @@ def _with_trials(
                 return found
             begun = begin_trial()
             if isinstance(begun, OwnTrial):
-                yield from _tried(begun, options, prepare, root=root)
+                yield from _tried(begun, options, prepare, optimizers, root=root)
             else:
                 trial = begun
 
 
 def _tried(
-    trial: OwnTrial, options: Options, prepare: Prepare[DataT], *, root: Path
+    trial: OwnTrial,
+    options: Options,
+    prepare: Prepare[DataT],
+    optimizers: BuildOptimizers | None,
+    *,
+    root: Path,
 ) -> Iterator[Training[DataT]]:
     """The training of a trial, whose process ends with it."""
     with trial.last(), named_causes():
@@ -120,7 +137,7 @@ def _tried(
         if not uses_gpu(options.DEVICE):
             room.limit()
         alone = World(local_rank=world.local_rank, local_size=world.local_size)
-        setup = Setup.of(options, prepare, alone)
+        setup = Setup.of(options, prepare, alone, optimizers)
         steps = StepOnRequest(setup, trial, room, ranks=world.size)
         with _watched(setup, steps, trial.folder, root=root) as training:
             yield training

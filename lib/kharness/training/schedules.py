@@ -6,6 +6,7 @@ Steps are counted from 0 to `num_steps - 1`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -18,6 +19,13 @@ from kharness.training.needs import check_warmup
 # torch.optim.lr_scheduler.OneCycleLR's defaults: the first rate is peak / 25, the last is the first / 10,000.
 _DIV_FACTOR = 25.0
 _FINAL_DIV_FACTOR = 1e4
+
+_OPTION_NAMES = ("momentum", "beta1", "beta2", "weight_decay")
+_NUMBER = r"\d+(?:\.\d+)?(?:e-?\d+)?"
+_OPTION_SCHEDULE = re.compile(
+    rf"(?P<name>\w+)=(?P<start>{_NUMBER})\.\.(?P<end>{_NUMBER})"
+    r"@(?P<first>\d+(?:\.\d+)?%|\d+)\.\.(?P<last>\d+(?:\.\d+)?%|\d+)"
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,93 @@ class Schedule:
     def __call__(self, step: int) -> float:
         """The learning rate of a step."""
         return _SHAPES[self.name](self, step)
+
+
+@dataclass(frozen=True)
+class OptionSchedule:
+    """An option of the optimizer that moves along a line between two steps, and is level outside of them."""
+
+    name: str
+    """momentum, beta1, beta2 or weight_decay."""
+    start: float
+    end: float
+    first: float
+    """The last step that has `start`, counted from 0."""
+    last: float
+    """The first step that has `end`."""
+
+    def __call__(self, step: int) -> float:
+        """The option's value in a step."""
+        share = (step - self.first) / (self.last - self.first) if self.last > self.first else 1.0
+        return self.start + (self.end - self.start) * min(1.0, max(0.0, share))
+
+
+class OptionSchedules:
+    """The schedules of SCHEDULE_OPTIONS: those of momentum, betas and weight decay.
+
+    Jordan et al. 2024 (modded-nanogpt) move Muon's momentum from 0.85 to 0.95 in the first 300 steps.
+    """
+
+    def __init__(self, text: str, optimizer: torch.optim.Optimizer, *, num_steps: int) -> None:
+        """TrainingError for a text that is none, or an option that the optimizer does not have."""
+        self._optimizer = optimizer
+        self._schedules = [_option_schedule(word, num_steps) for word in text.split()]
+        self._decaying = [bool(group.get("weight_decay")) for group in optimizer.param_groups]
+        for schedule in self._schedules:
+            if not any(map(self._has(schedule.name), range(len(optimizer.param_groups)))):
+                own = [
+                    name for name in _OPTION_NAMES if any(map(self._has(name), range(len(self._decaying))))
+                ]
+                raise TrainingError(
+                    f"SCHEDULE_OPTIONS: this optimizer has no {schedule.name} that could move",
+                    hint=f"it has: {', '.join(own) or 'none of ' + ', '.join(_OPTION_NAMES)}",
+                )
+
+    def set(self, step: int) -> dict[str, float]:
+        """Give the optimizer the values of a step, and return them."""
+        values = {schedule.name: schedule(step) for schedule in self._schedules}
+        for name, value in values.items():
+            for place, group in enumerate(self._optimizer.param_groups):
+                if not self._has(name)(place):
+                    continue
+                if name.startswith("beta"):
+                    betas = list(group["betas"])
+                    betas[int(name[-1]) - 1] = value
+                    group["betas"] = tuple(betas)
+                else:
+                    group[name] = value
+        return values
+
+    def _has(self, name: str) -> Callable[[int], bool]:
+        """Whether a group, by its place, has the option; norms and biases have no decay that could move."""
+
+        def has(place: int) -> bool:
+            group = self._optimizer.param_groups[place]
+            if name == "weight_decay":
+                return self._decaying[place]
+            return "betas" in group if name.startswith("beta") else name in group
+
+        return has
+
+
+def _option_schedule(word: str, num_steps: int) -> OptionSchedule:
+    """The one that `NAME=FROM..TO@FIRST..LAST` describes: steps, or percentages of the training."""
+    found = _OPTION_SCHEDULE.fullmatch(word)
+    if found is None or found["name"] not in _OPTION_NAMES:
+        raise TrainingError(
+            f"SCHEDULE_OPTIONS: {word!r} is not NAME=FROM..TO@FIRST..LAST",
+            hint=f"NAME is one of {', '.join(_OPTION_NAMES)}, as in momentum=0.85..0.95@0..300 or "
+            "weight_decay=0.1..0@50%..100%",
+        )
+    first, last = (
+        float(found[name].rstrip("%")) * (num_steps / 100 if found[name].endswith("%") else 1)
+        for name in ("first", "last")
+    )
+    if first > last:
+        raise TrainingError(
+            f"SCHEDULE_OPTIONS: {word!r} ends before it begins", hint="write the earlier step first"
+        )
+    return OptionSchedule(found["name"], float(found["start"]), float(found["end"]), first, last)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

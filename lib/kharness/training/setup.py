@@ -22,10 +22,11 @@ from kharness.training.distributed.world import World
 from kharness.training.due import few_validations, planned_steps
 from kharness.training.optimizers import build_optimizer
 from kharness.training.optimizers._averages import Weights, weights_of
+from kharness.training.optimizers._own import BuildOptimizers, OwnOptimizers
 from kharness.training.progress import StepProgress
 from kharness.training.pruning import Pruner, Pruning, build_pruner
 from kharness.training.saving.sharded import is_sharded
-from kharness.training.schedules import Schedule
+from kharness.training.schedules import OptionSchedules, Schedule
 from kharness.training.seeds import Generators, seed_everything, seed_rank
 from kharness.training.without_values import ModelWithoutValues
 from monitoring.telemetry.profiler import configured_profiler
@@ -109,8 +110,11 @@ class Setup(Generic[DataT]):
     batches: Batches
     optimizer: torch.optim.Optimizer
     optimizer_options: Mapping[str, Any]
+    apart: Mapping[str, torch.optim.Optimizer]
+    """Optimizers that step by losses of their own, by name."""
     weights: Weights
     schedule: Schedule
+    option_schedules: OptionSchedules
     pruner: Pruning
     progress: StepProgress
     average: MovingAverage | None
@@ -120,7 +124,13 @@ class Setup(Generic[DataT]):
     """Of a model that ranks share, where its FLOPs are to be counted: as it was before."""
 
     @classmethod
-    def of(cls, options: Options, prepare: Prepare[DataT], world: World) -> Setup[DataT]:
+    def of(
+        cls,
+        options: Options,
+        prepare: Prepare[DataT],
+        world: World,
+        optimizers: BuildOptimizers | None = None,
+    ) -> Setup[DataT]:
         """Made as the options say, and printed; TrainingError for what cannot be."""
         if options.DETERMINISTIC:
             make_deterministic()
@@ -151,8 +161,14 @@ class Setup(Generic[DataT]):
             steps_per_epoch=batches.steps_per_epoch,
             tokens_per_step=tokens and tokens * batches.batch_size,
         )
-        optimizer, optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
+        own = optimizers(model, options) if optimizers else OwnOptimizers()
+        with own.parameters_taken(model):
+            optimizer, optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
+        optimizer = own.joined(optimizer, options.LEARNING_RATE)
         schedule = Schedule.read(options.values, num_steps=num_steps)
+        moving = OptionSchedules(
+            str(options.values.get("SCHEDULE_OPTIONS", "")), optimizer, num_steps=num_steps
+        )
         pruner = build_pruner(options.PRUNING, model, optimizer, options.values, num_steps=num_steps)
         if world.size > 1 and isinstance(pruner, Pruner):
             pruner.agree = world.overwrite
@@ -190,8 +206,10 @@ class Setup(Generic[DataT]):
             batches=batches,
             optimizer=optimizer,
             optimizer_options=optimizer_options,
+            apart=own.apart,
             weights=weights_of(model, optimizer),
             schedule=schedule,
+            option_schedules=moving,
             pruner=pruner,
             progress=StepProgress(device.torch),
             average=moving_average(model, options.values),
@@ -214,9 +232,15 @@ class Setup(Generic[DataT]):
             "compute": Compute(self.device.torch, self.numerics, processes=self.world.size),
             "progress": self.progress,
             **({"average": self.average} if self.average is not None else {}),
+            **{f"optimizer_{name}": optimizer for name, optimizer in self.apart.items()},
             **self.data_parts,
             **self.weights.parts(),
         }
+
+    def trained_apart(self) -> set[nn.Parameter]:
+        """The parameters of optimizers that step by losses of their own."""
+        groups = [group for optimizer in self.apart.values() for group in optimizer.param_groups]
+        return {parameter for group in groups for parameter in group["params"]}
 
     def counted(self) -> dict[str, int]:
         """`tokens_seen` of the end record, of a training that counts tokens."""

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 
 from kharness.config.options import Options
 from kharness.training.checkpoint import checkpoint_files, load
-from kharness.training.errors import NonFiniteError
-from kharness.training.loop import Training, open_training
+from kharness.training.errors import NonFiniteError, TrainingError
+from kharness.training.loop import OwnOptimizers, Training, open_training
+from kharness.training.optimizers._own import BuildOptimizers
 from kharness.training.steps.waiting import WaitCheck
 from monitoring import read_records
 
@@ -295,3 +296,99 @@ def test_clipped_gradients_are_recorded_as_they_were(train: Train, tmp_path: Pat
 def test_step_without_an_update_is_an_error_and_no_endless_loop(train: Train) -> None:
     with pytest.raises(RuntimeError, match=r"each step of a training calls update\(\) once"):
         train(step=lambda training, indices: None)
+
+
+def test_own_metrics_are_means_of_the_step_and_stand_in_its_record(train: Train, tmp_path: Path) -> None:
+    def step(training: Training[Points], indices: Tensor) -> None:
+        training.record(first=1, second=torch.tensor([float(training.step)], requires_grad=True))
+        plain(training, indices)
+
+    train("--max-steps", "2", step=step)
+    found = [r for r, _ in read_records(tmp_path / "run/metrics.jsonl") if r["event"] == "step"]
+    assert [(record["first"], record["second"]) for record in found] == [(1, 0.0), (1, 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "error", "hint"),
+    [
+        (
+            {"lr": 1.0},
+            "record(lr=…): each step record has a lr already",
+            "choose another name, such as own_lr",
+        ),
+        (
+            {"spread": torch.ones(2, 3)},
+            "record(spread=…): a tensor of shape (2, 3) is no single number",
+            "record its mean: training.record(spread=value.mean())",
+        ),
+        ({"name": "x"}, "record(name=…): str is no number", "record numbers, or tensors of one element"),
+    ],
+)
+def test_own_metric_that_cannot_be_recorded_is_refused(
+    train: Train, metrics: dict[str, float | Tensor], error: str, hint: str
+) -> None:
+    def step(training: Training[Points], indices: Tensor) -> None:
+        training.record(**metrics)
+        plain(training, indices)
+
+    with pytest.raises(TrainingError) as caught:
+        train("--max-steps", "2", step=step)
+    assert (str(caught.value), caught.value.hint) == (error, hint)
+
+
+def test_reported_part_of_the_loss_is_recorded_unless_the_loss_is_not_finite(
+    train: Train, tmp_path: Path
+) -> None:
+    def step(training: Training[Points], indices: Tensor) -> None:
+        loss = loss_of(training, indices)
+        other = weight_of(training).sum() * (math.inf if training.step == 2 else 1)
+        training.update(loss + other, report=loss.detach() * 0 + 7)
+
+    with pytest.raises(NonFiniteError, match=r"step 3: loss -?inf"):
+        train("--max-steps", "4", step=step)
+    found = [r for r, _ in read_records(tmp_path / "run/metrics.jsonl") if r["event"] == "step"]
+    assert [record["train_loss"] for record in found] == [7.0, 7.0, None]
+
+
+def test_gradients_that_are_changed_are_those_that_are_judged_clipped_and_applied(
+    train: Train, tmp_path: Path
+) -> None:
+    before: list[Tensor] = []
+
+    def step(training: Training[Points], indices: Tensor) -> None:
+        before.append(weight_of(training).detach().clone())
+        training.accumulate(loss_of(training, indices))
+        [gradient] = training.gradients().values()
+        gradient.copy_(torch.tensor([[3.0, 4.0, 0, 0, 0, 0, 0, 0]]))
+        training.update(clip_norm=1.0)
+
+    weight = train("--max-steps", "1", step=step)
+    torch.testing.assert_close(weight, before[0] - 0.125 * torch.tensor([[0.6, 0.8, 0, 0, 0, 0, 0, 0]]))
+    found = [r for r, _ in read_records(tmp_path / "run/metrics.jsonl") if r["event"] == "step"]
+    assert found[0]["grad_norm"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("own", "error"),
+    [
+        (
+            lambda model, _: OwnOptimizers(beside=[torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)]),
+            "each parameter of an optimizer of your own belongs to the model, and to no other of them",
+        ),
+        (
+            lambda model, _: OwnOptimizers(apart={"all": torch.optim.SGD(model.parameters(), lr=0.1)}),
+            "optimizers of your own leave no parameter to OPTIMIZER, whose LEARNING_RATE schedules all",
+        ),
+    ],
+)
+def test_own_optimizers_that_cannot_be_are_refused(
+    root: Path, tmp_path: Path, own: BuildOptimizers, error: str
+) -> None:
+    argv = ["--run-dir", str(tmp_path / "run"), "--device", "cpu", "--batch-size", "4", *PLAIN_SGD]
+    with (
+        pytest.raises(TrainingError) as caught,
+        open_training(argv, root=root, model="lenet5", about="", prepare=prepare, optimizers=own),
+    ):
+        pass
+    assert str(caught.value) == error
+    assert not (tmp_path / "run").exists()

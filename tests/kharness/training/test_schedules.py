@@ -9,9 +9,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from kharness.training.errors import TrainingError
-from kharness.training.schedules import Schedule, set_learning_rate
+from kharness.training.schedules import OptionSchedules, Schedule, set_learning_rate
 
 
 def rates(schedule: Schedule) -> list[float]:
@@ -90,3 +91,50 @@ def test_set_learning_rate_reaches_every_group() -> None:
     optimizer = torch.optim.SGD(groups, lr=1.0)
     set_learning_rate(optimizer, 0.25)
     assert [group["lr"] for group in optimizer.param_groups] == [0.25, 0.25]
+
+
+def two_groups() -> torch.optim.Optimizer:
+    weight, bias = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))
+    return torch.optim.AdamW(
+        [{"params": [weight], "weight_decay": 0.1}, {"params": [bias], "weight_decay": 0.0}], lr=0.1
+    )
+
+
+def test_options_move_along_lines_in_the_groups_that_have_them() -> None:
+    """Of 10 steps beta1 moves in steps 2 to 4, the decay in the second half; what never decays goes on so."""
+    optimizer = two_groups()
+    text = "beta1=0.5..0.9@2..4 weight_decay=0.1..0@50%..100%"
+    schedules = OptionSchedules(text, optimizer, num_steps=10)
+    found = [schedules.set(step) for step in (0, 2, 3, 4, 5, 6, 9)]
+    assert [one["beta1"] for one in found] == pytest.approx([0.5, 0.5, 0.7, 0.9, 0.9, 0.9, 0.9])
+    assert [one["weight_decay"] for one in found] == pytest.approx([0.1, 0.1, 0.1, 0.1, 0.1, 0.08, 0.02])
+    assert [group["betas"] for group in optimizer.param_groups] == [(0.9, 0.999)] * 2
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [pytest.approx(0.02), 0.0]
+
+
+def test_no_options_move_by_default() -> None:
+    assert OptionSchedules("", two_groups(), num_steps=10).set(3) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "hint"),
+    [
+        (
+            "momentum=0.8..0.9@0..3",
+            "SCHEDULE_OPTIONS: this optimizer has no momentum",
+            "it has: beta1, beta2,",
+        ),
+        (
+            "rate=0.8..0.9@0..3",
+            "SCHEDULE_OPTIONS: 'rate=0.8..0.9@0..3' is not NAME=FROM",
+            "NAME is one of mom",
+        ),
+        ("beta1=0.8", "SCHEDULE_OPTIONS: 'beta1=0.8' is not NAME=FROM..TO@FIRST..LAST", "NAME is one of mom"),
+        ("beta1=0.8..1@9..3", "SCHEDULE_OPTIONS: 'beta1=0.8..1@9..3' ends before", "write the earlier step"),
+    ],
+)
+def test_option_schedules_that_cannot_be_are_refused(text: str, error: str, hint: str) -> None:
+    with pytest.raises(TrainingError) as caught:
+        OptionSchedules(text, two_groups(), num_steps=10)
+    assert str(caught.value).startswith(error)
+    assert str(caught.value.hint).startswith(hint)

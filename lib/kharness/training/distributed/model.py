@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -60,8 +61,19 @@ def share_model(model: nn.Module, world: World, device: torch.device, *, bf16: b
     fully_shard(model, mesh=mesh)
 
 
-def distributed_model(model: nn.Module, world: World, device: torch.device, phases: Phases) -> nn.Module:
+def distributed_model(
+    model: nn.Module,
+    world: World,
+    device: torch.device,
+    phases: Phases,
+    *,
+    apart: Collection[nn.Parameter] = (),
+    find_unused: bool = False,
+) -> nn.Module:
     """The model that a step calls: itself in one process; waiting for other ranks counts in no phase.
+
+    Gradients of parameters that train `apart` stay this rank's own. With `find_unused` a backward pass need
+    not come to every parameter.
 
     Averaged while backward runs (Li et al. 2020, arXiv:2006.15704). Buffers, as those of batch norm, are
     those of rank 0 from the next forward pass on. Of a model that ranks share the waiting is part of the
@@ -72,8 +84,14 @@ def distributed_model(model: nn.Module, world: World, device: torch.device, phas
     if any(map(is_sharded, model.parameters())):
         phases.waiting_stays()
         return ShardedModel(model)
+    names = [name for name, parameter in model.named_parameters() if parameter in apart]
+    # As torch has it for a model of which something else averages a part: FSDP inside of DDP.
+    DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, names)
     distributed = DistributedDataParallel(
-        model, device_ids=[device] if device.type == "cuda" else None, gradient_as_bucket_view=True
+        model,
+        device_ids=[device] if device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        find_unused_parameters=find_unused,
     )
     watch_ddp(distributed, phases)
     return distributed

@@ -96,6 +96,17 @@ class World:
         dist.all_gather(values, value)
         return torch.stack(values)
 
+    def averaged(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The means of tensors over all ranks, on their device, by one collective."""
+        if self.size == 1:
+            return list(tensors)
+        found: list[Tensor] = []
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors]) / self.size
+        dist.all_reduce(flat)
+        for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            found.append(mean.view_as(tensor).to(tensor.dtype))
+        return found
+
     def turns(self, chunks: Iterable[ValueT]) -> Iterator[ValueT]:
         """This rank's chunks of what all ranks together look at once, as an evaluation."""
         return islice(chunks, self.rank, None, self.size)

@@ -44,8 +44,10 @@ class CheckedTraining(Training[DataT]):
         for indices in super().steps():
             yield indices[: self._check.part_size]
 
-    def update(self, loss: Tensor | None = None, *, clip_norm: float | None = None) -> None:
-        super().update(loss, clip_norm=clip_norm)
+    def update(
+        self, loss: Tensor | None = None, *, clip_norm: float | None = None, report: Tensor | None = None
+    ) -> None:
+        super().update(loss, clip_norm=clip_norm, report=report)
         if self._is_over:  # the first batch of an evaluation ends it on each rank, and there may be but one
             self.world = ALONE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,12 +73,24 @@ class InspectedTraining(Training[DataT]):
     def micro_batches(self, indices: Tensor) -> Iterator[tuple[Tensor, float]]:
         yield indices, 1.0  # one sample
 
-    def accumulate(self, loss: Tensor, *, share: float) -> None:
-        self._sample_loss += share * loss.item()
+    def accumulate(
+        self,
+        loss: Tensor,
+        *,
+        share: float = 1.0,
+        report: Tensor | None = None,
+        gradients: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self._sample_loss += share * (loss if report is None else report).item()
 
-    def update(self, loss: Tensor | None = None, *, clip_norm: float | None = None) -> None:
+    def update(
+        self, loss: Tensor | None = None, *, clip_norm: float | None = None, report: Tensor | None = None
+    ) -> None:
         if loss is not None:
-            self.accumulate(loss, share=1)
+            self.accumulate(loss, report=report)
+
+    def update_apart(self, name: str, loss: Tensor, *, clip_norm: float | None = None) -> None:
+        """No weight changes."""
 
     @property
     def evaluation_is_due(self) -> bool:

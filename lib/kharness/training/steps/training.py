@@ -25,6 +25,7 @@ from kharness.training.steps.agreement import BETWEEN_ROUNDS, StepAgreement
 from kharness.training.steps.alerted import AlertedSteps
 from kharness.training.steps.control import StepControl
 from kharness.training.steps.epoch_bar import epoch_block, open_bar
+from kharness.training.steps.own_metrics import OwnMetrics, Value
 from kharness.training.steps.telemetry import StepTelemetry, open_telemetry
 from kharness.training.steps.update import GuardedUpdate, Updated
 from kharness.training.steps.waiting import WaitCheck
@@ -81,8 +82,19 @@ class Training(Generic[DataT]):
             if phases
             else open_telemetry(setup, run.directory, timed=timed, counted=self._restart_clocks)
         )
-        self.model = distributed_model(setup.model, setup.world, setup.device.torch, self._phases)
+        self.model = distributed_model(
+            setup.model,
+            setup.world,
+            setup.device.torch,
+            self._phases,
+            apart=setup.trained_apart(),
+            find_unused=bool(self.options.values.get("DDP_FIND_UNUSED")),
+        )
         """What a step and an evaluation call."""
+        self.optimizer = setup.optimizer
+        """The one of OPTIMIZER; what you set in its `param_groups` in a step holds from its update on."""
+        self.module = setup.model
+        """The model itself, for forward passes whose gradients `gradients_of` or `update_apart` takes."""
         self.models = {"": self.model if self._is_shared else setup.model}
         """What to evaluate, by the prefix of its metrics: the model, and as `ema_` its moving average."""
         if setup.average is not None:
@@ -95,6 +107,7 @@ class Training(Generic[DataT]):
         )
         self._update = GuardedUpdate(setup, self._agreement, self._phases, run.log_step)
         folder = str(self.options.values.get("PROFILER_SAVE_DIR", PROFILER))
+        self._own, self._share = OwnMetrics(setup.world, setup.device.torch), 1.0
         self._profiler = TorchProfiler(
             run.directory / asked_path("PROFILER_SAVE_DIR", folder),
             configured_profiler(self.options.values),
@@ -168,7 +181,8 @@ class Training(Generic[DataT]):
             self._control.look(self.step + 1)
             self._alerted.look(self.step)
             self._waits.begin()
-            self._update.begin(rate=self._rate, factor=factor)
+            self._update.begin(self.step, rate=self._rate, factor=factor)
+            self._own.begin()
             self._phases.begin()
             self._telemetry.begin_step(self.step + 1)
             yield indices
@@ -202,29 +216,81 @@ class Training(Generic[DataT]):
             parts += [(indices[:1], 0.0)] * (most - len(parts))
         *others, last = parts
         with unsynchronized(self.model) if others else nullcontext():
-            for part in others:
-                yield part
+            for part, self._share in others:
+                yield part, self._share
                 self._telemetry.end_part()
+        self._share = last[1]
         yield last
+        self._share = 1.0
 
-    def accumulate(self, loss: Tensor, *, share: float) -> None:
+    def record(self, **metrics: Value) -> None:
+        """Add metrics of your own to the record of this step: numbers, or tensors of one element.
+
+        They are means: over micro-batches by their share (within `micro_batches`), and over all processes,
+        which record the same names. TrainingError for a name that each step record has.
+        """
+        self._own.add(metrics, weight=self._share * self._update.factor)
+
+    def accumulate(
+        self,
+        loss: Tensor,
+        *,
+        share: float = 1.0,
+        report: Tensor | None = None,
+        gradients: Mapping[str, Tensor] | None = None,
+    ) -> None:
         """Add the gradients of a micro-batch, by its mean loss and its share of the step's samples.
 
         for part, share in training.micro_batches(indices):
             loss = …
             training.accumulate(loss, share=share)
         training.update()
-        """
-        self._update.add(loss, share=share)
 
-    def update(self, loss: Tensor | None = None, *, clip_norm: float | None = None) -> None:
+        `report` is the part of the loss that validation measures too, such as the cross-entropy without an
+        auxiliary loss: it becomes `train_loss`, while the gradients are those of `loss`. `gradients` take
+        the place of the loss's own: what you made of those that `gradients_of` gave.
+        """
+        self._update.add(loss, share=share, report=report, gradients=gradients)
+
+    def gradients_of(self, *losses: Tensor) -> list[dict[str, Tensor]]:
+        """The gradients of each loss alone, by the parameters' names, averaged over all processes.
+
+        The losses are those of `training.module`: in several processes `training.model` would wait for the
+        one backward pass that it averages. TrainingError with PARALLEL=fsdp.
+        """
+        named = {name: weight for name, weight in self.module.named_parameters() if weight.requires_grad}
+        found = self._update.gradients_of(losses, list(named.values()))
+        return [dict(zip(named, gradients, strict=True)) for gradients in found]
+
+    def update_apart(self, name: str, loss: Tensor, *, clip_norm: float | None = None) -> None:
+        """Update what an optimizer apart (OwnOptimizers) trains, by a loss of its own; as often as you like.
+
+        The loss is of `training.module`. Its gradients are averaged over all processes; NonFiniteError as
+        `update` has it.
+        """
+        self._update.apply_apart(self.step + 1, name, loss, clip_norm=clip_norm)
+
+    def gradients(self) -> dict[str, Tensor]:
+        """The gradients of the step's mean loss by name, between the last `accumulate` and `update`.
+
+        Of several processes they are the mean already; with PARALLEL=fsdp each has its part (DTensor). Change
+        them in place: the check that they are finite, their recorded norm, `clip_norm` and the optimizer come
+        after that. A parameter that the loss does not depend on has none.
+        """
+        named = self._setup.model.named_parameters()
+        return {name: weight.grad for name, weight in named if weight.grad is not None}
+
+    def update(
+        self, loss: Tensor | None = None, *, clip_norm: float | None = None, report: Tensor | None = None
+    ) -> None:
         """Update the weights by the gradients of the step's mean loss, or of what was accumulated.
 
         `clip_norm` scales gradients of a greater total norm down to it; the record has the norm before.
-        NonFiniteError before the update where the loss or the norm is not finite, on a GPU a few steps later.
+        `report` is what `accumulate` has it for. NonFiniteError before the update where the loss or the norm
+        is not finite, on a GPU a few steps later.
         """
         if loss is not None:
-            self.accumulate(loss, share=1)
+            self.accumulate(loss, report=report)
         updated = self._update.apply(self.step + 1, self._batch, clip_norm=clip_norm)
         self.step += 1
         self._telemetry.end_step()
@@ -343,8 +409,10 @@ class Training(Generic[DataT]):
     def _log_step(self, updated: Updated) -> None:
         measured: dict[str, Any] = {"train_loss": updated.train_loss, "lr": self._rate}
         measured |= {"grad_norm": updated.grad_norm, **self._pace.read(), **self._phases.read()}
+        measured |= self._update.moved
         measured |= {**self._setup.device.memory(), **self._setup.pruner.measured()}
         measured |= self._telemetry.measured(self.step, measured)
+        measured |= self._own.read(measured)
         self._run.log_step(self.step, **measured)
 
     def _restart_clocks(self) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from kharness.training.errors import TrainingError
 from kharness.training.guard import Buffers, FiniteWatch, Scalar, StepSamples
-from kharness.training.saving.sharded import full
+from kharness.training.saving.sharded import full, is_sharded
 from kharness.training.schedules import set_learning_rate
 from kharness.training.setup import Setup
 from kharness.training.steps.agreement import StepAgreement
@@ -44,27 +46,54 @@ class GuardedUpdate:
         max_skips = setup.options.GUARD_MAX_SKIPS
         self._setup, self._agreement, self._phases = setup, agreement, phases
         self._watch = FiniteWatch(record=record, max_skips=max_skips, skips=setup.progress.skips)
-        self._weights = [weight for weight in setup.model.parameters() if weight.requires_grad]
+        self._watches = {
+            name: FiniteWatch(record=_named(record, name), max_skips=max_skips) for name in setup.apart
+        }
+        apart = setup.trained_apart()
+        self._weights = [w for w in setup.model.parameters() if w.requires_grad and w not in apart]
         self._before_step = Buffers(setup.model if max_skips else None)
         self._loss: Tensor | None = None
-        self._factor = 1.0
+        self.factor = 1.0
+        """What the mean loss of this rank's samples counts in that of the step, times the number of ranks."""
 
-    def begin(self, *, rate: float, factor: float) -> None:
-        """A step begins: its learning rate, and what the loss of this rank's part counts in its mean."""
+        self.moved: dict[str, float] = {}
+        """Options of the optimizer that a schedule moves, as they are in this step."""
+
+    def begin(self, step: int, *, rate: float, factor: float) -> None:
+        """A step (from 0) begins: its learning rate, and what this rank's loss counts in that of the step."""
         self._setup.weights.to_train()
-        set_learning_rate(self._setup.optimizer, rate)
-        self._setup.optimizer.zero_grad()
+        for optimizer in (self._setup.optimizer, *self._setup.apart.values()):
+            set_learning_rate(optimizer, rate)
+            optimizer.zero_grad()
+        self.moved = self._setup.option_schedules.set(step)
         self._before_step.keep()
-        self._factor = factor
+        self.factor = factor
 
-    def add(self, loss: Tensor, *, share: float) -> None:
-        """Add the gradients of a part, by its mean loss and its share of this rank's samples."""
-        share *= self._factor
+    def add(
+        self,
+        loss: Tensor,
+        *,
+        share: float,
+        report: Tensor | None,
+        gradients: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        """Add the gradients of a part, by its mean loss and its share of this rank's samples.
+
+        `report` is recorded in the loss's place, unless the loss is not finite. `gradients`, means over all
+        ranks by the parameters' names, are taken in place of the loss's own.
+        """
+        share *= self.factor
+        if report is not None:
+            report = torch.where(loss.detach().isfinite(), report.detach(), loss.detach())
         loss = loss if share == 1 else loss * share
         self._phases.end("forward_seconds")
-        loss.backward()
+        if gradients is None:
+            loss.backward()
+        else:
+            self._add_gradients(gradients, share / self.factor if self.factor else 0.0)
         self._phases.end("backward_seconds")
-        self._loss = loss.detach() if self._loss is None else self._loss + loss.detach()
+        reported = loss.detach() if report is None else report * share
+        self._loss = reported if self._loss is None else self._loss + reported
 
     def apply(self, step: int, batch: Tensor, *, clip_norm: float | None) -> Updated:
         """Update the weights by what was added up, as the `step`-th of all; `batch` is that of all ranks.
@@ -93,9 +122,48 @@ class GuardedUpdate:
         self._phases.end("optimizer_seconds")
         return Updated(loss, train_loss, grad_norm, bool(self._watch.skips))
 
+    def apply_apart(self, step: int, name: str, loss: Tensor, *, clip_norm: float | None) -> None:
+        """Update what the optimizer `name` has by a loss of its own, within the `step`-th step of all."""
+        optimizer = self._setup.apart[name]
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        [gradients] = self.gradients_of([loss], weights)
+        norm = get_total_norm(gradients)
+        watch = self._watches[name]
+        watch.look(step, loss.detach() + 0 * norm, norm)
+        if not watch.skips:
+            for weight, gradient in zip(weights, gradients, strict=True):
+                weight.grad = gradient
+            if clip_norm is not None:
+                clip_grads_with_norm_(weights, clip_norm, norm)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def gradients_of(self, losses: Sequence[Tensor], weights: Sequence[Tensor]) -> list[list[Tensor]]:
+        """The gradients of each of the losses, means over this rank's samples, averaged over all ranks."""
+        if any(map(is_sharded, weights)):
+            raise TrainingError(
+                "with PARALLEL=fsdp there are no gradients of one loss alone: ranks share the weights",
+                hint="train with PARALLEL=ddp",
+            )
+        found = []
+        for loss in losses:
+            scaled = loss if self.factor == 1 else loss * self.factor
+            own = torch.autograd.grad(
+                scaled, weights, retain_graph=True, allow_unused=True, materialize_grads=True
+            )
+            found.append(self._setup.world.averaged(own))
+        return found
+
     def wait(self) -> None:
         """Until every step so far is judged: for what must not be made of spoiled weights."""
-        self._watch.wait()
+        for watch in (self._watch, *self._watches.values()):
+            watch.wait()
+
+    def _add_gradients(self, gradients: Mapping[str, Tensor], share: float) -> None:
+        for name, weight in self._setup.model.named_parameters():
+            if (gradient := gradients.get(name)) is not None:
+                gradient = gradient * share
+                weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
 
     def _agreed(self, loss: Tensor, batch: Tensor) -> tuple[Tensor, StepSamples]:
         """The loss of the batch, by each rank's own part of it, and which samples these are."""
@@ -107,3 +175,12 @@ class GuardedUpdate:
         losses = self._agreement.exchange(loss)
         self._phases.leave_out()
         return losses.mean(), StepSamples(world.parts(batch), losses)
+
+
+def _named(record: Callable[..., object], name: str) -> Callable[..., object]:
+    """Records the values of an optimizer apart from OPTIMIZER under its name."""
+
+    def named(step: int, *, train_loss: float, grad_norm: float, **about: object) -> object:
+        return record(step, **{f"{name}_loss": train_loss, f"{name}_grad_norm": grad_norm}, **about)
+
+    return named
