@@ -70,9 +70,9 @@ def inject(faults: Sequence[Fault], *, steps: int, seed: int, by_work: bool = Tr
                 inputs, targets = _spoiled(fault, inputs, targets, indices, noise)
         return inputs, targets
 
-    def added(self: GuardedUpdate, loss: Tensor, *, share: float) -> None:
+    def added(self: GuardedUpdate, loss: Tensor, **named: Any) -> None:
         broken = any(fault.kind == "nan" and now in fault for fault in faults)
-        add(self, loss * float("nan") if broken else loss, share=share)
+        add(self, loss * float("nan") if broken else loss, **named)
 
     def applied(self: GuardedUpdate, step: int, *given: Any, **named: Any) -> Any:
         for fault in faults:
