@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kharness.config.errors import run_command
+from kharness.config.errors import RENDEZVOUS_FILE, run_command
 from kharness.config.options import Options
 from kharness.training.loop import OwnOptimizers, open_training
 
@@ -60,10 +61,23 @@ class Data:
 
 
 def main(argv: Sequence[str]) -> int:
+    folder, *flags = argv
+    meeting = os.environ.get(RENDEZVOUS_FILE)
+    for name in EXAMPLES:
+        if meeting:
+            os.environ[RENDEZVOUS_FILE] = meeting + name
+        run = Path(folder) / name
+        with suppress(SystemExit):  # of one that is stopped
+            train(name, ["--run-dir", str(run), *([] if (run / ".config").exists() else flags)])
+    return 0
+
+
+def train(name: str, argv: Sequence[str]) -> int:
     example: dict[str, Any] = {"torch": torch, "F": F, "OwnOptimizers": OwnOptimizers}
-    exec(compile(EXAMPLES[os.environ["EXAMPLE"]], str(ROOT / "docs/change-the-training.md"), "exec"), example)
+    exec(compile(EXAMPLES[name], str(ROOT / "docs/change-the-training.md"), "exec"), example)
+    optimizers = example.get("optimizers")
     with open_training(
-        argv, root=ROOT, model="gpt2", about="", prepare=prepare, optimizers=example.get("optimizers")
+        argv, root=ROOT, model="gpt2", about="", prepare=prepare, optimizers=optimizers
     ) as training:
         for indices in training.steps():
             example["step"](training, indices)
