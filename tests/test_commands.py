@@ -24,6 +24,7 @@ from kharness.config.presets import find_preset
 from kharness.config.tree import Tree
 from kharness.matrix.planning.cells import Around
 from kharness.matrix.planning.draft import draft
+from kharness.matrix.planning.given_axes import NO_AXES, given_axes
 from kharness.matrix.sweep.ranges import read_ranges
 from kharness.matrix.sweep.sweep import draft_sweep
 
@@ -44,6 +45,8 @@ MATRICES = {"test_matrix", "test-matrix", "test_matrix_dry_run", "test-matrix-dr
 REFUSED = {
     "configuration.md: make test_matrix SEEDS=1..5",
     "configuration.md: make status CHECKPOINT=1",
+    "test-matrix.md: make train SEED=1,2",
+    "test-matrix.md: make continue SEED=1..5",
 }
 # Programs of the system, and words of its shell.
 OF_THE_SYSTEM = {*("cd", "done", "export", "for", "git", "head", "timeout"), *("filebeat", "prometheus")}
@@ -80,17 +83,18 @@ def test_make_takes_it(command: DocumentedCommand, monkeypatch: pytest.MonkeyPat
     given = [word for word in words if "=" in word]
     if str(command) in REFUSED:
         with pytest.raises(ConfigError):
-            take(goals, given)
+            make_variables.layer(tree(), take(goals, given))
         return
     named = [word for word in given if "…" not in word]
     variables = take(goals, [*named, *(word.partition("=")[0] + "=1" for word in given if word not in named)])
     read = make_variables.given(named, {"KHARNESS_GOALS": " ".join(goals)}, root=ROOT)
-    layer = make_variables.layer(tree(), read)
+    axes, single = given_axes(tree(), read) if MATRICES & set(goals) else (NO_AXES, read)
+    layer = make_variables.layer(tree(), single)
     monkeypatch.chdir(ROOT)
     for preset in presets_for(command):
         base = tree().read(find_preset(ROOT, preset), "preset")
         if MATRICES & set(goals):
-            assert draft(tree(), base, layer, matrix="stamp").cells
+            assert draft(tree(), base, layer, matrix="stamp", given=axes).cells
         elif "sweep" in goals and "RANGE_CONFIG" in variables:
             ranges = read_ranges(tree(), range_file(variables["RANGE_CONFIG"], command))
             # What a search tries is chosen while it runs.

@@ -121,7 +121,7 @@ def test_every_preset_says_what_it_is_and_needs(tree: Tree) -> None:
     assert [
         name for name, text in about.items() if not re.match(r"[A-Z].+\. Needs: a CPU|.+a GPU|.+GPUs", text)
     ] == []
-    always_there = ("mnist-subset", "digits", "pydoc-topics", "imagefolder", "cifar10")
+    always_there = ("mnist-subset", "digits", "pydoc-topics", "imagefolder")
     for path in PRESETS:
         resolved = tree.resolve(tree.read(path, "preset"))
         fetched = resolved.values["DATASET"] not in always_there
@@ -164,7 +164,14 @@ def test_expert_options_are_hidden_and_keep_their_values(tree: Tree) -> None:
     hidden = {name for name in plain.values if not tree.reachable(name)}
     tree.resolve(tree.assignments("EXPERT", "y", Origin("test")))
     assert {name for name in hidden if tree.reachable(name)} == {
-        *("CUDA_SYNC_CHECK", "INSPECT_STEP", "LAUNCHER_LOCAL_ZYGOTE", "PROMETHEUS_LINGER", "RANK_TIMEOUT"),
+        *(
+            "CUDA_SYNC_CHECK",
+            "DDP_FIND_UNUSED",
+            "INSPECT_STEP",
+            "LAUNCHER_LOCAL_ZYGOTE",
+            "PROMETHEUS_LINGER",
+            "RANK_TIMEOUT",
+        ),
         *("REPORT_OTHER_WORK_LIMIT", "REPORT_TIME_TOLERANCE", "SWEEP_SEED"),
     }
 
