@@ -39,10 +39,12 @@ def test_what_is_printed_is_in_output_log(train_few: Train) -> None:
     assert (done.directory / "output.log").read_text() == done.out
 
 
-def test_each_epoch_is_printed_in_the_documented_words(train_few: Train) -> None:
+def test_the_last_epoch_is_printed_in_the_documented_words(train_few: Train) -> None:
+    """On a terminal each one is (tests/kharness/training/test_loop.py)."""
     done = train_few("--num-epochs", "2", "--batch-size", "36", "--log-every", "1")
     found = [ast.literal_eval(text) for text in re.findall(r"^\{\n.*?^\}", done.out, flags=re.M | re.S)]
-    last = [record for record in done.records("step") if record["global_step"] in (3, 6)]
+    [step] = [record for record in done.records("step") if record["global_step"] == 6]
+    epoch = done.records("epoch")[-1]
     assert found == [
         {
             "loss": round(epoch["train_loss"], 4),
@@ -50,7 +52,6 @@ def test_each_epoch_is_printed_in_the_documented_words(train_few: Train) -> None
             "epoch": float(epoch["epoch"]),
             "samples_per_sec": round(step["samples_per_sec"], 1),
         }
-        for epoch, step in zip(done.records("epoch"), last, strict=True)
     ]
 
 

@@ -327,6 +327,10 @@ class Tree:
         """A symbol's text after the last `resolve`; empty if it is out of reach."""
         return str(self.kconf.syms[name].str_value)
 
+    def stands_for_another(self, name: str) -> bool:
+        """Whether to set the symbol is to set the one that it follows."""
+        return name in self._stand_ins
+
     def reachable(self, name: str) -> bool:
         """Whether the last `resolve` left the symbol for the user to set."""
         return bool(self.kconf.syms[name].visibility)

@@ -132,9 +132,9 @@ class OptionSchedules:
 
         def has(place: int) -> bool:
             group = self._optimizer.param_groups[place]
-            if name == "weight_decay":
-                return self._decaying[place]
-            return "betas" in group if name.startswith("beta") else name in group
+            if name.startswith("beta"):
+                return "betas" in group
+            return name in group and (name != "weight_decay" or self._decaying[place])
 
         return has
 

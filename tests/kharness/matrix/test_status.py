@@ -51,6 +51,8 @@ def test_status_of_a_matrix_that_has_ended(finished: Checkout) -> None:
             "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
             "  behaviour-crash: failed: exit code 1: RuntimeError: the loss is a banana",
             "  behaviour-once-sigkill: unstable: complete at attempt 2, before that signal",
+            "  error: nonfinite: train_loss is not a finite number (1 of 4 runs: "
+            "behaviour-non-finite at step 2)",
         ],
     )
 
@@ -74,6 +76,8 @@ def test_what_would_only_fail_again_is_not_taken_up(checkout: Checkout) -> None:
             f"matrix {where}: ended; retry the failed runs with: make test-rerun TARGET={where}",
             "2 runs: 1 complete, 1 failed (non_finite)",
             "  behaviour-non-finite: failed: exit code 65: NonFiniteError: step 2: loss nan",
+            "  error: nonfinite: train_loss is not a finite number (1 of 2 runs: "
+            "behaviour-non-finite at step 2)",
         ],
     )
 

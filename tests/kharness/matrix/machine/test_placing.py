@@ -130,4 +130,4 @@ def test_the_longest_goes_first_where_several_run_at_once(checkout: Checkout) ->
 
 
 def started(output: str) -> list[str]:
-    return re.findall(r"^\[\d/\d\] ([^:]+): ", output, re.MULTILINE)
+    return re.findall(r"^\[\d/\d\] ([^:\n]+)$", output, re.MULTILINE)

@@ -97,7 +97,7 @@ def test_the_dry_run_lists_the_cells_as_they_would_run(checkout: Checkout) -> No
 
 
 def started(output: str) -> list[str]:
-    return re.findall(r"^\[\d+/\d+\] ([^:,]+)(?:, attempt 2)?: ", output, re.MULTILINE)
+    return re.findall(r"^\[\d+/\d+\] ([^:,\n]+)(?:, attempt 2)?$", output, re.MULTILINE)
 
 
 def test_seed_by_seed_is_the_default(root: Path) -> None:

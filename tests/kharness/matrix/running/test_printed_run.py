@@ -65,8 +65,8 @@ def test_make_train_shows_the_bar_of_each_epoch(few_digits: Path, warm_few: Warm
     first = lines.index(expected[0])
     assert lines[first : first + len(expected)] == expected
     assert lines[first - 2 : first] == [
-        "run: on-terminal/results/shown",
-        "configuration: lenet5; BATCH_SIZE=36 DATASET=few-digits DEVICE=cpu NUM_EPOCHS=2",
+        "configuration: lenet5, preset default; BATCH_SIZE=36 DATASET=few-digits",
+        "  DEVICE=cpu NUM_EPOCHS=2",
     ]
 
 

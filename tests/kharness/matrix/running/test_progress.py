@@ -132,7 +132,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines(on_terminal: OnTermin
     with on_terminal("CONFIG_MATRIX_AXES=SEED=1", TERM="dumb") as terminal:
         terminal.read_to_end()
     assert "\x1b" not in terminal.raw
-    assert "[1/1] seed-1: " in terminal.raw
+    assert "[1/1] seed-1\r\n" in terminal.raw
 
 
 def test_a_file_gets_no_line_a_step_and_no_control_characters(checkout: Checkout) -> None:
