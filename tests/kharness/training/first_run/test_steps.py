@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
+import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,9 @@ from kharness.training.first_run.devices import compared_energy, differences
 from kharness.training.first_run.steps import MINUTES, STEPS
 from kharness.training.first_run.timed import RESULTS, StepFailed, StepSkipped
 from monitoring.gpu.sample import GpuSample
+
+from ....few_digits import environment_of
+from ....warm_python import WarmPython
 
 SMI = {
     "uuid": "GPU-1",
@@ -94,20 +96,28 @@ def test_all_limits_are_little_more_than_the_time_for_all_steps() -> None:
     assert sum(step.limit for step in STEPS) == pytest.approx(60 * MINUTES, rel=0.01)
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def checkout(few_digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One whose trainings take a hundred digits unless they are told otherwise."""
+    folder = tmp_path_factory.mktemp("first-run") / "checkout"
+    shutil.copytree(few_digits, folder)
+    with (folder / "defconfigs/default").open("a") as preset:
+        preset.write("CONFIG_DATASET_FEW_DIGITS=y\n")
+    return folder
+
+
 def test_a_rehearsal_leaves_the_result_of_each_step_and_goes_on_from_there(
-    root: Path, tmp_path: Path
+    checkout: Path, tmp_path: Path, warm_few: WarmPython
 ) -> None:
-    about = {"PYTHON": sys.executable, "DEVICE": "cpu", "EPOCHS": "1", "OUT": str(tmp_path / "out")}
+    """The script that begins it is another test's: tests/scripts/test_shell_scripts.py."""
+    environment = {
+        **environment_of(checkout),
+        **{"DEVICE": "cpu", "EPOCHS": "16", "OUT": str(tmp_path / "out")},
+    }
 
     def rehearsed(*steps: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [root / "scripts/gpu_first_run.sh", *steps, "--limit", "bits=600"],
-            env={**os.environ, **about},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = [checkout / "scripts/gpu_first_run.py", *steps, "--limit", "bits=600"]
+        return warm_few.run(command, cwd=checkout, env=environment)
 
     done = rehearsed("bits", "machine", "peak")
     assert done.returncode == 0, done.stdout + done.stderr
