@@ -214,6 +214,10 @@ gputop: $(setup)		##* GPUs and a run, live in this terminal: RUN=dir (default: t
 check: $(setup_tests)		## lint, types and tests, as CI runs them
 	@$(python) scripts/check.py
 
+.PHONY: quick
+quick: $(setup_tests)		## lint, types and tests of what a change touches, within a minute
+	@$(python) scripts/quick.py
+
 .PHONY: check-newest
 check-newest: $(setup_tests)	## test the trackers with the newest releases of W&B and Trackio
 	@$(python) scripts/check_newest.py

@@ -22,6 +22,11 @@ import pytest
 
 from . import few_digits as few_digits_checkout
 from .simulated_nvml.simulated_nvml import SimulatedNvml, build, header_folder
+from .time_limit import pytest_collection_modifyitems as pytest_collection_modifyitems
+from .time_limit import pytest_runtest_logreport as pytest_runtest_logreport
+from .time_limit import pytest_runtest_protocol as pytest_runtest_protocol
+from .time_limit import pytest_sessionfinish as pytest_sessionfinish
+from .time_limit import pytest_xdist_node_collection_finished as pytest_xdist_node_collection_finished
 from .warm_python import WarmPython
 
 if TYPE_CHECKING:
@@ -35,8 +40,10 @@ FOREIGN = (
     "GPU_MONITOR",
     "CUBLAS_WORKSPACE_CONFIG",
     "DEFCONFIG",
+    "KHARNESS_COUNTED",
     "KHARNESS_GOALS",
     "KHARNESS_MAKE_VARS",
+    "KHARNESS_UNTIL",
     "MAKEFLAGS",
     "MAKELEVEL",
     "MLFLOW_TRACKING_URI",

@@ -121,6 +121,7 @@ TARGETS: dict[str, Reads] = {
     "prometheus": Reads(("RUN",), (*_NEWEST, "PROMETHEUS_")),
     "gputop": Reads(("RUN", "SIMULATE", "SORT", "THEME"), _NEWEST),
     "check": Reads(("INSTALL",)),
+    "quick": _NONE,
     "check-newest": _NONE,
     "bench": Reads(("ONLY",)),
     "docs": _NONE,

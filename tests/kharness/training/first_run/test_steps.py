@@ -112,7 +112,9 @@ def test_a_rehearsal_leaves_the_result_of_each_step_and_goes_on_from_there(
     """The script that begins it is another test's: tests/scripts/test_shell_scripts.py."""
     environment = {
         **environment_of(checkout),
-        **{"DEVICE": "cpu", "EPOCHS": "16", "OUT": str(tmp_path / "out")},
+        "DEVICE": "cpu",
+        "EPOCHS": "16",
+        "OUT": str(tmp_path / "out"),
     }
 
     def rehearsed(*steps: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,69 @@
+"""How long each test took, kept for the next run; and what `make quick` needs: no test begins after its time.
+
+Hooks of pytest, which tests/conftest.py imports.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+# Read here: the environment of tests is cleared of it.
+UNTIL = float(os.environ.get("KHARNESS_UNTIL", "inf"))
+COUNTED = os.environ.get("KHARNESS_COUNTED", "")
+
+KEPT = "kharness/seconds"
+"""In pytest's cache: test -> seconds."""
+OF_SLOW = 10.0
+"""Seconds of a test that is marked slow and has not run here."""
+
+_seconds: dict[str, float] = {}
+_known: dict[str, float] = {}
+_began: set[str] = set()
+_collected = 0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    global _collected
+    _collected = len(items)
+    if math.isfinite(UNTIL):
+        _known.update(kept(config))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Leave out what would not end in time by what it took before; nobody reports a test that is left out."""
+    usual = _known.get(item.nodeid, OF_SLOW if item.get_closest_marker("slow") else 0.0)
+    return True if time.monotonic() + usual > UNTIL else None
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _began.add(report.nodeid)
+    _seconds[report.nodeid] = round(_seconds.get(report.nodeid, 0.0) + report.duration, 3)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(ids: list[str]) -> None:
+    global _collected
+    _collected = len(ids)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Only where all reports arrive: not in a worker."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
+    if COUNTED:
+        Path(COUNTED).write_text(json.dumps([len(_began), _collected]))
+    if _seconds and hasattr(session.config, "cache"):
+        session.config.cache.set(KEPT, {**kept(session.config), **_seconds})
+
+
+def kept(config: pytest.Config) -> dict[str, float]:
+    """What pytest's cache holds, where it is used."""
+    return dict(config.cache.get(KEPT, {})) if hasattr(config, "cache") else {}
