@@ -37,10 +37,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
     """Leave out what would not end in time by what it took before; nobody reports a test that is left out."""
     usual = _known.get(item.nodeid, OF_SLOW if item.get_closest_marker("slow") else 0.0)
-    return True if time.monotonic() + usual > UNTIL else None
+    if time.monotonic() + usual <= UNTIL:
+        return None
+    # What the test before has left for this one: the next may be of another module.
+    item.session._setupstate.teardown_exact(nextitem)
+    return True
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -14,6 +14,19 @@ import pytest
 
 from scripts.quick import changed_files, chosen_tests
 
+LOW = """
+from pack import low
+
+
+class TestLow:
+    def test_low(self):
+        assert low.value() == 1
+
+    def test_long(self): ...
+
+
+def test_last(): ...
+"""
 FILES = {
     "lib/pack/__init__.py": "",
     "lib/pack/low.py": "def value():\n    return 1\n",
@@ -29,7 +42,7 @@ FILES = {
     "tests/__init__.py": "",
     "tests/conftest.py": "from .helper import help\n",
     "tests/helper.py": "def help(): ...\n",
-    "tests/test_low.py": "from pack import low\n\n\ndef test_low():\n    assert low.value() == 1\n",
+    "tests/test_low.py": LOW,
     "tests/test_high.py": "def test_high():\n    from pack.high import value\n    assert value() == 1\n",
     "tests/test_script.py": "def test_do(root):\n    run(root / 'scripts' / 'do.py')\n",
     "tests/test_pages.py": "pages = root.glob('docs/*.md')\n",
@@ -163,14 +176,18 @@ def test_it_says_what_ran_and_what_failed(
     assert (done.returncode, done.stderr) == (1, "error: failed: pytest\n"), done.stdout
     assert said[0].startswith("quick: 1 files differ from ")
     assert said[0].endswith(", 2 test files can see it")
-    assert said[-1].startswith("quick: ran all 2 tests that this change can reach in ")
+    assert said[-1].startswith("quick: ran all 4 tests that this change can reach in ")
     assert said[-1].endswith(" s; make check runs all")
     kept = json.loads((repository / ".pytest_cache/v/kharness/seconds").read_text())
-    assert sorted(kept) == ["tests/test_high.py::test_high", "tests/test_low.py::test_low"]
-    # the next time, what took too long before does not begin
-    kept["tests/test_high.py::test_high"] = 1e6
+    low = "tests/test_low.py"
+    assert sorted(kept) == [
+        "tests/test_high.py::test_high",
+        *(f"{low}::TestLow::test_long", f"{low}::TestLow::test_low", f"{low}::test_last"),
+    ]
+    # The next time, what took too long before does not begin; what its module shares is ended all the same.
+    kept[f"{low}::TestLow::test_long"] = 1e6
     (repository / ".pytest_cache/v/kharness/seconds").write_text(json.dumps(kept))
     write(repository, {"lib/pack/low.py": "def value() -> int:\n    return 1\n\n\nx = 1\n"})
     done = quick()
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
-    assert done.stdout.splitlines()[-1].startswith("quick: ran 1 of 2 tests that this change can reach in ")
+    assert done.stdout.splitlines()[-1].startswith("quick: ran 3 of 4 tests that this change can reach in ")
