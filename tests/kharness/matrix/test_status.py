@@ -183,11 +183,13 @@ def test_a_runner_that_died_is_told(checkout: Checkout, wait_until: Wait) -> Non
     wait_until(lambda: '"step"' in (run / "metrics.jsonl").read_text())
     process.kill()
     process.communicate()
+    wait_until(lambda: "wrote no end record" in (run / "alerts.jsonl").read_text())  # its agent outlives it
     where = f"results/{checkout.latest.name}"
     assert checkout.run("status")[1].splitlines() == [
         f"matrix {where}: not running; resume with: make continue RUN={where}",
         "2 runs: 1 running, 1 pending",
         "  seed-1: was running when its runner died",
+        "  error: trainer: the training process is gone and wrote no end record (1 of 2 runs: seed-1)",
     ]
 
 

@@ -34,10 +34,13 @@ def launch(command: Sequence[str], size: int) -> int:
     """
     with tempfile.TemporaryDirectory(prefix="kharness-ranks-") as folder:
         file = Path(folder) / "rendezvous"
-        ranks = [_start(command, rank, size, file) for rank in range(size)]
-        stop = _PassedOn(ranks, file)
+        ranks: list[subprocess.Popen[bytes]] = []
+        stop = _PassedOn(ranks, size, file)
         before = {number: signal.signal(number, stop) for number in (*SIGNALS, signal.SIGHUP)}
         try:
+            while len(ranks) < size:
+                ranks.append(_start(command, len(ranks), size, file))
+            stop.pass_on_early()
             _wait(ranks)
         finally:
             for number, handler in before.items():
@@ -79,13 +82,21 @@ def _start(command: Sequence[str], rank: int, size: int, file: Path) -> subproce
 class _PassedOn:
     """A handler that passes signals on to the ranks, once all of them are ready."""
 
-    def __init__(self, ranks: Sequence[subprocess.Popen[bytes]], file: Path) -> None:
+    def __init__(self, ranks: Sequence[subprocess.Popen[bytes]], size: int, file: Path) -> None:
         self.has_ended_all = False
         """Whether a request came while the ranks started."""
-        self._ranks, self._file = ranks, file
+        self._ranks, self._size, self._file = ranks, size, file
+        self._early: list[int] = []
+
+    def pass_on_early(self) -> None:
+        """What came before the last of the ranks was started, which `ranks` had not all of then."""
+        while self._early:
+            self(self._early.pop(0), None)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if all(_ready(self._file, rank).exists() for rank in range(len(self._ranks))):
+        if len(self._ranks) < self._size:
+            self._early.append(number)
+        elif all(_ready(self._file, rank).exists() for rank in range(len(self._ranks))):
             for rank in self._ranks:
                 rank.send_signal(number)
         elif not self.has_ended_all and all(
