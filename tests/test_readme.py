@@ -65,7 +65,7 @@ def test_readable_records_are_the_measured_ones() -> None:
 
 
 def test_false_verdicts_are_the_simulated_ones() -> None:
-    text = (ROOT / "docs/statistics.md").read_text()
+    text = (ROOT / "docs/statistics-simulations.md").read_text()
     [planned] = re.findall(r"^\| normal \| 6 \| (\d+\.\d) ± (\d+\.\d) \|", text, flags=re.M)
     assert row("False")[0] == "{:.0f} ± {:.0f} of 100 matrices".format(*map(float, planned))
 

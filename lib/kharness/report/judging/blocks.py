@@ -5,7 +5,7 @@ the rest varies alike in all variants, one pooled error serves all comparisons, 
 the few pairs of one comparison. Whether it does is tested: a variant that clearly varies more is set aside,
 and the others have the error that they would have without it; where the baseline varies more, its error is
 taken apart; and where the variants do not vary alike, each has a variance of its own. Numbers in, numbers
-out, as in statistics.py; docs/statistics.md has the formulas.
+out, as in statistics.py; docs/statistics-formulas.md has the formulas.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Who looks, adds seeds and looks again has several chances to be wrong. So verdicts are given only at numbers
 of seeds that are settled before the first run: the planned one, and its doublings. Each has a share of the
 error that is allowed, and the shares add up to one. By the union bound that holds whenever anybody looks, and
-however the number of added seeds is chosen (alpha spending; docs/statistics.md has the sources).
+however the number of added seeds is chosen (alpha spending; docs/statistics-formulas.md has the sources).
 """
 
 from __future__ import annotations
