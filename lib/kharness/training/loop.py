@@ -8,6 +8,9 @@ with open_training(argv, root=ROOT, model="lenet5", about=__doc__, prepare=prepa
         if training.evaluation_is_due:
             training.evaluated("val", **evaluate(training.model, training.data.validation))
     return training.finish(**evaluate(training.model, training.data.test))
+
+The same body serves four ends (docs/training.md): a training (`_opened`), the check of a model (`_checked`),
+a trial of automatic settings (`_tried`) and a look at the samples of one step (`_inspected`).
 """
 
 from __future__ import annotations
