@@ -4,7 +4,7 @@ Where an axis has little effect, its levels repeat the other axes' runs: runs of
 are not the independent runs that a pooled error counts. What the seed does differently at each level of an
 axis is measured in a stratum of its own, as in a split-plot experiment: seed x axis for each axis, seed x
 axis x axis for each pair, and so on. Each has its mean square, and strata that vary alike are pooled. A
-comparison's error follows from those of the strata that it lies in. docs/statistics-formulas.md has the formulas.
+comparison's error follows from those of the strata that it lies in; docs/statistics-formulas.md has them.
 """
 
 from __future__ import annotations
