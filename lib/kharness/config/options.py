@@ -39,7 +39,9 @@ _UNKNOWN_FLAG = re.compile(r"unrecognized arguments: (?:.* )?--([^\s=]+)")
 class Options:
     """Values as attributes named like their symbols: `options.LEARNING_RATE`.
 
-    TRACKER_PROJECT is expanded, as in `config.py`; TRACKER_RUN_NAME stays the template it is.
+    An option that this configuration does not offer, such as the momentum of another optimizer, is None; a
+    name that no Kconfig file has is an AttributeError. TRACKER_PROJECT is expanded, as in `config.py`;
+    TRACKER_RUN_NAME stays the template it is.
     """
 
     values: Mapping[str, Value]
@@ -88,16 +90,12 @@ class Options:
     def __getattr__(self, name: str) -> Any:
         if not name.isupper():
             raise AttributeError(f"Options has no attribute {name}; options are named like their symbols")
-        try:
+        if name in self.values:
             return self.values[name]
-        except KeyError:
-            raise AttributeError(f"{name} has no value: {self._why_not(name)}") from None
-
-    def _why_not(self, name: str) -> str:
-        if name not in self._tree.kconf.syms:
-            return "there is no such symbol"
-        self._tree.resolve(self.resolved.asked)
-        return self._tree.unmet(name)
+        # A run directory of an earlier version lacks options that were added since: the tree knows them.
+        if name in self.affects.words or name in self._loaded_tree().kconf.syms:
+            return None
+        raise AttributeError(f"{name} is no option: no Kconfig file has it")
 
 
 class ConfiguredOptions(Options):
@@ -126,9 +124,6 @@ class ConfiguredOptions(Options):
 
     def _loaded_tree(self) -> Tree:
         return self._loaded
-
-    def _why_not(self, name: str) -> str:
-        return f"{self._directory / CONFIG_PY} has none"
 
 
 def chosen_in(directory: Path) -> dict[str, tuple[str, str]]:

@@ -94,9 +94,9 @@ def open_training(
                 options = agreed(options, world)
                 with named_causes():
                     setup = Setup.of(options, prepare, world, optimizers)
-                if options.values.get("INSPECT_STEP"):
+                if options.INSPECT_STEP:
                     yield from _inspected(setup, directory, root=root)
-                elif options.values.get("DRY_RUN"):
+                elif options.DRY_RUN:
                     yield from _checked(setup, root=root)
                 else:
                     yield from _opened(setup, directory, kept, root=root, from_scratch=scratch)

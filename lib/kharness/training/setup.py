@@ -135,20 +135,20 @@ class Setup(Generic[DataT]):
         if options.DETERMINISTIC:
             make_deterministic()
         device = take_device(options.DEVICE, world.local_rank)
-        set_tf32(device.torch, bool(options.values.get("MATMUL_TF32")))
+        set_tf32(device.torch, bool(options.MATMUL_TF32))
         if (profiler := configured_profiler(options.values)) is not None:
             profiler.check(device.torch.type)
         threads = set_threads(options.NUM_THREADS, processes=world.local_size)
         # Before the model, whose first weights are random.
         seed_everything(options.SEED)
         model, data = prepare(options, device.torch)
-        is_shared = world.size > 1 and options.values.get("PARALLEL") == FSDP
+        is_shared = world.size > 1 and options.PARALLEL == FSDP
         unsharded_model = None
         if is_shared:
-            if options.values.get("INCLUDE_PERFORMANCE_METRICS"):
+            if options.INCLUDE_PERFORMANCE_METRICS:
                 unsharded_model = ModelWithoutValues(model)
             # on a CPU only linear layers compute in bfloat16, from weights in float32
-            bf16 = device.torch.type == "cuda" and uses_bf16(str(options.values["AMP"]), device.torch)
+            bf16 = device.torch.type == "cuda" and uses_bf16(str(options.AMP), device.torch)
             share_model(model, world, device.torch, bf16=bf16)
         else:
             model.to(device.torch)
@@ -166,9 +166,7 @@ class Setup(Generic[DataT]):
             optimizer, optimizer_options = build_optimizer(options.OPTIMIZER, model, options.values)
         optimizer = own.joined(optimizer, options.LEARNING_RATE)
         schedule = Schedule.read(options.values, num_steps=num_steps)
-        moving = OptionSchedules(
-            str(options.values.get("SCHEDULE_OPTIONS", "")), optimizer, num_steps=num_steps
-        )
+        moving = OptionSchedules(options.SCHEDULE_OPTIONS or "", optimizer, num_steps=num_steps)
         pruner = build_pruner(options.PRUNING, model, optimizer, options.values, num_steps=num_steps)
         if world.size > 1 and isinstance(pruner, Pruner):
             pruner.agree = world.overwrite
@@ -184,7 +182,7 @@ class Setup(Generic[DataT]):
         plan = (
             f"{num_steps:,} steps of {batches.batch_size} samples{f' of {tokens} tokens' if tokens else ''}"
         )
-        if options.values.get("LOG_MODEL_SUMMARY"):
+        if options.LOG_MODEL_SUMMARY:
             print(wrapped(f"model: {summary(model)}"))
         limit = f", at most {options.MAX_TIME:g} min" if options.MAX_TIME else ""
         print(f"plan: {plan}{limit}, {options.OPTIMIZER}, {schedule.name}")
@@ -192,7 +190,7 @@ class Setup(Generic[DataT]):
             options.values,
             num_steps=num_steps,
             steps_per_epoch=batches.steps_per_epoch,
-            is_evaluated_first=bool(options.values.get("EVAL_FIRST")),
+            is_evaluated_first=bool(options.EVAL_FIRST),
         )
         if note:
             print(wrapped(f"note: {note}"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from kharness.config import options
 from kharness.config.errors import ConfigError
 from kharness.config.generate import write_config
-from kharness.config.options import Options
+from kharness.config.options import ConfiguredOptions, Options
 from kharness.config.project_name import checksum
 from kharness.config.tree import Origin, Tree
 
@@ -35,13 +36,20 @@ def test_flags_are_the_symbols_by_another_door(checkout: Path) -> None:
     assert found.resolved.origins["CHANNELS_LAST"] == Origin("flag", "--no-channels-last")
 
 
-def test_option_out_of_reach_names_its_unmet_dependency(checkout: Path) -> None:
+def test_option_out_of_reach_is_none_and_a_misspelled_one_an_error(checkout: Path) -> None:
     found = parse(checkout, "--optimizer", "adam")
-    with pytest.raises(AttributeError) as caught:
-        _ = found.OPTIMIZER_SGD_MOMENTUM
-    assert str(caught.value) == "OPTIMIZER_SGD_MOMENTUM has no value: needs OPTIMIZER_SGD=y, which is n"
-    with pytest.raises(AttributeError, match="LERNING_RATE has no value: there is no such symbol"):
+    assert found.OPTIMIZER_SGD_MOMENTUM is None
+    with pytest.raises(AttributeError, match=r"^LERNING_RATE is no option: no Kconfig file has it$"):
         _ = found.LERNING_RATE
+
+
+def test_an_option_that_came_after_a_run_directory_is_none_there(checkout: Path, tmp_path: Path) -> None:
+    text = parse(checkout).files()["config.py"]
+    assert "CHANNELS_LAST = " in text
+    (tmp_path / "config.py").write_text(
+        re.sub(r"^CHANNELS_LAST = .*\n|\bCHANNELS_LAST\b", "", text, flags=re.M)
+    )
+    assert ConfiguredOptions(tmp_path, root=checkout).CHANNELS_LAST is None
 
 
 def test_project_is_expanded_and_run_name_is_not(checkout: Path) -> None:

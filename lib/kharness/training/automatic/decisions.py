@@ -40,7 +40,7 @@ def decided(options: Options, world: World, *, run_directory: Path | None) -> Se
     if "OPTIMIZER_MUON_BF16" in options.undecided():
         options = _noted(options, "OPTIMIZER_MUON_BF16", _bf16_choice(options.DEVICE))
     try:
-        is_shared = options.values.get("PARALLEL") == FSDP  # a trial has no other process to share with
+        is_shared = options.PARALLEL == FSDP  # a trial has no other process to share with
         if "AMP" in options.undecided() and may_have_gpu(options.DEVICE) and not is_shared:
             options = yield from _precision(options, world)
         if "COMPILE" in options.undecided():

@@ -74,7 +74,7 @@ class CheckedModel:
             parts=math.ceil(of_rank / samples),
             step_seconds=step_seconds,
             evaluation_seconds=evaluation and evaluation[0] * _validated(setup) / evaluation[1],
-            evaluations=math.ceil(num_steps / interval) + bool(options.values.get("EVAL_FIRST")),
+            evaluations=math.ceil(num_steps / interval) + bool(options.EVAL_FIRST),
             save_seconds=save_seconds,
             saves=math.ceil(num_steps / between) if between else 1,
             most_seconds=60 * options.MAX_TIME or math.inf,

@@ -161,4 +161,4 @@ class ModelCheck:
 
 def _has_parts(setup: Setup[Any]) -> bool:
     """Whether a step goes through the model in micro-batches."""
-    return bool(setup.options.values.get("MICRO_BATCH_SIZE"))
+    return bool(setup.options.MICRO_BATCH_SIZE)

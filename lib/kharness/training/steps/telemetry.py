@@ -79,13 +79,13 @@ class RequestedTelemetry(StepTelemetry):
         from monitoring.telemetry.callback import TelemetryCallback  # here: most trainings need none
 
         super().__init__(setup, activations_every=activations_every)
-        values, rank = setup.options.values, setup.world.rank
+        options, rank = setup.options, setup.world.rank
         self._setup, self._counted = setup, counted
         self._callback = TelemetryCallback(
             directory,
-            world_process_zero_only=bool(values.get("WORLD_PROCESS_ZERO_ONLY")),
-            include_timer_metrics=bool(values.get("INCLUDE_TIMER_METRICS")),
-            track_gpu_temperature=bool(values.get("TRACK_GPU_TEMPERATURE")),
+            world_process_zero_only=bool(options.WORLD_PROCESS_ZERO_ONLY),
+            include_timer_metrics=bool(options.INCLUDE_TIMER_METRICS),
+            track_gpu_temperature=bool(options.TRACK_GPU_TEMPERATURE),
             rank=rank,
             device=setup.device.torch if setup.device.torch.type == "cuda" else None,
         )
@@ -216,9 +216,8 @@ def open_telemetry(
 
     `counted` is called when the FLOPs were counted, which is no work of a step.
     """
-    values = setup.options.values
-    every = int(str(values.get("ACTIVATION_STATISTICS_EVERY") or 0))
-    if not values.get("INCLUDE_PERFORMANCE_METRICS"):
+    every = setup.options.ACTIVATION_STATISTICS_EVERY or 0
+    if not setup.options.INCLUDE_PERFORMANCE_METRICS:
         return StepTelemetry(setup, activations_every=every)
     return RequestedTelemetry(setup, directory, timed=timed, counted=counted, activations_every=every)
 

@@ -88,7 +88,7 @@ class Training(Generic[DataT]):
             setup.device.torch,
             self._phases,
             apart=setup.trained_apart(),
-            find_unused=bool(self.options.values.get("DDP_FIND_UNUSED")),
+            find_unused=bool(self.options.DDP_FIND_UNUSED),
         )
         """What a step and an evaluation call."""
         self.optimizer = setup.optimizer
@@ -106,7 +106,7 @@ class Training(Generic[DataT]):
             between_rounds=BETWEEN_ROUNDS if setup.device.torch.type == "cuda" else 0.0,
         )
         self._update = GuardedUpdate(setup, self._agreement, self._phases, run.log_step)
-        folder = str(self.options.values.get("PROFILER_SAVE_DIR", PROFILER))
+        folder = self.options.PROFILER_SAVE_DIR or PROFILER
         self._own, self._share = OwnMetrics(setup.world, setup.device.torch), 1.0
         self._profiler = TorchProfiler(
             run.directory / asked_path("PROFILER_SAVE_DIR", folder),
@@ -134,7 +134,7 @@ class Training(Generic[DataT]):
             num_steps=self.num_steps,
         )
         """What a terminal shows within its `shown()`."""
-        is_checked = bool(self.options.values.get("CUDA_SYNC_CHECK"))
+        is_checked = bool(self.options.CUDA_SYNC_CHECK)
         self._waits = WaitCheck(setup.device.torch, is_on=is_checked)
         self._rate = 0.0
         self._batch = torch.empty(0, dtype=torch.int64)
@@ -326,7 +326,7 @@ class Training(Generic[DataT]):
         evaluated. A checkpoint is written after the evaluation of its step: who resumes from it has that.
         """
         if self.step == self._first_step:
-            return self.step == 0 and bool(self.options.values.get("EVAL_FIRST"))
+            return self.step == 0 and bool(self.options.EVAL_FIRST)
         if self._control.evaluates:
             return True
         return self._is_over or self._evaluations.is_due(self.step, epoch=self._ended_epoch)
@@ -396,12 +396,11 @@ class Training(Generic[DataT]):
     @property
     def _has_record(self) -> bool:
         """Whether the latest step has a record; FiniteWatch records those that are not finite."""
-        values = self.options.values
-        if self.step == 1 and values.get("LOGGING_FIRST_STEP"):
+        if self.step == 1 and self.options.LOGGING_FIRST_STEP:
             return True
         if self._telemetry.wants_record:
             return True
-        strategy = values.get("LOGGING_STRATEGY", "steps")
+        strategy = self.options.LOGGING_STRATEGY or "steps"
         if strategy == "steps":
             return self._is_over or self._control.records(self.step)
         return strategy == "epoch" and self._ended_epoch is not None
