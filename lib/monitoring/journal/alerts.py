@@ -25,7 +25,7 @@ def is_news(alert: Record) -> bool:
 
 
 def where(directory: Path, run: Mapping[str, Any]) -> dict[str, object]:
-    """What every alert of a run has, by its run.json: which run it is, where, and how to stop it."""
+    """Return the fields that every alert carries, by run.json: which run, where it is and how to stop it."""
     attempt = run["attempts"][-1]
     stop = f"kill {attempt.get('pid')}"
     if is_controlled(run):
@@ -58,7 +58,7 @@ def alert_text(alert: Record) -> str:
 
 
 def alert_hint(alert: Record) -> str:
-    """At what to look, and how to stop the training; empty for one that is over, or that names nothing."""
+    """Return what to look at and how to stop the training; empty if resolved, or if it names nothing."""
     look, stop = alert.get("look_at"), alert.get("stop")
     if not look or alert.get("state") == "resolved":
         return ""

@@ -45,6 +45,7 @@ def replacing(path: Path, *, durable: bool = True, prompt: bool = False) -> Iter
             yield file
             file.flush()
             if durable:
+                # before the rename: a loss of power could else leave the new name without its contents
                 os.fsync(file.fileno())
         if prompt:
             _replace_promptly(temporary, path)
@@ -52,6 +53,7 @@ def replacing(path: Path, *, durable: bool = True, prompt: bool = False) -> Iter
             os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
+        # callers know `path`, not the temporary name
         error.filename, error.filename2 = str(path), None
         raise
     except BaseException:
@@ -60,9 +62,10 @@ def replacing(path: Path, *, durable: bool = True, prompt: bool = False) -> Iter
 
 
 def _replace_promptly(temporary: Path, path: Path) -> None:
-    """As os.replace, before which ext4 brings a new file to the disk.
+    """Replace `path` as os.replace does, without the flush to disk that ext4 puts before a rename.
 
-    It does not where two files exchange their names (fs/ext4/namei.c: ext4_rename, ext4_cross_rename).
+    When a rename replaces a file, ext4 first writes out the new one's blocks (auto_da_alloc); it does not
+    when two files exchange their names (fs/ext4/namei.c: ext4_rename, ext4_cross_rename).
     """
     from monitoring.host.libc import exchange  # here: it loads ctypes, which most processes do without
 
@@ -70,6 +73,7 @@ def _replace_promptly(temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
         return
     try:
+        # since the exchange this name is the old file's
         temporary.unlink()
     except OSError:  # it is a folder
         exchange(temporary, path)
@@ -79,7 +83,7 @@ def _replace_promptly(temporary: Path, path: Path) -> None:
 def name_beside(path: Path) -> Path:
     """A new name, hidden and next to `path`, for what will replace it; nobody can have guessed it.
 
-    What killed processes left under such names is removed, when a process asks for the first time.
+    What killed processes left under such names is removed, once per process and path.
     """
     _remove_leftovers(path)
     return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}.tmp")
@@ -102,7 +106,7 @@ def sync_folder(folder: Path) -> None:
 
 @functools.lru_cache(maxsize=4096)
 def _remove_leftovers(path: Path) -> None:
-    """Once a process: those that it finds are of earlier ones."""
+    """Remove what killed processes left, once per process: this one's own files are never among them."""
     named = re.compile(rf"\.{re.escape(path.name)}\.(\d{{1,9}})\.(?:[0-9a-f]{{16}}\.)?tmp")
     with contextlib.suppress(OSError):  # the folder cannot be read, or not written: the write reports that
         for other in path.parent.iterdir():

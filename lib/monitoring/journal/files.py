@@ -1,4 +1,4 @@
-"""The names of monitoring's files in a run directory; nobody else spells one.
+"""The names of monitoring's files in a run directory, each spelled only here.
 
 A tracker that keeps its own data with the run (`wandb/`, `tensorboard/`) names it in its one module.
 """
@@ -11,11 +11,11 @@ JOURNAL = "metrics.jsonl"
 GPU_STATS = "gpu_stats.jsonl"
 SYSTEM_STATS = "system_stats.jsonl"
 SAMPLES = {"gpu": GPU_STATS, "system": SYSTEM_STATS}
-"""Event of an agent's sample -> the journal of such; those of a training's own records are in JOURNAL."""
+"""Event of an agent's sample -> its journal; the training's own records are in JOURNAL."""
 
 ALERTS = "alerts.jsonl"
 OF_AGENT = {**SAMPLES, "alert": ALERTS}
-"""Event of a record that the agent writes -> the journal of such."""
+"""Event of a record that the agent writes -> its journal."""
 
 RUN_JSON = "run.json"
 ENVIRONMENT_JSON = "environment.json"
@@ -36,10 +36,10 @@ TELEMETRY = "telemetry"
 TELEMETRY_ALL_RANKS = "telemetry_callback_all_ranks.json"
 TELEMETRY_TEMPERATURES = "telemetry_callback_gpu_temperature_summary.json"
 TELEMETRY_SUMMARIES = "telemetry_callback_rank*.json"
-"""Of all ranks, as a glob."""
+"""Glob of the summaries of all ranks."""
 
 RANK_JOURNALS = "metrics.rank*.jsonl"
-"""Of all ranks but 0, as a glob."""
+"""Glob of the journals of all ranks but 0."""
 
 
 def journal_name(rank: int) -> str:
@@ -48,7 +48,7 @@ def journal_name(rank: int) -> str:
 
 
 def rank_of(name: str) -> int | None:
-    """The rank whose journal has this name; None if it is no rank's but 0's."""
+    """The rank above 0 whose journal has this name; None for any other file."""
     before, after = RANK_JOURNALS.split("*")
     digits = name.removeprefix(before).removesuffix(after)
     return int(digits) if digits.isdecimal() and name == f"{before}{digits}{after}" else None
@@ -60,7 +60,7 @@ def telemetry_name(kind: str, rank: int) -> str:
 
 
 def of_host(name: str, host: str) -> str:
-    """What another host than rank 0's calls a file: gpu_stats.HOST.jsonl; `*` makes it a glob of all others'.
+    """Return another host's name for a file of rank 0's host: gpu_stats.HOST.jsonl; `*` makes it a glob.
 
     `host` is as monitoring.host.name.in_file_names has it.
     """
@@ -79,15 +79,15 @@ def host_of(name: str, kind: str) -> str | None:
 
 @dataclass(frozen=True)
 class HostFiles:
-    """What the agent of one host writes, and whose steps it reads; by default rank 0's."""
+    """The files that one host's agent writes, and whose steps it reads; by default rank 0's host."""
 
     host: str = ""
-    """As monitoring.host.name.in_file_names has it; empty is rank 0's."""
+    """The host as monitoring.host.name.in_file_names writes it; empty for rank 0's."""
     rank: int = 0
-    """The first of that host."""
+    """The first rank of that host, which starts its agent."""
 
     def name(self, kind: str) -> str:
-        """What this host calls that kind of file."""
+        """Return this host's name for a kind of file."""
         return of_host(kind, self.host) if self.host else kind
 
     @property
@@ -123,4 +123,4 @@ def journal_of_event(event: str) -> str:
 
 
 ALL_SAMPLES = (*SAMPLES.values(), *(of_host(name, "*") for name in SAMPLES.values()))
-"""What a follower takes that takes the samples of all hosts; a glob stands for the journals of others."""
+"""The journals that a follower of all hosts' samples reads; a glob stands for the other hosts'."""

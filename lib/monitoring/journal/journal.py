@@ -37,6 +37,7 @@ class Journal:
         self._closed = ""  # why append does nothing
         self._complained = False
         try:
+            # O_APPEND: each write goes to the end as it is then, also after a repair has cut the file
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         except OSError as error:
             raise unwritable(path, error) from error
@@ -81,10 +82,11 @@ class Journal:
         except BaseException:
             file.is_doubtful = True  # a signal handler's, in the middle: the next record looks what is there
             raise
+        # last: after an exception above, _recover reads from the file whether this number is taken
         self.seq = seq
 
     def append_any(self, record: Record) -> None:
-        """The same of a record that may hold anything; what has no JSON form is null, and named."""
+        """Append a record of values of any type; what has no JSON form becomes null, and is named."""
         try:
             self.append(record)
         except (TypeError, RecursionError):
@@ -131,10 +133,11 @@ class Journal:
             self._close_fd()
 
     def _recover(self) -> None:
-        """After an exception in the middle of a record: it is there as a line, or not at all."""
+        """Repair the file after an exception in the middle of a record: it has its whole line, or none."""
         with contextlib.suppress(OSError):  # not now; every later record tries it first
             line = self._file.repair()
             if self._backlog is not None:
+                # interrupted after the oldest line was written and before it was dropped from memory
                 if line == self._backlog.lines.first():
                     self._backlog.take()
                 return
@@ -174,6 +177,7 @@ class Journal:
                 return
             backlog.take()
         self._backlog = None
+        # through append, so that it takes the next number, and waits itself if the disk is full again
         self.append(
             {"event": "gap", "time": time.time(), "seq": 0, "attempt": self.attempt, **backlog.story()}
         )
@@ -181,7 +185,7 @@ class Journal:
 
 @dataclass
 class _Waiting:
-    """Records that wait for the disk; of those that are lost it is counted how many and which."""
+    """Records waiting for the disk, with the count and `seq` of those dropped."""
 
     reason: str
     since: float = field(default_factory=time.monotonic)

@@ -34,11 +34,14 @@ class LineFile:
         except OSError as error:  # not now; every later write tries it first
             return error
         try:
+            # while bytes are written: an exception of a signal handler may come between two writes
             self.is_doubtful = True
             while written < len(line):
+                # a nearly full disk takes a part of a line, and the error comes with the next write
                 written += os.write(self.fd, line[written:])
             self.is_doubtful = False
         except OSError as error:
+            # refused before its first byte, the file still ends with a complete line
             self.is_doubtful = bool(written)
             if written:
                 with contextlib.suppress(OSError):
@@ -65,7 +68,7 @@ class Backlog:
         self.count = 0
         self._size = 0
         self._blocks: deque[bytearray] = deque()
-        self._begins = 0  # of the first line, in the first block
+        self._begins = 0  # offset of the first line in the first block
 
     def add(self, line: bytes) -> int:
         """Keep a line; returns how many of the oldest are lost for it."""

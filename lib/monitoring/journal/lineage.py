@@ -19,7 +19,7 @@ from monitoring.journal.run_state import RunState, superseded
 
 @dataclass(frozen=True)
 class Lineage:
-    """What the journal says about the attempts that count."""
+    """The attempts that made a run what it is now, read from its journal."""
 
     starts: Sequence[Record] = ()
     """Start records, the one from scratch first; empty for a run without any."""
@@ -44,6 +44,7 @@ class Lineage:
             gone, event = state.update(record), record.get("event")
             last_seq_of[_integer(record, "attempt")] = state.last_seq
             if event == "start":
+                # checkpoints of steps that this attempt does again hold other weights than it will have
                 checkpoints = {name: seq for name, seq in checkpoints.items() if seq not in gone}
                 if not record.get("resumed_from"):
                     starts.clear()
@@ -89,7 +90,7 @@ def counting(records: Iterable[Record]) -> list[Record]:
 
 
 def superseding(journal: Path, resumed_step: int) -> dict[str, int] | None:
-    """What an attempt that resumes after a step (0: from scratch) supersedes in a journal, if anything."""
+    """Return the `seq` range that an attempt resuming after a step (0: scratch) supersedes; None if empty."""
     records = [record for record, _ in read_records(journal)]
     last = max((_integer(record, "seq") for record in records), default=0)
     kept = [
@@ -97,6 +98,7 @@ def superseding(journal: Path, resumed_step: int) -> dict[str, int] | None:
         for record in counting(records)
         if record.get("event") in MEASURING and 0 < _integer(record, "global_step") <= resumed_step
     ]
+    # all after the last measurement up to that step, also what stands between later ones
     first = max(kept, default=0) + 1
     return {"first_seq": first, "last_seq": last} if first <= last else None
 

@@ -78,5 +78,6 @@ def run_of_this_launch(directory: Path, begun: float | None = None) -> dict[str,
 def _is_of_this_launch(attempt: dict[str, Any], begun: float) -> bool:
     """Whether an attempt is not one of an earlier launch, which run.json has until rank 0 registers again."""
     if attempt["host"] != host_name():
+        # its pid means nothing on this host: only the clocks are left
         return bool(attempt["started"] >= begun - APART)
     return bool(attempt["started"] >= begun or is_alive(attempt))

@@ -28,6 +28,7 @@ class RecordTail:
             status = self._path.stat()
         except FileNotFoundError:
             return
+        # another inode: the file was replaced or rotated; fewer bytes: it was cut in place
         if status.st_ino != self._inode or status.st_size < self._offset:
             yield from self._rest_of_moved()
             first = self._last_bytes if self._inode == 0 else None
@@ -35,7 +36,7 @@ class RecordTail:
             self._inode = status.st_ino
         elif status.st_size == self._size:
             return  # as it was when it was read to its end
-        self._size = -1
+        self._size = -1  # until its end is reached: a caller may stop in between
         for record, offset in read_records(self._path, self._offset):
             self._offset = offset
             yield record
@@ -44,6 +45,7 @@ class RecordTail:
     def _rest_of_moved(self) -> Iterator[Record]:
         moved = numbered(self._path, 1)
         try:
+            # after two rotations between two looks NAME.1 is another file, which then is not continued
             ours = moved.stat().st_ino == self._inode
         except FileNotFoundError:
             return

@@ -36,7 +36,7 @@ POINTED = MEASURING | {"system"}
 # Sets of fields that are known at a time; a run has a handful.
 MOST_FIELDS = 4096
 
-# In which the last line of a file is looked for first: some thirty records.
+# Bytes at the end of a file that are searched first for its last line: some thirty records.
 LAST_BYTES = 16384
 
 # How every line is encoded; numpy scalars are numbers like any other.
@@ -58,7 +58,7 @@ def read_records(path: Path, offset: int = 0) -> Iterator[tuple[Record, int]]:
 
 
 def records_in(file: BinaryIO, offset: int = 0) -> Iterator[tuple[Record, int]]:
-    """The same of an open file."""
+    """Yield the complete records of an open file, as read_records does."""
     file.seek(offset)
     for line in file:
         if not line.endswith(b"\n"):
@@ -92,6 +92,7 @@ def last_line(fd: int) -> tuple[bytes, int]:
     """The last complete line of a file and the offset of its end; (b"", 0) if it has none."""
     end = os.fstat(fd).st_size
     tail = b""
+    # two line ends: that of the last complete line and that of the one before, where it begins
     while tail.count(b"\n") < 2 and len(tail) < end:
         size = min(end, max(LAST_BYTES, 2 * len(tail)))
         tail = os.pread(fd, size, end - size)
@@ -109,14 +110,14 @@ def parse(line: bytes) -> Record | None:
 
 
 def _is_record(value: Any) -> bool:
-    """An object, whose event is a name: by it everybody who reads records tells them apart."""
+    """Whether a value is an object whose `event` is text: readers tell records apart by it."""
     return isinstance(value, dict) and isinstance(value.get("event", ""), str)
 
 
 class Fields:
-    """What records share that have the same fields with values of the same types, as most of a journal do.
+    """The names and types that many records share, as most of a journal do.
 
-    A sink prepares once, by this object, what it writes of all of them.
+    A sink prepares what it writes once per such object, and uses it for all of these records.
     """
 
     def __init__(self, event: object, kinds: Mapping[str, type], names: Iterable[str]) -> None:
@@ -143,6 +144,7 @@ class Fields:
 def fields_of(record: Record) -> Fields:
     """The fields of a record: the same object for all that share them."""
     event = record.get("event")
+    # with types: a field that is a number in one record may be null or text in the next
     key = (event, *record, *map(type, record.values()))
     if (kind := kind_of(event)) == "gpu":
         found = gpu_points(record)
@@ -152,7 +154,7 @@ def fields_of(record: Record) -> Fields:
 
 @functools.lru_cache(maxsize=MOST_FIELDS)
 def kind_of(event: object) -> str:
-    """`gpu` of `gpu` and of `gpu@HOST`, as which followers get another host's samples; so of any event."""
+    """Return `gpu` for `gpu` and for `gpu@HOST`, under which followers get another host's samples."""
     return kind_and_host(str(event))[0]
 
 

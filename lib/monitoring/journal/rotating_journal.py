@@ -34,6 +34,7 @@ class RotatingJournal:
         """Files that were removed without an archive."""
         self._journal = Journal(path)
         self._seq = int(str(self.last["seq"])) if self.last is not None else 0
+        # right after a rotation the newest file is empty, and numbers go on from the one before
         self._journal.seq = max(self._journal.seq, self._seq)
 
     def append(self, record: Record) -> None:
@@ -106,6 +107,7 @@ def open_files(path: Path) -> list[BinaryIO]:
 
     One may appear twice then; the caller recognises it by `seq`.
     """
+    # from new to old: files only move up, so that one that moves meanwhile is met twice, never missed
     opened: list[BinaryIO] = []
     number = 0
     while number <= max(_numbers(path), default=0):

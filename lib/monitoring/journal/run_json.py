@@ -1,4 +1,4 @@
-"""run.json: the identity of a run, its configuration and trackers, and one entry an attempt."""
+"""run.json: the identity of a run, its configuration and trackers, and one entry per attempt."""
 
 from __future__ import annotations
 

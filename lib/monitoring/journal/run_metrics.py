@@ -1,4 +1,4 @@
-"""What the records of a run measured last: the values of its Prometheus metrics.
+"""The values of a run's Prometheus metrics, from its records.
 
 Everything is made from the run's files, so that it is the same after a restart: no counter starts again.
 """
@@ -56,10 +56,10 @@ class RankMetrics(RunState):
     gauges: dict[str, tuple[float, int]] = field(default_factory=dict)
     """Metric -> its last value and the seq of that record."""
     durations: Histogram = field(default_factory=Histogram)
-    """Of every step record, also of steps that were done again: their time passed all the same."""
+    """Durations of all step records, also of steps done again: their time passed all the same."""
     allocations: int = 0
     allocated_mib: float = 0.0
-    """Sum over the step records that measured it."""
+    """Sum over the step records that measured it, MiB."""
 
     def update(self, record: Record) -> range:
         """Take the next record of the journal."""

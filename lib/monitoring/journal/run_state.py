@@ -24,8 +24,8 @@ from monitoring.journal.tail import first_place
 WINDOW = 60
 WINDOW_STEP = 0.5
 
-# The end of a journal that the pace is taken from, some hundred records; of its beginning only so many are
-# parsed, which makes a thousand runs a matter of a second.
+# Bytes at a journal's end that the pace is taken from, some hundred records; of their beginning only so
+# many lines are parsed, which makes a thousand runs a matter of a second.
 GLANCE = 65536
 FEW = 8
 # The very end, which says how a run has ended; killed attempts may have left a record or two each after that.
@@ -56,16 +56,16 @@ class RunState:
     """The end record of the newest attempt, empty as long as it has none."""
     last_seq: int = 0
     last_time: float | None = None
-    """Of the newest record, UTC epoch seconds."""
+    """Time of the newest record, UTC epoch seconds."""
     step: int | None = None
     """Optimiser steps that count: a resumed attempt goes back to its checkpoint. None before the first."""
     most_steps: int = 0
     """The highest step ever reached, which only rises: a step that is done again counts once."""
     epochs_done: float | None = None
     train_loss: float | None = None
-    """Of the newest step record of this attempt; None if it was not measured, or no finite number."""
+    """Loss in the newest step record of this attempt; None if not measured or not finite."""
     last_step_time: float | None = None
-    """When the newest attempt last got on: its last step, or its start as long as it has none."""
+    """Time of the newest attempt's last step, UTC epoch seconds; of its start while it has none."""
     _window: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=WINDOW), repr=False)
     _newest: tuple[int, float] | None = field(default=None, repr=False)
 
@@ -98,12 +98,12 @@ class RunState:
 
     @property
     def process(self) -> tuple[str, int]:
-        """Host and process id of the newest attempt; of rank 0 run.json has them."""
+        """Host and process id of the newest attempt of a rank above 0; run.json has those of rank 0."""
         return str(self.start.get("host") or ""), int(as_number(self.start.get("pid")) or 0)
 
     @property
     def num_steps(self) -> int | None:
-        """After which the training is complete."""
+        """The step after which the training is complete."""
         return whole_step(self.start.get("num_steps"))
 
     @property
@@ -118,7 +118,7 @@ class RunState:
 
     @property
     def steps_per_second(self) -> float | None:
-        """Of the newest steps; None until that is measured."""
+        """Steps per second over the newest steps; None until measured."""
         if not self._window or self._newest is None:
             return None
         steps, seconds = (newest - first for newest, first in zip(self._newest, self._window[0], strict=True))
@@ -126,7 +126,7 @@ class RunState:
 
     @property
     def seconds_left(self) -> float | None:
-        """Of the training itself from its newest step on, at its present pace; None while not measured."""
+        """Seconds of training left after the newest step, at the present pace; None while not measured."""
         pace = self.steps_per_second
         if pace is None or self.num_steps is None or self._newest is None or self.end:
             return None
@@ -142,6 +142,7 @@ class RunState:
         gone, resumed = superseded(record), record.get("resumed_from")
         if isinstance(resumed, Mapping):
             self.step = whole_step(resumed.get("global_step"))
+        # an attempt from scratch supersedes all, and is at step 0 until its first record
         if gone:
             self.step, self.epochs_done = self.step or 0, None
         return gone

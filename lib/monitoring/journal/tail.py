@@ -28,16 +28,16 @@ class Tail:
         self.waiting: deque[Record] = deque()
         """Records that were read and not taken yet."""
         self.seq = 0
-        """Of the last record that was taken."""
+        """`seq` of the last record taken."""
         self.offset = 0
-        """Of that record's end, in the file that holds it."""
+        """Byte offset of that record's end in the file that holds it."""
         self.has_more = False
         """Whether the last `fill` stopped before the end."""
         self._offsets: deque[int] = deque()
         self._file: BinaryIO | None = None
-        self._read_to = 0  # a place in the file
+        self._read_to = 0  # a byte offset in the file
         self._read_seq = 0
-        self._size = -1  # of the file when it was last read to its end
+        self._size = -1  # bytes of the file when it was last read to its end
         self._searched: tuple[int, int] | None = None  # the newest file as it was when no file had a record
 
     def seek(self, seq: int, *, offset: int = 0) -> int:
@@ -89,6 +89,7 @@ class Tail:
     def _open(self, *, whatever_size: bool) -> bool:
         if not self._read_to:
             newest = _inode_and_size(self._path)
+            # nothing was written since no file had the record: another search would find none either
             if newest == self._searched and not whatever_size:
                 return False
             self._find_file()
@@ -115,7 +116,7 @@ class Tail:
                     record["event"] = self._event
                 self.waiting.append(record)
                 self._offsets.append(self._read_to)
-        self._size = -1 if len(lines) == most else size
+        self._size = -1 if len(lines) == most else size  # -1: there may be more at this size
         return len(lines) == most
 
     def _follow_rotation(self) -> bool:
@@ -123,6 +124,7 @@ class Tail:
         assert self._file is not None
         if _inode_and_size(self._path)[0] == os.fstat(self._file.fileno()).st_ino:
             return False
+        # looked for by a second Tail: this one keeps its place if the next record is not written yet
         found = Tail(self._path)
         found._read_seq = self._read_seq
         found._find_file()
@@ -172,17 +174,19 @@ def _may_hold(seq: int, file: BinaryIO) -> bool:
 
 
 def first_place(file: BinaryIO, is_reached: Callable[[Record], bool]) -> int | None:
-    """Where the first record begins from which on all others have reached something; None if none has.
+    """Return the offset of the first record for which `is_reached` holds, as for all after it; None without.
 
-    Reads a few places of a long file only.
+    Bisects: only a few places of a long file are read.
     """
     low, high = 0, os.fstat(file.fileno()).st_size
     while high - low > FEW_BYTES:
         middle = (low + high) // 2
         file.seek(middle)
+        # the rest of the line that `middle` is in
         file.readline()
         begins = file.tell()
         record = next((record for record, _ in records_in(file, begins)), None)
+        # also where no record begins between `middle` and `high`
         if record is None or is_reached(record) or begins >= high:
             high = middle
         else:
@@ -191,7 +195,7 @@ def first_place(file: BinaryIO, is_reached: Callable[[Record], bool]) -> int | N
 
 
 def place_after(file: BinaryIO, is_reached: Callable[[Record], bool], begins: int = 0) -> int | None:
-    """The same, by reading every record from a place on."""
+    """Return the same offset, by reading every record from `begins` on."""
     for record, ends in records_in(file, begins):
         if is_reached(record):
             return begins
@@ -200,7 +204,7 @@ def place_after(file: BinaryIO, is_reached: Callable[[Record], bool], begins: in
 
 
 def _inode_and_size(path: Path) -> tuple[int, int]:
-    """Zeros of a file that is not there."""
+    """Inode and size in bytes; (0, 0) for a file that does not exist."""
     try:
         status = os.stat(path)
     except FileNotFoundError:

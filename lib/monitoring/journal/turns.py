@@ -1,4 +1,4 @@
-"""Work that threads hand in, and signal handlers in the middle of it, done one at a time."""
+"""Serializes work that threads, and signal handlers that interrupt them, hand in: one item at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
-# What `only` is before the first call, and after a second thread has come.
+# Values of `only` before the first call, and after a second thread has called.
 NOBODY, SEVERAL = -1, 0
 
-# Seconds between two looks whether the call is over that was under way when a second thread came: once a run.
+# Seconds between two looks at whether the first thread's call is over, when a second one comes: once per run.
 LOOK_EVERY = 50e-6
 
 
@@ -47,15 +47,18 @@ class Turns:
     def add(self, record: Any) -> None:
         """Have a record taken."""
         if self.only == get_ident():
+            # only a signal handler or finalizer of this thread gets here: it interrupted the call below
             if self.busy:
                 self.queued.append(record)
                 return
             self.busy = True
             try:
+                # again, after `busy`: a thread that set SEVERAL before that saw no `busy`, and does not wait
                 alone = self.only != SEVERAL
                 if alone:
                     self._take_with_queued(record)
             finally:
+                # what a handler queued after the last look at `queued` is left to drain
                 self.busy = False
                 if self.queued:
                     self.drain()
@@ -79,8 +82,10 @@ class Turns:
                 self.only = get_ident()
             elif self.only not in (SEVERAL, get_ident()):
                 self.only = SEVERAL
+                # the first thread may have set `busy` before it could see SEVERAL
                 while self.busy:
                     time.sleep(LOOK_EVERY)
+            # the lock is reentrant: only what interrupts its holder finds it busy
             if self.busy:
                 self.queued.append(record)
                 return

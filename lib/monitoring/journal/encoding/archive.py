@@ -43,7 +43,7 @@ class Archive:
 
 
 def archives(path: Path) -> list[Archive]:
-    """Those of a journal, oldest first."""
+    """Return the archives of a journal, oldest first."""
     found = []
     for other in path.parent.glob(f"{path.name}.*.xz"):
         match = re.fullmatch(r"(\d+)-(\d+)\.xz", other.name.removeprefix(f"{path.name}."))
@@ -60,8 +60,8 @@ def archive_path(path: Path, first: int, last: int) -> Path:
 def write_archive(path: Path, lines: Iterable[bytes]) -> None:
     """Write an archive in one step: a kill leaves it complete or absent. OSError as of any file.
 
-    Of lines of 8 GPUs, every figure noisy, these filters leave 573 bytes a sample of 10,586, as preset 6 does
-    (571), in half the time and with 5 MB of memory instead of 94.
+    Of lines of 8 GPUs, every figure noisy, these filters leave 573 bytes per sample of 10,586, as preset 6
+    does (571), in half the time and with 5 MB of memory instead of 94.
     """
     import lzma
 
@@ -84,9 +84,9 @@ def write_archive(path: Path, lines: Iterable[bytes]) -> None:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Delete what killed processes left of archives of a journal that they had begun.
+    """Delete temporary files of archives that killed processes did not finish.
 
-    Only who writes a journal's archives may call it: nobody else has one under way.
+    Only the writer of a journal's archives may call it: no other process can have one in progress.
     """
     named = re.compile(rf"\.{re.escape(path.name)}\.\d+-\d+\.xz\.(\d+)\.[0-9a-f]{{16}}\.tmp")
     for other in path.parent.iterdir():
@@ -100,10 +100,10 @@ def thinned(
     key: Callable[[Record], object],
     series: Callable[[Record], object] = lambda record: None,
 ) -> Iterator[bytes]:
-    """One line for each `times` of a series; records that differ by `key` are not put together.
+    """Yield one line per `times` records of a series; records that differ by `key` are never merged.
 
-    `key` says what may not be lost, as a GPU that fails for a moment. Lines come in the order of the records
-    that they are the first of.
+    `key` returns what thinning must not lose, such as the state of a GPU that fails for a moment. Lines come
+    in the order of the first record of each group.
     """
     open_groups: dict[object, _Group] = {}
     in_order: deque[_Group] = deque()
@@ -118,6 +118,7 @@ def thinned(
             group = open_groups[which] = _Group(record, what)
             in_order.append(group)
         group.add(record, times)
+        # a finished group waits for those that began before it: readers rely on rising `seq`
         while in_order and in_order[0].is_closed:
             yield in_order.popleft().line(times)
     for group in in_order:

@@ -1,6 +1,6 @@
-"""Full files of lines are compressed in the background, and the oldest thinned if need be.
+"""Compresses a journal's full files in the background, and thins the oldest when space runs out.
 
-Whoever follows the files and lags need not be waited for: archives are read like any other file.
+A follower that lags need not be waited for: it reads archives like any other file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from monitoring.journal.records import Record
 # Seconds between two looks for a full file.
 LOOK_EVERY = 5.0
 
-# Of the time that it takes a core, it rests three times as much: it shares its machine with a training.
+# Seconds of rest per second of CPU time: a quarter of a core at most, on a machine that trains.
 REST = 3.0
 
-# So many records become one where space runs out, and again, until one stands for LONGEST of them.
+# Records merged into one where space runs out, and again, until one stands for LONGEST of them.
 THIN = 10
 LONGEST = 1000
 
@@ -36,7 +36,7 @@ Report = Callable[[Severity, str], None]
 
 
 class FullFiles(Protocol):
-    """What differs between files of one kind and another."""
+    """How one kind of file (journal or log) finds its full files and tells its records apart."""
 
     where: str
     """Why there is no more room, in words."""
@@ -45,19 +45,20 @@ class FullFiles(Protocol):
         """The oldest full file without an archive, opened, and the numbers of its first and last record."""
 
     def series(self, record: Record) -> object:
-        """Which of the series that stand between each other a record belongs to."""
+        """Return the series that a record belongs to, where several series are interleaved in one file."""
 
     def distinct(self, record: Record) -> object:
-        """What of a record may not be thinned away: a change of it within its series is kept."""
+        """Return the part of a record that thinning must keep: a change of it begins a new group."""
 
 
 class Archiver:
     """Keeps the files of one journal or log below `keep` times `file_bytes`, the newest two included."""
 
     def __init__(self, path: Path, kind: FullFiles, *, file_bytes: int, keep: int, tell: Report) -> None:
-        """`tell` gets what a user has to know of it, and may get it again and again."""
+        """`tell` gets messages for the user, possibly the same one many times."""
         self._path = path
         self._kind = kind
+        # of the two newest files one is being written, and one may wait to be compressed
         self._most = max(1, keep - 2) * file_bytes
         self._tell = tell
         self._begun = False
@@ -89,6 +90,7 @@ class Archiver:
     def _make_room(self, ending: threading.Event) -> None:
         while len(stored := archives(self._path)) > 1 and _size(stored) > self._most:
             levels = [archive.thinned() for archive in stored]
+            # the least thinned, and of these the oldest: all of a run keeps about the same resolution
             least = min(levels)
             if least >= LONGEST:
                 stored[0].path.unlink()
@@ -116,6 +118,7 @@ def _paced(lines: Iterable[bytes], ending: threading.Event) -> Iterator[bytes]:
     for line in lines:
         yield line
         worked = time.thread_time() - begun
+        # not after every line: a wait costs more than a line does
         if worked > 0.02:
             if ending.wait(REST * worked):
                 raise _EndedError

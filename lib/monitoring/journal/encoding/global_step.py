@@ -1,4 +1,4 @@
-"""What can be the step of a record, and how a value that cannot is shown instead."""
+"""Which values can be a record's `global_step`, and how a refused value is shown instead."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ def set_step(record: Record, step: object) -> bool:
 def as_step(value: Any) -> int | None:
     """The integer that a value is: 3, 3.0, np.int64(3), torch.tensor(3.); None for anything else.
 
-    A truth value is none, nor is text, nor what needs more than signed 64 bits. Never raises, and waits for
-    no GPU.
+    A boolean, text, or a number beyond signed 64 bits is not a step. Never raises, and never waits for a GPU.
     """
     try:
         found = _number(value)
@@ -48,7 +47,7 @@ def as_step(value: Any) -> int | None:
 
 
 def whole_step(value: object) -> int | None:
-    """As `as_step`, of a value that was read from a journal, which holds no other objects than JSON's."""
+    """Return the step in a value read from a journal, where only JSON's types occur; else as `as_step`."""
     if type(value) is not int:  # nearly all are
         if not isinstance(value, float) or not value.is_integer():
             return None

@@ -93,7 +93,7 @@ def free_name(name: str, taken: Container[str]) -> str:
 
 
 def text(value: str) -> str:
-    """What UTF-8 can hold: lone surrogates, as in a file name that is not UTF-8, stand as escapes."""
+    """Return text that UTF-8 can hold: lone surrogates, as in file names of other encodings, are escaped."""
     return str.encode(value, "utf-8", "backslashreplace").decode()
 
 
@@ -106,7 +106,7 @@ class _Forms:
         self._above: set[int] = set()
 
     def of_field(self, value: object) -> object:
-        """Of the field itself; what orjson takes as it is has lost nothing, unless it has a null."""
+        """Return the form of a field; orjson's own, unless a null in it may stand for something lost."""
         if value is None or type(value) in (bool, int, float, str):
             return self.of(value)
         try:
@@ -118,7 +118,7 @@ class _Forms:
         return self.of(value)
 
     def of(self, value: object) -> object:
-        """Of one part and all below it; None, and `is_lossy`, for what has none."""
+        """Return the form of a part and all below it; None, with `is_lossy` set, if it has none."""
         if value is None or type(value) in (bool, float):
             return value
         self._left -= 1
@@ -145,7 +145,7 @@ class _Forms:
         return None
 
     def _form(self, value: Any) -> object:
-        kind = type(value)  # never what it says that its class is
+        kind = type(value)  # not `__class__`, which an object may define as it likes
         if issubclass(kind, enum.Enum):
             return self.of(value.value)
         if issubclass(kind, str):
@@ -191,7 +191,7 @@ class _Forms:
         return result
 
     def _numpy_form(self, numpy: Any, value: Any) -> object:
-        """Of a scalar or an array: what orjson takes of it, whatever its layout and byte order."""
+        """Return a scalar or array as orjson takes it, in native byte order and C layout, else its parts."""
         if value.dtype.kind == "c":
             return self._lost()
         is_array = isinstance(value, numpy.ndarray)
@@ -221,15 +221,15 @@ def _is_encodable(name: str) -> bool:
 
 
 def _is_strict(record: Record) -> bool:
-    """Whether it is of JSON's own types alone and every number is finite, so that its nulls are its own.
+    """Whether a record has JSON's types and finite numbers only, so that each null in its line was a None.
 
-    Of what orjson has encoded, so that no part holds itself.
+    Call it on what orjson has encoded: then no part contains itself.
     """
     parts: list[Any] = [record]
-    for part in parts:  # which grows: a call for each mapping and list would be most of the time
+    for part in parts:  # the list grows meanwhile: recursion would take most of the time
         kind = type(part)
         if kind is float:
-            if part - part:  # a NaN, of a NaN or an infinity
+            if part - part:  # NaN, which is true, for NaN and both infinities; 0 for finite numbers
                 return False
         elif kind is dict:
             if not {*map(type, part)} <= {str}:

@@ -1,4 +1,4 @@
-"""Whether what a JSON file holds has the shape that its reader relies on."""
+"""Checks that the content of a JSON file has the shape that its reader relies on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WORDS = {
 
 
 def read_json(text: bytes) -> Any:
-    """What a JSON file holds; ValueError if it is none, also for NaN, Infinity and half a surrogate pair."""
+    """Return the content of a JSON file; ValueError if invalid, as are NaN, Infinity and lone surrogates."""
     return orjson.loads(text)
 
 

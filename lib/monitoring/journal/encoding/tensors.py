@@ -15,6 +15,7 @@ def is_tensor(value: object) -> bool:
 def host_number(tensor: Any) -> Any:
     """The number in a tensor of one element; None for several, and for one on a CUDA device.
 
-    Raises what the tensor raises, as RuntimeError for one on the meta device.
+    Raises what the tensor raises, such as RuntimeError for one on the meta device.
     """
+    # item() of a CUDA tensor synchronizes: the training would wait for all queued work
     return tensor.item() if tensor.numel() == 1 and not tensor.is_cuda else None

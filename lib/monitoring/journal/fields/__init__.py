@@ -1,4 +1,4 @@
-"""What is known of each field of records and reports: one row per field; every table elsewhere is a view.
+"""The table of fields of records and reports: one row per field; every table elsewhere is a view of it.
 
 A field that a training of yours logs needs no row: it is kept and shown, its unit is unknown, and `make
 reproduce` compares it, because a difference that nobody looked at is worse than one that is explained. Names
@@ -65,7 +65,7 @@ __all__ = [
 
 @cache
 def row_of(name: str) -> FieldRow:
-    """The row of a field of a record that measures, or of a number of reports; else the first family's.
+    """Return the row of a measured field, or of a number in reports; else of the first pattern that fits.
 
     A field without a row has an unknown unit and stands nowhere.
     """

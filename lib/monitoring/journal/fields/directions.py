@@ -1,4 +1,4 @@
-"""Which way a metric is better: as its row has it, or as people say it; what nobody said is not guessed."""
+"""Whether a metric is better up or down: by its row or the user's setting; never guessed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from monitoring.journal.fields import row_of
 from monitoring.journal.fields.row import Better
 
 Said = Mapping[str, Better]
-"""Metric -> what people say of it, which goes before its row."""
+"""Metric -> direction set by the user, which overrides its row."""
 
 _LINE = re.compile(r"\s*(?:better\.)?(?P<name>(?!better\.)\S[^=]*?)\s*=\s*(?P<better>up|down|neither)\s*")
 _SEPARATOR = re.compile(r"[;\n]")
 
 
 def read_directions(text: str) -> dict[str, Better]:
-    """`better.wer = down; better.val/bleu = up`; ValueError with the part that is no such line."""
+    """Return metric -> direction of `better.wer = down; better.val/bleu = up`; ValueError: a bad part."""
     found: dict[str, Better] = {}
     for part in filter(str.strip, _SEPARATOR.split(text)):
         line = _LINE.fullmatch(part)
@@ -29,11 +29,11 @@ def read_directions(text: str) -> dict[str, Better]:
 
 
 def better_of(name: str, said: Said) -> Better:
-    """`neither` where nobody has said it."""
+    """Return a metric's direction; `neither` where no setting and no row says one."""
     return said.get(name) or row_of(name).better
 
 
 def missing_direction(name: str) -> str:
-    """The line that says which way it is better, and where it is written."""
+    """Return the line that sets a metric's direction, and the option it is written into."""
     line = f"better.{name} = down"
     return f"write {line} (or up), as CONFIG_REPORT_BETTER={shlex.quote(line)}"

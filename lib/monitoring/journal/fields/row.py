@@ -1,4 +1,4 @@
-"""What is known of one field, the places in which a field may stand, and how rows are made."""
+"""The row of a field (unit, direction, descriptions), its possible places, and how rows are made."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class FieldRow(NamedTuple):
     """Its name in Prometheus."""
     prometheus_type: str = ""
     dcgm: str = ""
-    """Its name in dcgm-exporter, which NVIDIA's GPUs are shown by, too."""
+    """Its name in dcgm-exporter, under which NVIDIA's GPUs are exported as well."""
     dcgm_factor: float = 1.0
-    """What brings the value into dcgm's unit."""
+    """Factor from its unit to dcgm's."""
     of: str = ""
-    """The field of step records that a number of reports is made of."""
+    """The field of step records that a report's number is computed from."""
     line: str = ""
     """Its name in lines of training_metrics_*.jsonl."""
 
