@@ -35,7 +35,7 @@ LOOK_EVERY = 0.2
 
 
 class Apart:
-    """Starts such processes for one run; each delivery has a thread that waits for its own."""
+    """Starts a process for a follower that lags far behind; each delivery has a thread that waits."""
 
     def __init__(self, alerts: Alerts) -> None:
         self._alerts = alerts
@@ -66,6 +66,7 @@ class Apart:
             os.close(read)
             return False
         finally:
+            # the child has the only copy left, so that reading ends when it does
             os.close(write)
         with open(read, "rb") as lines, process:
             for line in lines:
@@ -105,6 +106,7 @@ class _Teller(Alerts):
 def main(argv: Sequence[str] | None = None) -> int:
     """The command: 0 when the follower has caught up, 1 when it failed."""
     about: dict[str, Any] = orjson.loads((sys.argv[1:] if argv is None else argv)[0])
+    # Ctrl-C and a closed terminal are for the training; this process ends with the agent
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=[about["parent"]], daemon=True).start()

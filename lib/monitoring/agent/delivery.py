@@ -1,4 +1,4 @@
-"""The way of one run's records into one follower: every record once, in order, through any failure."""
+"""Delivers one run's records to one follower: each once, in order, through any failure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ HELD_FIELDS = {JOURNAL: "held", GPU_STATS: "gpu_held", SYSTEM_STATS: "system_hel
 
 
 class Awaited(Protocol):
-    """What comes once and stays: a threading.Event, or several."""
+    """An event that happens once and stays set: a threading.Event, or several as one."""
 
     def is_set(self) -> bool: ...
     def wait(self, seconds: float) -> bool: ...
@@ -102,7 +102,7 @@ class DeliveryProgress:
     offset: int = 0
     """Bytes of the journal whose records are durably in the sink."""
     seq: int = 0
-    """The last of those records."""
+    """`seq` of the last of those records."""
     gpu_seq: int = 0
     """The last record of gpu_stats.jsonl that is durably in the sink, of a follower that takes those."""
     system_seq: int = 0
@@ -114,7 +114,7 @@ class DeliveryProgress:
     error: str | None = None
     """Why the follower does not take records now."""
     held: int = 0
-    """What the sink itself says of `seq`, once closed: less, if the last records had nothing for it."""
+    """`seq` that the sink itself held when closed; lower if the last records had nothing for it."""
     gpu_held: int = 0
     """The same of `gpu_seq`."""
     system_held: int = 0
@@ -124,11 +124,11 @@ class DeliveryProgress:
     host_seqs: Mapping[str, int] = field(default_factory=dict)
     """The last record of each journal of another host that is durably in the sink."""
     host_held: Mapping[str, int] = field(default_factory=dict)
-    """What the sink itself says of these."""
+    """The sink's own numbers for these, once closed."""
     refused: int = 0
     """Records that the sink refused and that were skipped."""
     refusal: str | None = None
-    """Which of them was the last, and why."""
+    """The last record that was refused, and why."""
 
     def seq_of(self, journal: str) -> int:
         name = SEQ_FIELDS.get(journal)
@@ -140,7 +140,7 @@ class DeliveryProgress:
 
 
 def read_progress(directory: Path) -> dict[str, DeliveryProgress]:
-    """What followers.json says, empty if it is missing or damaged."""
+    """Return each follower's progress by followers.json; empty if it is missing or damaged."""
     try:
         saved = orjson.loads((directory / FOLLOWERS_JSON).read_bytes())
         return {name: DeliveryProgress(**progress) for name, progress in saved.items()}
@@ -188,7 +188,7 @@ class ProgressFile:
 
 
 def _events(progress: DeliveryProgress) -> tuple[object, ...]:
-    """What is not merely how far a follower is."""
+    """Return the part of a progress whose change is written without delay."""
     return progress.ended, progress.error, progress.refused
 
 
@@ -253,7 +253,9 @@ class Delivery:
         """
         began = time.monotonic()
         while True:
+            # before reading: what was recorded by then is delivered in this pass
             last_pass = ending.is_set() or stop.is_set()
+            # a follower of metrics.jsonl alone waits for no sample and no alert
             all_sampled = sampled.is_set() or len(self._tails) == 1
             if all_sampled:
                 self._next_look = 0.0  # another host's journal may have come since the last one
@@ -290,12 +292,13 @@ class Delivery:
                 time.sleep(POLL)
             more = self._advance(last_pass=False)
             report()
+        # with a flush: `progress` counts only what is durable in the sink
         while self._advance(last_pass=True):
             pass
         follower, self._follower = self._follower, None
         assert follower is not None
         self._note_held(follower)
-        follower.close(None)
+        follower.close(None)  # without a status: the agent continues with this sink
         for tail in self._tails.values():
             tail.close()
         report()
@@ -320,7 +323,7 @@ class Delivery:
         return size - self.progress.offset > BEHIND_BYTES
 
     def _catch_up_apart(self) -> None:
-        """Let go of the sink until another process has caught up; one that fails is the only try."""
+        """Let go of the sink until another process has caught up; if that fails it is not tried again."""
         assert self._apart is not None
         follower, self._follower = self._follower, None
         for tail in self._tails.values():
@@ -340,7 +343,7 @@ class Delivery:
             self._apart = None
 
     def _advance(self, *, last_pass: bool) -> bool:
-        """Bring what the journals have into the sink; True if there is more."""
+        """Deliver what the journals have by now; True if there is more."""
         if self._follower is None:
             self._follower = self._open()
         elif last_pass or time.monotonic() >= self._next_look:
@@ -359,6 +362,7 @@ class Delivery:
             self._flushed_at = time.monotonic()
             self.delivered += self._pending - self._pending_alerts
             self._pending = self._pending_alerts = 0
+        # only after a flush: followers.json must not claim what a crash of the sink would lose
         if not self._pending:
             self.progress = self._where()
         return any(tail.has_more for tail in self._tails.values())
@@ -375,6 +379,7 @@ class Delivery:
             batch = [record for tail in waiting.values() for record in tail.take_all()]
         else:
             batch = _merged(waiting)
+        # samples and alerts may come after the end record, which must still be found
         own = (it for it in reversed(batch) if kind_of(it.get("event")) not in OF_AGENT)
         self._last = next(own, self._last)
         return batch
@@ -390,6 +395,7 @@ class Delivery:
             held = {name: max(seq, saved.seq_of(name)) for name, seq in held.items()}
         for name, tail in self._tails.items():
             if name == JOURNAL:
+                # an offset that was saved with a higher `seq` than the sink holds would skip records
                 tail.seek(held[name], offset=saved.offset if saved.seq <= held[name] else 0)
             else:
                 self._note_gone(name, tail.seek(held[name]))
@@ -398,7 +404,7 @@ class Delivery:
         return follower
 
     def _look_for_hosts(self) -> list[str]:
-        """Journals of other hosts that are new: they begin when the first rank there does."""
+        """Begin to read journals of other hosts that are new since the last look; return them."""
         self._next_look = time.monotonic() + LOOK_FOR_HOSTS
         new = [it for it in journals_in(self._run.directory, self.name) if it not in self._tails]
         for journal in new:
@@ -406,14 +412,14 @@ class Delivery:
         return new
 
     def _where(self) -> DeliveryProgress:
-        """How far the tails are."""
+        """Return the progress that the places of the tails mean."""
         seqs = _by_field(SEQ_FIELDS, "host_seqs", {name: tail.seq for name, tail in self._tails.items()})
         held = _by_field(HELD_FIELDS, "host_held", {})
         offset = self._tails[JOURNAL].offset
         return replace(self.progress, offset=offset, ended=False, error=None, **seqs, **held)
 
     def _note_held(self, follower: Follower) -> None:
-        """How far the tails are, and what the sink says of that, before it is closed."""
+        """Note how far the tails are and what the sink itself holds, before it is closed."""
         held = _by_field(HELD_FIELDS, "host_held", {name: follower.last_seq(name) for name in self._tails})
         self.progress = replace(self._where(), **held)
 
@@ -534,7 +540,7 @@ def _time(record: Record) -> float:
 
 
 def _merged(tails: Mapping[str, Tail]) -> list[Record]:
-    """What waits, by its times, up to where a journal that has more may have something earlier."""
+    """Take waiting records by time, up to where a journal with more to read may have an earlier one."""
     until = min((_latest(tail) for tail in tails.values() if tail.has_more), default=float("inf"))
     batch: list[Record] = []
     while True:
@@ -544,6 +550,7 @@ def _merged(tails: Mapping[str, Tail]) -> list[Record]:
         tail = tails[first[0][1]]
         batch.append(tail.take())
         others = first[1][0] if len(first) > 1 else float("inf")
+        # many records of one journal in a row are the rule: no need to sort for each
         while tail.waiting and (time := _time(tail.waiting[0])) < others and time <= until:
             batch.append(tail.take())
 

@@ -27,7 +27,7 @@ def is_running(attempt: Mapping[str, Any]) -> bool:
 
 
 def set_signals(stop: threading.Event, ending: threading.Event) -> None:
-    """Ctrl-C is for the trainer; SIGTERM ends the agent when it has delivered what there is."""
+    """Ignore SIGINT and SIGHUP, which are the trainer's; SIGTERM ends the agent once all is delivered."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     set_by((signal.SIGTERM,), stop, ending)

@@ -124,7 +124,7 @@ def follow(directory: Path, *, after: str = "") -> bool:
                     what = "is not responding: `make sync` delivers the rest"
                     for name in (delivery.name for delivery in deliveries if not delivery.finished):
                         alerts.fire("follower", "error", f"{name} {what}", subject=name)
-                    break
+                    break  # the threads are daemons, and do not keep the process
                 if judged.is_set():
                     _join(threads, sampling.done, 0.0 if more else LOOK_EVERY)
                 elif not more:
@@ -191,8 +191,8 @@ def newest_seqs(directory: Path) -> dict[str, int]:
 def undelivered(directory: Path, newest: Mapping[str, int] | None = None) -> dict[str, int]:
     """How many records each follower of the run still lacks, by followers.json; empty if none lacks any.
 
-    Of those up to `newest`, if given, else of all. Alerts do not count: some are about how a tracker ended,
-    and no agent is left to deliver these.
+    Counts records up to `newest`, if given, else all. Alerts do not count: some are about how a tracker
+    ended, and no agent is left to deliver these.
     """
     last = newest or newest_seqs(directory)
     progress = read_progress(directory)
@@ -273,7 +273,7 @@ def _start(
     sampled: Awaited,
     reached_end: threading.Event,
 ) -> list[threading.Thread]:
-    """One daemon thread a follower: what hangs in a tracker's code must not keep the process."""
+    """Start one daemon thread per follower: what hangs in a tracker's code must not keep the process."""
     arguments = {"attempt": attempt, "ending": ending, "stop": stop, "sampled": sampled}
     arguments["reached_end"] = reached_end
     threads = [
@@ -306,7 +306,7 @@ def _wait_for_end(
 
 
 def _hanging(deliveries: Sequence[Delivery], *, since: float) -> bool:
-    """Whether nothing has come of what is left since then, and for so long: deliveries, else samples."""
+    """Whether no unfinished delivery has moved for HANGING_AFTER seconds, and so long has passed `since`."""
     moved = [delivery.last_moved for delivery in deliveries if not delivery.finished]
     return time.monotonic() - max([since, *moved]) > HANGING_AFTER
 
@@ -329,6 +329,7 @@ def leave(code: int) -> NoReturn:
         bound.daemon = True
         with contextlib.suppress(RuntimeError):  # out of threads
             bound.start()
+        # as the interpreter does at its exit: threads that are no daemons end, then exit functions run
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -45,7 +45,7 @@ def has_died(directory: Path) -> bool:
 
 
 def death(how: str = "", *, log: str = AGENT_LOG) -> str:
-    """What to report of an agent that has died."""
+    """Return the sentence of an alert about an agent that has died."""
     return f"its agent has died{f': {how}' if how else ''}; {log} has its last words"
 
 
@@ -84,6 +84,7 @@ def only_agent(
             try:
                 yield died
             except Exception:  # a death as well; but not Ctrl-C on `make sync`
+                # the mark stays in the file, by which the next agent knows
                 orderly.pop_all()
                 raise
     finally:

@@ -1,4 +1,4 @@
-"""What an agent says besides its alerts: JSON lines in agent.log, with the id of all files of its run."""
+"""The agent's log besides its alerts: JSON lines in agent.log, with the run's correlation id."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def log_as_json(correlation_id: str, *, libraries: bool) -> None:
-    """From now on log uncaught exceptions as JSON on stderr, with `libraries` also their warnings.
+    """Log uncaught exceptions as JSON on stderr from now on; with `libraries` also their warnings.
 
     `logging` is imported for `libraries` only, whose trackers import it anyway, or when there is something
     to log.

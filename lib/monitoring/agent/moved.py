@@ -15,14 +15,14 @@ _DELETED = " (deleted)"
 
 
 class OpenDirectory:
-    """A directory by what it is, whatever its name becomes."""
+    """A directory held open, so that it can be found after a rename."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def moved_to(self) -> Path | None:
-        """Where it is now; None where it is where it was, or nobody can tell."""
+        """Return its present path if that has changed, else None; None also where it cannot be found out."""
         try:
             if os.path.samestat(os.fstat(self._fd), os.stat(self._directory)):
                 return None
@@ -36,5 +36,5 @@ class OpenDirectory:
 
 
 def begin_again(directory: Path) -> None:
-    """Become the agent of the directory; files and locks of this one close (PEP 446)."""
+    """Replace this process by an agent of that directory; its open files and locks close (PEP 446)."""
     os.execv(sys.executable, [sys.executable, "-P", "-m", "monitoring.agent", str(directory)])

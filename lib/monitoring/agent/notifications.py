@@ -1,4 +1,4 @@
-"""Takes the alerts of a run to somebody: to a command, and to chats, mail, phones and webhooks by apprise.
+"""Sends a run's alerts to people: by a command, and by apprise to chats, mail, phones and webhooks.
 
 A thread of the agent sends, so neither the training nor the trackers wait for a server. The first alert
 goes at once; what comes within INTERVAL seconds of a message goes together in the next. Addresses hold
@@ -43,7 +43,7 @@ LOOK_EVERY = 0.5
 
 
 class NotifyOptions(NamedTuple):
-    """What a configuration says of it."""
+    """Options of notifications."""
 
     command: str = ""
     urls_file: str = ""
@@ -52,7 +52,7 @@ class NotifyOptions(NamedTuple):
 
     @classmethod
     def of(cls, config: Mapping[str, object]) -> NotifyOptions:
-        """Those of the symbols NOTIFY_…."""
+        """Return the options in the configuration's symbols NOTIFY_…."""
         given = {name: config.get(f"NOTIFY_{name.upper()}") for name in cls._fields}
         return cls(**{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
@@ -91,7 +91,7 @@ class Notifications:
             self._ending.wait(LOOK_EVERY)
 
     def _is_wanted(self, record: Record) -> bool:
-        """Errors and warnings, and that one of them is over."""
+        """Whether an alert is sent: errors, warnings, and the end of either."""
         if record.get("rule") == OWN:
             return False
         if self._options.errors_only:
@@ -153,7 +153,7 @@ class Notifications:
 
 
 def notifications(directory: Path, run: Mapping[str, object], alerts: Alerts) -> Notifications | None:
-    """Those that the configuration of a run and the environment ask for; None if they ask for none."""
+    """Return the sender that configuration and environment request, None if they request none."""
     config, tracking = run["config"], run["tracking"]
     assert isinstance(config, dict)
     assert isinstance(tracking, dict)
@@ -164,7 +164,7 @@ def notifications(directory: Path, run: Mapping[str, object], alerts: Alerts) ->
 
 
 def addresses(file: str) -> list[str]:
-    """Those of the environment and of the file, whose lines that begin with `#` do not count."""
+    """Return the addresses in the environment and in the file, whose lines with `#` are comments."""
     lines = Path(file).expanduser().read_text().splitlines() if file else []
     found = [line.strip() for line in lines if line.strip() and not line.strip().startswith("#")]
     return [*os.environ.get(URLS, "").split(), *found]
@@ -175,7 +175,7 @@ def _count(found: Sequence[Record]) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Without the command's arguments, and without what a library may have put into its message."""
+    """Return why sending failed, without arguments or messages that may hold secrets."""
     if isinstance(error, subprocess.CalledProcessError):
         return f"NOTIFY_COMMAND exited with {error.returncode}"
     if isinstance(error, subprocess.TimeoutExpired):

@@ -81,13 +81,13 @@ class AgentProcess:
 
 
 def open_log(directory: Path, name: str) -> int:
-    """What the agent prints goes here."""
+    """Open the file that the agent's output is appended to."""
     return os.open(directory / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
 
 class _AgentStart(Protocol):
     died: str
-    """How it has ended, in words, if that was not in good order and is known; it tells the next one."""
+    """How it ended, in words, if that is known and was not in good order; the next agent reports it."""
 
     def is_running(self, *, wait: float) -> bool:
         """Whether it lives, which may take `wait` seconds to be found out."""
@@ -165,7 +165,7 @@ class _Forked:
         return self._started is not None and process_started(self._pid) == self._started
 
     def _take_answer(self, asked: socket.socket) -> None:
-        """An empty one says that the starter has died or could not."""
+        """Read pid and start time from the starter's answer; an empty one means that it could not fork."""
         with contextlib.suppress(OSError):
             answer = asked.recv(4096)
             if answer:
@@ -174,7 +174,7 @@ class _Forked:
 
 
 def how_died(code: int) -> str:
-    """Of an exit code, or of a signal below 0; empty for those of an agent that ends in good order."""
+    """Describe an exit code, negative for a signal; empty for those of an orderly end."""
     if code < 0:
         return f"killed by {signal.Signals(-code).name}" if -code in _SIGNALS else f"killed by signal {-code}"
     return f"exit code {code}" if code not in ORDERLY else ""

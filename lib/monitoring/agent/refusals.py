@@ -45,6 +45,7 @@ def deliver_apart(
                     raise
                 if len(part) > 1:
                     middle = len(part) // 2
+                    # the first half on top, so that records are delivered in their order
                     parts += [part[middle:], part[:middle]]
                 else:
                     refused.append((part[0], error))

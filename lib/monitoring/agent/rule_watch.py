@@ -28,17 +28,17 @@ RECORDS_A_LOOK = 5000
 # Seconds between looks for the samples of other hosts.
 LOOK_FOR_HOSTS = 5.0
 
-# Of records whose event no rule names.
+# Stands for all events that no rule names.
 ANY = ""
 
 
 @dataclass
 class _Subject:
-    """What a rule has reported about one of its subjects."""
+    """What was last reported of one subject of a rule: whether it fires, and since which record."""
 
     fires: bool = False
     last_seq: int = 0
-    """Of the record that showed the last alert; those up to it have nothing new to say."""
+    """`seq` of the record that showed the last alert; up to it nothing is reported again."""
     contrary_since: float | None = None
     """Since when, by the times of records, its records show the opposite of what was reported."""
 
@@ -154,6 +154,7 @@ class RuleWatch:
             for record in islice(tail.new(), RECORDS_A_LOOK):
                 taken += 1
                 for name, update in updates.items():
+                    # a rule that failed at an earlier record is gone
                     if name in self._rules:
                         self._judge(name, partial(update, rank), record, journal_name(rank))
             more = more or taken == RECORDS_A_LOOK
@@ -216,7 +217,7 @@ class RuleWatch:
         )
 
     def _measured(self, name: str, finding: Finding, step: object) -> str:
-        """`: 12.5 at step 2, limit 10`, of what there is."""
+        """Return `: 12.5 at step 2, limit 10`, as far as these are known."""
         unit, value, limit = unit_of(name), finding.value, finding.limit
         number = "" if value is None else f"{value:.4g}{unit}"
         # what a sample shows is of no step, but in the middle of a training
@@ -247,7 +248,7 @@ class RuleWatch:
 
 
 def _told(path: Path) -> dict[tuple[str, str], _Subject]:
-    """What alerts.jsonl says was reported of each subject of each rule."""
+    """Return the last reported state of each subject of each rule, from alerts.jsonl."""
     told: dict[tuple[str, str], _Subject] = {}
     for alert, _ in read_records(path):
         if alert.get("state") in ("firing", "resolved"):

@@ -82,7 +82,7 @@ class AgentStarter:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Serve until standard input ends; in an agent, what that returns."""
+    """Serve until standard input ends, and return 0; in a forked agent, follow the run to its end."""
     preload()
     request = serve(socket.socket(fileno=int(argv[0])))
     if request is None:
@@ -100,11 +100,12 @@ def preload() -> None:
     for name in RULES.names:
         RULES.load(name)
     gc.collect()
+    # agents share these pages until something writes to them, as a collection does (docs of gc.freeze)
     gc.freeze()
 
 
 def serve(listener: socket.socket) -> dict[str, Any] | None:
-    """Fork an agent a request. Returns the request in each, and None in this process at the end."""
+    """Fork an agent per request. Returns the request in each, and None in this process at the end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody has to collect the agents
     while listener in select.select([listener, sys.stdin], [], [])[0]:

@@ -21,7 +21,7 @@ from monitoring.journal.run_json import read_run_json
 LOOK_EVERY = 0.2
 SAY_EVERY = 5.0
 
-# Seconds without any progress: while the training runs, when its agent may try on for ever, and after that,
+# Seconds without any progress: while the training runs, whose agent may retry for ever, and after that,
 # when an agent that works gives up by itself (HANGING_AFTER).
 PATIENCE = 60.0
 LAST_PATIENCE = HANGING_AFTER + PATIENCE

@@ -1,4 +1,4 @@
-"""Statistics of what a model's layers give out, and how spread its attention is, in some of its steps.
+"""Statistics of the outputs of a model's layers, and of how spread its attention is, in some of its steps.
 
     activations = ActivationStatistics(model, every=100)
     for step, batch in enumerate(loader, 1):
@@ -24,12 +24,12 @@ ON_ATTENTION = "on_attention"
 
 
 class ActivationStatistics:
-    """Looks at a model's layers in every `every`th step (0: in none), by hooks that are there no longer."""
+    """Measures a model's layers in every `every`th step (0: in none), by hooks that are removed after it."""
 
     def __init__(self, model: nn.Module, *, every: int, pattern: str = "*") -> None:
         """`pattern` chooses linear layers, convolutions and blocks by name, as a shell does file names."""
         self.measured: dict[str, Tensor] = {}
-        """`activation_mean/LAYER` and the like, of the latest step; empty where it was not looked at.
+        """`activation_mean/LAYER` and so on, of the latest step; empty if that was not measured.
 
         Of a layer's first call in the step: of one micro-batch, not of what is computed again in backward.
         """
@@ -37,7 +37,7 @@ class ActivationStatistics:
         self._undo: list[Callable[[], None]] = []
 
     def begin_step(self, step: int) -> None:
-        """Steps count from 1."""
+        """Register the hooks if this step (from 1) is to be measured."""
         if not self._every:
             return
         self.end_step()  # of a step that an exception ended
@@ -50,7 +50,7 @@ class ActivationStatistics:
                     self._listen(name, module)
 
     def end_step(self) -> None:
-        """Leave the model as it was."""
+        """Remove the hooks, which leaves the model as it was."""
         while self._undo:
             self._undo.pop()()
 

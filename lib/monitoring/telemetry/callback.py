@@ -77,7 +77,7 @@ class TelemetryCallback:
         self.tracker = TelemetryTracker(
             enabled=not self._is_off, directory=self._folder, rank=self.rank, device=device
         )
-        """What it measures with; a training may time phases of its own with it."""
+        """The timers and readings; a training may time phases of its own with it."""
         self._since: dict[str, float] = {}
         self._metrics: dict[str, Any] = {}
         self._next_write = 0.0
@@ -136,7 +136,7 @@ class TelemetryCallback:
             self._write(self._sent_by_ranks)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps of this rank."""
+        """Return the state that a checkpoint keeps of this rank."""
         return self.tracker.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -168,7 +168,7 @@ class TelemetryCallback:
         return self._as_metrics(summary) if self._includes_metrics else {}
 
     def _left_by_ranks(self, own: Summary) -> list[Summary]:
-        """Of all ranks, as they have left them; no rank waits for another one."""
+        """Return the summaries of all ranks as they last wrote them; no rank waits for another one."""
         if self.rank > 0:
             return []
         return list({**read_summaries(self._folder), self.rank: own}.values())
@@ -201,7 +201,7 @@ class TelemetryCallback:
 
 
 def _plain(value: object) -> object:
-    """As JSON takes it; None for a number that a GPU has still to deliver, and for any other object."""
+    """Return a value as JSON takes it; None for a number still on a GPU, and for any other object."""
     if isinstance(value, DeviceScalar):
         value = value.item() if value.arrived() else None
     elif is_tensor(value):

@@ -1,4 +1,4 @@
-"""How many floating-point operations a second devices can do at most, as their makers say, by type of number.
+"""Peak floating-point operations per second of devices by data type, from their makers' data sheets.
 
 Matrix products without sparsity: where a datasheet has figures with 2:4 sparsity, these are half of them. A
 device that is not listed, or not for a type, has no known peak: nothing here is guessed from another one.
@@ -18,7 +18,7 @@ T = 1e12
 
 
 class DevicePeak(NamedTuple):
-    """One device."""
+    """One device and its peaks."""
 
     pattern: str
     """A regular expression for its name, as torch.cuda.get_device_name gives it."""
@@ -26,19 +26,19 @@ class DevicePeak(NamedTuple):
     """FLOP/s by type: `bfloat16`, `float16`, `tf32` (float32 in TF32) and `float32`."""
     source: str
     mig_slices: int = 7
-    """Of compute, into which MIG divides it (NVIDIA MIG User Guide, supported profiles)."""
+    """Number of compute slices that MIG divides it into (NVIDIA MIG User Guide, supported profiles)."""
 
 
 def _half(tensor: float, tf32: float | None, float32: float) -> Mapping[str, float]:
-    """Of one whose bfloat16 and float16 are as fast, in TFLOP/s."""
+    """Return the peaks, given in TFLOP/s, of a device whose bfloat16 and float16 are equally fast."""
     of_tf32 = {} if tf32 is None else {"tf32": tf32 * T}
     return {"bfloat16": tensor * T, "float16": tensor * T, **of_tf32, "float32": float32 * T}
 
 
 def _geforce(name: str, tensor: float, float32: float, source: str) -> DevicePeak:
-    """In TFLOP/s; adding up in float32, as torch does, takes GeForce twice as long as in float16.
+    """Return a GeForce, in TFLOP/s; summing in float32, as torch does, takes it twice as long as in float16.
 
-    Its TF32 is as fast as its float32. Laptops have others by these names, with words behind them.
+    Its TF32 is as fast as its float32. Laptops have other GPUs of these names, with words behind them.
     """
     flops = _half(tensor, float32, float32)
     return DevicePeak(rf"\bGeForce RTX {name}$", flops, source)
@@ -119,7 +119,7 @@ _SLICE = re.compile(r"\bMIG (?:(\d)c\.)?(\d)g\.")
 def device_peak(name: str) -> DevicePeak | None:
     """The device of a name such as `NVIDIA H100 80GB HBM3`; None for one that is not listed.
 
-    Of a MIG slice (`NVIDIA A100-SXM4-80GB MIG 3g.40gb`) its share of the GPU.
+    A MIG slice (`NVIDIA A100-SXM4-80GB MIG 3g.40gb`) has its share of the GPU.
     """
     found = next((device for device in DEVICES if re.search(device.pattern, name)), None)
     part = _SLICE.search(name)

@@ -1,4 +1,4 @@
-"""CUDA events and pinned memory, one pool a process: each is used again once nobody needs it.
+"""One pool per process of CUDA events and pinned memory, each reused once nothing refers to it.
 
 It never imports torch: a process that has not imported it has no tensors.
 """
@@ -39,18 +39,18 @@ class Stream(Protocol):
 
     @property
     def device(self) -> Any:
-        """With its index, also where the device that was named has none."""
+        """The device with its index, also if it was named without one."""
 
 
 class Cuda:
-    """What is taken from torch."""
+    """The functions of torch.cuda that are used."""
 
     def event(self, *, timing: bool) -> Event:
         event: Event = sys.modules["torch"].cuda.Event(enable_timing=timing)
         return event
 
     def stream(self, device: Any) -> Stream:
-        """The one that the device's work is queued in now."""
+        """Return the stream that the device's work is queued in now."""
         stream: Stream = sys.modules["torch"].cuda.current_stream(device)
         return stream
 
@@ -78,7 +78,7 @@ class Mark:
         self._event.synchronize()
 
     def seconds_until(self, later: Mark) -> float:
-        """By the device's clock, which only marks with `timing` note; both have passed."""
+        """Return seconds by the device's clock; both marks have `timing`, and have passed."""
         return self._event.elapsed_time(later._event) / 1000
 
     def __del__(self) -> None:
@@ -95,7 +95,7 @@ class EventLine:
         self.free = free
 
     def recorded(self) -> Event:
-        """An event after all that is queued in the stream."""
+        """Return an event after all that is queued in the stream."""
         try:
             event = self.free.pop()
         except IndexError:
@@ -113,13 +113,13 @@ class DevicePool:
         self._pinned: defaultdict[Any, list[Any]] = defaultdict(list)
 
     def line(self, device: Any, *, timing: bool = False) -> EventLine:
-        """Of the stream that a device's work is queued in now, whichever device is the current one."""
+        """Return the line of the stream that is current on a device, whichever device is the current one."""
         stream = self._cuda.stream(device)
         # an event belongs to the device that it was first used on
         return EventLine(self._cuda, stream, timing, self._events[stream.device, timing])
 
     def mark(self, device: Any, *, timing: bool = False) -> Mark:
-        """Now, in the work of a device."""
+        """Return a mark of now, in the work of a device."""
         line = self.line(device, timing=timing)
         return Mark(line.recorded(), line.free)
 
@@ -172,6 +172,7 @@ class _Copies:
         try:
             for tensor in tensors:
                 copy = pool.pinned(tensor.dtype)
+                # queued behind what computes the value: the host goes on, and `_mark` tells when it is there
                 copy.copy_(tensor.detach().reshape(()), non_blocking=True)
                 self._pinned.append(copy)
             self._mark = pool.mark(device)

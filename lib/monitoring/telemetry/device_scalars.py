@@ -19,7 +19,7 @@ class InFlight:
 
     record: Record
     scalars: dict[str, DeviceScalar] = field(default_factory=dict)
-    """By field name."""
+    """Field name -> its number."""
 
     def arrived(self) -> bool:
         """Whether every copy is complete; does not wait."""

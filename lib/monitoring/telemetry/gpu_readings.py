@@ -1,4 +1,4 @@
-"""What a training process reads of its own GPU: memory by torch, temperature by the driver."""
+"""A training process's readings of its own GPU: memory from torch, temperature from the driver."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def gpu_temperature(device: Any = None) -> float | None:
 
 
 def _own_device(device: Any) -> int:
-    """N of the `cuda:N` that this process computes on, unless a device says it."""
+    """Return N of `cuda:N`: the device's own, else of the one that this process computes on."""
     said = str(device).rpartition(":")[2]
     if said.isdecimal():
         return int(said)
@@ -59,7 +59,7 @@ def _own_device(device: Any) -> int:
 
 @cache
 def _sampler() -> Sampler | None:
-    """Opened once a process: a driver takes up to a second for it."""
+    """Open the samplers once per process: a driver takes up to a second for it."""
     from monitoring.samplers import probe_all  # here: most processes read no temperature
 
     return probe_all()[0]

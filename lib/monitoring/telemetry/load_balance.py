@@ -28,14 +28,14 @@ PHASES = {
 # The parts of forward and backward, where a training records them.
 PARTS = {"forward_seconds": "forward", "backward_seconds": "backward"}
 
-# Of the time of a step that passes in collectives.
+# Field of the seconds per step that pass in collectives.
 COLLECTIVE = "collective_seconds"
 
 # No field of records: what a rank does between its phases or its steps, while the others wait for it.
 OUTSIDE = "outside_seconds"
 
 WORDS = PHASES | {OUTSIDE: "work outside these phases"}
-"""What the phases of RankTimes are called."""
+"""Phase of RankTimes -> its name in reports."""
 
 # Ranks that wait for less than this part of their time are evenly loaded, as a CV below 5 % is.
 EVEN = 0.05
@@ -53,7 +53,7 @@ class RankTimes:
     phases: Mapping[str, float]
     """Seconds by the name of the field; with OUTSIDE where others wait for that."""
     seconds: float
-    """Of all phases together."""
+    """Sum over the phases."""
     best_over_mine: float
     """The fastest rank's seconds by this one's: 1 for the fastest, 0.5 for one that takes twice as long."""
     parts: Mapping[str, float] = field(default_factory=dict)
@@ -62,10 +62,10 @@ class RankTimes:
 
 @dataclass(frozen=True)
 class RankBalance:
-    """What could be computed, and what not."""
+    """Balance of the ranks' own work, with the phases that could not be compared."""
 
     ranks: Sequence[RankTimes]
-    """By rank."""
+    """One per rank, in their order."""
     num_steps: int
     """Step records that all ranks have."""
     wasted_share: float
@@ -77,7 +77,7 @@ class RankBalance:
     slow: RankTimes | None = None
     """The slowest rank, if all others wait for it: by EVEN and more, and more than its steps vary."""
     slow_in: str = ""
-    """What takes that rank so long, in words of PHASES and PARTS."""
+    """The phase that delays that rank most, in words of PHASES and PARTS."""
     unproven: str = ""
     """Why nobody knows whether waiting in collectives was left out; then ranks may look even and not be."""
 
@@ -148,6 +148,7 @@ def _balance(
         ]
         for number in shared
     ]
+    # in each step all ranks wait for the one that is slowest in it
     longest, used = sum(map(max, each)), sum(sum(own) / len(own) for own in each)
     ranks = [
         RankTimes(
@@ -163,6 +164,7 @@ def _balance(
     lasting = wasted_share(list(totals.values()))
     slowest = max(range(len(ranks)), key=lambda place: ranks[place].seconds)
     slow = ranks[slowest] if lasting >= EVEN and _lags(each, slowest) else None
+    # work outside of phases is inferred from mean waits: those of single steps must confirm it
     if slow is not None and slow.rank in outside:
         waits = [[-steps[number][COLLECTIVE] for _, steps in read.values()] for number in shared]
         slow = slow if _lags(waits, slowest) else None

@@ -13,7 +13,7 @@ from monitoring.telemetry.quantiles import Quantiles
 WAITING = 1024
 
 STATISTICS = ("mean", "median", "std_dev", "min", "max")
-"""Of every quantity, besides its `count`."""
+"""Statistics of every quantity, besides its `count`."""
 
 
 class Measurements:
@@ -21,7 +21,7 @@ class Measurements:
 
     def __init__(self) -> None:
         self.waiting: list[float] = []
-        """What was measured and not taken in yet; whoever fills it beyond WAITING calls `take_in`."""
+        """Measurements not taken in yet; code that fills it beyond WAITING calls `take_in`."""
         self._count = 0
         self._total = self._mean = self._squares = 0.0
         self._min, self._max = math.inf, -math.inf
@@ -29,13 +29,14 @@ class Measurements:
         self._turn = threading.Lock()
 
     def add(self, value: float) -> None:
-        """A finite number."""
+        """Add a finite number."""
         self.waiting.append(value)
         if len(self.waiting) > WAITING:
             self.take_in()
 
     def take_in(self) -> None:
-        """What waits; by one thread at a time, and a signal handler that interrupts it leaves it to that."""
+        """Add what waits to the sums, in one thread at a time: others, and signal handlers, do not wait."""
+        # never blocks: a signal handler would wait for the call that it has interrupted
         if self._turn.acquire(blocking=False):
             try:
                 self._take_in()
@@ -43,7 +44,7 @@ class Measurements:
                 self._turn.release()
 
     def _take_in(self) -> None:
-        """By the parallel algorithm of Chan, Golub, LeVeque (1979), which does not lose digits."""
+        """Merge what waits by the parallel algorithm of Chan, Golub, LeVeque (1979), which is stable."""
         count = len(self.waiting)
         if not count:
             return
@@ -85,7 +86,7 @@ class Measurements:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Of JSON types."""
+        """Return the state, of JSON types."""
         self.take_in()
         return {
             "count": self._count,

@@ -34,21 +34,21 @@ class Pace(Protocol):
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         """`samples_per_sec` and `sec_per_step` of the steps since the last reading; None without any.
 
-        By the CPU's clock also `cpu_wait_seconds`, the part of `sec_per_step` without a processor.
+        On a CPU also `cpu_wait_seconds`, the part of `sec_per_step` without a processor.
 
         A record takes the numbers that a GPU has still to deliver as they are.
         """
 
 
 def open_pace(device: TorchDevice) -> Pace:
-    """Of the CPU's clock; on a GPU of the GPU's own, for the host is only as fast as it can queue work."""
+    """Return a pace by the CPU's clock; on a GPU by its own, as the host only queues the work."""
     if device.type == "cuda":
         return DevicePace(device)
     return HostPace()
 
 
 class HostPace:
-    """By the clock of this process; one thread calls it."""
+    """Pace by the clock of this process; one thread calls it."""
 
     def __init__(self) -> None:
         self._wait = _ProcessorWait()
@@ -88,7 +88,7 @@ class _ProcessorWait:
         weakref.finalize(self, os.close, self._fd)
 
     def seconds(self) -> float | None:
-        """Since the thread began; None where the system does not say."""
+        """Return the seconds since the thread began; None where the system does not say."""
         if self._fd == -1:
             return None
         try:
@@ -98,7 +98,7 @@ class _ProcessorWait:
 
 
 class DevicePace:
-    """By the GPU's clock, from the end of one reading's last step to that of the next one's; never waits."""
+    """Pace by the GPU's clock, from the end of one reading's last step to that of the next; never waits."""
 
     def __init__(self, device: Any, pool: DevicePool = POOL) -> None:
         self._device, self._pool = device, pool
@@ -127,7 +127,7 @@ class DevicePace:
 
 @dataclass(frozen=True)
 class _Span:
-    """Of a device's work, from one mark to another."""
+    """A stretch of a device's work, from one mark to another."""
 
     begin: Mark
     end: Mark
@@ -139,7 +139,7 @@ class _Span:
             return True
 
     def seconds(self) -> float:
-        """Waits for the end."""
+        """Return its length, waiting for its end."""
         self.end.wait()
         return self.begin.seconds_until(self.end)
 

@@ -1,4 +1,4 @@
-"""How long the steps of a training wait for data, go forward and backward, and update the weights.
+"""Times the phases of a step: the wait for data, forward and backward, and the update of the weights.
 
 A rank that waits for others is as busy as they are; its own work, without collectives, shows who is slow
 (monitoring.telemetry.load_balance). So a loop marks the end of each phase, and leaves out what passes in
@@ -35,15 +35,15 @@ PARTS = ("forward_seconds", "backward_seconds")
 MAX_IN_FLIGHT = 64
 
 COLLECTIVE = "collective_seconds"
-"""What was left out, in seconds a step: without it nobody knows whether a phase holds waiting."""
+"""Seconds per step left out of the phases: without them nobody knows whether a phase holds waiting."""
 
-# Of a mark whose phase the next `end` names.
+# Name of a mark whose phase the next `end` gives.
 _OWN_WORK = "own work"
 
 _STEP_ENDS = PHASES[-1]
 
 _Marks = list[tuple[str, Event]]
-"""Of one step, each with the phase that it ends; "" for none."""
+"""Marks of one step, each with the phase that it ends; "" for none."""
 
 
 class Phases(Protocol):
@@ -54,13 +54,13 @@ class Phases(Protocol):
     def end(self, phase: str) -> None: ...
 
     def leave_out(self) -> None:
-        """What has passed since the last call counts in no phase, such as a collective."""
+        """Count what has passed since the last call, such as a collective, in no phase."""
 
     def own_work_done(self) -> None:
-        """Waiting for other ranks begins: until `leave_out`, or else until the phase ends."""
+        """Begin to wait for other ranks: until `leave_out`, or else until the phase ends."""
 
     def waiting_stays(self) -> None:
-        """The phases hold waiting that cannot be left out, so readings have no `collective_seconds`."""
+        """Note that phases hold waiting that cannot be left out: no reading has `collective_seconds`."""
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         """Seconds per step of each phase, over the steps since the last reading; None where none marked it.
@@ -71,14 +71,14 @@ class Phases(Protocol):
 
 
 def open_phases(device: TorchDevice) -> Phases:
-    """Of the CPU's clock; on a GPU of the GPU's own, without waiting for it."""
+    """Return phases by the CPU's clock; on a GPU by its own, without waiting for it."""
     if device.type == "cuda":
         return DevicePhases(device)
     return HostPhases()
 
 
 class HostPhases:
-    """By the clock of this process."""
+    """Phases by the clock of this process."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -134,7 +134,7 @@ class HostPhases:
 
 
 class DevicePhases:
-    """By events in the GPU's work. A reading never waits: it has numbers that arrive with its last step."""
+    """Phases by events in the GPU's work. A reading never waits: its numbers arrive with its last step."""
 
     def __init__(self, device: Any, pool: DevicePool = POOL) -> None:
         self._device, self._pool = device, pool
@@ -209,16 +209,19 @@ def watch_ddp(model: Any, phases: Phases, hook: Callable[[Any, Any], Any] | None
 
 
 def _after_backward(call: Callable[[], None]) -> None:
-    """From within backward: after it, and after what was queued before; torch has no public name for it.
+    """Queue a call in a backward, after it and calls queued before; torch has no public name for that.
 
-    Nothing outside of it, where a rank that has joined (model.join) takes part in the averaging of others.
+    Does nothing outside of one, where a rank that has joined (model.join) averages along with others.
     """
     with suppress(RuntimeError):
         sys.modules["torch"].autograd.Variable._execution_engine.queue_callback(call)
 
 
 def _leave_out_buffers(model: Any, phases: Phases) -> None:
-    """Hooks around a forward pass would also leave out the copies of its inputs to a GPU."""
+    """Leave out the time in which buffers come from rank 0.
+
+    Hooks around a forward pass would also leave out the copies of its inputs to a GPU.
+    """
     send = getattr(model, "_sync_buffers", None)
     if send is None:  # a torch that calls it otherwise
         phases.waiting_stays()
@@ -233,7 +236,7 @@ def _leave_out_buffers(model: Any, phases: Phases) -> None:
 
 
 def _average(group: Any, bucket: Any) -> Any:
-    """As allreduce_hook of torch.distributed.algorithms.ddp_comm_hooks.default_hooks does."""
+    """Average as allreduce_hook of torch.distributed.algorithms.ddp_comm_hooks.default_hooks does."""
     distributed = sys.modules["torch"].distributed  # the model is torch's, so it is there
     summed = distributed.all_reduce(bucket.buffer().div_(group.size()), group=group, async_op=True)
     return summed.get_future().then(lambda done: done.value()[0])
@@ -245,7 +248,7 @@ def _read(marked: Container[str], waiting_stays: bool) -> tuple[str, ...]:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """What a reading's number is the sum of."""
+    """Return the marked phases that a reading's number is the sum of."""
     return (name, *PARTS) if name == PHASES[1] else (name,)
 
 
@@ -276,7 +279,7 @@ class _Steps:
         return not self._in_flight
 
     def mean(self, phase: str) -> float:
-        """Seconds a step, waiting for the last one."""
+        """Return seconds per step, waiting for the last one."""
         if self._in_flight:
             self._in_flight[-1][0][-1][1].synchronize()
             self._take_passed()

@@ -15,7 +15,7 @@ def has_process_group() -> bool:
 
 
 def own_rank() -> int:
-    """By the process group, else as the launcher says; 0 of a training in one process."""
+    """Return the rank in the process group, else by the launcher; 0 in a training of one process."""
     if has_process_group():
         rank: int = sys.modules["torch"].distributed.get_rank()
         return rank
@@ -23,7 +23,7 @@ def own_rank() -> int:
 
 
 def gathered(value: Any) -> list[Any]:
-    """What each rank has called this with, in their order; all of them call it, and wait for each other."""
+    """Return each rank's `value`, in rank order: a collective, which all ranks call."""
     distributed = sys.modules["torch"].distributed
     values: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(values, value)

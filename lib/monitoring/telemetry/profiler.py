@@ -1,4 +1,4 @@
-"""What torch's profiler finds in some steps of a training, as files: traces, tables, memory snapshots.
+"""Writes what torch's profiler finds in some steps to files: traces, tables, memory snapshots.
 
     profiler = TorchProfiler(Path("results/run/profiler"), ProfilerOptions())
     for step in range(1, 101):
@@ -41,7 +41,7 @@ class ProfilerError(MonitoringError):
 
 @dataclass(frozen=True)
 class ProfilerOptions:
-    """What is profiled, and when; the names are those of `torch.profiler`."""
+    """Which steps are profiled, and how; the names are those of `torch.profiler`."""
 
     enable_cpu_profiling: bool = True
     enable_cuda_profiling: bool = True
@@ -52,22 +52,22 @@ class ProfilerOptions:
     with_flops: bool = False
     with_modules: bool = False
     memory_snapshot: bool = False
-    """Of CUDA's allocator, after each cycle and when memory is exhausted, for pytorch.org/memory_viz."""
+    """Snapshots of CUDA's allocator after each cycle and on exhausted memory (pytorch.org/memory_viz)."""
     enable_schedule: bool = True
     """Without it everything from the first step to the last is one cycle."""
     skip_first: int = 5
     """Steps of this attempt before the first cycle."""
     wait: int = 1
-    """Steps of each cycle that are not profiled,"""
+    """Steps of each cycle that are not profiled."""
     warmup: int = 1
-    """that are profiled and thrown away,"""
+    """Steps of each cycle that are profiled and thrown away."""
     active: int = 3
-    """and that are recorded."""
+    """Steps of each cycle that are recorded."""
     repeat: int = 2
-    """Cycles; 0 repeats them to the end."""
+    """Number of cycles; 0 repeats them to the end."""
 
     def check(self, device: str) -> None:
-        """ProfilerError for what cannot be done on a type of torch's devices."""
+        """Raise ProfilerError for options that a type of torch's devices cannot follow."""
         if self.memory_snapshot and device != "cuda":
             raise ProfilerError(
                 "PROFILER_MEMORY_SNAPSHOT=y: a snapshot is of CUDA's allocator, and this training uses none",
@@ -169,7 +169,7 @@ class TorchProfiler:
             self._save(f"{self._named}_out_of_memory.memory.pickle", _write_snapshot)
 
     def _plan(self, step: int) -> None:
-        """The first cycle of an attempt that begins with this step."""
+        """Plan the first cycle of an attempt that begins with this step."""
         options = self._options
         if not self._plans:
             return
@@ -228,7 +228,7 @@ class TorchProfiler:
             self._save(f"{stem}.memory.pickle", _write_snapshot)
 
     def _sort_keys(self) -> list[str]:
-        """What the tables are sorted by: time of each device that is profiled, and memory."""
+        """Return the keys that tables are sorted by: time of each device that is profiled, and memory."""
         options, is_cuda = self._options, self._is_cuda and self._options.enable_cuda_profiling
         devices = [*(["cpu"] if options.enable_cpu_profiling else []), *(["cuda"] if is_cuda else [])]
         keys = [f"{which}{device}_time_total" for device in devices for which in ("", "self_")]
@@ -254,7 +254,7 @@ class TorchProfiler:
 
 
 def _one_cycle(warmup: int, active: int) -> Callable[[int], Any]:
-    """torch.profiler.schedule for one cycle, which warns where it has nothing to warm up."""
+    """Return torch.profiler.schedule's actions for one cycle; that one warns without a warmup."""
     from torch.profiler import ProfilerAction
 
     def action(step: int) -> ProfilerAction:
@@ -268,7 +268,7 @@ def _one_cycle(warmup: int, active: int) -> Callable[[int], Any]:
 
 
 def _write_snapshot(path: Path) -> None:
-    """As torch.cuda.memory._dump_snapshot does, which opens the file itself."""
+    """Write what torch.cuda.memory._dump_snapshot writes, which opens its file itself."""
     from torch.cuda import memory
 
     with path.open("wb") as file:
@@ -276,7 +276,7 @@ def _write_snapshot(path: Path) -> None:
 
 
 def configured_profiler(config: Mapping[str, Any]) -> ProfilerOptions | None:
-    """What a configuration requests by its PROFILER_ symbols; None without PROFILER."""
+    """Return the options of a configuration's PROFILER_ symbols; None without PROFILER."""
     if not config.get("PROFILER"):
         return None
     symbols = {field.name: f"PROFILER_{field.name.upper()}" for field in fields(ProfilerOptions)}

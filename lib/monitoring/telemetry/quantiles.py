@@ -1,4 +1,4 @@
-"""The median of many measurements in bounded memory: exact of few, of many by the package datasketches."""
+"""The median of many measurements in bounded memory: exact for few, by datasketches for many."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 # Measurements that are kept one by one.
 EXACT = 4096
 
-# Of a KLL sketch (Karnin, Lang, Liberty 2016, arXiv:1603.05346): about 4 kB, 1.33 % of rank error.
+# The k of a KLL sketch (Karnin, Lang, Liberty 2016, arXiv:1603.05346): about 4 kB, 1.33 % of rank error.
 SKETCH_SIZE = 200
 
 UNMEASURED = f"not measured of more than {EXACT}: pip install datasketches"
@@ -23,11 +23,11 @@ class Quantiles:
 
     def __init__(self) -> None:
         self._exact: list[float] | None = []
-        """All of them; None once there are too many."""
+        """All measurements; None once there are too many."""
         self._sketch: Any = None
 
     def add(self, values: Sequence[float]) -> None:
-        """Finite numbers."""
+        """Add finite numbers."""
         if self._exact is None:
             self._add_to_sketch(values)
             return
@@ -50,14 +50,14 @@ class Quantiles:
         return f"KLL sketch, rank error {self._sketch.normalized_rank_error(False):.1%}"
 
     def median(self) -> float | None:
-        """None without measurements, or where nothing keeps many of them."""
+        """Return the median; None without measurements, or without a sketch of many."""
         if self._exact is not None:
             self._exact.sort()  # where it stays: the next time only what came since is out of order
             return median(self._exact) if self._exact else None
         return float(self._sketch.get_quantile(0.5)) if self._sketch is not None else None
 
     def state_dict(self) -> dict[str, Any]:
-        """Of JSON types."""
+        """Return the state, of JSON types."""
         sketch = base64.b64encode(self._sketch.serialize()).decode() if self._sketch is not None else None
         return {"exact": None if self._exact is None else list(self._exact), "sketch": sketch}
 

@@ -1,4 +1,4 @@
-"""What a TelemetryTracker has measured, in the words of docs/telemetry.md: of one rank, and across ranks."""
+"""The summaries of a TelemetryTracker, as in docs/telemetry.md: of one rank, and across ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from monitoring.telemetry.measurements import STATISTICS
 
 Summary = Mapping[str, Any]
-"""Of one rank, as `get_summary` returns it."""
+"""A rank's summary, as `get_summary` returns it."""
 
 # Kind of a timer in a summary -> its heading, and as what it is printed where nothing could measure it.
 TIMERS = {"timers": "CPU Timers", "cuda_timers": "CUDA Timers"}
@@ -25,7 +25,7 @@ Names = Mapping[str, Any]
 
 
 def timer_statistics(statistics: Mapping[str, Any], total: float, total_time: float) -> dict[str, Any]:
-    """Those of a timer: with its `total` seconds and which `percentage` of all time they are."""
+    """Return a timer's statistics, with its `total` seconds and their `percentage` of all time."""
     percentage = 100 * total / total_time if total_time > 0 else None
     return {**statistics, "total": total, "percentage": percentage}
 
@@ -62,7 +62,7 @@ def _timer_lines(found: Mapping[str, Any] | None) -> list[str]:
 
 
 def _number(value: float) -> str:
-    """With two decimals, fewer where they are 0, and more of what is below 0.1: 3600.0, 0.18, 0.00012."""
+    """Format with two decimals, fewer where they are 0, more below 0.1: 3600.0, 0.18, 0.00012."""
     decimals = 2 if not value or abs(value) >= 0.1 else 1 - math.floor(math.log10(abs(value)))
     text = f"{value:.{decimals}f}".rstrip("0")
     return f"{text}0" if text.endswith(".") else text
@@ -127,9 +127,9 @@ def _at(summary: Summary, path: Iterable[str]) -> float | None:
 
 
 def cross_rank_text(compared: Mapping[str, Any]) -> str:
-    """What `compared_ranks` found as `print_cross_rank_summary` prints it.
+    """Return the text of `compared_ranks` that `print_cross_rank_summary` prints.
 
-    Behind `#`, which explains a line, stands which rank it is, or which ranks have no such number.
+    Behind `#` stands the rank that has a value, or the ranks that have none.
     """
     lines = ["Cross-Rank Statistics:"]
     if "gpu_temperature" in compared:

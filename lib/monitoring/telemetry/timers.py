@@ -1,6 +1,6 @@
 """Timers of a TelemetryTracker: by this process's clock, and by a GPU's own without waiting for it.
 
-Each is a context manager and a decorator, may be entered again within itself, and is one of its name.
+Each is a context manager and a decorator, and may be entered again within itself; there is one per name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Timer:
 
 
 def off_timer() -> Timer:
-    """Measures nothing, at half the cost of methods of ours: what `with` calls is in C.
+    """Return a timer that measures nothing, at half the cost of methods of ours: what `with` calls is in C.
 
     `type.__prepare__` takes any arguments and returns an empty dict, so that errors pass. No other function
     of Python's that would do as well is called without a tuple of its arguments.
@@ -55,7 +55,7 @@ def off_timer() -> Timer:
 
 
 def host_timer(measured: Measurements) -> Timer:
-    """By the clock of this process, in seconds.
+    """Return a timer by the clock of this process, in seconds.
 
     `with` looks its two methods up in the class. So each timer has a class of its own whose methods know
     where to put what they measure: half the cost of an object that looks it up in itself. Threads that use
@@ -78,7 +78,7 @@ def host_timer(measured: Measurements) -> Timer:
 
 
 class CudaTimer(Timer):
-    """By events in a GPU's work, which come from the process's one pool of them."""
+    """Timer by events in a GPU's work, which come from the process's one pool of them."""
 
     __slots__ = ("_begun", "_device", "_in_flight", "_measured", "_pool")
 

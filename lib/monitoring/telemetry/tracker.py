@@ -166,7 +166,7 @@ class TelemetryTracker:
         print(cross_rank_text(found), flush=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint keeps, of JSON types; what a GPU has still to do is not in it."""
+        """Return the state that a checkpoint keeps, of JSON types; without what a GPU has still to do."""
         for timer in self._cuda_timers.values():
             timer.take_passed()
         return {

@@ -17,18 +17,18 @@ UNMEASURED: Mapping[str, None] = {"step_mfu": None, "overall_mfu": None}
 
 @dataclass(frozen=True)
 class Utilisation:
-    """What a training needs, and what its devices can do."""
+    """The FLOPs that a training needs, and the peak of its devices."""
 
     flops_per_step: float
-    """Of the model, forward and backward, on all devices together."""
+    """FLOPs per step of the model, forward and backward, on all devices together."""
     peak: float | None
     """FLOP/s of all devices together, at the types that these FLOPs are computed in; None if not known."""
     hardware_flops_per_step: float | None = None
-    """With what is computed twice; None where nothing is."""
+    """FLOPs per step with those computed twice; None where none are."""
     about: str = ""
     """Where the peak comes from, or why it is not known."""
     hardware_peak: float | None = None
-    """As `peak`, where what is computed twice is of other types."""
+    """FLOP/s like `peak`, of FLOPs with those computed twice, where these are of other types."""
 
     @classmethod
     def of(
@@ -40,7 +40,7 @@ class Utilisation:
         num_devices: int = 1,
         hardware_flops_per_step: float | Mapping[str, float] | None = None,
     ) -> Utilisation:
-        """By the table of devices: `device` is a name as torch.cuda.get_device_name gives it.
+        """Return it by the table of devices; `device` is a name as torch.cuda.get_device_name gives it.
 
         FLOPs of one `dtype`, or by the types that they are computed in (`{"bfloat16": …, "tf32": …}`).
         """
@@ -92,7 +92,7 @@ class Utilisation:
     def _share(
         self, at_least: float, seconds: float | DeviceScalar | None, warn: Callable[[str], None]
     ) -> float | DeviceScalar | None:
-        """Of the seconds, `at_least` so many of which the devices need at their peak."""
+        """Return the share of `seconds` that the devices need at their peak, which is `at_least`."""
         if isinstance(seconds, DeviceScalar):
             later = seconds
             return DeviceScalar(later.arrived, lambda: self._at_once(at_least, later.item(), warn))
@@ -113,7 +113,7 @@ def _by_type(flops: float | Mapping[str, float], dtype: str) -> Mapping[str, flo
 
 
 def _peak(flops: Mapping[str, float], peaks: Mapping[str, float], num_devices: int) -> float | None:
-    """By which the devices need, for all of these FLOPs, the sum of what they need for each type."""
+    """Return the FLOP/s at which devices do all these FLOPs, in the sum of the times of each type."""
     if not flops or any(name not in peaks for name in flops):
         return None
     seconds = sum(count / peaks[name] for name, count in flops.items())
@@ -121,11 +121,11 @@ def _peak(flops: Mapping[str, float], peaks: Mapping[str, float], num_devices: i
 
 
 def _shares(flops: Mapping[str, float]) -> Callable[[str], str]:
-    """A type, with its share where there are several."""
+    """Return the naming of a type, with its share where there are several."""
     whole = sum(flops.values())
     return lambda name: f"{name} ({flops[name] / whole:.1%})" if len(flops) > 1 and whole else name
 
 
 def dense_flops(parameters: int, tokens: int) -> int:
-    """6N a token, forward and backward, without attention (Kaplan et al. 2020, arXiv:2001.08361)."""
+    """Return 6N FLOPs per token, of both passes, without attention (Kaplan et al. 2020, arXiv:2001.08361)."""
     return 6 * parameters * tokens

@@ -18,7 +18,7 @@ from monitoring.journal.files import FIRST_RANK_LOCK, HostFiles
 
 @dataclass(frozen=True)
 class FirstRank:
-    """One process, as run.json has that of rank 0."""
+    """The first rank of a host, with the fields that run.json has of rank 0's process."""
 
     rank: int
     attempt: int
@@ -29,28 +29,27 @@ class FirstRank:
 
     @classmethod
     def of(cls, argument: str) -> Self:
-        """What `argument` made."""
+        """Return the rank that `argument` encodes."""
         return cls(**orjson.loads(argument))
 
     @property
     def argument(self) -> str:
-        """For the command line of the agent."""
+        """JSON for the command line of the agent, which `of` reads."""
         return orjson.dumps(asdict(self)).decode()
 
     @property
     def files(self) -> HostFiles:
-        """Those of its host."""
+        """The names of its host's files."""
         return HostFiles(in_file_names(self.host), self.rank)
 
 
 def first_rank(
     directory: Path, run: Mapping[str, Any], rank: int, about: Mapping[str, Any]
 ) -> FirstRank | None:
-    """This process, if an agent of its own is to sample its host; None of any other process.
+    """Return this process if it has to start the agent of its host, else None.
 
-    `run` is the run.json of a run that requests samples or not, `about` has the fields of FirstRank. The
-    first rank of a host is that with the local rank 0 (correlation.LAUNCHERS); where no launcher numbers
-    them, that which comes first.
+    `run` is the content of run.json, `about` has the fields of FirstRank. The first rank of a host is the one
+    with local rank 0 (correlation.LAUNCHERS), or, where no launcher numbers them, the one that comes first.
     """
     is_sampled = run.get("gpu_monitor") or run.get("machine_monitor")
     if not is_sampled or run["attempts"][-1]["host"] == host_name():
@@ -67,7 +66,7 @@ _held: dict[Path, int] = {}
 
 
 def _comes_first(directory: Path, files: HostFiles) -> bool:
-    """Whether no other process of this host that lives has said so; no where the file system has no locks."""
+    """Whether no other living process of this host has the lock; False on file systems without locks."""
     path = directory / files.name(FIRST_RANK_LOCK)
     if _held.get(path) in file_locks.held():  # an earlier run of this process in the same directory
         return True

@@ -1,4 +1,4 @@
-"""What the agent on rank 0's host does about the others: it waits for their end and takes over alerts."""
+"""How the agent on rank 0's host deals with the others: it waits for their end and copies their alerts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from monitoring.journal.records import Record, as_number, read_records
 # Seconds that the end of a run waits for the last samples of other hosts.
 LAST_SAMPLES = 15.0
 
-# What an alert has from its file; the rest is what was reported.
+# Fields of an alert that `Alerts.add` sets; the rest is copied.
 ENVELOPE = frozenset({"event", "time", "seq", "attempt", "correlation_id", "rule", "severity", "message"})
 
 
 class OtherHosts:
-    """A Sampling: other agents do it. alerts.jsonl has one writer, which adds what they have reported."""
+    """The Sampling that other hosts' agents do; alerts.jsonl's one writer, this agent, adds their alerts."""
 
     def __init__(self, directory: Path, alerts: Alerts) -> None:
         self._directory = directory
@@ -31,10 +31,11 @@ class OtherHosts:
         self.done = threading.Event()
 
     def start(self) -> None:
-        """They start by themselves."""
+        """Do nothing: the first rank of each host starts its agent."""
 
     def watch(self) -> None:
         """Take over what is new; after the end was requested, find out whether all have ended."""
+        # before their alerts are read: the last ones of an agent that is gone are then among them
         gone = bool(self._ended_at) and not (self._are_sampling() and self._is_patient())
         for path in self._directory.glob(of_host(ALERTS, "*")):
             tail = self._tails.setdefault(path.name, RecordTail(path))
@@ -72,7 +73,7 @@ class OtherHosts:
 
 
 def _taken_over(directory: Path) -> dict[str, int]:
-    """Name -> `seq` of its last alert in alerts.jsonl."""
+    """Return the `seq` of the last alert copied from each other host's file."""
     found: dict[str, int] = {}
     for alert, _ in read_records(directory / ALERTS):
         if host_of(name := str(alert.get("source")), ALERTS):

@@ -2,8 +2,8 @@
 
     python -m monitoring.agent RUN_DIR --host JSON
 
-It follows no journal and delivers nothing: that does the agent on rank 0's host, which reads what this one
-writes. What this one has to report is in alerts.HOST.jsonl.
+It follows no journal and delivers nothing: the agent on rank 0's host does, and reads what this one
+writes. Its own alerts are in alerts.HOST.jsonl.
 """
 
 from __future__ import annotations

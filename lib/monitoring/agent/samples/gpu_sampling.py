@@ -82,7 +82,7 @@ class GpuSampling:
         self._ending.set()
 
     def watch(self) -> None:
-        """Nothing: the loop does not wait for a driver for ever."""
+        """Do nothing: the loop itself bounds its waits for a driver."""
 
     def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
         """Begin, or continue, the run's gpu_stats.jsonl if there are GPUs."""
@@ -97,7 +97,7 @@ class GpuSampling:
         self._open(devices)
 
     def _open(self, devices: Sequence[DeviceInfo]) -> None:
-        """Begin, or continue, with records of these."""
+        """Begin, or continue, gpu_stats.jsonl with records of these devices."""
         self._close()  # of a process that has sampled fewer GPUs
         self._devices = devices
         attempt = self._run["attempts"][-1]
@@ -124,6 +124,7 @@ class GpuSampling:
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         """Write a record, and alerts of what happened."""
         assert self._stats is not None
+        # before writing: is this the last sample, or must `_end_without_sample` stand in for it?
         self._has_end = self._ending.is_set()
         self._append(samples)
         if self._stats.removed:
@@ -160,7 +161,7 @@ class GpuSampling:
             self._close()
 
     def _end_without_sample(self) -> None:
-        """Have the time until the end in the sums, as such in which nobody sampled."""
+        """Count the time since the last sample as unmeasured, in a last record."""
         with contextlib.suppress(MonitoringError, OSError):  # reported when it failed first
             self._open(self._devices)
             self._append([device.sample("error", self._last_failure) for device in self._devices])
@@ -172,7 +173,7 @@ class GpuSampling:
         self._stats = self._step = None
 
     def _tell_event(self, event: GpuEvent) -> None:
-        """But for GPUs that are lost or cannot be read, which rules find in the samples."""
+        """Report an event, unless a GPU is lost or unreadable: rules find that in the samples."""
         if event.kind not in WORDS:
             severity: Severity = "info" if event.kind == "back" else "error"
             self._alerts.add(
@@ -180,7 +181,7 @@ class GpuSampling:
             )
 
     def _tell_counters(self, vendor: str, samples: Sequence[GpuSample]) -> None:
-        """Of a driver whose counters stand still or move again: one alert until all of them move."""
+        """Report energy counters of a driver that stand still, by one alert until all of them move again."""
         assert self._stats is not None
         of_vendor = {sample.index for sample in samples}
         before = self._standing & of_vendor
@@ -200,7 +201,7 @@ class GpuSampling:
 
 
 def _stand_still(samples: Sequence[GpuSample], num_gpus: int) -> str:
-    """What is said of the first GPUs of a driver, of so many, whose counters are found to stand still."""
+    """Return the alert's sentence about GPUs of one driver, of `num_gpus`, whose counters stand still."""
     if len(samples) == 1:
         it = samples[0]
         return f"{gpu_name(it)} draws power, but its energy counter stands still: power is integrated"
@@ -210,7 +211,7 @@ def _stand_still(samples: Sequence[GpuSample], num_gpus: int) -> str:
 
 
 def merged(events: Sequence[GpuEvent]) -> list[GpuEvent]:
-    """Events of one look, those that are alike as one: a failing GPU can report hundreds a second."""
+    """Return the events of one look, alike ones as one: a failing GPU can report hundreds per second."""
     alike = [(event.index, event.kind, event.code) for event in events]
     found = []
     for place, event in enumerate(events):

@@ -46,7 +46,7 @@ class GpuStats:
         self.standing: Sequence[GpuSample] = ()
         """GPUs whose energy counter the last look found to stand still."""
         self.moving: Sequence[GpuSample] = ()
-        """Those of which it found that it does no more."""
+        """GPUs whose energy counter it found to move again."""
         self._envelope: Record = {
             "event": "gpu",
             "time": 0.0,
@@ -81,8 +81,8 @@ class GpuStats:
     ) -> Record:
         """Write the record of one look at all GPUs, at `time` (UTC epoch seconds), and return it.
 
-        `steady` is that by a clock that nobody sets, for what was used since the last look; `time` without
-        it. `global_step` is how many optimiser steps the training had then done, as far as its journal says.
+        `steady` is the same moment by a clock that nobody sets, for what was used since the last look; `time`
+        without it. `global_step` is how many optimizer steps the training had then done, by its journal.
         """
         measured, used = self._meter.measure(samples, time if steady is None else steady)
         self.standing, self.moving = used.standing, used.moving
@@ -106,7 +106,7 @@ class GpuStats:
 
     @property
     def removed(self) -> int:
-        """Full files that had to go before they were compressed."""
+        """Number of full files that were removed before they were compressed."""
         return self._journal.removed
 
     def close(self) -> None:
@@ -119,6 +119,6 @@ class GpuStatsFiles(SampleFiles):
     where = "GPU_STATS_FILES times GPU_STATS_FILE_MB are full"
 
     def distinct(self, record: Record) -> object:
-        """No attempt, no state of a GPU and no change of whose it is are thinned away."""
+        """Return what thinning keeps: each attempt, state of a GPU and change of whether it is the run's."""
         gpus = cast("list[dict[str, Any]]", record.get("multi_gpu_data", ()))
         return super().distinct(record), [(gpu["state"], is_the_runs(gpu)) for gpu in gpus]

@@ -1,4 +1,4 @@
-"""The newest step of a run, for whoever samples beside it."""
+"""The newest step of a running training, read from the end of its journal."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ class LastStep:
         self._step = 0
 
     def read(self) -> int:
-        """0 before the first step; of a torn last line the step counts as soon as it can be read."""
+        """Return the newest step, 0 before the first; one in a torn line counts as soon as it can be read."""
         size = os.fstat(self._fd).st_size
         if size != self._size:
             self._size = size
             tail = os.pread(self._fd, TAIL_BYTES, max(0, size - TAIL_BYTES))
+            # no JSON: the first line of the tail is cut, and a full parse per sample would be for one number
             steps = re.findall(rb'"global_step":(\d+)[,}]', tail)
             self._step = int(steps[-1]) if steps else self._step
         return self._step

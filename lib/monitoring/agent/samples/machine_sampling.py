@@ -89,9 +89,9 @@ class MachineSampling:
             self.done.set()
 
     def _repeat(self) -> None:
-        """Sample until the end, and once more; what was missed is not made up for."""
+        """Sample until the end, and once more; missed samples are not caught up."""
         processes = RunProcesses(self._directory, self._run["attempts"][-1])
-        trainer = MachineWork(None, left_out=[os.getpid()])
+        trainer = MachineWork(None, left_out=[os.getpid()])  # the agent is the trainer's child
         sampler = MachineSampler(self._directory, trainer=trainer)
         options = self._options
         stats = SystemStats(self._directory, self._run, options.file_mb * MIB, options.files, self._own)

@@ -1,4 +1,4 @@
-"""What the agent knows of the processes of one attempt: which they are, and what they compute on."""
+"""The processes of one attempt, as its agent knows them: which they are, and what they compute on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class RunProcesses:
         return list(self._said.values())
 
     def masks(self) -> Sequence[Mask]:
-        """Of ranks on this machine whose masks differ from this process's, which is rank 0's, once each."""
+        """Return the GPU masks of ranks here that differ from this process's (rank 0's), once each."""
         self._look()
         return self._masks
 
@@ -72,7 +72,7 @@ class RunProcesses:
                 self._add(rank, start)
 
     def _add(self, rank: int, about: Mapping[str, Any]) -> None:
-        """What run.json or a start record says of a rank; rank 0's start record names no process."""
+        """Take in a rank's process, mask and device; rank 0's start record names no process."""
         if about.get("host", host_name()) != host_name():
             return
         if about.get("pid_started") is not None:
@@ -87,7 +87,7 @@ class RunProcesses:
 
 
 def _start(path: Path, attempt: int, offset: int) -> tuple[Record | None, int]:
-    """The start record of an attempt from `offset` on, None if it has none yet; and what is read by now."""
+    """Return an attempt's start record after byte `offset`, None if not there yet, and the offset read to."""
     with path.open("rb") as file:
         file.seek(offset)
         for line in file:

@@ -13,15 +13,15 @@ class SampleFiles:
     """The files of samples that an agent writes; RotatingJournal removes those with an archive."""
 
     where: str
-    """What is full when samples are thinned."""
+    """The limit that is reached when samples are thinned, as a clause of an alert."""
 
     def oldest(self, path: Path) -> tuple[BinaryIO, int, int] | None:
         return oldest_unarchived(path)
 
     def series(self, record: Record) -> object:
-        """One alone: each record has all GPUs, or the machine."""
+        """Return None: the records are one series, each with all GPUs, or the machine."""
         return None
 
     def distinct(self, record: Record) -> object:
-        """What begins an attempt stays."""
+        """Return attempt and event, so that a thinned record never spans two attempts."""
         return record["attempt"], record["event"]

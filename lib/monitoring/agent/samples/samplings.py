@@ -1,4 +1,4 @@
-"""What one agent samples beside a training: its GPUs, the machine, both or nothing."""
+"""The samplings of one agent: GPUs, the machine, both or none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from monitoring.journal.files import OF_RANK_0, HostFiles
 
 
 class Sampling(Protocol):
-    """One thread calls its methods, none of which waits."""
+    """Something sampled in the background; one thread calls the methods, none of which waits."""
 
     done: threading.Event
     """Set when no sample follows."""
@@ -29,7 +29,7 @@ class Sampling(Protocol):
 
 
 class Samplings:
-    """All of them as one; `done` is when all are."""
+    """All samplings of an agent as one; `done` when all are."""
 
     def __init__(self, found: Sequence[Sampling]) -> None:
         self._found = found
@@ -66,7 +66,7 @@ class AllDone:
 def samplings(
     directory: Path, run: Mapping[str, Any], alerts: Alerts, own: HostFiles = OF_RANK_0
 ) -> Samplings:
-    """What the run.json of a run asks for on the host of `own`; few agents import what samples."""
+    """Return the samplings that run.json requests for the host of `own`; few agents need these imports."""
     found: list[Sampling] = []
     if run.get("gpu_monitor"):
         from monitoring.agent.samples.gpu_sampling import GpuSampling
