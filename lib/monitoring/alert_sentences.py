@@ -1,4 +1,4 @@
-"""What a run's agent warned of, as sentences: at the end of `make`, in `make status` and in the report."""
+"""Alerts of a run's agent as sentences: at the end of `make`, in `make status` and in the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_NAMED = 3
 
 @dataclass(frozen=True)
 class Alert:
-    """One that began, whether or not it is over."""
+    """An alert that began, whether or not it is over."""
 
     run: str
     """The name of its directory."""
@@ -40,7 +40,7 @@ def alerts_of(directory: Path) -> list[Alert]:
 
 
 def alert_lines(directories: Sequence[Path], *, since: float = 0.0) -> list[str]:
-    """`warning: RULE: SENTENCE (2 of 6 runs: NAME at step 7, …)`, one line a sentence, the oldest first.
+    """`warning: RULE: SENTENCE (2 of 6 runs: NAME at step 7, …)`, one line per sentence, the oldest first.
 
     Only from `since` on (UTC epoch seconds): not what was found of attempts before that. Of one run that is
     all there is, the sentence has value, step and limit.

@@ -36,10 +36,10 @@ from monitoring.journal.files import CONTROL_JSON, JOURNAL, REQUESTS
 from monitoring.journal.records import read_records
 
 POLL_SECONDS = 3.0
-"""At most so often files are looked for; only a new or changed one is read."""
+"""Seconds between looks for files; only a new or changed one is read."""
 
 DEBOUNCE_SECONDS = 30.0
-"""So long after a change of a setting its next one waits; of several that wait the last is applied."""
+"""Seconds for which the next change of a setting waits; of several that wait the last is applied."""
 
 LOG_EVERY = range(5, 2001)
 """Steps between two records; a value beyond it becomes the nearest one in it."""
@@ -73,9 +73,9 @@ class ControlRequest:
     source: str = CONTROL_JSON
     """Who sent it, as the sender says."""
     requested: Mapping[str, object] = field(default_factory=dict)
-    """What was in the file where another value is applied."""
+    """Word -> its value in the file, where another one is applied."""
     name: str = ""
-    """Name of its file and hash of its content: by this the journal's records name it (`request`)."""
+    """Name of its file and hash of its content, by which records name it (`request`)."""
 
     @property
     def file(self) -> str:
@@ -83,7 +83,7 @@ class ControlRequest:
 
     @property
     def settings(self) -> frozenset[str]:
-        """What is changed for the steps to come; nothing where the training is to stop."""
+        """The settings that it changes for the steps to come; none where the training is to stop."""
         return SETTINGS.intersection(self.changes) if "stop" not in self.changes else frozenset()
 
 
@@ -93,10 +93,10 @@ class RefusedRequest:
 
     reason: str
     timestamp: float | None = None
-    """Of the request, where one can be read."""
+    """The request's timestamp, where one can be read."""
     source: str = CONTROL_JSON
     name: str = ""
-    """As that of a ControlRequest."""
+    """The same as that of a ControlRequest."""
 
     @property
     def file(self) -> str:
@@ -149,10 +149,10 @@ WORDS: Mapping[str, Callable[[object], Change]] = {
     "checkpoint": _yes,
     "stop": _yes,
 }
-"""Each word of a request, and what makes its value of the one in the file, or raises RequestError."""
+"""Word of a request -> function that returns its value from the one in the file, or raises RequestError."""
 
 SETTINGS = frozenset({"log_every", "lr_factor"})
-"""Those that stay: a checkpoint keeps them."""
+"""Words whose values stay: a checkpoint keeps them."""
 
 _ABOUT = ("timestamp", "source")
 
@@ -191,7 +191,7 @@ def _is_name(source: object) -> TypeGuard[str]:
 
 
 def _sender(content: object) -> tuple[float | None, str]:
-    """Timestamp and source of what cannot be taken, as far as they can be read."""
+    """Return timestamp and source of a request that cannot be taken, as far as they can be read."""
     about = content if isinstance(content, dict) else {}
     source = about.get("source")
     try:
@@ -227,7 +227,7 @@ class ControlFile:
         self._answered = _answered_in(directory / JOURNAL) if self._earlier else {}
 
     def requests(self) -> Sequence[_Found]:
-        """What is to be applied, or refused, now; to be called between two steps, nearly always free.
+        """Return what is to be applied, or refused, now; to be called between two steps, nearly always free.
 
         Nothing here raises or waits, whatever stands in the place of a file. The caller answers each in the
         journal, then calls `answered`.
@@ -263,7 +263,7 @@ class ControlFile:
         return [RefusedRequest(reason, one.timestamp, one.source, one.name) for one in found]
 
     def _due(self, now: float) -> Iterator[_Found]:
-        """Those that have waited long enough, and those that need not wait any more for a later one."""
+        """Yield requests that have waited long enough, and refuse those that a later one replaces."""
         waiting, self._waiting = self._waiting, []
         for place, one in enumerate(waiting):
             later = frozenset[str]().union(*(other.settings for other in waiting[place + 1 :]))
@@ -279,7 +279,7 @@ class ControlFile:
                 yield one
 
     def _new(self) -> list[_Found]:
-        """What is in files that are new or have changed; half a file is left for the next look, once."""
+        """Return what is in new or changed files; half a file is left for the next look, once."""
         found: list[tuple[_Found, bool]] = []
         present: dict[str, _Identity] = {}
         half: dict[str, _Identity] = {}
@@ -316,7 +316,7 @@ class ControlFile:
             return RefusedRequest(reason, name=name)
 
     def _unanswered(self, found: _Found, is_earlier: bool) -> _Found | None:
-        """What of a request is not answered yet; None where that is nothing."""
+        """Return the part of a request that is not answered yet; None if there is none."""
         words = self._answered.get(found.name)
         if words is None or not (is_earlier or isinstance(found, ControlRequest)):
             return found
@@ -380,7 +380,7 @@ def _name(file: str, data: bytes) -> str:
 
 
 def _identity(file: Path | str, folder: int | None = None) -> _Identity | None:
-    """By which a file is known to be another, or another version; None without one."""
+    """Return what tells a file from another, or from another version; None without a file."""
     try:
         status = os.stat(file, dir_fd=folder, follow_symlinks=False)
     except OSError:
@@ -389,7 +389,7 @@ def _identity(file: Path | str, folder: int | None = None) -> _Identity | None:
 
 
 def _data(file: Path | str, folder: int | None = None) -> bytes:
-    """What is in the file; RequestError for what is no small plain file.
+    """Return the content; RequestError for anything but a small plain file.
 
     Neither a link is followed nor a pipe waited for, also one that took the file's place a moment ago.
     """

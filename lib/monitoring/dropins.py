@@ -25,13 +25,13 @@ class DropIns:
     """All drop-ins of one kind."""
 
     kind: str
-    """As messages say it: `tracker`."""
+    """Its name in messages: `tracker`."""
     package: str
-    """Whose modules they are: `monitoring.trackers`."""
+    """The package whose modules they are: `monitoring.trackers`."""
     groups: tuple[str, ...] = ()
     """Folders of the package that hold some of them."""
     prefix: str = ""
-    """How the symbols begin if not with the kind: `alert` for alert rules."""
+    """The beginning of their symbols if that is not the kind: `alert` for alert rules."""
     symbols: Mapping[str, str] = field(default_factory=dict)
     """Documented symbols that the rule does not give: by `name_option`, or by `option` for all of a kind."""
     unknown: type[UserError] = UnknownFollower
@@ -46,7 +46,7 @@ class DropIns:
 
     @cached_property
     def _modules(self) -> Mapping[str, str]:
-        """The path to import each name from."""
+        """Name -> the path to import it from."""
         spec = importlib.util.find_spec(self.package)
         places = list(spec.submodule_search_locations or []) if spec else []
         found = {}

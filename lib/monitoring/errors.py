@@ -1,4 +1,4 @@
-"""What the user can fix: the root of all such errors, and the one place that prints them.
+"""Errors that the user can fix: the root of all of them, and the one place that prints them.
 
 UserError                    a message, a hint with one thing to try, the exit code
 ├── MonitoringError
@@ -42,7 +42,7 @@ class UserError(Exception):
 
 
 class MonitoringError(UserError):
-    """What monitoring raises for the user to fix."""
+    """An error of monitoring that the user can fix."""
 
 
 class RunDirectoryError(MonitoringError):
@@ -73,7 +73,7 @@ class PortTakenError(MonitoringError):
     """An exporter cannot listen at the address it was given."""
 
     is_of_host = False
-    """Whether the host is what is wrong, not the port."""
+    """Whether it is the host that is wrong, not the port."""
 
     def options_are(self, *, port: str, host: str) -> Self:
         """This error with a hint that names what a user of this entry point sets."""

@@ -1,4 +1,4 @@
-"""What a tracker or exporter is: a sink that follows the journal of a run, and how one is found by its name.
+"""Trackers and exporters: sinks that follow the journal of a run, and how one is found by its name.
 
 A follower's module defines `Options` (a frozen dataclass, every field with a default) and
 `open_follower(run: RunInfo, options: Options) -> Follower`. It may define `check(options: Options) -> None`,
@@ -106,7 +106,7 @@ class Follower(Protocol):
 
 
 class LiveFollower(Follower, Protocol):
-    """What shows a run while it runs, from a module with `LIVE = True`."""
+    """A follower that shows a run while it runs, from a module with `LIVE = True`."""
 
     def linger(self, stop: threading.Event) -> None:
         """Keep showing the end until it was seen, for a bounded time or until `stop`.

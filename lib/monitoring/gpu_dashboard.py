@@ -31,7 +31,7 @@ THEME_VARIABLE, SORT_VARIABLE = "GPUTOP_THEME", "GPUTOP_SORT"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """0 after `q`; 2 without a terminal, and for a directory that is not there."""
+    """Show the dashboard: 0 after `q`; 2 without a terminal, and for a directory that is not there."""
     given = _parser().parse_args(argv)
     try:
         _require_terminal()
@@ -95,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def number_of_gpus(text: str) -> int:
-    """How many GPUs to simulate."""
+    """Return the number of GPUs to simulate."""
     if not text.isdecimal() or not 1 <= int(text) <= MOST_SIMULATED:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MOST_SIMULATED}")
     return int(text)
@@ -111,7 +111,7 @@ def _one_of(names: Collection[str]) -> Callable[[str], str]:
 
 
 def _require_terminal() -> None:
-    """The picture goes to stderr and keys come from stdin; where one is none, nobody would see it."""
+    """Raise NoTerminal unless the picture (stderr) and the keys (stdin) are at a terminal."""
     kind = os.environ.get("TERM", "")
     if kind in ("dumb", "unknown"):
         raise NoTerminal(f"the dashboard needs a terminal that can place text: TERM is {kind}", hint=PLAIN)

@@ -1,4 +1,4 @@
-"""The documented door to `monitoring.journal.lineage`: read a journal without what a resume superseded."""
+"""Documented import of `monitoring.journal.lineage`: reads a journal without what a resume superseded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rehearsal of a tracker: made-up metrics go a real run's way, and what the tracker holds is compared."""
+"""A rehearsal of a tracker: made-up metrics take a real run's way, and what the tracker holds is compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEARNING_RATE = 0.1
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What went out and what came back."""
+    """The points that were sent to a tracker, and those read back from it."""
 
     run: RunInfo
     sent: list[TrackerPoint]
@@ -40,7 +40,7 @@ class Rehearsal:
         return self.error is None and received == sorted(self.sent, key=_place)
 
     def difference(self) -> str:
-        """In words, how what came back is not what was sent; points as in the journal."""
+        """Return in words how what came back differs from what was sent; points as in the journal."""
         if self.error is not None:
             return str(self.error)
         sent, received = set(self.sent), set(self.received)
@@ -51,7 +51,7 @@ class Rehearsal:
         return ", ".join([f"{len(lost)} lost, {len(strange)} strange, {doubled} doubled", *examples])
 
     def hint(self) -> str:
-        """What to try or to read when they differ."""
+        """Return what to try or to read when they differ."""
         hint = self.error.hint if isinstance(self.error, UserError) else ""
         return hint or f"see {self.run.directory / ALERTS}"
 

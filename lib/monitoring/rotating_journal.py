@@ -1,4 +1,4 @@
-"""The documented door to `monitoring.journal.rotating_journal`: gpu_stats.jsonl with its rotated parts."""
+"""Documented import of `monitoring.journal.rotating_journal`: gpu_stats.jsonl with its rotated parts."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ LOOK_EVERY = 1.0
 # The fields that log_step adds to the caller's.
 STEP_FIELDS = 7
 
-# In the place of the step of a record that has none.
+# Stands for the step of a record that has none.
 NO_STEP = object()
 
-# In the place of the event: write the records that wait for a device.
+# Stands for an event: write the records that wait for a device.
 SETTLE = "settle"
 
 
@@ -159,7 +159,7 @@ class Run:
         return run
 
     def _started_agent(self, run: Mapping[str, Any]) -> AgentProcess | None:
-        """Rank 0's agent, or that of the first rank of another host, without which the rank trains on."""
+        """Start rank 0's agent, or that of the first rank of another host, which trains on if that fails."""
         if not self.rank:
             agent = AgentProcess(self.directory)
             agent.start()
@@ -228,6 +228,7 @@ class Run:
         # code and memory it touches, because between steps the caches hold the training's.
         turns.busy = True
         try:
+            # SEVERAL is 0, which is false: a second thread came before `busy` was set (see Turns.add)
             if alone := turns.only:
                 for value in metrics.values():
                     # of a NaN or an infinity a NaN is left; to search the line for nulls takes longer
@@ -243,6 +244,7 @@ class Run:
         except TypeError:
             if self._journal.has(record):
                 raise  # a signal handler's
+            # else orjson has refused a value, and nothing was written
             self._append_in_order(record)
         finally:
             turns.busy = False
@@ -398,7 +400,7 @@ class Run:
             say(f"warning: {self._journal.path}: {shown(step)} is no step; such records have a refused_step")
 
     def _look_around(self, now: float) -> None:
-        """The once-in-a-second work: memory use, an agent that is gone, and the alerts of one that is there.
+        """Do the work of once per second: memory use, an agent that is gone, the alerts of one that is there.
 
         One thread at a time does it.
         """
@@ -426,7 +428,7 @@ class _ResidentMemory:
         self._page_mb = os.sysconf("SC_PAGE_SIZE") / 1e6
 
     def read_mb(self) -> float | None:
-        """MB (1e6 bytes); None where the system does not say."""
+        """Return MB (1e6 bytes); None where the system does not say."""
         if self._fd == -1:
             return None
         try:
@@ -449,7 +451,7 @@ def _restore_envelope(
     attempt: int,
     global_step: object,
 ) -> None:
-    """Give back what a caller's field of the same name replaced; that one is kept as `<name>_`."""
+    """Restore what a caller's field of the same name replaced; that one is kept as `<name>_`."""
     for key in sorted(ENVELOPE.intersection(fields)):
         record[free_name(f"{key}_", record)] = record.pop(key)
     record.update({"event": event, "time": now, "seq": 0, "attempt": attempt})
@@ -458,7 +460,7 @@ def _restore_envelope(
 
 
 def _fields(name: str, given: Mapping[str, object]) -> Mapping[str, object]:
-    """What a mapping holds, or, if it does not give it, the mapping itself under its name."""
+    """Return the fields of a mapping, or, if it does not give them, the mapping itself under its name."""
     try:
         return dict(given)
     except Exception:  # noqa: BLE001 - the mapping's own methods are called here; its field is named as lost

@@ -1,4 +1,4 @@
-"""environment.json: what was installed where a run trained, and its environment variables but for secrets.
+"""environment.json: the packages where a run trained, and its environment variables but for secrets.
 
 The agent writes it, which has both from the trainer: no training waits for it. The names of the variables
 that are left out are in the file.
@@ -46,7 +46,7 @@ def save_environment(directory: Path, attempt: int, own: HostFiles = OF_RANK_0) 
 
 
 def attempt_of(path: Path) -> object:
-    """Which attempt a file is of, None if there is none that can be read."""
+    """Return the attempt that a file is of, None if there is none that can be read."""
     try:
         return orjson.loads(path.read_bytes()).get("attempt")
     except (OSError, orjson.JSONDecodeError, AttributeError):
@@ -56,8 +56,8 @@ def attempt_of(path: Path) -> object:
 def installed_packages(places: Iterable[str]) -> dict[str, str]:
     """Package -> version, of those that can be imported from the folders of an import path.
 
-    By the names of their folders: reading all their metadata takes a third of a second. Of several of one
-    name the first counts, as when it is imported.
+    Read off the names of their folders: reading all their metadata takes a third of a second. Of several of
+    one name the first counts, as when it is imported.
     """
     found: dict[str, str] = {}
     for place in places:

@@ -115,5 +115,5 @@ def _term(first: str, second: str) -> float:
 
 
 def _encodable(text: str) -> str:
-    """Bytes that are no UTF-8 are shown as such a character."""
+    """Show bytes that are no UTF-8 as U+FFFD."""
     return os.fsencode(text).decode(errors="replace")

@@ -350,6 +350,7 @@ class Delivery:
             for name in self._look_for_hosts():
                 self._tails[name].seek(self._follower.last_seq(name))
         batch = self._take(whatever_size=last_pass)
+        # a live follower is called without records as well: it shows how time passes
         for part in parts_with_pictures(batch) if batch or self._live else []:
             deliver_apart(self._follower.deliver, part, self._put_aside)
         if batch:

@@ -34,7 +34,7 @@ ANY = ""
 
 @dataclass
 class _Subject:
-    """What was last reported of one subject of a rule: whether it fires, and since which record."""
+    """The last reported state of one subject of a rule."""
 
     fires: bool = False
     last_seq: int = 0

@@ -22,7 +22,7 @@ GPU_LABELS = ("gpu", "uuid", "host", "modelName")
 """Without a run: several runs sample the same GPUs, and a sum over these series is that of the machine."""
 RUN_INFO_LABELS = ("run", "project", "rank", "gpu", "uuid", "host")
 
-# What the state of a rank says of each; None is not shown. Their help texts are in their rows.
+# Metric -> its value in the state of a rank; None is not shown. Their help texts are in their rows.
 RANK_VALUES: dict[str, Callable[[RankMetrics], float | None]] = {
     "training_step": lambda rank: rank.step,
     "training_planned_steps": lambda rank: rank.num_steps,
@@ -43,7 +43,7 @@ COUNTED_BY_SAMPLER = ("xid_errors", "xid_last_error")
 
 
 class ShownRun(Protocol):
-    """What is shown: a run by its files (_run_files), or a monitor in its own process (gpu_monitor)."""
+    """A source of metrics: a run by its files (_run_files), or a monitor in its own process (gpu_monitor)."""
 
     run: dict[str, Any]
     """`run_id`, and the project and group in `tracking`, as in run.json."""
@@ -92,7 +92,7 @@ def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
 
 @functools.cache
 def version() -> str:
-    """Of kharness, as it is installed; `unknown` where it only lies on the path."""
+    """The version of kharness, as it is installed; `unknown` where it only lies on the path."""
     try:
         return metadata.version("kharness")
     except metadata.PackageNotFoundError:
@@ -151,7 +151,7 @@ def _rank_families(runs: Sequence[ShownRun]) -> Iterator[Metric]:
 
 
 def _run_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
-    """What there is once a run: whether it runs, its identity, its alerts, and its GPUs together."""
+    """Yield the metrics of each run: whether it runs, its identity, its alerts, and its GPUs together."""
     labels = ("run", "host")
     running = _family("training_running", labels)
     about = _family("training_run_info", (*labels, "run_id", "project", "group"))
@@ -178,7 +178,7 @@ def _run_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
 
 
 def _gpu_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
-    """What there is once a GPU, whichever runs sample it; and which run computes on which."""
+    """Yield the metrics of each GPU, whichever runs sample it; and which run computes on which."""
     info = _family("kharness_run_info", RUN_INFO_LABELS)
     for run in runs:
         for host, _, gpu in _sampled(run, now):
@@ -204,7 +204,7 @@ def _gpu_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
 
 
 def _machine_families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
-    """What there is once a machine, whichever runs sample it; and what of that each run's processes use."""
+    """Yield the metrics of each machine, whichever runs sample it; and the part of each run's processes."""
     looks = [(run.name, host, record) for run in runs for host, record in sorted(run.machines(now).items())]
     newest: dict[str, Record] = {}
     for _, host, record in sorted(looks, key=lambda look: as_number(look[2].get("time")) or 0.0):

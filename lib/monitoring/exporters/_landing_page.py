@@ -1,4 +1,4 @@
-"""What a browser sees at the root of an exporter: which version it is, which runs it shows, and where."""
+"""The page at the root of an exporter: its version, which runs it shows, and where."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ CLIENT_SECONDS = 10.0
 # Seconds between two looks whether the end was scraped.
 LOOK_EVERY = 0.1
 
-# Of the text of a scrape it leaves a tenth; more would take longer than it saves.
+# It leaves a tenth of the text of a scrape; more would take longer than it saves.
 GZIP_LEVEL = 3
 
 # With it Prometheus, and what scrapes in its manner, says how many seconds it waits for the answer.
@@ -45,7 +45,7 @@ SCRAPE_TIMEOUT = "X-Prometheus-Scrape-Timeout-Seconds"
 
 @dataclass(frozen=True)
 class About:
-    """What a server says of itself."""
+    """A server's description of itself."""
 
     directory: str | None
     state: Literal["shows", "lingers", "leaves", "yields"]
@@ -161,7 +161,7 @@ class _Audience:
                 self._scraped_at = max(self._scraped_at, begun)
 
     def about(self, *, ended: bool) -> About:
-        """What the server says; `ended`: one of its runs has, so that it lingers for that one, too."""
+        """Return the description; `ended`: one of its runs has, so that it lingers for that one, too."""
         identity = "" if self._shared_port is None else self._shared_port.identity()
         if self.let_go is not None:
             return About(self._directory, "yields", identity)
@@ -174,7 +174,7 @@ class _Audience:
 
 
 def about_server(host: str, port: int, *, path: str = ABOUT_PATH) -> About | None:
-    """What a server at this address says of itself, None without one; other paths notify it of something."""
+    """Return the description of the server there, None without one; other paths notify it of something."""
     connection = http.client.HTTPConnection(host, port, timeout=1.0)
     with contextlib.closing(connection), contextlib.suppress(OSError, http.client.HTTPException):
         connection.request("GET", path)
@@ -267,7 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, "text/plain; charset=utf-8", b"the metrics are at /metrics\n")
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a scrape is no news."""
+        """Log nothing: a scrape is no news."""
 
     def _answer(self, status: int, kind: str, body: bytes, *, large: bool = False) -> None:
         self.send_response(status)

@@ -28,7 +28,7 @@ SUFFIX = ".monitor"
 # A GPU sample is not shown any more at this age in seconds: whoever sampled has stopped.
 STALE_SAMPLE = 60.0
 
-# What of a rank's state is shown; the rest is how it comes about.
+# Fields of a rank's state that are shown; the rest is how they come about.
 SHOWN = tuple(field.name for field in fields(RankMetrics) if not field.name.startswith("_"))
 
 
@@ -84,7 +84,7 @@ def write_monitor(path: Path, shown: ShownRun, now: float) -> None:
 def monitors(
     shared: SharedPort, taken: Collection[tuple[str, str]], *, but: Path | None = None
 ) -> list[MonitorFile]:
-    """Those that share a port; of one name and host, also of `taken` ones, the first has just the name."""
+    """Return the monitors of a port; of one name and host, also of `taken` ones, the first has just the name."""
     found: list[MonitorFile] = []
     for path in shared.runs():
         if path.suffix != SUFFIX or path == but:

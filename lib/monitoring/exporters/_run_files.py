@@ -126,7 +126,7 @@ class RunFiles:
 
 
 def _is_of_now(record: Record, now: float) -> bool:
-    """As far ahead a sample is of before the clock was set back."""
+    """Whether a sample is recent; one of the future, as after the clock was set back, counts like an old one."""
     taken = as_number(record.get("time"))
     return taken is not None and abs(now - taken) <= STALE_SAMPLE
 
@@ -163,12 +163,12 @@ class Runs:
             return sorted(shown, key=lambda run: run.name)
 
     def directories(self) -> list[Path]:
-        """Those of the runs that `read` has found."""
+        """Return the directories of the runs that `read` has found."""
         with self._lock:
             return list(self._held)
 
     def last_seq(self, directory: Path) -> int:
-        """The last record of a run's journal that is shown."""
+        """Return the `seq` of the last record of a run's journal that is shown."""
         with self._lock:
             run = self._held.get(directory.resolve())
             return run.state.ranks[0].last_seq if run else 0
@@ -232,7 +232,7 @@ class Runs:
         return True
 
     def _tell_apart(self, new: list[RunFiles]) -> None:
-        """Two series must not be alike: of runs of one name and host, the first alone has just the name."""
+        """Name runs apart, as no two series may be alike: of one name and host, only the first has just the name."""
         taken = {(run.name, run.host) for run in self._held.values() if run not in new}
         for run in sorted(new, key=lambda run: run.first_started):
             if (run.name, run.host) in taken:

@@ -34,7 +34,7 @@ class SharedPort:
         self._folder = self._user / _name(f"{host}:{port}")
 
     def identity(self) -> str:
-        """What the folder is called by all who see the same; empty if there is none that is private."""
+        """Return what identifies the folder to all who see the same; empty if there is none that is private."""
         with contextlib.suppress(OSError):
             if _private(self._user) and _private(self._folder):
                 status = self._folder.stat()
@@ -59,7 +59,7 @@ class SharedPort:
         return False
 
     def place_for(self, name: str) -> Path:
-        """Where whoever has no directory writes what is to be shown."""
+        """Return the path where a monitor, which has no directory, writes what is to be shown."""
         return self._user / name
 
     def remove(self, run: Path) -> None:

@@ -52,7 +52,7 @@ class CsvFile:
             raise
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """The first cell of the last complete row."""
+        """Return the first cell of the last complete row."""
         return self._last_seq
 
     def deliver(self, records: Sequence[Record]) -> None:
@@ -105,6 +105,7 @@ class CsvFile:
             old.readline()
             file.write(_lines([columns]))
             while rows := old.read(2**20):
+                # each line end is that of a row: those within texts are escaped
                 file.write(rows.replace(b"\n", padding))
         os.close(self._fd)
         self._fd = os.open(self._path, os.O_RDWR | os.O_APPEND)
@@ -150,7 +151,7 @@ class _CsvRows:
 
 @functools.lru_cache(maxsize=MOST_FIELDS)
 def _csv_rows(fields: Fields, columns: tuple[str, ...]) -> _CsvRows | None:
-    """None if the rows have further texts, or what only `row` knows how to show."""
+    """Return the layout of the rows; None if they have further texts, or what only `row` can show."""
     kinds = fields.kinds
     texts = [name for name, kind in kinds.items() if issubclass(kind, str)]
     if fields.event not in MEASURING or not fields.names or texts != ["event"]:

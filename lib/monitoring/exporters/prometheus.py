@@ -49,8 +49,6 @@ from monitoring.trackers import require_package
 # It keeps nothing of a run that has ended, so there is nothing to catch up with later.
 LIVE = True
 
-# Where a run says at which address it is shown, in the form of Prometheus' file_sd_configs.
-
 # Seconds between two readings of the files while nobody scrapes, so that the next scrape has little to do.
 READ_EVERY = 5.0
 
@@ -78,7 +76,7 @@ class Options:
     """Where to listen."""
 
     port: int = 9090
-    """0: any free one, written to prometheus.json."""
+    """The port; 0: any free one, written to prometheus.json."""
     host: str = "127.0.0.1"
     linger: float = 35.0
     """Seconds for which the end of a run is shown at most, until a Prometheus has scraped it."""
@@ -124,7 +122,7 @@ class PrometheusFollower:
         self._take_port()
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """The last record that is shown."""
+        """Return the `seq` of the last record that is shown."""
         return self._exporter.runs.last_seq(self._run.directory) if self._exporter else 0
 
     def deliver(self, records: Sequence[Record]) -> None:
@@ -229,6 +227,7 @@ class PrometheusFollower:
 
 
 def _targets(exporter: Exporter) -> bytes:
+    """Return the content of prometheus.json: its address in the form of Prometheus' file_sd_configs."""
     return orjson.dumps([{"targets": [exporter.server.address], "labels": {}}])
 
 
@@ -256,7 +255,7 @@ class Exporter:
 def open_exporter(
     directory: Path, *, host: str, port: int, shared: SharedPort | None = None, ask: bool = True
 ) -> Exporter | About | None:
-    """An exporter, or what the one that has the port says of itself; PortTakenError if that says nothing.
+    """Return an exporter, or the description of the one that has the port; PortTakenError if it gives none.
 
     None without `ask`: something has the port.
     """
@@ -324,7 +323,7 @@ def _exporter_in_turn(directory: Path, host: str, port: int, stop: threading.Eve
 
 
 class _Registered:
-    """The runs of a directory that somebody else shows for us."""
+    """The runs of a directory that another exporter shows for us."""
 
     def __init__(self, directory: Path, shared: SharedPort | None) -> None:
         self._runs = Runs(directory)

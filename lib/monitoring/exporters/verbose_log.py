@@ -27,13 +27,13 @@ from monitoring.verbose_logging.resources import gpu_record_device, machine_info
 
 JOURNALS = (JOURNAL, GPU_STATS, SYSTEM_STATS)
 
-# Under which name an entry has the number of the record that it is made of.
+# Journal -> the name that an entry gives the number of the record that it is made of.
 SEQ_NAMES = {JOURNAL: "seq", GPU_STATS: "gpu_seq", SYSTEM_STATS: "system_seq"}
 
 # Entries of many records that one write takes.
 ENTRIES_A_WRITE = 100
 
-# What the document calls differently.
+# Field of a record -> its name in the document, where that is another.
 NAMES = {"train_loss": "loss", "lr": "learning_rate"}
 
 
@@ -73,7 +73,7 @@ class VerboseLogFile:
             self._start(read_end(directory / JOURNAL).start)
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """By the entries themselves; samples without a warning leave none."""
+        """Return the highest number in the entries; samples without a warning leave none."""
         return self._last[journal]
 
     def deliver(self, records: Sequence[Record]) -> None:
@@ -92,7 +92,7 @@ class VerboseLogFile:
         self._log.append(entries)
 
     def flush(self) -> None:
-        """OSError if something still waits for the disk."""
+        """Raise OSError if something still waits for the disk."""
         self._log.check()
 
     def close(self, status: str | None) -> None:
@@ -158,7 +158,7 @@ class VerboseLogFile:
 
 
 def _metrics(record: Mapping[str, object]) -> Record:
-    """What a record measured, under the document's names."""
+    """Return a record's measurements, under the document's names."""
     return {
         NAMES.get(name, name): value
         for name, value in record.items()

@@ -1,4 +1,4 @@
-"""Some GPUs of a sample together: totals, how evenly they are loaded, and the names that trackers show."""
+"""Totals over several GPUs of a sample, how evenly they are loaded, and the names that trackers show."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from monitoring.gpu.sample import GpuSample
 BANDS = ((5.0, "Excellent"), (10.0, "Good"), (20.0, "Fair"))
 POOR = "Poor"
 
-# Over which values of the GPUs their balance is computed.
+# Quantity -> the value of GPUs over which its balance is computed.
 BALANCED = {"memory": "memory_used_mb", "utilization": "utilization_percent", "power": "power_draw_watts"}
 
-# The one that gpu_load_balance_cv and gpu_load_balance_quality are of.
+# The quantity that gpu_load_balance_cv and gpu_load_balance_quality are about.
 MAIN_BALANCE = "memory"
 
 # Names in trackers -> names in aggregate_stats.
@@ -64,7 +64,7 @@ def aggregate(samples: Sequence[GpuSample]) -> dict[str, Any]:
 
 
 def balance(values: Sequence[float]) -> dict[str, object]:
-    """`cv` (population standard deviation by mean, in percent) and its `quality`.
+    """Return `cv` (population standard deviation over mean, in percent) and its `quality`.
 
     Both None for fewer than two values and where all are 0: nothing is shared out there.
     """
@@ -87,7 +87,7 @@ def is_the_runs(gpu: Mapping[str, Any]) -> bool:
 
 
 def runs_gpus(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Those of a gpu record's GPUs that are the run's."""
+    """Return the GPUs of a gpu record that are the run's."""
     return list(filter(is_the_runs, record["multi_gpu_data"]))
 
 

@@ -1,4 +1,4 @@
-"""What becomes of GPUs from one look to the next, in the words of alerts and messages."""
+"""How GPUs change their state from one look to the next, in the words of alerts and messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from monitoring.gpu.sample import GpuEvent, GpuSample
 
 WORDS = {"lost": "is lost", "error": "cannot be read"}
-"""State of a GPU that does not answer -> what is said of it."""
+"""State of a GPU that does not answer -> its words in a message."""
 
 
 class DeviceStates:
@@ -25,7 +25,7 @@ class DeviceStates:
         return bool(self._states) and "ok" not in self._states.values()
 
     def changes(self, samples: Sequence[GpuSample], now: float) -> list[GpuEvent]:
-        """What differs from the last look; a GPU that is seen for the first time was well.
+        """Return the changes since the last look; a GPU that is seen for the first time was well.
 
         What happens to all GPUs at once is one event: it is their driver's.
         """
@@ -46,15 +46,15 @@ def _change(sample: GpuSample, name: str, now: float, *, many: bool) -> GpuEvent
 
 
 def words_of(state: str, *, many: bool) -> str:
-    """What is said of one GPU in this state, or of several."""
+    """Return the words for one GPU in this state, or for several."""
     return "are lost" if many and state == "lost" else WORDS[state]
 
 
 def gpu_name(sample: GpuSample) -> str:
-    """As messages name it."""
+    """Return its name in messages."""
     return known_as(sample._asdict())
 
 
 def known_as(gpu: Mapping[str, Any]) -> str:
-    """The same of a GPU of a record."""
+    """Return the name of a GPU of a record."""
     return f"GPU {gpu.get('index')} ({gpu.get('uuid') or gpu.get('name') or gpu.get('vendor')})"

@@ -1,4 +1,4 @@
-"""The call of a driver that is being made, noted where it outlives the process, and the calls to leave out.
+"""Notes which driver call a process is in, where that outlives the process, and the calls to leave out.
 
 A driver that crashes takes its process along without a word, and one that hangs says nothing at all. Whoever
 started the process reads here which call it is in, and can start it again without that call (see
@@ -27,10 +27,10 @@ NOTE_BYTES = NAME_BYTES * (1 + MOST_NAMES)
 
 
 class DriverCall(NamedTuple):
-    """What can be left out, as one word of a command line."""
+    """A call that can be left out, as one word of a command line: NAME or NAME@GPU."""
 
     name: str
-    """Of a function; empty for every one of a GPU."""
+    """The function's name; empty for every call about a GPU."""
     gpu: int | None = None
     """Its index among its vendor's; None for all of them."""
 
@@ -44,7 +44,7 @@ class DriverCall(NamedTuple):
 
 
 class DriverCalls:
-    """What one process notes, into a `page` of NOTE_BYTES, and what it leaves out."""
+    """The calls that one process notes in a `page` of NOTE_BYTES, and those that it leaves out."""
 
     def __init__(self, page: mmap | bytearray | None = None, *, left_out: Iterable[DriverCall] = ()) -> None:
         self._page = bytearray(NOTE_BYTES) if page is None else page
@@ -67,7 +67,7 @@ class DriverCalls:
         return DriverCall("", gpu) in self._left_out
 
     def number(self, name: str) -> int:
-        """What stands for a function in `words`."""
+        """Return the number of a function in `words`, 0 if there are too many."""
         if name not in self._numbers and len(self._numbers) < MOST_NAMES:
             number = self._numbers[name] = len(self._numbers) + 1
             text = name.encode()[:NAME_BYTES]
@@ -90,7 +90,7 @@ class DriverCalls:
             function = self._sparing(name, function, refuse)
 
         def call(*arguments: Any) -> Any:
-            words[thread] = number
+            words[thread] = number  # first: the driver may crash or hang in the call
             return function(*arguments)
 
         return functools.update_wrapper(call, function) if isinstance(function, FunctionType) else call
@@ -157,11 +157,11 @@ _calls = DriverCalls()
 
 
 def driver_calls() -> DriverCalls:
-    """Those of this process."""
+    """Return the calls of this process."""
     return _calls
 
 
 def note_driver_calls(calls: DriverCalls) -> None:
-    """To be said before samplers are opened."""
+    """Have this process note its calls there; before samplers are opened."""
     global _calls
     _calls = calls

@@ -25,24 +25,24 @@ STANDSTILL_SECONDS = 5.0
 
 
 class Used(NamedTuple):
-    """What some GPUs used between two looks."""
+    """Energy that some GPUs used between two looks."""
 
     seconds: float
     is_gap: bool
     """Whether that is so long that nobody sampled meanwhile."""
     joules: Sequence[float | None]
-    """Of each sample's GPU; None where nothing is known."""
+    """Energy of each sample's GPU; None where nothing is known."""
     silent: Collection[int]
     """Indices of GPUs that did not answer, or did not tell their energy and power as they had before."""
     standing: Sequence[GpuSample]
     """Samples of those whose counter was now found to stand still."""
     moving: Sequence[GpuSample] = ()
-    """Of those whose counter had stood still, and does no more."""
+    """Samples of GPUs whose counter had stood still and moves again."""
 
 
 @dataclass
 class _GpuEnergy:
-    """What one GPU has used, and its last sample in this attempt."""
+    """Energy of one GPU so far, and its last sample in this attempt."""
 
     joules: float | None = None
     source: Source | None = None
@@ -51,9 +51,9 @@ class _GpuEnergy:
     bridged: float = 0.0
     """Joules integrated since the counter last moved, which it will report once more."""
     still_seconds: float = 0.0
-    """With power, since the counter last moved."""
+    """Seconds with drawn power since the counter last moved."""
     still_joules: float = 0.0
-    """What power says of them."""
+    """Energy of these seconds, by power."""
     stands_still: bool = False
     """Whether the counter is reported and not believed."""
 
@@ -123,6 +123,7 @@ def _add(gpu: _GpuEnergy, sample: GpuSample, seconds: float, *, is_gap: bool) ->
             gpu.counter, gpu.bridged = counter, 0.0
     elif power is not None:
         gpu.source = "integrated"
+        # after a standstill all power since the counter last moved counts, each joule once
         used = by_power if gpu.counter is None else gpu.still_joules - gpu.bridged
         gpu.joules = (gpu.joules or 0.0) + used
         gpu.bridged += used if gpu.counter is not None else 0.0

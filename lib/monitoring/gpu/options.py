@@ -19,30 +19,30 @@ SYMBOLS = {
 
 @dataclass(frozen=True)
 class GpuMonitorOptions:
-    """What `Run(gpu_monitor=...)` takes as a mapping; True is all defaults."""
+    """Options of `Run(gpu_monitor=...)`, given as a mapping; True is all defaults."""
 
     interval: float = 1.0
     """Seconds between two samples."""
     hour_price: float = 0.0
-    """What one GPU costs an hour, in the user's currency; 0: no cost is reported."""
+    """Price of one GPU per hour, in the user's currency; 0: no cost is reported."""
     file_mb: int = 64
-    """MiB from which on gpu_stats.jsonl is moved aside."""
+    """Size of gpu_stats.jsonl, in MiB, from which on it is moved aside."""
     files: int = 16
-    """As many times `file_mb` may all files of samples take, compressed ones included."""
+    """How many times `file_mb` all files of samples may take, compressed ones included."""
 
 
 def gpu_monitor_options(asked: bool | Mapping[str, Any]) -> GpuMonitorOptions | None:
-    """None if no samples are requested; FollowerOptionsError for an unknown option."""
+    """Return the options, None if no samples are requested; FollowerOptionsError for an unknown one."""
     return monitor_options("gpu_monitor", GpuMonitorOptions, asked)
 
 
 def configured_gpu_monitor(config: Mapping[str, Any]) -> bool | dict[str, Any]:
-    """What a configuration asks for, as `Run` takes it: False without GPU_MONITOR."""
+    """Return the options of a configuration as `Run` takes them: False without GPU_MONITOR."""
     return configured_monitor("GPU_MONITOR", GpuMonitorOptions, SYMBOLS, config)
 
 
 class _Sampled(Protocol):
-    """What the options of anything that an agent samples have."""
+    """Options of anything that an agent samples."""
 
     @property
     def interval(self) -> float: ...

@@ -1,4 +1,4 @@
-"""Which of the sampled GPUs are a run's, and which share of each is: by processes, else by what it says.
+"""Which sampled GPUs are a run's, and which share of each: by its processes, else by what it reports.
 
 Two kinds of evidence, of which the first that there is counts, as docs/gpu-monitoring.md has it: the run's
 processes on the GPUs; the device that the training says it computes on. Without either no GPU is the run's,
@@ -16,7 +16,7 @@ from monitoring.gpu.sample import DeviceInfo, GpuSample
 
 DevicesSource = Literal["processes", "device", "selection"]
 
-# What frameworks call the GPUs of whom.
+# Device type of a framework -> the vendors of such GPUs.
 VENDORS = {"cuda": ("nvidia", "amd"), "hip": ("amd",), "xpu": ("intel",)}
 
 # Devices that are no GPU.
@@ -24,7 +24,7 @@ NO_GPU = ("cpu", "meta")
 
 
 class Shares(NamedTuple):
-    """A look at the GPUs of a run."""
+    """The run's GPUs at one look."""
 
     of: Mapping[int, float]
     """GPU index -> the share of its time that is the run's, from 0 to 1; other GPUs do not stand here."""
@@ -33,16 +33,16 @@ class Shares(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a rank says that it computes on."""
+    """The device that a rank says it computes on."""
 
     device: str
     """`cpu`, `cuda:0`, `cuda:1 (NVIDIA A10G, found)`."""
     mask: Mask | None = None
-    """By which it counts its GPUs, where that is another than this process's."""
+    """The mask by which it counts its GPUs, where that is another than this process's."""
 
 
 class RunEvidence(Protocol):
-    """What is known of a run beside samples."""
+    """Knowledge of a run besides samples."""
 
     pids_are_ours: bool
     """Whether drivers number processes as this process does; not so in most containers."""
@@ -51,11 +51,11 @@ class RunEvidence(Protocol):
         """Whether a process is one of the run's."""
 
     def said_devices(self) -> Sequence[Said]:
-        """What the run's ranks on this machine say that they compute on."""
+        """Return the devices that the run's ranks on this machine say they compute on."""
 
 
 def every_gpu(samples: Sequence[GpuSample]) -> Shares:
-    """All GPUs, each undivided: for whoever watches a machine."""
+    """Return all GPUs, each undivided, as for a monitor of the machine."""
     return Shares({sample.index: 1.0 for sample in samples}, "selection")
 
 
@@ -87,6 +87,7 @@ class RunDevices:
         uses = [_Use.of(sample, self._evidence) for sample in samples]
         seen = frozenset(use.index for use in uses if use.has_own)
         if seen:
+            # a GPU on which processes were seen before stays while its processes cannot be seen
             own = self._own if self._source == "processes" else frozenset()
             unknown = frozenset(use.index for use in uses if not use.is_known)
             failed = frozenset(sample.index for sample in samples if sample.state != "ok")
@@ -103,7 +104,7 @@ class RunDevices:
         )
 
     def _said(self) -> frozenset[int] | None:
-        """None where a rank says nothing, or what it says means no certain GPU."""
+        """Return the GPUs that ranks name; None if a rank names none, or none for certain."""
         places = [_places(said, self._devices) for said in self._evidence.said_devices()]
         if not places or None in places:
             return None
@@ -111,14 +112,14 @@ class RunDevices:
 
 
 class _Use(NamedTuple):
-    """Who computes on one GPU."""
+    """The processes that compute on one GPU, seen from the run."""
 
     index: int  # type: ignore[assignment]  # it hides tuple.index, which has no use here
     is_known: bool
     """Whether the run's processes would be seen."""
     has_own: bool
     share: float
-    """The run's of the GPU's time; while nobody computes on it, it is kept for the run."""
+    """The run's share of the GPU's time; while nobody computes on it, it is kept for the run."""
 
     @classmethod
     def of(cls, sample: GpuSample, evidence: RunEvidence) -> _Use:
@@ -131,7 +132,7 @@ class _Use(NamedTuple):
 
 
 def _share(processes: Sequence[Mapping[str, Any]], own: Set[object], every: int) -> float:
-    """What the processes `own` have of a GPU: by the work of each where that is known, else each the same."""
+    """Return the share of the processes `own`: by their work where that is known of all, else by number."""
     work = [process.get("sm_percent") for process in processes]
     known = [percent for percent in work if isinstance(percent, int | float)]
     total = sum(known)
@@ -142,7 +143,7 @@ def _share(processes: Sequence[Mapping[str, Any]], own: Set[object], every: int)
 
 
 def _places(said: Said, devices: Sequence[DeviceInfo]) -> tuple[int, ...] | None:
-    """Which GPU is meant; None if that is not certain."""
+    """Return the GPU that is meant, empty for the CPU; None if that is not certain."""
     named = re.match(r"([a-z]+)(?::(\d+))?\b", said.device)
     if named is None or named[1] in NO_GPU:
         return () if named else None

@@ -17,7 +17,7 @@ from monitoring.gpu.sample import GpuSample
 
 @dataclass
 class _Sum:
-    """What was used; None as long as nothing is known of it."""
+    """Joules and GPU seconds; None as long as nothing is known of them."""
 
     joules: float | None = None
     gpu_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""One look at one GPU: the values that every vendor's sampler fills in, and what a sampler is.
+"""The values of one GPU at one moment, which every vendor's sampler fills in, and the samplers' protocol.
 
 A value is None where the device, its driver or our rights do not give it; nothing is ever made up. MB are MiB
 (2**20 bytes) as in nvidia-smi, byte counts are bytes. docs/gpu-monitoring.md has the source of each value.
@@ -19,7 +19,7 @@ MIB = 2**20
 
 
 class GpuSample(NamedTuple):
-    """What one GPU reported at one moment. A tuple, because 64 of them are made each second."""
+    """One GPU at one moment. A tuple, because 64 of them are made each second."""
 
     index: int  # type: ignore[assignment]  # it hides tuple.index, which a sample has no use for
     """Its number on this machine, whichever GPUs are selected; a further vendor's follow the first's."""
@@ -36,7 +36,7 @@ class GpuSample(NamedTuple):
     memory_used_mb: float | None = None
     memory_total_mb: float | None = None
     memory_free_mb: float | None = None
-    """Neither in use nor reserved by the driver."""
+    """Memory neither in use nor reserved by the driver."""
     memory_percent: float | None = None
     temperature_celsius: float | None = None
     temperature_hotspot_celsius: float | None = None
@@ -48,7 +48,7 @@ class GpuSample(NamedTuple):
     power_average_watts: float | None = None
     power_limit_watts: float | None = None
     energy_joules: float | None = None
-    """Since measuring began, of all its users (energy.EnergyMeter fills it in)."""
+    """Energy since measuring began, of all its users (energy.EnergyMeter fills it in)."""
     energy_source: Literal["counter", "integrated"] | None = None
     energy_counter_joules: float | None = None
     """The device's own counter, which began long ago."""
@@ -58,7 +58,7 @@ class GpuSample(NamedTuple):
     throttle_reasons: list[str] | None = None
     """Why the clocks are lower than requested; empty if they are not."""
     pcie_tx_bytes: int | None = None
-    """Sent by the GPU since its driver was loaded; this and the three below are counters."""
+    """Bytes sent by the GPU since its driver was loaded; this and the three below are counters."""
     pcie_rx_bytes: int | None = None
     pcie_replay_count: int | None = None
     nvlink_tx_bytes: int | None = None
@@ -67,7 +67,7 @@ class GpuSample(NamedTuple):
     """Errors since the driver was loaded."""
     ecc_uncorrected: int | None = None
     remapped_rows: int | None = None
-    """Those of the two below."""
+    """Sum of the two below."""
     remapped_rows_correctable: int | None = None
     remapped_rows_uncorrectable: int | None = None
     row_remap_failure: int | None = None
@@ -95,14 +95,14 @@ SLOT = {name: place for place, name in enumerate(GpuSample._fields)}
 
 
 class DeviceInfo(NamedTuple):
-    """What stays the same about a GPU."""
+    """The lasting facts of a GPU."""
 
     index: int  # type: ignore[assignment]  # it hides tuple.index, which a sample has no use for
     uuid: str | None
     name: str | None
     vendor: Vendor
     pci_bus_id: str | None = None
-    """As in /sys/bus/pci/devices: `0000:3b:00.0`."""
+    """PCI address as in /sys/bus/pci/devices: `0000:3b:00.0`."""
     numa_node: int | None = None
     integrated: bool = False
     """Whether it is a part of the processor; left out where there is any other GPU."""
@@ -110,7 +110,7 @@ class DeviceInfo(NamedTuple):
     """N of `cuda:N` in a process with our environment; None where that is not known."""
 
     def sample(self, state: State = "ok", error: str | None = None) -> GpuSample:
-        """One of it, without any value yet."""
+        """Return a sample of it, without any value yet."""
         return GpuSample(
             self.index, self.uuid, self.name, self.vendor, state, error, numa_node=self.numa_node
         )
@@ -148,7 +148,7 @@ class Sampler(Protocol):
         """One look at each of them, in the same order; a GPU that cannot be read is there, with its state."""
 
     def events(self) -> Sequence[GpuEvent]:
-        """What happened since the last call; each event is returned once."""
+        """Return the events since the last call, each once."""
 
     def close(self) -> None:
         """Let go of the driver; a second call does nothing."""

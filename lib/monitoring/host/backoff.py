@@ -15,7 +15,7 @@ class Backoff:
         self._first = FIRST_DELAY if first is None else first
         self._longest = LONGEST_DELAY if longest is None else longest
         self.coming = self._first
-        """After the next failure."""
+        """Seconds to wait after the next failure."""
 
     def failed(self, *, lived: float = 0.0) -> float:
         """Seconds until the next try of what has failed, after it had `lived` so many."""

@@ -20,15 +20,15 @@ UNIFIED = ""
 
 
 class MemoryLimit(NamedTuple):
-    """In bytes."""
+    """A limit of memory and its use, in bytes."""
 
     total: int
     used: int
-    """Without file pages that the kernel can drop at once, as `docker stats` and the kubelet count."""
+    """Used memory without file pages that the kernel can drop at once, as `docker stats` counts."""
 
 
 class CpuLimit(NamedTuple):
-    """A share of the processors' time."""
+    """A quota of the processors' time, and its use."""
 
     cores: float
     used_seconds: float
@@ -47,7 +47,7 @@ class CgroupLimits:
         }
 
     def memory(self, total: int) -> MemoryLimit | None:
-        """None where no group allows less than `total`, the machine's bytes."""
+        """Return the tightest limit; None where no group allows less than `total`, the machine's bytes."""
         found = []
         for folder in self._of("memory"):
             new = self._is_unified("memory")
@@ -59,7 +59,7 @@ class CgroupLimits:
         return min(found, default=None)
 
     def swap(self, total: int) -> MemoryLimit | None:
-        """None where no group allows less than `total`, the machine's bytes of swap."""
+        """Return the tightest limit of swap; None where no group allows less than the machine's `total`."""
         found = []
         for folder in self._of("memory"):
             if self._is_unified("memory"):
@@ -109,7 +109,7 @@ class CgroupLimits:
 
 class _Mount(NamedTuple):
     root: str
-    """Which group is mounted."""
+    """The group that is mounted."""
     point: str
 
 
@@ -168,7 +168,7 @@ def _less(folder: Path, both: str, one: str) -> int | None:
 
 
 def _listed(text: str) -> list[int]:
-    """`0-2,7` as numbers."""
+    """Return `0-2,7` as numbers."""
     found: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -186,6 +186,6 @@ def _field(path: Path, name: str) -> int | None:
 
 
 def _number(path: Path) -> int | None:
-    """None for a file that is not there, and for `max`."""
+    """Return the number in a file; None for `max`, and for a file that is not there."""
     text = text_of(path).strip()
     return int(text) if text.lstrip("-").isdecimal() else None

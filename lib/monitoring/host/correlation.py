@@ -28,7 +28,7 @@ LAUNCHERS = (
 
 
 def correlation_id() -> str:
-    """That of the environment, else a new one of 16 hexadecimal digits."""
+    """Return the environment's id, else a new one of 16 hexadecimal digits."""
     return os.environ.get(CORRELATION_ID) or secrets.token_hex(8)
 
 
@@ -43,6 +43,6 @@ def own_rank() -> int:
 
 
 def _number(names: Iterable[str]) -> int | None:
-    """That of the first of these variables that has one."""
+    """Return the number in the first of these variables that has one."""
     values = (os.environ.get(name, "") for name in names)
     return next((int(value) for value in values if value.isdecimal()), None)

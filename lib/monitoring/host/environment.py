@@ -1,4 +1,4 @@
-"""What a run ran on: hardware, versions and git state, for its start record and run.json."""
+"""The environment of a run: hardware, versions and git state, for its start record and run.json."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def release(fd: int) -> None:
 
 
 def held() -> Collection[int]:
-    """What `hold` got: for a child that must keep the locks after all."""
+    """Return the files that `hold` got: for a child that must keep the locks after all."""
     return tuple(_held)
 
 

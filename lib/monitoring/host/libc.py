@@ -1,4 +1,4 @@
-"""What Python has no function for: calls of the C library, with the types of each in one table."""
+"""Calls of the C library that Python has no function for, with the types of each in one table."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ FUNCTIONS = {
 
 
 def ending_with(parent: int) -> Callable[[], None]:
-    """What has the kernel kill the calling process when `parent` dies, or ends it now if that is gone.
+    """Return a function that has the kernel kill the calling process when `parent` dies.
 
-    To be made before a fork and called after it: only system calls are left to do. Nothing but on Linux.
+    It ends the process now if `parent` is gone. Make it before a fork and call it after: only system calls
+    are left to do. Does nothing off Linux.
     """
     prctl = _function("prctl") if sys.platform == "linux" else None
 

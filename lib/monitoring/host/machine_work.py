@@ -30,7 +30,7 @@ MOST_EFFORT = 500
 _SECONDS_PER_TICK = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
-# Of a line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; what guests get is in user.
+# Columns of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user.
 _COLUMNS, _IDLE = 8, (3, 4)
 
 
@@ -42,20 +42,20 @@ class WorkReading:
     """Seconds of the monotonic clock."""
     processors: int
     total: float
-    """Of the processors, idle or not."""
+    """CPU seconds of the processors, idle or not."""
     busy: float
     own: float
-    """Of the tree."""
+    """CPU seconds of the tree."""
 
 
 class _OtherProcess(NamedTuple):
-    """Times are ticks."""
+    """A process at one look; times are in ticks."""
 
     started: int
     parent: int
     own: int
     collected: int
-    """Of its children that it has waited for, and theirs."""
+    """Ticks of the children that it has waited for, and of theirs."""
     resident: int
     """Pages of memory, those that it shares with others included."""
 
@@ -108,7 +108,7 @@ class MachineWork:
             self.read()
 
     def read(self, *, newest: float = 0.0) -> WorkReading | None:
-        """None where the system does not say; an earlier one will do that is at most `newest` seconds old."""
+        """Return a reading, None where the system has none; one of at most `newest` seconds ago will do."""
         begun = time.monotonic()
         if self._last is None or begun - self._last.clock > newest:
             self._last = self._read()
@@ -167,6 +167,7 @@ class MachineWork:
         gone: dict[int, int] = {}
         for pid, old in before.items():
             if not _is_same(self._tree.get(pid), old):
+                # an ancestor that waited for it has its time in `collected`, which was counted here already
                 heir = _heir(old, before, self._tree)
                 gone[heir] = gone.get(heir, 0) + old.own + old.collected
         for pid, now in self._tree.items():
@@ -183,11 +184,13 @@ class MachineWork:
         known: dict[int, bool] = {
             pid: True for pid, old in self._tree.items() if _is_same(processes.get(pid), old)
         }
+        # who adopts orphans is of no tree
         known |= {0: False, 1: False}
         for pid, started in self._roots.items():
             known[pid] = started is None or pid not in processes or processes[pid].started == started
         known |= self._left_out
         for pid in processes:
+            # up to a process of which it is known: what is on the way is of the same tree
             path = []
             while pid in processes and pid not in known:
                 known[pid] = False
@@ -214,7 +217,7 @@ def other_work(before: WorkReading | None, after: WorkReading | None) -> float |
 
 
 def _content(path: str) -> bytes:
-    """Of a small file; a Path and a buffer would take as long as the kernel does."""
+    """Return the content of a small file; a Path and a buffer would take as long as the kernel does."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, 4096)

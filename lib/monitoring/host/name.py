@@ -1,4 +1,4 @@
-"""The name of this host in a run's files, and what of it can stand in a file's name."""
+"""The name of this host in a run's files, and the part of it that can stand in a file's name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONGEST = 64
 
 
 def host_name() -> str:
-    """What the system calls this host, unless the environment gives it a name."""
+    """Return the environment's name for this host, else the system's."""
     return os.environ.get(HOST_NAME) or platform.node()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# Of the fields of /proc/PID/stat that follow the name: the parent, and the start in ticks.
+# Fields of /proc/PID/stat after the name: the parent, and the start in ticks.
 PARENT, STARTED = 1, 19
 
 # PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h.
@@ -46,7 +46,7 @@ class ProcessTree:
         self._known[pid] = started, True
 
     def has(self, pid: int) -> bool:
-        """Of one that has just ended, what was known of it."""
+        """Whether a process is a member; one that has just ended, by what was known of it."""
         passed: dict[int, tuple[float | None, bool]] = {}
         is_member = False
         while pid > 0 and pid not in passed:
@@ -78,7 +78,7 @@ def own_age() -> float:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """What /proc says of a process, from its state on; None if it is gone, or there is no /proc."""
+    """Return the fields of /proc/PID/stat from the state on; None without such a process, or /proc."""
     try:
         # after the name, which may have blanks and brackets
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

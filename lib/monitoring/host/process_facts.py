@@ -1,4 +1,4 @@
-"""What this machine says of some processes, anybody's: their user, CPU use, age, memory and command line.
+"""Facts about processes, anybody's: their user, CPU use, age, memory and command line.
 
 From /proc (proc(5)), which shows these of other users too, unless it is mounted with hidepid. Without /proc
 nothing is known.
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-# Of the fields of /proc/PID/stat that follow the name: state, times in ticks, the start in ticks, pages.
+# Fields of /proc/PID/stat after the name: state, times in ticks, the start in ticks, pages.
 STATE, USER, SYSTEM, STARTED, PAGES = 0, 11, 12, 19, 21
 
-# So much of a command line is kept.
+# Bytes of a command line that are kept.
 COMMAND_BYTES = 4096
 
-# Of the time so much goes into looking at most.
+# Share of the time that goes into looking at most.
 EFFORT = 0.01
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -32,12 +32,12 @@ class ProcessFacts:
 
     pid: int
     started: float
-    """As host.process.process_started says it: with the pid it names one process."""
+    """Start as by host.process.process_started: with the pid it names one process."""
     user: str | None
     cpu_percent: float | None
-    """Of one processor, since the look before; None at the first."""
+    """Percent of one processor since the look before; None at the first."""
     seconds: float
-    """Since it was started."""
+    """Seconds since it was started."""
     memory_mb: float
     """Resident memory in MiB."""
     command: str | None
@@ -53,7 +53,7 @@ class ProcessLooks:
         self._before: dict[int, tuple[float, float, float]] = {}  # pid -> its start, CPU seconds, the time
         self._commands: dict[tuple[int, float], str | None] = {}
         self.facts: dict[int, ProcessFacts] = {}
-        """Of the last look, those that are there."""
+        """Facts of the last look, about those processes that are there."""
         self._due = 0.0
 
     def look(self, pids: Iterable[int]) -> None:

@@ -1,4 +1,4 @@
-"""How much time has passed between two moments of this process, although somebody sets the clock."""
+"""A wall clock for differences of time: without the leaps of a system clock that somebody sets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SteadyClock:
         return self.at(time.time())
 
     def at(self, wall: float) -> float:
-        """What the system's clock, which says `wall` now, would say had it not been set since the beginning.
+        """Return what the system's clock would say had it not been set since the beginning; it says `wall`.
 
         A leap is noticed by the next call.
         """
@@ -32,7 +32,7 @@ class SteadyClock:
         return wall - self._set_by
 
     def earliest(self) -> float:
-        """What the system's clock may have said at the beginning, had it been set by then as it is now.
+        """Return the beginning by the system's clock, as set then or as set now, whichever is earlier.
 
         Records since then are not older, unless the clock is set once more.
         """

@@ -1,4 +1,4 @@
-"""One module an alert rule. A rule says what a record shows; rule_watch.py makes alerts of it, once each.
+"""One module per alert rule. A rule says what a record shows; rule_watch.py makes alerts of it, once each.
 
 A rule's module defines `Options` (a frozen dataclass, every field with a default, taken from the symbols
 ALERT_NAME_FIELD) and `Rule(options)`. It may define `EVENTS`, the events of the records that the rule reads;
@@ -23,22 +23,22 @@ RULES = DropIns("alert rule", "monitoring.rules", groups=("gpu",), prefix="alert
 
 
 class Finding(NamedTuple):
-    """What a record shows about one subject of a rule."""
+    """Whether a rule's condition holds for one subject, as a record shows it."""
 
     holds: bool
-    """Whether the condition that the rule warns of is there."""
+    """Whether the condition that the rule warns of holds."""
     message: str
     """The condition in words, without the measured value, so that the alerts of several runs are one line."""
     subject: str = ""
-    """What it is about where a rule watches several things, such as a GPU's UUID."""
+    """The thing that it is about where a rule watches several, such as a GPU's UUID."""
     value: float | None = None
-    """What was measured."""
+    """The measured value."""
     shown_by: Record | None = None
-    """Of metrics.jsonl: the record that shows it, where that is not the one the rule just got."""
+    """The record of metrics.jsonl that shows it, where that is not the one the rule just got."""
     limit: float | None = None
-    """What the value is compared with."""
+    """The limit that the value is compared with."""
     severity: Severity | None = None
-    """Where it is another one than the rule's."""
+    """Severity of this finding, where it is another one than the rule's."""
 
 
 class Rule(Protocol):
@@ -50,28 +50,28 @@ class Rule(Protocol):
     before it is resolved."""
 
     def update(self, record: Record) -> Sequence[Finding]:
-        """What the next record of metrics.jsonl, or the next sample, shows; nothing if it does not matter."""
+        """Return what the next record of metrics.jsonl, or the next sample, shows; empty if nothing."""
 
 
 class RankRule(Rule, Protocol):
     """A rule that compares the ranks of a training."""
 
     def update_rank(self, rank: int, record: Record) -> Sequence[Finding]:
-        """What the next record of this rank's journal shows; `update` gets those of rank 0."""
+        """Return what the next record of this rank's journal shows; `update` gets those of rank 0."""
 
 
 class TickingRule(Rule, Protocol):
     """A rule that also warns of what does not come."""
 
     def tick(self, now: float) -> Sequence[Finding]:
-        """What holds at `now` (UTC epoch seconds), when every record that there is has been seen."""
+        """Return what holds at `now` (UTC epoch seconds), when every record that there is has been seen."""
 
 
 class FollowerRule(Rule, Protocol):
     """A rule about what takes the records: trackers, the CSV, exporters."""
 
     def update_followers(self, now: float, delivered: Mapping[str, int]) -> Sequence[Finding]:
-        """What holds at `now` (UTC epoch seconds), when every record that there is has been seen.
+        """Return what holds at `now` (UTC epoch seconds), when every record that there is has been seen.
 
         `delivered` is the `seq` of the last record of metrics.jsonl that each follower has, by its name.
         """
@@ -99,7 +99,7 @@ def unit_of(name: str) -> str:
 
 
 def look_of(name: str) -> str:
-    """At what to look when the rule `name` fires; empty where it does not say."""
+    """Where to look when the rule `name` fires; empty if it does not say."""
     return str(getattr(RULES.load(name), "LOOK", ""))
 
 

@@ -38,7 +38,7 @@ EVERY = 5
 # Step records in which a training should learn something: fewer are a trial of whether it runs.
 FEWEST = 100
 
-# Of the loss of the beginning: what is not below it is not learnt, and what is above it is worse than that.
+# Shares of the loss of the beginning: not below LEARNT nothing is learnt, and above WORSE it is worse.
 LEARNT = 0.95
 WORSE = 1.25
 
@@ -51,7 +51,7 @@ FALLS = 0.99
 # Step records for which the loss stays there: a training that trembles at its highest rate may come back.
 STAYS = 50
 
-# Of the loss of a guess by frequencies: but for the noise of a median, below it.
+# Share of the loss of a guess by frequencies: below it, but for the noise of a median.
 BELOW_CHANCE = 0.985
 
 # A training has learnt when its loss was once this share of that of the beginning.
@@ -79,7 +79,7 @@ class Rule:
         self._losses = Losses()
         self._lowest = float("inf")
         self._error = 0.0
-        """What the median of the first losses may be wrong by."""
+        """Possible error of the median of the first losses."""
         self._taken = self._above = 0
         self._is_lost = False
         self._medians: deque[float] = deque(maxlen=WINDOW // EVERY)
@@ -101,6 +101,7 @@ class Rule:
             return ()
         self._taken += 1
         if not is_known:
+            # for a normal distribution a median's standard error is 1.2533, sqrt(pi / 2), times a mean's
             self._error = SURE * 1.2533 * spread(losses.first, losses.start) / math.sqrt(FIRST)
         step, steps = number(record, "global_step"), self._num_steps
         if steps and step == steps:  # before the end record: a training prints no alert that comes after that
@@ -123,6 +124,7 @@ class Rule:
         # of a short training the newer half: what it began with is no part of what it came to
         now = median(list(last)[-max(FIRST, self._taken // 2) :])
         self._lowest = min(self._lowest, now)
+        # lost above WORSE, found again below LEARNT: a loss between them does not make alerts come and go
         self._is_lost = now > (LEARNT if self._is_lost else WORSE) * start + error
         bound, message = WORSE * start + error, ABOVE
         if self._is_lost or self._lowest < HAD_LEARNT * start:
@@ -136,7 +138,7 @@ class Rule:
         return [Finding(holds, message, value=now, limit=bound)]
 
     def _guess(self, start: float) -> float:
-        """What the loss has to be below in the end.
+        """Return the bound that the loss has to be below in the end.
 
         Where the loss of a guess is not known, of a model that begins with what others have learnt, say, only
         a loss that has risen shows that nothing was.

@@ -75,7 +75,7 @@ class Rule:
         self._high: Record = {}
         """That record."""
         self._bound = self._most = math.inf
-        """What its norm was compared with, and the loss from which on it has done harm."""
+        """The bound of its norm, and the loss from which on it has done harm."""
 
     def update(self, record: Record) -> Sequence[Finding]:
         if record.get("event") == "start":
@@ -108,7 +108,7 @@ class Rule:
         return [Finding(True, self._message, value=high, shown_by=self._high, limit=self._bound)]
 
     def _large(self) -> float:
-        """What is usual, for a large norm; the limit where too little is known."""
+        """Return the usual norm among large ones; the limit where too little is known."""
         norms = list(self._usual)
         if len(norms) < FEWEST:
             return self._options.limit

@@ -84,7 +84,7 @@ class Rule:
         return [Finding(self._quiet < QUIET_RECORDS, self._message, value=loss, limit=self._bound)]
 
     def _bound_of(self, losses: Collection[float]) -> float:
-        """What a loss may be after these."""
+        """Return the highest loss after these that is no spike."""
         ordered = sorted(losses)
         middle, upper = ordered[len(ordered) // 2], ordered[int(UPPER * len(ordered))]
         deviation = (upper - middle) / DEVIATIONS

@@ -33,16 +33,16 @@ BINS = 10
 # Windows, in times of SECONDS; of those after the first half the limit counts.
 WIDTHS = (1, 2, 4, 8, 16)
 
-# Of what the floor gains in a window, how much in its later half (5 of 9 steps) at the least.
+# Share of a window's gain that its later half (5 of 9 steps) has at the least.
 LATER = 0.45
 
-# Of what it gains, how much it may fall from one part to the next: the teeth of a slow saw fall by more.
+# Share of that gain by which a floor may fall below the one before: the teeth of a slow saw fall by more.
 FALL = 0.25
 
-# Of the BINS - 1 differences between neighbours, how many must be rises.
+# How many of the BINS - 1 differences between neighbors must be rises.
 MOST_STEPS = 8
 
-# Field -> what it is in messages, and the megabytes that one of it is.
+# Field -> its words in messages, and its unit in megabytes.
 WATCHED = {
     "cpu_mem_rss_mb": ("the training process", 1.0),
     "trainer_memory_gb": ("the training's processes together", 1e3),
@@ -101,11 +101,11 @@ class _Floors:
 
 @dataclass
 class _Growth:
-    """One field: its floors by width, and what the windows that have ended last say of it."""
+    """One field: its floors by width, and the leaks in the windows that ended last."""
 
     floors: dict[int, _Floors] = field(default_factory=lambda: {width: _Floors() for width in WIDTHS})
     leaks: dict[int, float] = field(default_factory=dict)
-    """Percent, by the width of windows through which it leaks."""
+    """Width of the windows through which it leaks -> percent of its rise."""
 
 
 class Rule:

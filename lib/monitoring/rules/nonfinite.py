@@ -14,7 +14,7 @@ LOOK = "the samples of that step{inspect}, the learning rate and the precision"
 
 @dataclass(frozen=True)
 class Options:
-    """It has none."""
+    """The rule has no options."""
 
 
 class Rule:

@@ -35,7 +35,7 @@ class Options:
     limit: float = 5.0
     """Percent by which the validation loss exceeds its lowest."""
     evaluations: int = 3
-    """In a row that exceed it."""
+    """Evaluations in a row that exceed it."""
 
     def __post_init__(self) -> None:
         if self.evaluations < 1:

@@ -20,7 +20,7 @@ class Options:
     """When a training hangs."""
 
     seconds: float = 300.0
-    """Without any record while it should train; more than its longest step, validation and checkpoint."""
+    """Seconds without a record while it should train; above its longest step, validation and checkpoint."""
 
 
 class Rule:

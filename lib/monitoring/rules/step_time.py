@@ -42,7 +42,7 @@ BLOCKS = 400
 # Robust standard deviations, or errors of a median of many, that it must be away as well.
 SURE = 6.0
 
-# Of slow steps among others: medians that one takes, how many there must be, and among how many at the most.
+# Slow steps among others: medians that one takes, how many there must be, and among how many at the most.
 FAR = 3.0
 MANY = 8
 AMONG = 200
@@ -64,7 +64,7 @@ class Options:
     limit: float = 1.5
     """Times the usual step time that a step may take."""
     seconds: float = 10.0
-    """For which they must be slow."""
+    """Seconds for which they must be slow."""
 
     def __post_init__(self) -> None:
         if self.limit <= 1:
@@ -129,13 +129,13 @@ class _Times:
         self._limit = limit
         self.are_slow = self.are_uneven = False
         self.now = self.mean = 0.0
-        """The newest, or its median where that is judged; the mean of the last ones."""
+        """The newest time, or its median where that is judged; the mean of the last ones."""
         self.bound = self.most_even = math.inf
-        """What `now` and `mean` are compared with."""
+        """The bounds of `now` and `mean`."""
         self._skip = WARM_UP
         self._last: deque[float] = deque(maxlen=AMONG)
         self._blocks: deque[tuple[float, float]] = deque(maxlen=BLOCKS)
-        """Median and deviation of each."""
+        """Median and deviation of each block."""
         self._first: tuple[float, float] | None = None
         self._usual, self._noise = math.inf, 0.0
         self.middle = math.inf
@@ -180,7 +180,7 @@ class _Times:
             self.are_slow = leaps or (is_high and now > (1 + self._limit) / 2 * usual)
 
     def _note_usual(self) -> None:
-        """What the last LONG come to, and what is usual from now on."""
+        """Compute the median of the last LONG, and what is usual from now on."""
         last = [self._last[place] for place in range(-LONG, 0)]
         self.middle = median(last)
         if self._taken % LONG:
@@ -188,6 +188,7 @@ class _Times:
         block = self.middle, spread(last, self.middle)
         self._first = self._first or block
         self._blocks.append(block)
+        # pairs compare by their medians first, and the deviation comes with the lower one
         self._usual, self._noise = min(self._first, sorted(self._blocks)[len(self._blocks) // 2])
 
     def _judge_uneven(self) -> None:

@@ -1,6 +1,6 @@
 """One rank of a training is slower than the others, which wait for it at every step.
 
-By the ranks' own work, collectives left out (monitoring.telemetry.load_balance). The median over some
+Method: the ranks' own work, collectives left out (monitoring.telemetry.load_balance). The median over some
 records counts, and the rank has to be the slowest in most of them: neither a hiccup of the machine nor ranks
 that take turns are one. By chance a rank of two equal ones is the slower one in 15 of 20 records once in 50
 times (binomial distribution).
@@ -23,7 +23,7 @@ UNIT = "%"
 
 LOOK = "the host and the GPU of that rank, and at its share of the data"
 
-# In which part of the records a straggler is the slowest.
+# Share of the records in which a straggler is the slowest rank.
 LEADS = 0.75
 
 # Records of a rank that wait for those of a rank which come later, or never.
@@ -79,9 +79,9 @@ class Rule:
     def _forget(self) -> None:
         self._num_ranks = 0
         self._steps: dict[int, dict[float, Mapping[str, float]]] = {}
-        """By rank and step: the seconds of its phases."""
+        """Rank -> step -> seconds of its phases."""
         self._shown: dict[float, Record] = {}
-        """What rank 0's record of a step is found by."""
+        """Step -> the fields by which rank 0's record of it is found."""
 
     def _is_ready(self) -> bool:
         """Whether all ranks have a window of records; those beyond MOST_WAITING are dropped."""
@@ -129,6 +129,6 @@ class Rule:
         return Finding(True, message, f"rank {slow}, {phase}", lost, limit=self._options.limit)
 
     def _medians(self, rank: int, window: Sequence[float]) -> dict[str, float]:
-        """Of each phase that all records of all ranks have."""
+        """Return the median of each phase that all records of all ranks have."""
         names = set.intersection(*(set(steps[step]) for steps in self._steps.values() for step in window))
         return {name: median(self._steps[rank][step][name] for step in window) for name in names}

@@ -16,7 +16,7 @@ from monitoring.journal.files import AGENT_LOG, FOLLOWERS_JSON, SAMPLES
 from monitoring.journal.records import Record
 from monitoring.rules import Finding, number
 
-# Of the time, one record in so many parts of `SECONDS` is remembered.
+# Parts of `SECONDS`, for each of which one record is remembered.
 PARTS = 60
 
 UNIT = " records"
@@ -29,7 +29,7 @@ class Options:
     """When a tracker is behind."""
 
     seconds: float = 300.0
-    """Within which every record should be in the tracker."""
+    """Seconds within which every record should be in the tracker."""
 
 
 class Rule:
@@ -44,7 +44,7 @@ class Rule:
         """Time and seq of records; of those older than `seconds` only the last."""
         self._newest = 0
         self._watched: dict[str, float] = {}
-        """Since when each tracker has been."""
+        """Tracker -> since when it has been watched."""
 
     def update(self, record: Record) -> Sequence[Finding]:
         time, seq = number(record, "time"), number(record, "seq")

@@ -1,4 +1,4 @@
-"""Engine time of GPUs by their clients: what the kernel shows in /proc/PID/fdinfo of each open card.
+"""Engine time of GPUs by their clients, from the kernel's /proc/PID/fdinfo of each open card.
 
 docs.kernel.org/gpu/drm-usage-stats.html describes the format. Only processes that this user may look into
 are seen, and only those are counted.
@@ -26,7 +26,7 @@ class Usage(NamedTuple):
     pci_bus_id: str
     client: str
     busy: dict[str, int]
-    """By engine: nanoseconds, or cycles where `total` has the engine's."""
+    """Engine -> nanoseconds, or cycles where `total` has the engine's."""
     total: dict[str, int]
     capacity: dict[str, int]
     memory_bytes: int
@@ -147,7 +147,7 @@ class Clients:
 
 
 def parse(pid: int, content: str) -> Usage | None:
-    """What one fdinfo says of a card, None if it is not of one."""
+    """Return a client's state from one fdinfo, None if that is of no card."""
     values = {key: value.strip() for key, _, value in (line.partition(":") for line in content.splitlines())}
     if "drm-pdev" not in values or "drm-client-id" not in values:
         return None

@@ -1,4 +1,4 @@
-"""Who computes on NVIDIA GPUs, and how much; asked at each sample, for energy is shared by it."""
+"""The processes that compute on NVIDIA GPUs, and their use, at each sample: energy is shared by it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN_MEMORY = _nvml.NVML_VALUE_NOT_AVAILABLE % 2**64
 # Room for so many processes of a GPU at first.
 ROOM = 32
 
-# Of the time so much goes into asking at most, but it is done once in LONGEST seconds in any case.
+# Share of the time that goes into asking at most; but it is done once in LONGEST seconds in any case.
 EFFORT = 0.01
 LONGEST = 5.0
 
@@ -58,7 +58,7 @@ class ComputeProcesses:
         return time.monotonic() >= self._due
 
     def look(self) -> list[list[dict[str, object]] | None]:
-        """Of each handle pid, name, memory and SM use of its processes; None where that is not to be had."""
+        """Return pid, name, memory and SM use of each handle's processes; None where that is unknown."""
         began = time.monotonic()
         words, found = self._calls.words, []
         for words[GPU], of_gpu in self._each:
@@ -71,7 +71,7 @@ class ComputeProcesses:
         return found
 
     def driver_calls(self) -> list[BoundCall]:
-        """Those of a look."""
+        """Return the driver calls of a look."""
         return [call for _, of_gpu in self._each for call in of_gpu.calls if call is not None]
 
     def _name_of(self, pid: int) -> str | None:
@@ -99,11 +99,11 @@ class _OfGpu:
 
     @property
     def calls(self) -> list[BoundCall | None]:
-        """Those of a look; None for one that the driver lacks."""
+        """The driver calls of a look; None for one that the driver lacks."""
         return [self._ask, self._utilization.call]
 
     def look(self, now: float) -> list[dict[str, object]] | None:
-        """`now` is that of a clock that nobody sets."""
+        """Return the processes; `now` is by a clock that nobody sets."""
         if self._ask is None:
             return None
         while True:
@@ -112,6 +112,7 @@ class _OfGpu:
             answer = function(*arguments)
             if answer != _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
+            # more may have come by the next call, so twice the room that is needed now
             self._make_room(2 * max(self._count.value, self._room))
         if answer != _nvml.NVML_SUCCESS:
             return None

@@ -63,7 +63,7 @@ ALL_LINKS = 0xFFFFFFFF
 
 
 class Field(NamedTuple):
-    """A value of nvmlDeviceGetFieldValues, and what brings it into our unit."""
+    """A value of nvmlDeviceGetFieldValues, and its conversion to our unit."""
 
     number: int
     key: str
@@ -102,7 +102,7 @@ class Call(NamedTuple):
     keys: tuple[str, ...]
     """Names of what the pointers point to, in order; one that begins with _ is not used."""
     arguments: tuple[int, ...] = ()
-    """What is neither the handle nor a pointer."""
+    """Arguments besides the handle and the pointers."""
     filled: tuple[int, ...] = ()
     """The start of the answer, set before the call."""
     divisor: int = 0
@@ -190,11 +190,11 @@ class Reading:
 
     @property
     def calls(self) -> list[BoundCall]:
-        """Those of a look."""
+        """The driver calls of a look."""
         return [self._batch, *self._calls]
 
     def read(self, values: list[Any]) -> int:
-        """Fill the slots of a GpuSample with what the GPU says; SUCCESS, or why there is nothing.
+        """Fill the slots of a GpuSample with the GPU's values; SUCCESS, or why there are none.
 
         Slots of values that are not to be had stay as they are.
         """
@@ -206,6 +206,7 @@ class Reading:
         # each call is noted by the loop's own assignment
         answers = [function(*arguments) for words[SAMPLING], function, arguments in self._calls]
         told = batch, answers, self._statuses(self._buffer)
+        # mostly nothing differs: which values there are, and where, is decided already
         if told != self._answers:
             self._decide(*told)
             self._answers = told
@@ -238,7 +239,7 @@ class Reading:
         self._verdict = _verdict(errors)
 
     def _take(self, found: Sequence[tuple[int, str, str, int, int]]) -> None:
-        """Offset, letter, key, divisor and factor of each value, by rising offset."""
+        """Prepare to unpack values, given with offset, letter, key, divisor and factor, by rising offset."""
         layout, end = "<", 0
         for offset, letter, *_ in found:
             layout += f"{offset - end}x{letter}"
@@ -252,7 +253,7 @@ class Reading:
         self._factors = [(SLOT[key], factor) for _, _, key, _, factor in found if factor != 1]
 
     def _derive(self, values: list[Any]) -> None:
-        """The values that are made of others."""
+        """Compute the values that are made of others."""
         if values[MEMORY_TOTAL]:
             values[MEMORY_PERCENT] = 100 * values[MEMORY_USED] / values[MEMORY_TOTAL]
         if values[THROTTLE] is not None:
@@ -272,7 +273,7 @@ class _Placed(NamedTuple):
     """A call and where in the buffer its answer stands."""
 
     name: str
-    """Of the function."""
+    """The function's name."""
     call: Call
     offset: int
 
@@ -283,12 +284,12 @@ class _Placed(NamedTuple):
 
     @property
     def layout(self) -> str:
-        """Of the answers, in the words of the struct module; padded to 8 bytes."""
+        """Layout of the answers for the struct module, padded to 8 bytes."""
         layout = "".join(map(layout_of, self.answers))
         return f"{layout}{-struct.calcsize('<' + layout) % 8}x"
 
     def bound(self, nvml: Nvml, handle: Any, buffer: Any) -> BoundCall:
-        """With the handle, values, and pointers into the buffer, each in its place."""
+        """Return the call with the handle, values, and pointers into the buffer, each in its place."""
         values, offset = iter(self.call.arguments), self.offset
         arguments: list[Any] = [handle]
         for type_ in FUNCTIONS[self.name][1:]:

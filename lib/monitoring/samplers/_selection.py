@@ -1,7 +1,8 @@
 """Which GPUs a process may use, by the variables of CUDA, HIP, ROCm and oneAPI.
 
-As PyTorch reads CUDA's and HIP's (`_parse_visible_devices` in torch/cuda/__init__.py), and the ROCm runtime
-its own (RvdFilter in ROCR-Runtime; rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html).
+CUDA's and HIP's variables count as PyTorch reads them (`_parse_visible_devices` in torch/cuda/__init__.py),
+ROCm's as its runtime does (RvdFilter in ROCR-Runtime;
+rocm.docs.amd.com/en/latest/conceptual/gpu-isolation.html).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from monitoring.gpu.masks import environments
 
 
 class Identity:
-    """What a GPU can be called by: its UUID, and those of its parts (MIG instances)."""
+    """The names of a GPU: its UUID, and those of its parts (MIG instances)."""
 
     def __init__(self, uuid: str | None, parts: Sequence[str] = ()) -> None:
         self.uuid = uuid
@@ -26,7 +27,8 @@ class Identity:
         return any(name.startswith(word) for name in (self.uuid or "", *self.parts))
 
 
-# Those in which indices and UUIDs may stand side by side. A GPU named twice ends such a list; any other list
+# Variables in which indices and UUIDs may stand side by side. A GPU named twice ends such a list; any other
+# list then names none.
 # then names none.
 MIXED = frozenset({"ROCR_VISIBLE_DEVICES"})
 
@@ -35,7 +37,7 @@ class Visible(NamedTuple):
     """A GPU that a process may use."""
 
     place: int
-    """Among all of the vendor's."""
+    """Its place among all of the vendor's."""
     number: int | None
     """N of `cuda:N` in that process; None of one that only another process may use."""
     word: str
@@ -45,7 +47,7 @@ class Visible(NamedTuple):
 def visible_to_any(
     environment: Mapping[str, str], select: Callable[[Mapping[str, str]], Sequence[Visible]]
 ) -> list[Visible]:
-    """What `select` finds in an environment, and in those that further masks make of it, once each."""
+    """Return the GPUs that `select` finds in an environment, and in those of further masks, once each."""
     own, *others = (select(one) for one in environments(environment))
     found = {one.place: one for one in own}
     for one in chain.from_iterable(others):
@@ -97,7 +99,7 @@ def _number(word: str) -> int | None:
 
 
 def _named(gpus: Sequence[Identity], before: Sequence[tuple[int, str]], word: str) -> list[tuple[int, str]]:
-    """What a UUID, or the beginning of one, may mean."""
+    """Return the GPUs that a UUID, or the beginning of one, may mean."""
     named = [(place, word) for place, _ in before if word and gpus[place].is_meant_by(word)]
     exact = [(place, word) for place, _ in named if word in (gpus[place].uuid, *gpus[place].parts)]
     return exact or named

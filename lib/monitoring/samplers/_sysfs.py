@@ -65,7 +65,7 @@ class Card(NamedTuple):
 
 
 class Value(NamedTuple):
-    """Where a value of a sample stands, and what brings it into our unit; 0 leaves it an integer."""
+    """A value of a sample: its file, and the divisor to our unit; 0 leaves it an integer."""
 
     name: str
     path: Path
@@ -115,7 +115,7 @@ def node(device: Path) -> int | None:
 
 
 class Derive(Protocol):
-    """What a vendor makes of the values that were read, and of files of its own."""
+    """Computes a vendor's further values from those that were read, and from files of its own."""
 
     def __call__(self, values: list[Any]) -> None:
         """Complete the values of a sample, in the order of GpuSample's fields."""
@@ -164,7 +164,7 @@ class SysfsGpu:
 
 
 def discrete(gpus: Sequence[SysfsGpu]) -> list[SysfsGpu]:
-    """Those that are no parts of the processor, or all if there are no such; what is left out is closed."""
+    """Return the cards that are no part of a processor, or all if there are none; close the others."""
     kept = [gpu for gpu in gpus if not gpu.info.integrated] or list(gpus)
     for gpu in gpus:
         if gpu not in kept:

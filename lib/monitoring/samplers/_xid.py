@@ -1,4 +1,4 @@
-"""Xid events: what NVIDIA's driver reports of failures, waited for on a thread of its own."""
+"""Xid events, NVIDIA's reports of failures, which a thread of its own waits for."""
 
 from __future__ import annotations
 
@@ -127,5 +127,5 @@ def _event(device: DeviceInfo, code: int) -> GpuEvent:
 
 
 def _address(handle: Any) -> int | None:
-    """What identifies a handle."""
+    """Return the address that identifies a handle."""
     return ctypes.cast(handle, ctypes.c_void_p).value

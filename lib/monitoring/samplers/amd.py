@@ -53,7 +53,7 @@ def _variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def _uuid(card: Card) -> str | None:
-    """As ROCm writes it; consumer cards have none."""
+    """Return the UUID as ROCm writes it; consumer cards have none."""
     unique = text(card.device / "unique_id")
     return f"GPU-{unique}" if unique is not None else None
 

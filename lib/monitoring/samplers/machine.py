@@ -1,4 +1,4 @@
-"""What the machine does beside its GPUs: processors, memory, disk, network, temperatures and open files.
+"""Samples of a machine but for its GPUs: processors, memory, disk, network, temperatures and open files.
 
 Read from Linux' /proc and /sys and from the limits of the process's control groups, where they are tighter
 than the machine (host.cgroup): a container that may use two cores and 8 GB is full at 8 GB. Elsewhere most
@@ -20,7 +20,7 @@ from monitoring.host.small_file import text_of
 
 GB = 1e9
 
-# Of a line of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; what guests get is in user.
+# Columns of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal; guests' time is in user.
 _COLUMNS, _IDLE = 8, (3, 4)
 
 # The kernel's drivers for sensors in processors (Documentation/hwmon), and of systems on a chip.
@@ -37,9 +37,9 @@ class MachineSample(NamedTuple):
     """One look at a machine, and at the processes of one training on it; percent are from 0 to 100."""
 
     cpu_usage_percent: float | None = None
-    """Of the processors that may be used, since the sample before."""
+    """Busy share of the processors that may be used, since the sample before."""
     cpu_count: float | None = None
-    """How many these are: 1.5 with a quota of one and a half."""
+    """Number of these processors: 1.5 with a quota of one and a half."""
     load_average_1m: float | None = None
     trainer_cpu_percent: float | None = None
     """The same, of the training's processes on this machine and of all that they have started."""
@@ -50,28 +50,28 @@ class MachineSample(NamedTuple):
     """File descriptors of these; None where their user is another."""
     memory_usage_percent: float | None = None
     memory_used_gb: float | None = None
-    """What cannot be had back at once: total less available."""
+    """Memory that cannot be had back at once: total less available."""
     memory_total_gb: float | None = None
     swap_usage_percent: float | None = None
     """None without swap."""
     swap_used_gb: float | None = None
     swap_total_gb: float | None = None
     disk_usage_percent: float | None = None
-    """Of the file system that the run directory is on; these three count as `df` does."""
+    """Used share of the file system of the run directory; these three count as `df` does."""
     disk_free_gb: float | None = None
     disk_total_gb: float | None = None
     disk_read_bytes: int | None = None
-    """Of all disks of the machine, since it was booted."""
+    """Bytes read by all disks of the machine, since it was booted."""
     disk_written_bytes: int | None = None
     network_sent_bytes: int | None = None
-    """Over all interfaces but the loopback, since the machine was booted or the container began."""
+    """Bytes sent on all interfaces but the loopback, since the machine was booted or the container began."""
     network_received_bytes: int | None = None
     cpu_temperature_celsius: float | None = None
-    """Of the hottest sensor in a processor."""
+    """Temperature of the hottest sensor in a processor."""
     temperatures: Mapping[str, float] | None = None
     """All sensors by chip and label, in degrees Celsius; None without any."""
     open_files: int | None = None
-    """On the whole machine."""
+    """File descriptors on the whole machine."""
     open_files_limit: int | None = None
     cgroup_limits: list[str] | None = None
     """Which of `cpu`, `memory` and `swap` are those of a control group, not of the machine."""
@@ -188,7 +188,7 @@ class MachineSampler:
             values["open_files"], values["open_files_limit"] = int(numbers[0]), int(numbers[2])
 
     def _look_at_trainer(self, trainer: MachineWork, values: dict[str, object]) -> None:
-        """Less often on a machine of so many processes that looking at all of them takes long."""
+        """Look at the training's processes; less often where going through all of the machine takes long."""
         begun, cpu = time.monotonic(), time.thread_time()
         if begun >= self._trainer_due and (now := trainer.read()) is not None:
             self._trainer_due = begun + MOST_EFFORT * (time.thread_time() - cpu)
@@ -213,7 +213,7 @@ class MachineSampler:
 
 
 class _CpuTimes(NamedTuple):
-    """Of the processors that may be used, or of what a quota allows; seconds or ticks since some moment."""
+    """CPU time of the processors that may be used, or of a quota; seconds or ticks since some moment."""
 
     clock: float
     cores: float
@@ -223,7 +223,7 @@ class _CpuTimes(NamedTuple):
 
     @classmethod
     def read(cls, stat: Path, processors: frozenset[int] | None, limit: CpuLimit | None) -> _CpuTimes | None:
-        """None where /proc/stat does not say."""
+        """Return the times; None where /proc/stat does not say."""
         clock = time.monotonic()
         total = busy = cores = every = 0
         for line in text_of(stat).splitlines():
@@ -245,7 +245,7 @@ class _CpuTimes(NamedTuple):
         return cls(clock, cores, total, busy, cores < every)
 
     def percent_since(self, before: _CpuTimes) -> float | None:
-        """None when the processors' clocks have not moved, or there are other processors now."""
+        """Return the busy share; None if no time has passed, or there are other processors now."""
         total = self.total - before.total
         if total <= 0 or self.cores != before.cores:
             return None
@@ -259,7 +259,7 @@ def _set_share(values: dict[str, object], name: str, used: int, total: int) -> N
 
 
 def _meminfo(path: Path) -> dict[str, int]:
-    """/proc/meminfo in bytes."""
+    """Return /proc/meminfo in bytes."""
     found = {}
     for line in text_of(path).splitlines():
         name, _, rest = line.partition(":")

@@ -1,6 +1,6 @@
 """NVIDIA GPUs, through the driver's own library and pynvml (the package nvidia-ml-py).
 
-Never nvmlDeviceGetPcieThroughput, which measures for 20 ms a direction: bytes come from counters.
+Never nvmlDeviceGetPcieThroughput, which measures for 20 ms per direction: bytes come from counters.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def probe(root: Path = Path("/")) -> NvidiaSampler | None:
 
 
 def _not_loaded(error: Exception) -> str | None:
-    """What the system says of a library that is there and cannot be loaded, which pynvml calls not found."""
+    """Return why a library that is there cannot be loaded, which pynvml calls not found; else None."""
     why = str(error.__context__) if isinstance(error.__context__, OSError) else ""
     is_absent = "libnvidia-ml.so.1" in why and "No such file" in why
     return None if is_absent else why or None
@@ -117,13 +117,13 @@ def _noted(pynvml: Any, *, thread: int = SAMPLING) -> Any:
 
 @dataclass
 class _NvmlGpu:
-    """A selected GPU. Without a reading it could not be had when we came."""
+    """A selected GPU; one without a reading could not be opened."""
 
     device: DeviceInfo
     handle: Any
     reading: Reading | None
     mig_word: str
-    """What selected one of its MIG instances; empty for the entire GPU."""
+    """The word that selected one of its MIG instances; empty for the entire GPU."""
     template: list[Any] = field(default_factory=list)
     """The values of a sample before reading: what stays the same, what is looked at seldom, and processes."""
     gpm: _Gpm | None = None
@@ -185,7 +185,7 @@ class NvidiaSampler:
         return [self._sample(gpu) for gpu in self._gpus]
 
     def driver_calls(self) -> list[BoundCall]:
-        """All that a sample calls, for who measures what the driver has of its time."""
+        """Return all calls of a sample, to measure the driver's share of its time."""
         found = self._processes.driver_calls()
         for gpu in self._gpus:
             found += gpu.reading.calls if gpu.reading is not None else []
@@ -270,7 +270,7 @@ class NvidiaSampler:
         return values
 
     def _handle(self, index: int) -> Any:
-        """None for a GPU that is lost, or not for this user."""
+        """Return pynvml's handle; None for a GPU that is lost, or not for this user."""
         self._calls.about(index)
         try:
             return self._pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -325,7 +325,7 @@ class _Gpm:
 
     @classmethod
     def of(cls, pynvml: Any, nvml: Nvml, handle: Any) -> _Gpm | None:
-        """None for a GPU, or a driver, that has none."""
+        """Return it; None for a GPU, or a driver, that has none."""
         try:
             if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
                 return None
@@ -366,11 +366,11 @@ class _Gpm:
 
     @property
     def calls(self) -> list[BoundCall]:
-        """Those of a look."""
+        """The driver calls of a look."""
         return [self._next.look, self._next.ask]
 
     def read(self, values: list[Any]) -> None:
-        """The activity since the last call."""
+        """Fill in the activity since the last call."""
         turn = self._next
         self._words[SAMPLING], look, arguments = turn.look
         if look(*arguments) != SUCCESS:

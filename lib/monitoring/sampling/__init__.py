@@ -1,1 +1,1 @@
-"""GPU drivers are called in a process of their own, whose crash is no one else's."""
+"""Calls GPU drivers in a process of their own, so that a crash of one ends nothing else."""

@@ -1,4 +1,4 @@
-"""Sampling the GPUs of this machine for as long as somebody wants it: the loop of agents and monitors."""
+"""The loop in which agents and monitors sample the GPUs of this machine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SILENT_LOOKS = 3
 
 
 class SampleSink(Protocol):
-    """Who wants the samples; called by the thread that runs the loop. What it raises is a failure, too."""
+    """The receiver of samples, called by the thread of the loop. What it raises is a failure, too."""
 
     def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
         """A process is about to sample these; None if there is no GPU (yet), told again if that differs."""

@@ -18,21 +18,21 @@ SYMBOLS = {
 
 @dataclass(frozen=True)
 class MachineMonitorOptions:
-    """What `Run(machine_monitor=...)` takes as a mapping; True is all defaults."""
+    """Options of `Run(machine_monitor=...)`, given as a mapping; True is all defaults."""
 
     interval: float = 1.0
     """Seconds between two samples."""
     file_mb: int = 16
-    """MiB from which on system_stats.jsonl is moved aside."""
+    """Size of system_stats.jsonl, in MiB, from which on it is moved aside."""
     files: int = 8
-    """As many times `file_mb` may all files of samples take, compressed ones included."""
+    """How many times `file_mb` all files of samples may take, compressed ones included."""
 
 
 def machine_monitor_options(asked: bool | Mapping[str, Any]) -> MachineMonitorOptions | None:
-    """None if no samples are requested; FollowerOptionsError for an unknown option."""
+    """Return the options, None if no samples are requested; FollowerOptionsError for an unknown one."""
     return monitor_options("machine_monitor", MachineMonitorOptions, asked)
 
 
 def configured_machine_monitor(config: Mapping[str, Any]) -> bool | dict[str, Any]:
-    """What a configuration asks for, as `Run` takes it: False without MACHINE_MONITOR."""
+    """Return the options of a configuration as `Run` takes them: False without MACHINE_MONITOR."""
     return configured_monitor("MACHINE_MONITOR", MachineMonitorOptions, SYMBOLS, config)

@@ -58,7 +58,7 @@ class SamplerDied(SamplerError):
         """`status` is an exit code, negative for a signal, None if unknown; `call` is what it was in."""
         self.signal = _signal_name(-status) if status is not None and status < 0 else None
         self.is_own = status is not None and -status not in SENT
-        """Whether it, or the driver in it, did that."""
+        """Whether the process, or a driver in it, ended itself."""
         self.call = call if self.is_own else None
         how = f"was killed by {self.signal}" if self.signal else "ended"
         if status is not None and status >= 0:
@@ -70,7 +70,7 @@ class SamplerHangs(SamplerError):
     """The process of a sampler does not answer."""
 
     def __init__(self, seconds: float, call: DriverCall | None) -> None:
-        """It was given so many; `call` is what it is in."""
+        """`seconds` is the time that it was given, `call` the one that it is in."""
         self.seconds, self.call = seconds, call
         where = f" in {call.name}" if call is not None else ""
         of = f" of GPU {call.gpu}" if call is not None and call.gpu is not None else ""
@@ -132,7 +132,7 @@ class SamplerProcess:
         self._poll.register(ours, select.POLLIN)
 
     def open(self) -> tuple[Sampler | None, list[str]]:
-        """This, or None if there are no GPUs; and what was in the way. Waits for the drivers."""
+        """Return this, or None without GPUs, and the problems met. Waits for the drivers."""
         found = self._answer(OPEN_SECONDS)
         if found["devices"] is None:
             self.may_come = found["may_come"]
@@ -239,7 +239,7 @@ class SamplerProcess:
 
 @dataclass(frozen=True)
 class Restart:
-    """What follows a failure."""
+    """The consequence of a failure: a message, and when sampling begins again."""
 
     message: str
     severity: Severity
@@ -254,7 +254,7 @@ class Restarts:
 
     def __init__(self) -> None:
         self.left_out: list[DriverCall] = []
-        """What SamplerProcess is to leave out."""
+        """Calls that SamplerProcess is to leave out."""
         self._began = 0.0
         self._backoff = Backoff()
         self._quick_deaths = 0
@@ -265,7 +265,7 @@ class Restarts:
         self._began = time.monotonic()
 
     def after(self, error: Exception) -> Restart:
-        """What to do about a failure of the process that was begun last."""
+        """Return what to do about a failure of the process that was begun last."""
         lived = time.monotonic() - self._began
         delay = self._backoff.failed(lived=lived)
         if lived > STEADY_SECONDS:
@@ -288,7 +288,7 @@ class Restarts:
         return Restart(f"{error}; restarting in {delay:g} s without that call", "error", delay, facts)
 
     def _after_hanging(self, error: SamplerHangs, delay: float) -> Restart:
-        """As after a death; a driver mostly hangs for one GPU, so that the others keep the call."""
+        """Return the same for a hang; a driver mostly hangs for one GPU, so that the others keep the call."""
         when = f"restarting in {delay:g} s" if delay else "restarting"
         facts: dict[str, Any] = {"signal": None, "call": None if error.call is None else error.call.name}
         if error.call is None or error.call.name in NEEDED:
@@ -305,7 +305,7 @@ class Restarts:
         )
 
     def _spared(self, first: DriverCall, second: DriverCall) -> DriverCall:
-        """What to leave out after two calls that did not return."""
+        """Return the call to leave out after two that did not return: of one GPU, of all, or all of a GPU."""
         if first.name == second.name and first.gpu != second.gpu:
             return DriverCall(second.name)
         others = [call for call in (first, *self.left_out) if call.gpu == second.gpu and call != second]
@@ -322,7 +322,7 @@ def _signal_name(number: int) -> str:
 
 
 def _shared_file() -> int:
-    """A file of NOTE_BYTES zeros without a name."""
+    """Return a file of NOTE_BYTES zeros without a name."""
     if sys.platform == "linux":
         fd = os.memfd_create("driver calls")
     else:

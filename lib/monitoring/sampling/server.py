@@ -30,7 +30,7 @@ PAGE_FILE = 3
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when the other end of the socket is closed, or when there is nothing to sample."""
+    """Answer requests; 0 when the other end of the socket is closed, or when there is nothing to sample."""
     root, parent, simulated, *left_out = argv
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     libc.ending_with(int(parent))()

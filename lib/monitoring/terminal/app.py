@@ -132,7 +132,7 @@ class Dashboard:
         terminal.show([painted(line, width, self.theme, many_colours=many) for line in lines])
 
     def tick(self) -> bool:
-        """Take in what is new; whether there are new samples."""
+        """Take in new records and samples; return whether there are new samples."""
         if self._run_directory is not None:
             from monitoring.terminal.run_watch import RunWatch
 
@@ -143,7 +143,7 @@ class Dashboard:
         return self._look_at_gpus()
 
     def picture(self, width: int, height: int) -> list[Line]:
-        """What is known now, as lines of the screen."""
+        """Return what is known now as lines of the screen."""
         if self._helps:
             from monitoring.terminal.panels.help_text import help_screen
 
@@ -185,7 +185,7 @@ class Dashboard:
         return self._runs.view if self._runs is not None else None
 
     def _choose_source(self) -> None:
-        """What the run records, if it does and no GPUs were requested; else this machine's GPUs."""
+        """Choose what the run records, if it does and no GPUs were requested; else this machine's GPUs."""
         run = self._run
         if run is not None and self._gpu is None and RecordedGpus.are_in(run.directory):
             if run.directory != self._recorded_in:
@@ -206,7 +206,7 @@ class Dashboard:
         self._history.zoom = zoom
 
     def _look_at_gpus(self) -> bool:
-        """Whether there are new samples."""
+        """Take in new samples; return whether there were any."""
         assert self._source is not None
         found = self._source.look()
         for samples in found:
@@ -234,7 +234,7 @@ class Dashboard:
         self._host_line.look()
 
     def _look_at_processes(self) -> None:
-        """Facts are those of this machine's processes, where their numbers are those of the driver."""
+        """Look up facts of this machine's processes, where a driver numbers them as this process does."""
         assert self._source is not None
         latest = self._source.latest
         samples = latest.gpus if latest is not None else ()
@@ -264,7 +264,7 @@ class Dashboard:
     # ------------------------------------------------------------- keys and the mouse
 
     def handle(self, event: Event) -> None:
-        """What a person did."""
+        """Handle a key or a click, by what is open: help, a question, a filter."""
         if self._helps:
             self._helps = False
         elif isinstance(event, MouseEvent):
@@ -277,7 +277,7 @@ class Dashboard:
             self.press(event.name)
 
     def press(self, key: str) -> None:
-        """A key outside of questions and filters."""
+        """Act on a key outside of questions and filters."""
         actions: dict[str, Callable[[], None]] = {
             "q": self._quit,
             "ctrl+c": self._quit,
@@ -364,7 +364,7 @@ class Dashboard:
         self._tell(f"reset at {time.strftime('%H:%M:%S', time.gmtime())}")
 
     def _select_gpu(self, by: int) -> None:
-        """The next GPU, after the last one all of them."""
+        """Select the next GPU; after the last one all of them."""
         latest = self._source.latest if self._source is not None else None
         places: list[int | None] = [None]
         places += [sample.index for sample in latest.gpus] if latest is not None else []
@@ -373,7 +373,7 @@ class Dashboard:
         self._arrange_processes()
 
     def _next_host(self) -> None:
-        """The GPUs of the next host of the run."""
+        """Show the GPUs of the run's next host."""
         source, run = self._source, self._run
         if isinstance(source, RecordedGpus) and run is not None:
             self._change_source(RecordedGpus(run.directory, source.place + 1))
@@ -381,7 +381,7 @@ class Dashboard:
             self._look_at_host()
 
     def _turn(self, by: int) -> None:
-        """The next run of those that train."""
+        """Watch the next of the runs that train."""
         if self._runs is not None:
             self._runs.turn(by)
             self._choose_source()
@@ -498,7 +498,7 @@ class Dashboard:
 
 
 def _title(source: GpuSource | None) -> str:
-    """Whose GPUs are shown."""
+    """Return whose GPUs are shown."""
     if not isinstance(source, RecordedGpus):
         return f"GPUs of {host_name()}"
     if source.num_hosts == 1:

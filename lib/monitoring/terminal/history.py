@@ -19,7 +19,7 @@ WINDOWS = (60.0, 300.0, 1800.0, 4 * 3600.0, math.inf)
 
 
 class GraphHistory:
-    """What was sampled since the dashboard was started, and what the run recorded before that."""
+    """Samples since the dashboard was started, and those that the run recorded before that."""
 
     def __init__(self) -> None:
         self.timeline = Timeline()
@@ -68,7 +68,7 @@ class GraphHistory:
         self._past = None
 
     def window(self, width: int) -> float:
-        """Seconds that a graph shows; never less than a tenth of a second a column."""
+        """Seconds that a graph shows; never less than a tenth of a second per column."""
         seconds = WINDOWS[self.zoom]
         if math.isinf(seconds):
             began = self._began()
@@ -89,7 +89,7 @@ class GraphHistory:
         return columns(parts, start, each, width)
 
     def utilization(self, index: int, width: int) -> list[float | None]:
-        """That of one GPU."""
+        """Return the recent utilization of one GPU, by column."""
         return self.values(index, "util", width)
 
     def _began(self) -> float | None:

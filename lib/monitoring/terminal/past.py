@@ -1,4 +1,4 @@
-"""What a run recorded of its GPUs before the dashboard was there, read in the background.
+"""A run's samples from before the dashboard was started, read in the background.
 
 A long run has millions of samples in compressed archives: of these so many are taken as graphs can show, at
 even distances, and the newest files are read entirely.
@@ -19,7 +19,7 @@ from monitoring.journal.records import Record, as_number, last_record, parse
 from monitoring.journal.rotating_journal import open_all
 from monitoring.terminal.timeline import Timeline
 
-# Of the archives so many samples are taken, times their GPUs.
+# Samples that are taken of the archives, times their GPUs.
 MOST_SAMPLES = 60_000
 
 
@@ -61,7 +61,7 @@ class Past:
         self.is_complete = True
 
     def _take(self, file: BinaryIO, archive: Archive | None, newest: Record) -> bool:
-        """False at the first sample that is not of the past."""
+        """Take a file's samples; False at the first one that is not of the past."""
         every = 1
         for number, line in enumerate(file):
             if number % every:
@@ -98,7 +98,7 @@ def samples_of(record: Record) -> list[GpuSample]:
 
 
 def _stride(newest: Record, first: Record) -> int:
-    """One of how many lines of an archive is taken, by the run's length, the GPUs, and how thinned it is."""
+    """Return how many lines of an archive one stands for, by the run's length, its GPUs, and its thinning."""
     total = as_number(newest.get("seq")) or 0.0
     gpus = first.get("multi_gpu_data")
     num_gpus = len(gpus) if isinstance(gpus, list) else 1

@@ -59,11 +59,11 @@ class RunView:
         """RunDirectoryError if there is no run."""
         self.directory = directory
         self.rank = RankMetrics()
-        """What rank 0 says."""
+        """The state and metrics of rank 0."""
         self.points: list[Point] = []
         self.alert: str | None = None
-        """What the newest alert that counts says; None if none fires."""
-        self._every = 1  # of so many step records one is kept
+        """The text of the newest alert that fires; None if none does."""
+        self._every = 1  # one of so many step records is kept
         self._num_steps = 0
         self._firing: dict[tuple[str, str], str] = {}
         self._run = read_run_json(directory)
@@ -136,7 +136,7 @@ class RunView:
         ]
 
     def seconds_left(self, now: float) -> float | None:
-        """By the pace of the newest steps; None while that is not measured, or it does not run."""
+        """Seconds left by the pace of the newest steps; None while that is unknown, or it does not run."""
         left, since = self.rank.seconds_left, self.rank.last_step_time
         if left is None or since is None or not self.status.startswith("running"):
             return None
@@ -193,7 +193,7 @@ def earlier_points(journal: Path) -> list[Point]:
 
 
 def rising(points: Sequence[Point], before: Point) -> list[Point]:
-    """Those that no later one does again, as after a resume; to within their distance."""
+    """Return points that no later one does again, as after a resume; exact to within their distance."""
     kept: list[Point] = []
     least, seq = before.step, before.seq
     for point in reversed(points):
@@ -210,7 +210,7 @@ def _point(record: Record, step: int) -> Point:
 
 
 def journals(directory: Path) -> dict[Path, float]:
-    """The run in a directory, or the runs in it as of a matrix -> when each wrote its journal last."""
+    """Return the run in a directory, or the runs of a matrix there -> when each wrote its journal last."""
     if (directory / RUN_JSON).exists():
         return {directory: _modified(directory / JOURNAL)}
     found = [*directory.glob(f"*/{RUN_JSON}"), *directory.glob(f"*/*/{RUN_JSON}")]

@@ -29,7 +29,7 @@ class RunWatch:
         self._next_look = 0.0
 
     def look(self) -> None:
-        """Take in what is new, of the run and of runs."""
+        """Take in what is new, of the watched run and of other runs."""
         began = time.monotonic()
         if began >= self._next_look:
             self._choose()
@@ -45,7 +45,7 @@ class RunWatch:
             self._open(self.beside[(place + by) % len(self.beside)])
 
     def place(self) -> tuple[int, int] | None:
-        """Which of how many runs is watched, from 1; None if it is the only one."""
+        """The watched run's place among those that train, from 1, and their number; None if it is alone."""
         if self.view is None or len(self.beside) < 2 or self.view.directory not in self.beside:
             return None
         return self.beside.index(self.view.directory) + 1, len(self.beside)

@@ -1,4 +1,4 @@
-"""What `s` writes: the newest samples, and the steps of the graphs, in the formats of GPUMonitor."""
+"""The key `s`: saves the newest samples, and the steps of the graphs, in the formats of GPUMonitor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def save(folder: Path, samples: Sequence[TimedSamples], run: RunView | None) -> 
 
 
 def _names(paths: Sequence[Path]) -> str:
-    """Short for a line, and as a shell takes it: DIR/{gpu,training}_metrics_STAMP.jsonl."""
+    """Return a text that is short, and that a shell takes: DIR/{gpu,training}_metrics_STAMP.jsonl."""
     kinds, stamps = zip(*(path.name.split("_", 1) for path in paths), strict=True)
     if len(paths) > 1 and len(set(stamps)) == 1:
         return f"{paths[0].parent}/{{{','.join(kinds)}}}_{stamps[0]}"

@@ -32,14 +32,14 @@ KEYS = "q quit  ? help  ↑↓ GPU  ←→ run  jk process  / filter  <> sort  +
 
 @dataclass(frozen=True)
 class View:
-    """What is to be seen."""
+    """The contents of the dashboard's picture."""
 
     width: int
     height: int
     now: float
     """UTC epoch seconds."""
     samples: Sequence[GpuSample] = ()
-    """The newest of each GPU."""
+    """The newest sample of each GPU."""
     history: GraphHistory = field(default_factory=GraphHistory)
     problem: str | None = None
     """Why there is no sample of now."""
@@ -51,13 +51,13 @@ class View:
     """The index of the GPU whose graphs are shown; None for all together."""
     title: str = "GPUs"
     label: str = ""
-    """What the values are if they are not of this machine's GPUs: simulated."""
+    """A label for values that are not of this machine's GPUs: simulated."""
     host: Line = field(default_factory=list)
     """Processors and memory of the machine; empty of another one."""
     message: str = ""
-    """What the last key did."""
+    """The effect of the last key."""
     question: str = ""
-    """What is waiting for an answer; it takes the place of the keys."""
+    """A question that waits for an answer; it takes the place of the keys."""
 
 
 @dataclass
@@ -77,14 +77,14 @@ class _Rows:
     alert: int = 0
 
     def used(self) -> int:
-        """With title, keys, and headings."""
+        """Number of lines in all, with title, keys, and headings."""
         total = 3 + self.gpus + self.host + self.strips * (1 + self.graph) + self.axis
         total += self.processes + bool(self.processes) + self.state
         return total + self.run_graph + bool(self.run_graph) + self.run_axis + self.numbers + self.alert
 
 
 def screen(view: View) -> list[Line]:
-    """Exactly `height` lines."""
+    """Return exactly `height` lines."""
     table = GpuTable(view.samples, view.selected, view.history.utilization, view.width)
     grid = table.grid(view.height)
     rows = _share_out(view, grid)
@@ -108,7 +108,7 @@ def screen(view: View) -> list[Line]:
 
 
 def _share_out(view: View, grid: Grid) -> _Rows:
-    """What matters most first, then what is left where it helps most."""
+    """Give rows to what matters most first, then what is left to where it helps most."""
     has_gpus, run = bool(view.samples), view.run
     rows = _Rows(gpus=0 if not has_gpus else min(3, grid.rows))
     num_processes = max(1, len(view.processes.processes)) if has_gpus else 0
@@ -165,7 +165,7 @@ def _title(view: View) -> Line:
 
 
 def _together(samples: Sequence[GpuSample]) -> tuple[float | None, float | None]:
-    """MiB in use, and watts."""
+    """Return MiB in use, and watts."""
     return (
         total(sample.memory_used_mb for sample in samples),
         total(sample.power_draw_watts for sample in samples),
@@ -203,7 +203,7 @@ def _gpu_graphs(view: View, rows: _Rows) -> list[Line]:
 
 
 def _time_axis(view: View, width: int) -> Line:
-    """How long ago the left end and the middle are; the newest sample is on the right."""
+    """Return the axis: how long ago its left end and middle are; the newest sample is on the right."""
     window = view.history.window(width)
     right = "now" if view.problem is None else time.strftime("%d %b %H:%M:%S", time.gmtime(view.history.end))
     return axis(f"-{span(window)}", f"-{span(window / 2)}", right, width, "graph")

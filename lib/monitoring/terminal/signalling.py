@@ -15,7 +15,7 @@ SIGNALS = {"T": signal.SIGTERM, "K": signal.SIGKILL, "I": signal.SIGINT}
 
 @dataclass(frozen=True)
 class SignalQuestion:
-    """What is to be confirmed."""
+    """A signal to be confirmed before it is sent."""
 
     number: signal.Signals
     pid: int
@@ -42,7 +42,7 @@ class SignalQuestion:
 
 
 def question(process: GpuProcess, number: signal.Signals, host: str | None) -> SignalQuestion | str:
-    """What to ask, or why that process gets no signal; `host` is its machine if that is another one."""
+    """Return the question, or why that process gets no signal; `host` is its machine if not this one."""
     if host is not None:
         return f"pid {process.pid} runs on {host or 'another machine'}: no signal goes there"
     if not sees_all_pids():
@@ -53,7 +53,7 @@ def question(process: GpuProcess, number: signal.Signals, host: str | None) -> S
 
 
 def _send(pid: int, started: float, number: signal.Signals) -> None:
-    """ProcessLookupError if the process is gone, even where another one has its number by now."""
+    """Send a signal; ProcessLookupError if the process is gone, even if another one has its number."""
     if not hasattr(os, "pidfd_open"):
         _require_same(pid, started)
         os.kill(pid, number)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LOOKING = "looking for GPUs …"
 SILENT = "the driver does not answer"
 
-# How much of a long gpu_stats.jsonl is read at first: 8 GPUs take about 10 KB a sample.
+# Bytes of a long gpu_stats.jsonl that are read at first: 8 GPUs take about 10 KB per sample.
 LAST_BYTES = 4 * 2**20
 
 # Seconds after which a recorded sample is no longer about now.
@@ -46,15 +46,15 @@ class GpuSource(Protocol):
 
     latest: TimedSamples | None
     newest: deque[TimedSamples]
-    """The last ones, oldest first, for who saves them."""
+    """The last samples, oldest first, for saving."""
     host: str | None
     """The machine of the GPUs, None if that is this one."""
 
     def look(self) -> list[TimedSamples]:
-        """What is new."""
+        """Return the new samples."""
 
     def problem(self) -> str | None:
-        """Why there is no sample of now, in a sentence."""
+        """Return why there is no sample of now, in a sentence."""
 
     def close(self) -> None: ...
 
@@ -84,7 +84,7 @@ class LiveGpus:
         self._thread.start()
 
     def look(self) -> list[TimedSamples]:
-        """Energy is measured here, so that its module is not waited for by the first sample."""
+        """Return the new samples, with energy: measured here, so that the first one waits for no import."""
         from monitoring.gpu.energy import EnergyMeter
 
         found = []
@@ -107,7 +107,7 @@ class LiveGpus:
         return "; ".join(self._problems) or (LOOKING if self._new else SILENT)
 
     def close(self) -> None:
-        """Waits a little for a driver, then ends the process that it holds up."""
+        """End the thread; after a short wait for a driver, also the process that it holds up."""
         self._ending.set()
         self._thread.join(STOP_SECONDS)
         if self._thread.is_alive():
@@ -155,7 +155,7 @@ class RecordedGpus:
 
         hosts = self.hosts_in(directory)
         self.place = host % len(hosts)
-        """Which of the hosts that is."""
+        """The place of that host among them."""
         self.num_hosts = len(hosts)
         self.journal = hosts[self.place]
         self.latest: TimedSamples | None = None
@@ -165,7 +165,7 @@ class RecordedGpus:
 
     @property
     def system_stats(self) -> Path | None:
-        """What the run records of the machine of these GPUs; None if it does not."""
+        """The run's journal of the machine of these GPUs; None if there is none."""
         from monitoring.journal.files import GPU_STATS, SYSTEM_STATS, host_of, of_host
 
         host = host_of(self.journal.name, GPU_STATS)
@@ -178,7 +178,7 @@ class RecordedGpus:
 
     @staticmethod
     def hosts_in(directory: Path) -> list[Path]:
-        """What each host of a run records."""
+        """Return the journal of GPU samples of each host of a run."""
         from monitoring.journal.files import GPU_STATS
         from monitoring.journal.ranks import sample_journals
 

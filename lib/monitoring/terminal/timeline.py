@@ -1,4 +1,4 @@
-"""What graphs show of GPUs over time: the newest samples each, and older ones as means over longer times.
+"""Values of GPUs over time for graphs: the newest samples, and older ones as means over longer times.
 
 It takes a few megabytes however long it grows, and any window of it is drawn from about a thousand values.
 """
@@ -23,7 +23,7 @@ GAP = 3.0
 
 
 class Values(NamedTuple):
-    """What is drawn of one GPU, or of all together; None was not measured."""
+    """The drawn values of one GPU, or of all together; None was not measured."""
 
     util: float | None
     """Percent, as `memory`."""
@@ -56,7 +56,7 @@ class _Level:
         return self._has_dropped and self.times[0] > time
 
     def add(self, time: float, values: Values) -> None:
-        """`time` never goes back."""
+        """Add values at a time that never goes back."""
         number = math.floor(time / self.seconds) if self.seconds else time
         is_new = number != self._bin
         if is_new:
@@ -69,7 +69,7 @@ class _Level:
                 count = self._counts[place] = self._counts[place] + 1
                 column[-1] = value if count == 1 else column[-1] + (value - column[-1]) / count
         if not is_new:
-            self.times[-1] = time  # of a bin that is still filled the end, so that the newest value is there
+            self.times[-1] = time  # a bin that is still filled has its end's time: there the newest value is
         else:
             self.times.append(time)
             if len(self.times) > 2 * KEPT:
@@ -92,7 +92,7 @@ class Trace:
             level.add(time, values)
 
     def since(self, start: float, number: int, each: float) -> Part:
-        """From just before `start` on, of the coarsest level that tells `each` seconds apart."""
+        """Return values from just before `start` on, of the coarsest level that resolves `each` seconds."""
         fine = [place for place, level in enumerate(self.levels) if level.seconds <= each / 4]
         place = fine[-1]
         while place + 1 < len(self.levels) and self.levels[place].begins_after(start):
@@ -121,7 +121,7 @@ class Timeline:
         self.last = time
 
     def of(self, index: int | None) -> Trace:
-        """Of one GPU; None: of all together."""
+        """Return the trace of one GPU; None: of all together."""
         if index not in self._of:
             self._of[index] = Trace()
         return self._of[index]
@@ -133,7 +133,7 @@ class Timeline:
 
 
 def values_of(gpus: Sequence[GpuSample]) -> Values:
-    """Of some GPUs of a sample together."""
+    """Return the values of some GPUs of a sample together."""
     used = total = power = util = 0.0
     num_memory = num_power = num_util = 0
     heat: float | None = None

@@ -32,7 +32,7 @@ class TrackerPoint:
 
     seq: int
     event: str
-    """That of the record as followers get it: `gpu@HOST` of another host's samples."""
+    """Event of the record as followers get it: `gpu@HOST` of another host's samples."""
     global_step: int | None
     """None for what has no step: an end record, or one whose step is none."""
     metric: str
@@ -41,7 +41,7 @@ class TrackerPoint:
 
 
 def journal_points(records: Iterable[Record]) -> list[TrackerPoint]:
-    """What every tracker holds after these records: no point more, no point less."""
+    """Return the points that every tracker holds after these records, no more and no less."""
     return [
         TrackerPoint(seq_of(record), event_of(record), step_of(record), metric, value)
         for record in records
@@ -86,7 +86,7 @@ def journal_of(record: Record) -> str:
 
 
 def prefix_of(event: object) -> str:
-    """What trackers put before the names of an event's points."""
+    """Return the prefix that trackers put before the names of an event's points."""
     host = kind_and_host(str(event))[1]
     return f"{host}/" if host else EPOCH if event == "epoch" else ""
 

@@ -20,7 +20,7 @@ class TrackerAlert:
     """One alert that a tracker shows."""
 
     seq: int
-    """Of its record in alerts.jsonl."""
+    """`seq` of its record in alerts.jsonl."""
     title: str
     """Its rule, with `resolved` where it is over."""
     text: str
@@ -34,7 +34,7 @@ def is_alert(record: Record) -> bool:
 
 
 def tracker_alert(record: Record) -> TrackerAlert | None:
-    """What a tracker shows of a record of alerts.jsonl; None of one that is no news to anybody.
+    """Return how a tracker shows a record of alerts.jsonl; None for one that is no news to anybody.
 
     Nor of one about a follower: a tracker that has failed and is brought up to date would never be.
     """

@@ -16,7 +16,7 @@ from monitoring.host.name import in_file_names
 from monitoring.journal.records import PICTURES, Fields, Record
 from monitoring.trackers import event_of, prefix_of, seq_of
 
-# Of all pictures of one record together: a follower holds them in memory.
+# Bytes of all pictures of one record together: a follower holds them in memory.
 MOST_BYTES = 16 * 2**20
 
 # A PNG begins with its signature and the chunk IHDR: width, height, bits of a channel, kind of pixels and so
@@ -34,7 +34,7 @@ class TrackerPicture:
     """One picture of one record, a PNG."""
 
     name: str
-    """As trackers show it: that in the record, of an epoch record after `epoch/`."""
+    """Its name in trackers: that in the record, of an epoch record after `epoch/`."""
     content: bytes
     width: int
     height: int
@@ -42,7 +42,7 @@ class TrackerPicture:
 
     @property
     def file_name(self) -> str:
-        """What of its name can stand in a file's name."""
+        """Its name, as far as it can stand in a file's name."""
         return in_file_names(self.name)
 
 
@@ -75,7 +75,7 @@ def _found(record: Record, taken: Collection[str], directory: Path) -> Iterator[
 
 
 def _content(directory: Path, file: object, *, most: int) -> bytes:
-    """What is in a file of the run directory; ValueError or OSError where there is no such file to show."""
+    """Return the content of a file of the run directory; ValueError or OSError if there is none to show."""
     if not isinstance(file, str) or not file:
         raise ValueError(f"{file!r} names no file")
     path, home = directory / file, os.path.realpath(directory)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 def varint(number: int) -> bytes:
-    """A number in protobuf's variable length, 7 bits a byte, the lowest first; below 0 as 64 bits."""
+    """A number in protobuf's variable length, 7 bits per byte, the lowest first; below 0 as 64 bits."""
     if 0 <= number < 2**7:
         return _SHORT[number]
     if 0 <= number < 2**14:

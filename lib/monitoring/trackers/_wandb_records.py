@@ -37,7 +37,7 @@ NUM, HISTORY, ITEM, STEP, NESTED_KEY, VALUE_JSON = b"\x08", b"\x12", b"\x0a", b"
 
 
 class Columns:
-    """What the rows share that have numbers of the same names."""
+    """The layout of all rows whose numbers have the same names."""
 
     def __init__(self, names: Sequence[str], constant: Mapping[str, object]) -> None:
         """`constant` are the cells that are the same in all of them."""
@@ -47,13 +47,13 @@ class Columns:
         self._before = [_before(name) for name in names]
 
     def encoded(self, numbers: Sequence[float]) -> bytes:
-        """The items of such a row."""
+        """Return the encoded items of a row with these numbers."""
         texts = orjson.dumps(numbers)[1:-1].split(b",") if self._names else []
         before = map(getitem, self._before, map(len, texts))
         return self._begin + b"".join(chain.from_iterable(zip(before, texts, strict=True)))
 
     def row(self, numbers: Sequence[float]) -> dict[str, object]:
-        """Such a row."""
+        """Return a row with these numbers."""
         return {**self._constant, **dict(zip(self._names, numbers, strict=True))}
 
 
@@ -142,7 +142,7 @@ class LogRecords:
         self._add(record)
 
     def alert(self, run_id: str, alert: TrackerAlert) -> None:
-        """What `run.alert` records. Its title is of this alert alone, so that W&B sends it once.
+        """Add what `run.alert` records. Its title is of this alert alone, so that W&B sends it once.
 
         W&B sends no second one of a title within `wait_duration`, and each `wandb sync` of a log begins with
         its first record.
@@ -184,7 +184,7 @@ def media_cell(picture: TrackerPicture, *, step: int) -> dict[str, object]:
 
 @functools.lru_cache(maxsize=4096)
 def _before(name: str) -> list[bytes]:
-    """What precedes a number of that name in a row: for each length that its JSON can have."""
+    """Return what precedes a number of that name in a row, for each length that its JSON can have."""
     zeros = [b"0" * length for length in range(1, LONGEST_NUMBER + 1)]
     return [b"", *(_item(name, json)[: -len(json)] for json in zeros)]
 
@@ -195,7 +195,7 @@ def _item(name: str, json: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=4096)
 def _named(name: str) -> bytes:
-    """What precedes the value in an item: its name."""
+    """Return what precedes the value in an item: its name."""
     return delimited(NESTED_KEY, name.encode()) + VALUE_JSON
 
 

@@ -47,7 +47,7 @@ STATUSES = {COMPLETE: "FINISHED", INTERRUPTED: "KILLED", FAILED: "FAILED"}
 OURS = "monitoring."
 SEQ = "seq/"
 
-# What `log_batch` takes at once, and how long names and values may be.
+# Limits of one `log_batch`, and of names and values.
 METRICS_A_CALL = 1000
 PARAMS_A_CALL = 100
 LONGEST_NAME = 250
@@ -125,7 +125,7 @@ class MlflowFollower:
         self._has_begun = False
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """The seq that the run's tag says."""
+        """Return the seq in the run's tag."""
         return self._seqs.get(journal, 0)
 
     def deliver(self, records: Sequence[Record]) -> None:
@@ -224,7 +224,7 @@ class MlflowFollower:
 
 
 def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
-    """What MLflow holds of the run, by the records' seqs."""
+    """Return the run's points in MLflow, in the order of the records' seqs."""
     client = _client(run, options)
     found = _find(client, run)
     if found is None:

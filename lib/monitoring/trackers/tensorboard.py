@@ -55,7 +55,7 @@ SOURCE = "monitoring"
 
 @dataclass(frozen=True)
 class Options:
-    """TensorBoard has none."""
+    """TensorBoard has no options."""
 
 
 def check(options: Options) -> None:
@@ -142,7 +142,7 @@ class TensorboardFollower:
 
 
 def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
-    """What the run's event files hold, through TensorBoard's own loader; values have 32 bits."""
+    """Return the points in the run's event files, read by TensorBoard's own loader; values have 32 bits."""
     require_package("tensorboard")
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
@@ -222,7 +222,7 @@ def message(
     *,
     step: int,
 ) -> bytes:
-    """The same, by TensorBoard's message."""
+    """Return the same event, made by TensorBoard's message."""
     from tensorboard.compat.proto.event_pb2 import Event
 
     event = Event(wall_time=time_of(record), step=step)

@@ -66,7 +66,7 @@ SUPPORTED = ">=0.43,<0.44"
 
 @dataclass(frozen=True)
 class Options:
-    """Trackio has none: it looks at TRACKIO_DIR for its directory."""
+    """Trackio has no options: it looks at TRACKIO_DIR for its directory."""
 
 
 def check(options: Options) -> None:
@@ -103,7 +103,7 @@ class TrackioFollower:
         return self._highest_seq("metrics", "log_id", f"NOT ({' OR '.join(sampled)})")
 
     def _highest_seq(self, table: str, key: str, condition: str = "TRUE") -> int:
-        """Of the run's rows in a table; `key` is the column of their ids, which begin with run and seq."""
+        """Return the highest seq of the run's rows; `key` is the column of their ids, of run and seq."""
         seq = f"CAST(substr({key}, {len(self._run.run_id) + 2}) AS INTEGER)"
         rows = f"{table} WHERE {_is_run(self._run, key)} AND {condition}"
         [row] = _query(self._project, f"SELECT MAX({seq}) AS seq FROM {rows}")
@@ -145,7 +145,7 @@ class TrackioFollower:
             self._insert_alerts(alerts)
 
     def flush(self) -> None:
-        """One transaction for many deliveries: each opens the database and waits for the disk."""
+        """Write the rows of many deliveries as one transaction: each opens the database, and waits for the disk."""
         waiting, self._waiting = self._waiting, []
         if waiting:
             self._insert(waiting)
@@ -155,7 +155,7 @@ class TrackioFollower:
         self._open.close()
 
     def _insert(self, rows: Sequence[tuple[object, ...]]) -> None:
-        """What `bulk_log` does, which goes through each value of each row several times.
+        """Insert rows as `bulk_log` does, which goes through each value of each row several times.
 
         Python lets other threads go first at every statement, and at most every 5 ms: one for many rows.
         """
@@ -184,7 +184,7 @@ class TrackioFollower:
         return {"_type": TrackioImage.TYPE, "file_path": str(path.relative_to(MEDIA_DIR)), "caption": None}
 
     def _insert_alerts(self, alerts: Sequence[tuple[str, TrackerAlert]]) -> None:
-        """What `trackio.alert` brings into the database, without a thread and without its webhooks."""
+        """Insert what `trackio.alert` brings into the database, without a thread and without its webhooks."""
         times, shown = zip(*alerts, strict=True)
         self._storage.bulk_alert(
             self._project,
@@ -222,7 +222,7 @@ class TrackioFollower:
 
 
 def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
-    """What Trackio's database holds of the run, through Trackio's own read-only query."""
+    """Return the run's points in Trackio's database, through Trackio's own read-only query."""
     found: list[TrackerPoint] = []
     after = 0
     while True:
@@ -251,7 +251,7 @@ def database(project: str) -> Path:
 
 
 def where(run: RunInfo) -> str:
-    """What to do to see the run."""
+    """Return what to do to see the run."""
     project = shlex.quote(project_name(run.project))
     return f"trackio show --project {project}  (database {database(run.project)})"
 

@@ -148,7 +148,7 @@ class WandbFollower:
             self._uploader.finish(ended=status is not None)
 
     def _begin(self, out: LogRecords, first: Record) -> None:
-        """What stands before the first rows of this life."""
+        """Add what stands before the first rows of this life of the follower."""
         if not self._log.records:
             self._log.start = time_of(first)
             out.begin(self._run, entity=self._options.entity, start=self._log.start, producer=_version())
@@ -164,7 +164,7 @@ class WandbFollower:
         return LogWriter(self._log.path, self._log.end)
 
     def _add_rows(self, out: LogRecords, records: Sequence[Record]) -> tuple[dict[str, int], int]:
-        """The rows and the summary; returns the journals' last seqs and the last `_step` in the log then."""
+        """Add the rows and the summary; return the journals' last seqs and the last `_step` in the log then."""
         latest: dict[Columns, tuple[Sequence[float], dict[str, object]]] = {}
         seqs, row_step = dict(self._log.seqs), self._log.step
         for fields, group in alike(records):
@@ -193,6 +193,7 @@ class WandbFollower:
                 if row_step != seq:
                     numbers.append(seq)
                 out.history(columns, numbers, others, step=row_step)
+                # moved to the end: where rows of several layouts have a metric, the summary has its last value
                 latest.pop(columns, None)
                 latest[columns] = numbers, others
         if latest:
@@ -250,7 +251,7 @@ class Disabled:
 
 
 def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
-    """What the run's transaction log holds."""
+    """Return the points in the run's transaction log."""
     path = _path(run)
     found: list[TrackerPoint] = []
     for stored in read_log(path) if path is not None else ():
@@ -268,7 +269,7 @@ def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
 
 
 def where(run: RunInfo) -> str:
-    """What to do to see the run: where it was uploaded to, or the command that uploads it."""
+    """Return how to see the run: the address it was uploaded to, or the command that uploads it."""
     path = _path(run)
     if path is None:
         return "W&B is disabled (WANDB_MODE); nothing was recorded"
@@ -276,7 +277,7 @@ def where(run: RunInfo) -> str:
 
 
 def upload_command(directory: Path, options: Options) -> str | None:
-    """What uploads a run that W&B keeps offline, None if it is sent as it is, or not recorded.
+    """Return the command that uploads an offline run, None if it is sent as it is, or not recorded.
 
     W&B decides that in the agent, and the trainer does not import it: by what is certain without it, and else
     by what the agent has done.
@@ -303,13 +304,13 @@ def _may_have_login() -> bool:
 
 @dataclass
 class _State:
-    """What a log holds."""
+    """The state of a log, as far as its records tell."""
 
     path: Path | None = None
     end: int = 0
     """Bytes of complete records before the end of the run, if that is recorded."""
     records: int = 0
-    """How many of W&B's records those are."""
+    """Number of W&B's records among those."""
     seqs: dict[str, int] = field(default_factory=dict)
     """The seq of the last row from each journal."""
     step: int = 0
@@ -332,6 +333,7 @@ def _read_state(run: RunInfo) -> _State:
             record = _record(stored.data)
             if record.HasField("exit"):
                 state.exit_code = record.exit.exit_code
+                # the log goes on here: a further attempt writes over the end of this one
                 break
             if record.HasField("run"):
                 state.start = record.run.start_time.ToNanoseconds() / 1e9
@@ -361,7 +363,7 @@ def _columns(fields: Fields, has_step: bool, has_seq: bool) -> Columns:
 
 
 def _without_columns(fields: Fields, of_points: Sequence[T]) -> Sequence[T]:
-    """Of what stands for each of the points what no column of ours takes the place of."""
+    """Return the items of `of_points`, one per point, whose names are not those of our own columns."""
     shown = shown_names(fields)
     if COLUMNS.isdisjoint(shown):
         return of_points

@@ -1,1 +1,1 @@
-"""What several rules measure in the same way."""
+"""Measures that several rules share."""

@@ -1,4 +1,4 @@
-"""Medians, and how far values spread about them: what rules that judge a run by its own past share.
+"""Medians, and how far values spread about them, for rules that judge a run by its own past.
 
 As the module statistics has them, whose import would cost every agent several milliseconds.
 """
@@ -12,7 +12,7 @@ SPREAD = 1.4826
 
 
 def median(values: Iterable[float]) -> float:
-    """Of at least one value."""
+    """Return the median of at least one value."""
     ordered = sorted(values)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -1,4 +1,4 @@
-"""What the rules about single GPUs share: their samples, and their names in alerts."""
+"""The samples of single GPUs for the rules about them, and the GPUs' names in alerts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def gpus(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def gpu_name(sample: dict[str, Any]) -> str:
-    """`GPU 3`."""
+    """Return its name in alerts: `GPU 3`."""
     return f"GPU {sample.get('index')}"
 
 
@@ -30,7 +30,7 @@ class StateRule:
     """Reports each GPU in the state that a rule is about, until it is not; all of a host are one alert."""
 
     state: str
-    """As in the samples."""
+    """The state, as in the samples."""
     severity: Severity = "error"
     hold = 0.0
 
@@ -41,7 +41,7 @@ class StateRule:
 
 
 def _in_state(record: Record, state: str) -> Sequence[Finding]:
-    """Which GPUs of a sample are in this state, whether they are the run's or not.
+    """Return findings on the GPUs of a sample in this state, whether they are the run's or not.
 
     What happens to all of a host at once is one finding, of the host: it is their driver's.
     """

@@ -17,7 +17,7 @@ LOOK = "the driver: nvidia-smi (rocm-smi, xpu-smi) and the kernel log (dmesg)"
 
 @dataclass(frozen=True)
 class Options:
-    """It has none."""
+    """The rule has no options."""
 
 
 class Rule(StateRule):

@@ -1,4 +1,4 @@
-"""Styled text in the cells of a terminal, and where of it a click means something."""
+"""Styled text in the cells of a terminal, with the places where a click means something."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Span(NamedTuple):
     style: str = ""
     """A role of the themes, such as `heading`."""
     target: str = ""
-    """What a click on it does: `gpu:3`, `process:3:1234`, `sort:sm`, `run`, `graph`."""
+    """The meaning of a click on it: `gpu:3`, `process:3:1234`, `sort:sm`, `run`, `graph`."""
 
 
 Line = list[Span]
@@ -49,7 +49,7 @@ def set_cell_size(text: str, width: int) -> str:
 
 
 def target_at(line: Line, x: int) -> str:
-    """What a click at a cell of the line means, empty for nothing."""
+    """Return the target of a click at a cell of the line, empty for none."""
     for span in line:
         x -= cell_len(span.text)
         if x < 0:
@@ -58,7 +58,7 @@ def target_at(line: Line, x: int) -> str:
 
 
 def line_target(line: Line) -> str:
-    """What the line is about, by the first of its spans that says so."""
+    """Return the first target among a line's spans, empty for none."""
     return next((span.target for span in line if span.target), "")
 
 
@@ -69,12 +69,12 @@ def apart(left: Line, right: Line, width: int) -> Line:
 
 
 def fit(text: str, width: int) -> str:
-    """At least so wide to the right, or for a negative width exactly so wide to the left."""
+    """Align to the right in at least `width` cells, or for a negative one to the left in exactly so many."""
     return text[:-width].ljust(-width) if width < 0 else text.rjust(width)
 
 
 def middle(name: str, width: int) -> str:
-    """A name of which the middle is left out where it is too long: its beginning and its seed are telling."""
+    """Return a name with its middle left out where it is too long: its beginning and its seed are telling."""
     if len(name) <= width:
         return name
     return f"{name[: (width - 1) // 2]}…{name[len(name) - width // 2 :]}"

@@ -50,7 +50,7 @@ def is_log_better(values: Sequence[float | None]) -> bool:
 
 
 def logarithms(values: Sequence[float | None]) -> list[float | None]:
-    """Of those above 0; others leave a gap."""
+    """Return logarithms of values above 0; others leave a gap."""
     return [None if value is None or value <= 0 else math.log10(value) for value in values]
 
 

@@ -1,4 +1,4 @@
-"""What a person does at a terminal: keys and the mouse, from the bytes that the terminal sends.
+"""Keys and the mouse of a person at a terminal, decoded from the bytes that the terminal sends.
 
 The bytes are those of xterm, which other terminals and multiplexers send as well (its ctlseqs document); of
 the mouse those of its SGR mode, 1006.
@@ -59,16 +59,16 @@ class Decoder:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the last bytes may be the beginning of more; if none come, `flush` says what they are."""
+        """Whether the last bytes may begin a longer sequence; if no more come, `flush` decides."""
         return bool(self._text)
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that are complete."""
+        """Return the events that are complete."""
         self._text += self._utf8.decode(data)
         return self._events(final=False)
 
     def flush(self) -> list[Event]:
-        """What the bytes are after which nothing came: a lone Escape is the key."""
+        """Return the events of bytes after which nothing came: a lone Escape is the key."""
         return self._events(final=True)
 
     def _events(self, *, final: bool) -> list[Event]:
@@ -89,7 +89,7 @@ class Decoder:
 
 
 def _of_sequence(match: re.Match[str]) -> Event | None:
-    """None for what no key or button of ours sends."""
+    """Return the event of a sequence; None for one that no key or button of ours sends."""
     parameters, final = match["parameters"] or "", match["final"] or match["single"]
     if parameters.startswith("<"):
         return _mouse(parameters[1:].split(";"), is_press=final == "M")

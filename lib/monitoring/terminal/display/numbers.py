@@ -12,12 +12,12 @@ def number(value: float | None, factor: float = 1.0, digits: int = 0, unit: str 
 
 
 def figure(value: float, digits: int) -> str:
-    """With so many digits, and without an exponent for what a person counts: 14,512."""
+    """Format with so many digits, and without an exponent for what a person counts: 14,512."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.{digits}g}"
 
 
 def energy(joules: float) -> str:
-    """In watt-hours, if there are any."""
+    """Format in watt-hours, if there are any, else in joules."""
     return f"{joules / 3600:.1f} Wh" if joules >= 3600 else f"{joules:.0f} J"
 
 
@@ -34,7 +34,7 @@ def duration(seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time without what is not needed: `30 s`, `5 min`, `4 h`, else as `duration`."""
+    """Format a length of time without what is not needed: `30 s`, `5 min`, `4 h`, else as `duration`."""
     for unit, name in ((3600, "h"), (60, "min")):
         if seconds >= unit and seconds % unit == 0:
             return f"{seconds // unit:.0f} {name}"
@@ -42,7 +42,7 @@ def span(seconds: float) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """The same in at most seven cells: `42s`, `3:05`, `2:07:59`, `3d04h`."""
+    """Format as `duration` does, in at most seven cells: `42s`, `3:05`, `2:07:59`, `3d04h`."""
     if seconds is None:
         return NONE
     whole = int(seconds)
@@ -62,6 +62,6 @@ def total(values: Iterable[float | None]) -> float | None:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """That of those that are known."""
+    """The mean of those that are known, None without any."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

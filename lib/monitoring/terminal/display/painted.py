@@ -33,7 +33,7 @@ ESCAPE_SECONDS = 0.05
 
 
 class TerminalGone(Exception):
-    """It was closed."""
+    """The terminal was closed."""
 
 
 class PaintedTerminal:
@@ -56,10 +56,12 @@ class PaintedTerminal:
     def __enter__(self) -> Self:
         self._modes = termios.tcgetattr(KEYBOARD)
         self._start_guard()
+        # the guard first: a SIGKILL from here on must still leave the terminal as it was
         self._begin()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             self._handle(number, self._end)
         self._handle(signal.SIGWINCH, lambda number, frame: None)
+        # a signal makes the select() in `wait` return, also one that comes just before it
         old = signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
         self._restore.append(lambda: signal.set_wakeup_fd(old))
         return self
@@ -81,7 +83,7 @@ class PaintedTerminal:
 
     @property
     def ending_status(self) -> int:
-        """What the program returns: 0, or as a shell does 128 and the signal."""
+        """The program's exit status: 0, or 128 and the signal, as a shell has it."""
         return 0 if self.ending is None else 128 + self.ending
 
     def size(self) -> tuple[int, int]:
@@ -106,7 +108,7 @@ class PaintedTerminal:
             self._write("".join(parts))
 
     def set_mouse(self, on: bool) -> None:
-        """With it a terminal sends clicks here, and selects text only while Shift is held."""
+        """Turn the mouse on or off; with it a terminal selects text only while Shift is held."""
         self.mouse = on
         self._write(MOUSE_ON if on else MOUSE_OFF)
 
@@ -116,7 +118,7 @@ class PaintedTerminal:
             os.write(self._woken, b"\0")
 
     def wait(self, seconds: float) -> list[Event]:
-        """What was typed, as soon as there is something, or nothing after so long, a signal or `wake`."""
+        """Return what was typed, as soon as it is; nothing after so many seconds, a signal or `wake`."""
         seconds = min(seconds, ESCAPE_SECONDS) if self._decoder.is_waiting else seconds
         ready, _, _ = select.select([KEYBOARD, self._wake], [], [], max(0.0, seconds))
         if self._wake in ready:
@@ -133,7 +135,7 @@ class PaintedTerminal:
         return [] if ready else self._decoder.flush()
 
     def stop(self) -> None:
-        """As Ctrl-Z does elsewhere: give the terminal back until the shell continues this job."""
+        """Give the terminal back until the shell continues this job, as Ctrl-Z does elsewhere."""
         self._give_back()
         os.kill(0, signal.SIGTSTP)
         self._begin()
@@ -163,7 +165,7 @@ class PaintedTerminal:
         self.ending = number
 
     def _start_guard(self) -> None:
-        """A shell of one megabyte: Python would take as much time as the first picture."""
+        """Start the guard, a shell of one megabyte: Python would take as much time as the first picture."""
         theirs, self._guard = os.pipe()
         self._guard_pid = os.posix_spawn(
             "/bin/sh",

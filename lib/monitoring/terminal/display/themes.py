@@ -123,7 +123,7 @@ def painted(line: Line, width: int, theme: str, *, many_colours: bool) -> str:
 
 @lru_cache(maxsize=256)
 def _code(theme: str, style: str, many_colours: bool) -> str:
-    """Of several roles in a row the parameters of all."""
+    """Return the parameters of one role, or together those of several."""
     codes = [THEMES[theme][role] for role in style.split()]
     if not many_colours:
         codes = [re.sub(r"38;5;\d+", lambda match: FEW[match[0]], code) for code in codes]

@@ -1,4 +1,4 @@
-"""The GPUs: a line each while they fit, else a grid of short entries, column by column."""
+"""The GPUs: one line per GPU while they fit, else a grid of short entries, column by column."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GpuCell(NamedTuple):
 
     heading: str
     width: int
-    """Negative: to the left."""
+    """Cells; negative: aligned to the left."""
     text: str
     style: str = ""
 
@@ -44,13 +44,13 @@ class Grid:
 
     columns: int
     rows: int
-    """Without the heading."""
+    """Number of rows, without the heading."""
     width: int
-    """Of a column."""
+    """Cells of one column."""
 
     @property
     def room(self) -> int:
-        """How many GPUs are seen."""
+        """Number of GPUs that can be seen."""
         return self.columns * self.rows
 
     @property
@@ -82,7 +82,7 @@ class GpuTable:
         return Grid(columns, most_rows, self.width // columns)
 
     def lines(self, grid: Grid) -> list[Line]:
-        """A heading, and the rows of the grid."""
+        """Return a heading, and the rows of the grid."""
         shown = self._window(grid.room)
         hidden = len(self.samples) - len(shown)
         if grid.is_table:
@@ -100,7 +100,7 @@ class GpuTable:
         return lines
 
     def _window(self, rows: int) -> Sequence[GpuSample]:
-        """As many GPUs as fit, the selected one among them."""
+        """Return as many GPUs as fit, the selected one among them."""
         indices = [sample.index for sample in self.samples]
         place = indices.index(self.selected) if self.selected in indices else 0
         first = min(max(0, place - rows + 1), len(indices) - rows) if len(indices) > rows else 0
@@ -202,7 +202,7 @@ def style_of(value: float | None, limits: tuple[float, float]) -> str:
 
 
 def _styles(sample: GpuSample) -> tuple[str, str, str]:
-    """Of memory, temperature and power."""
+    """Return the styles of memory, temperature and power."""
     power, limit = sample.power_draw_watts, sample.power_limit_watts
     share = 100 * power / limit if power is not None and limit else None
     return (
@@ -236,12 +236,12 @@ def _spans(cells: Sequence[GpuCell], target: str) -> Line:
 
 
 def _fitted(line: Line, width: int) -> Line:
-    """Filled up to so many cells; nothing of ours is wider."""
+    """Fill a line up to so many cells; nothing of ours is wider."""
     return [*line, Span(" " * max(0, width - sum(cell_len(span.text) for span in line)))]
 
 
 def _bang(style: str) -> str:
-    """What marks red where there are no colours."""
+    """Return the mark of what is red, for terminals without colors."""
     return "!" if style == "bad" else " "
 
 

@@ -28,7 +28,7 @@ HELP = """\
 
 
 def help_screen(width: int, height: int) -> list[Line]:
-    """Exactly `height` lines."""
+    """Return exactly `height` lines."""
     text = ["", *HELP.splitlines()][:height]
     lines = [[Span(set_cell_size(line, width), "strong" if line == " Processes" else "")] for line in text]
     return lines + [[] for _ in range(height - len(lines))]

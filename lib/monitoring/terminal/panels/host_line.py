@@ -29,10 +29,10 @@ LAST_BYTES = 2**18
 
 
 class HostLine:
-    """Read at each picture but the first, which waits for nothing that is imported."""
+    """A machine's line, read at each picture but the first, which must not wait for imports."""
 
     def __init__(self, journal: Path | None = None) -> None:
-        """`journal` has the samples of another machine, as a run records them; without it it is this one."""
+        """`journal` has the samples of another machine, as a run records them; without it, it is this one."""
         self.journal = journal
         self._tail: RecordTail | None = None
         self._busy: deque[float | None] = deque(maxlen=LATELY)
@@ -63,7 +63,7 @@ class HostLine:
             yield MachineSample(**values)
 
     def line(self, width: int) -> Line:
-        """What was read; the load is that of 1, 5 and 15 minutes, the disk that of the current folder.
+        """Return the line; load is that of 1, 5 and 15 minutes, the disk that of the current folder.
 
         Of another machine the load is that of 1 minute, and the disk that of the run.
         """

@@ -21,7 +21,7 @@ class GpuProcess(NamedTuple):
     memory_mb: float | None
     sm_percent: float | None
     facts: ProcessFacts | None
-    """What this machine says of it; None of a process elsewhere, or one that is gone."""
+    """This machine's facts about it; None for a process elsewhere, or one that is gone."""
 
     @property
     def command(self) -> str:
@@ -45,7 +45,7 @@ class ProcessColumn:
     """Cells; negative: to the left."""
     text: Callable[[GpuProcess], str]
     key: Callable[[GpuProcess], float | str | None]
-    """What is sorted by; None comes last."""
+    """The value to sort by; None comes last."""
     largest_first: bool = True
 
 
@@ -72,7 +72,7 @@ DEFAULT_SORT = "memory"
 
 @dataclass(frozen=True)
 class ProcessChoice:
-    """What of the processes is shown, and how."""
+    """Which processes are shown, and in which order."""
 
     sort: str = DEFAULT_SORT
     inverted: bool = False
@@ -87,12 +87,12 @@ class ProcessTable:
 
     processes: Sequence[GpuProcess] = ()
     num_all: int = 0
-    """With those that the filter leaves out."""
+    """Number of processes with those that the filter leaves out."""
     choice: ProcessChoice = field(default_factory=ProcessChoice)
     own_pid: int | None = None
-    """That of the run."""
+    """The process id of the run."""
     is_reported: bool = True
-    """Whether the driver tells the processes."""
+    """Whether the driver reports processes."""
 
     def lines(self, width: int, rows: int) -> list[Line]:
         """A heading, and at most so many processes, the selected one among them."""
@@ -170,7 +170,7 @@ def process_table(
 
 
 def gpu_process(gpu: int, process: Mapping[str, object], facts: Mapping[int, ProcessFacts]) -> GpuProcess:
-    """One of a sample's."""
+    """Return a process of a sample, with the facts about it."""
     pid, memory, busy = process.get("pid"), process.get("memory_mb"), process.get("sm_percent")
     return GpuProcess(
         gpu,

@@ -30,12 +30,12 @@ class RunPanel:
     """UTC epoch seconds."""
     width: int
     place: tuple[int, int] | None = None
-    """Which of how many runs that train it is."""
+    """The watched run's place among those that train, from 1, and their number."""
     log_loss: bool | None = None
     """Whether the losses have a log axis; None: where that shows more."""
 
     def state(self) -> Line:
-        """Its name, and how far it is."""
+        """Return its name, and how far it is."""
         run, rank = self.run, self.run.rank
         epoch, left = rank.epoch(), run.seconds_left(self.now)
         parts = [
@@ -79,7 +79,7 @@ class RunPanel:
         return [*one, *one]
 
     def numbers(self) -> Line:
-        """Those of the last step."""
+        """Return the numbers of the last step."""
         gauges = self.run.rank.gauges
         known = [f"{label} {gauges[metric][0]:.4g}" for label, metric in NUMBERS.items() if metric in gauges]
         return [Span(f" {'  '.join(known) or 'no step is recorded yet'}", "", "run")]
