@@ -44,7 +44,7 @@ BATCH = 1000
 BATCH_APART = 8000
 
 # Seconds between looks at the journal: while a run is so young that it may have ended by the next, and later.
-# What a look and a batch cost a follower is nearly the same for four records as for fifteen.
+# A look and a batch cost a follower nearly the same for four records as for fifteen.
 POLL = 0.25
 LATER_POLL = 1.0
 YOUNG = 10.0
@@ -391,7 +391,7 @@ class Delivery:
         saved = self.progress
         held = {name: follower.last_seq(name) for name in self._tails}
         if any(held.values()) and held == {name: saved.held_of(name) for name in held}:
-            # As it was when it was closed: what came after had nothing for it, or was refused. (A sink that
+            # The sink is as it was when closed: what came after had nothing for it, or was refused. (One that
             # holds nothing may be another one now.)
             held = {name: max(seq, saved.seq_of(name)) for name, seq in held.items()}
         for name, tail in self._tails.items():

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-# What the kernel adds to the name of a directory that has none any more (proc(5), /proc/pid/fd).
+# The kernel appends this to the name of a directory that was removed (proc(5), /proc/pid/fd).
 _DELETED = " (deleted)"
 
 

@@ -28,7 +28,7 @@ from monitoring.journal.records import Record
 # Addresses for apprise, separated by blanks or line breaks.
 URLS = "NOTIFY_SECRET_URLS"
 
-# What this module reports itself, which is not sent: a server that fails would be told of its failure.
+# Rule of this module's own alerts, which are not sent: a server that fails would get the news of it.
 OWN = "notify"
 
 # Seconds that a command may take, and that the end of a run waits for the last message.

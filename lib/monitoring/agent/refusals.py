@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from monitoring.errors import MonitoringError
 from monitoring.journal.records import Record, points
 
-# What a record's content raises. A sink that is down raises something else: an OSError, an error of its
+# Errors that a record's content raises. A sink that is down raises others: an OSError, an error of its
 # database or of its network client, or one of ours, which says what the user can do.
 CONTENT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 

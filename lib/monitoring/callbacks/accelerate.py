@@ -59,7 +59,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
         return None if self._runs.current is None else self._runs.current.run
 
     def start(self) -> None:
-        """A training begins: what the one before it has logged, loaded and was told is its own."""
+        """Begin a training; what one before it has logged, loaded and was told is its own."""
         self._runs.close()
         self._config, self._last_step, self._is_begun = {}, None, True
         if self._forwards is not None:
@@ -98,7 +98,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
             run.log_checkpoint(self._last_step or 0, checkpoint_path=named_directory(folder))
 
     def loaded(self, folder: Path) -> None:
-        """The training resumes from a checkpoint, unless it has begun before."""
+        """Resume from a checkpoint, unless the training has begun before."""
         if self._runs.current is None:
             self._loaded = named_directory(folder)
             if self._is_begun:
@@ -157,7 +157,7 @@ def _have_accelerators_tell() -> None:
 
 
 def _trackers(accelerator: Any) -> list[AccelerateTracker]:
-    """Ours, on the process that logs."""
+    """Return our trackers, on the process that logs."""
     if not accelerator.is_main_process:
         return []
     return [tracker for tracker in accelerator.log_with if isinstance(tracker, AccelerateTracker)]

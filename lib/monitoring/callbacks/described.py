@@ -1,4 +1,4 @@
-"""What records say of a model of any framework, and of the adapters that are trained in it."""
+"""The description of a model of any framework in records, and of the adapters that are trained in it."""
 
 from __future__ import annotations
 

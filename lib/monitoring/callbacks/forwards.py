@@ -1,4 +1,4 @@
-"""The pace of a loop of the user's own, by its model's forward passes: Accelerate shows trackers no steps."""
+"""Measures the pace of a user's loop by its model's forward passes: Accelerate shows trackers no steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
 
 
 class Forwards:
-    """Counts what a model is given in training; time from its first evaluation on is none of training.
+    """Counts samples and tokens that a model is given in training; time of evaluations does not count.
 
     A compiled model is not counted: nothing is measured then.
     """
@@ -33,7 +33,7 @@ class Forwards:
         self.is_on, self._throughput, self._is_evaluated, self._measured = True, None, False, {}
 
     def read(self) -> Fields:
-        """Fields of a step record: of the steps since the last reading; nothing before the first step."""
+        """Return fields of a step record, of the steps since the last reading; empty before the first."""
         if self._is_evaluated:
             found, self._measured = self._measured, {}
             return found

@@ -21,14 +21,14 @@ from monitoring.callbacks.throughput import Throughput, flops_of_token
 from monitoring.gpu_monitor import GPUMonitor, TrainingMonitorCallback
 from monitoring.telemetry.callback import TelemetryCallback
 
-# By which the Trainer's last log, of the whole training, is known; others may have some of these names.
+# Names by which the Trainer's last log, of the whole training, is known; other logs may have some of them.
 SUMMARY = frozenset({"train_runtime", "train_loss", "total_flos"})
-# How the names of an evaluation's time and pace end, after its prefix.
+# Endings of the names of an evaluation's time and pace, after its prefix.
 RUNTIME, RATE = "_runtime", "_samples_per_second"
 # The Trainer's name of the loss of the steps since its last log, which no other log has.
 LOSS = "loss"
 
-# Relative, of the FLOPs that ranks add up in float32.
+# Relative error of FLOPs that ranks add up in float32.
 ROUNDING = 1e-6
 
 
@@ -208,7 +208,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
         self._restart_pace()
 
     def _restart_pace(self) -> None:
-        """What was done meanwhile is no training step."""
+        """Restart the pace: what was done meanwhile is no training step."""
         if self._trained is not None:
             self._trained.throughput.restart()
 
@@ -219,7 +219,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
 
 
 class _Trained:
-    """What a training computes, as far as the Trainer's state and arguments say."""
+    """The work of a training, as far as the Trainer's state and arguments tell."""
 
     def __init__(self, args: Any, state: Any, model: Any) -> None:
         dtype = "bfloat16" if args.bf16 else "float16" if args.fp16 else "float32"
@@ -227,7 +227,7 @@ class _Trained:
         self._samples = _batch_size(args)
         self._flops_seen, self._tokens_seen = state.total_flos, state.num_input_tokens_seen
         self._counts_tokens = getattr(args, "include_num_input_tokens_seen", "no") not in ("no", False)
-        # What Trainer.floating_point_ops multiplies; of parameters that ranks share it sees a part.
+        # The factor of Trainer.floating_point_ops; of parameters that ranks share it sees a part.
         count = getattr(model, "num_parameters", None)
         is_text = getattr(model, "main_input_name", None) == "input_ids"
         is_shared = bool(getattr(args, "fsdp", None) or getattr(args, "deepspeed", None))
@@ -239,7 +239,7 @@ class _Trained:
         self.throughput.step(self._samples)
 
     def read(self, state: Any) -> dict[str, Any]:
-        """Fields of a step record; the Trainer has just counted what all ranks have computed."""
+        """Return fields of a step record; the Trainer has just counted what all ranks have computed."""
         flops, self._flops_seen = state.total_flos - self._flops_seen, state.total_flos
         seen, self._tokens_seen = state.num_input_tokens_seen - self._tokens_seen, state.num_input_tokens_seen
         computed = round(flops / (6 * self._parameters)) if self._parameters else 0
@@ -263,7 +263,7 @@ class TelemetryTrainerCallback(TrainerCallback):  # type: ignore[misc] # the sam
         self._directory = directory
         self._options = options
         self.telemetry: TelemetryCallback | None = None
-        """What it calls, from the first epoch of the training on."""
+        """The callback that it calls, from the first epoch of the training on."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
         self.telemetry = None
@@ -360,12 +360,12 @@ class GPUMonitoringCallback(TrainerCallback):  # type: ignore[misc] # transforme
 
 
 def _device(args: Any) -> dict[str, str]:
-    """Which GPU the process computes on; nothing where it is several (torch.nn.DataParallel)."""
+    """Return the GPU that the process computes on; empty for several (torch.nn.DataParallel)."""
     return {"device": str(args.device)} if args.n_gpu <= 1 else {}
 
 
 def _training(args: Any, state: Any) -> dict[str, object]:
-    """How it is trained, of the Trainer's arguments."""
+    """Return how it is trained, by the Trainer's arguments."""
     epochs = math.ceil(args.num_train_epochs) if args.max_steps <= 0 else state.num_train_epochs
     return {
         "num_steps": state.max_steps,
@@ -378,7 +378,7 @@ def _training(args: Any, state: Any) -> dict[str, object]:
 
 
 def _batch_size(args: Any) -> int:
-    """Samples of an optimizer step, of all processes."""
+    """Return samples per optimizer step, of all processes."""
     return int(args.train_batch_size * args.gradient_accumulation_steps * args.world_size)
 
 
@@ -390,7 +390,7 @@ def _is_logged(args: Any, state: Any, step: int) -> bool:
 
 
 def _checkpoint(args: Any, state: Any) -> Path:
-    """Where the Trainer has just saved; that of a search of hyperparameters is in a folder of the trial."""
+    """Return the checkpoint just saved; that of a hyperparameter search is in a folder of the trial."""
     folder, name = Path(args.output_dir), f"checkpoint-{state.global_step}"
     if state.is_hyper_param_search:
         found = [path for path in folder.glob(f"*/{name}") if path.is_dir()]
@@ -405,7 +405,7 @@ def _is_checkpoint(step: int, record: Mapping[str, Any]) -> bool:
 
 
 def _prefix(logs: Mapping[str, Any]) -> str | None:
-    """That of an evaluation's metrics, by the time and pace that the Trainer adds; None of other logs."""
+    """Return the prefix of an evaluation's metrics, by the time and pace among them; None for other logs."""
     names = {str(name) for name in logs}
     for name in names:
         prefix = name.removesuffix(RUNTIME)

@@ -45,13 +45,13 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
         gpu_monitor: bool | Mapping[str, Any] = False,
         agent: bool = True,
     ) -> None:
-        """All but `directory` is that of Run."""
+        """The arguments but `directory` are those of Run."""
         super().__init__()
         self._settings = RunSettings(Path(directory), name, project, trackers or {}, gpu_monitor, agent)
         self.runs = CallbackRuns(self._settings)
         self._config: dict[str, Any] = {}
         self.step_fields: dict[str, object] = {}
-        """What a LightningRun measured; the next step record takes it."""
+        """Fields that a LightningRun measured, for the next step record."""
         self.progress = Progress()
 
     @property
@@ -77,7 +77,7 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
         return self.runs.current or self.runs.begin_other(self.begun())
 
     def begun(self, trainer: Any = None, module: Any = None) -> Begun:
-        """What there is to say of what begins."""
+        """Return a description of what begins."""
         if trainer is None or module is None:  # before any: the rank is the environment's
             return Begun(self._config, rank_zero_only.rank)
         return Begun(
@@ -133,7 +133,7 @@ class Progress:
         self._trainer: Any = None
 
     def follow(self, trainer: Any) -> None:
-        """This one does what comes next."""
+        """Count the steps of this trainer from now on."""
         self._trainer, self.before = trainer, None
 
     def step(self, logged: int | None) -> int:
@@ -241,14 +241,14 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
             found.fail(exception)
 
     def _record_measured(self) -> None:
-        """The step record of a module that has logged nothing at a step that is logged."""
+        """Write the step record of a module that has logged nothing at a step that is logged."""
         fields = self.logger.step_fields
         if self._throughput is not None and "sec_per_step" in fields:
             self.logger.step_fields = {}
             self.logger.opened().run.log_step(self._steps, **fields)
 
     def _flops(self, module: Any, world_size: int, tokens: int) -> float | None:
-        """Of a batch on all processes: as the module says, or of its tokens; None where nobody knows."""
+        """Return a batch's FLOPs on all processes: as the module says, or by its tokens; None if unknown."""
         given = getattr(module, "flops_per_batch", None)  # which Lightning's ThroughputMonitor reads too
         if isinstance(given, int | float):
             return float(given * world_size)
@@ -268,7 +268,7 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
 
 
 def _resumed(trainer: Any) -> Resumed:
-    """From the checkpoint that the trainer was given."""
+    """Return the checkpoint that the trainer was given, and its step."""
     step, path = trainer.global_step, trainer.ckpt_path
     where = None if path is None else named_directory(Path(str(path)))
     is_it = functools.partial(_is_checkpoint, step, None if where is None else str(where))
@@ -285,13 +285,13 @@ def _is_logged(trainer: Any, step: int) -> bool:
 
 
 def _dtype(trainer: Any) -> str:
-    """In what matrix products are computed, by the trainer's precision: `16-mixed`, `bf16-true` …"""
+    """Return the type of matrix products, by the trainer's precision: `16-mixed`, `bf16-true` …"""
     precision = str(trainer.precision)
     return "bfloat16" if precision.startswith("bf16") else "float16" if "16" in precision else "float32"
 
 
 def _training(trainer: Any) -> dict[str, object]:
-    """How it is trained, as far as a trainer knows."""
+    """Return how it is trained, as far as a trainer knows."""
     steps = trainer.estimated_stepping_batches
     epochs = trainer.max_epochs
     return {

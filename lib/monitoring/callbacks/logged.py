@@ -1,4 +1,4 @@
-"""From the metrics that a framework logs by names of the user's own to records with the names of ours."""
+"""Turns the metrics that a framework logs, under names of the user's own, into records with our names."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ STEP_NAMES = {
     "learning_rate": "lr",
     "gradient_norm": "grad_norm",
 }
-# How the name of a measurement begins -> the split that it was measured on.
+# Beginning of a measurement's name -> the split that it was measured on.
 SPLITS = {"val": "val", "valid": "val", "validation": "val", "eval": "val", "test": "test"}
-# What frameworks add to all that they log, which alone makes no record of a step.
+# Names that frameworks add to all that they log; alone they make no record of a step.
 COUNTS = frozenset({"epoch", "num_input_tokens_seen", "logged_step"})
 
 
@@ -28,7 +28,7 @@ def has_step(metrics: Mapping[str, Any]) -> bool:
 
 
 def record(run: Run, step: int, metrics: Mapping[str, Any], **measured_here: object) -> None:
-    """One record of the measurements on each split, and one of the rest with what was measured here.
+    """Write one record of the measurements on each split, and one of the rest with what was measured here.
 
     Nothing is lost: where two names become one, the second stays as it is, and what the user logs goes
     before what is measured here.
@@ -55,7 +55,7 @@ def record(run: Run, step: int, metrics: Mapping[str, Any], **measured_here: obj
 
 
 def record_evaluation(run: Run, step: int, metrics: Mapping[str, Any], prefix: str) -> None:
-    """One record of an evaluation whose names begin with a prefix, and of what was logged with them.
+    """Write one record of an evaluation whose names begin with a prefix, and of what was logged with them.
 
     `eval_loss` is recorded as `val_loss`; a prefix of the user's own is a split of its own.
     """

@@ -43,14 +43,14 @@ _newest: dict[Path, Path] = {}
 
 
 def directory_of(named: Path) -> Path:
-    """Where the newest run is that this process has opened by a name; that directory itself if none."""
+    """Return the directory of the newest run that this process has opened by a name; that itself if none."""
     named = named_directory(named)
     return _newest.get(named, named)
 
 
 @dataclass
 class RunSettings:
-    """What a callback is told of the runs that it opens; the fields are those of Run."""
+    """Settings of a callback for the runs that it opens; the fields are those of Run."""
 
     directory: Path | None
     name: str | None = None
@@ -62,19 +62,19 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Resumed:
-    """From which checkpoint a training resumes."""
+    """The checkpoint that a training resumes from."""
 
     step: int | None
-    """None where a script counts its steps itself."""
+    """Its step; None where a script counts its steps itself."""
     checkpoint: str | None
-    """The file or folder, without its own."""
+    """The name of its file or folder, without those above."""
     is_it: Callable[[Record], bool]
     """Whether a checkpoint record is of it."""
 
 
 @dataclass(frozen=True)
 class Begun:
-    """What a framework says of what begins; the fields are those of Run and of its start record."""
+    """A framework's description of what begins; the fields are those of Run and of its start record."""
 
     config: Mapping[str, object] = field(default_factory=dict)
     rank: int = 0
@@ -94,7 +94,7 @@ class CallbackRuns:
         return {"settings": self.settings, "current": None}
 
     def begin_training(self, begun: Begun, resumed: Resumed | None = None, *, again: bool = False) -> OpenRun:
-        """The run of a training that begins. Errors: those of Run, before the first step.
+        """Open the run of a training that begins. Errors: those of Run, before the first step.
 
         `again` is one that has begun before, in the same call, as with another batch size after an error.
         """
@@ -114,7 +114,7 @@ class CallbackRuns:
         return found
 
     def begin_other(self, begun: Begun) -> OpenRun:
-        """The run of an evaluation, or of anything that is logged outside a training."""
+        """Return the run of an evaluation, or of anything that is logged outside a training."""
         return self.current or self._open_new(begun)
 
     def has_any(self) -> bool:
@@ -201,7 +201,7 @@ class OpenRun:
         self.is_trained = False
         """Whether that has gone to its end."""
         self.error: BaseException | None = None
-        """By which it ended instead."""
+        """The error by which it ended instead."""
         self._at_end: dict[str, object] = {}
         self._error_before = _uncaught()
         self._cancel: list[Callable[[], object]] = [weakref.finalize(owner, self.close).detach]
@@ -221,16 +221,16 @@ class OpenRun:
         )
 
     def end_training(self) -> None:
-        """The training has gone to its end; the run goes on."""
+        """Note that the training has gone to its end; the run goes on."""
         self.is_trained, self.error = True, None
 
     def fail(self, error: BaseException) -> None:
-        """The training has ended by an error, unless it was over; the run goes on."""
+        """Note that the training has ended by an error, unless it was over; the run goes on."""
         if not self.is_trained or _is_pruned(error):
             self.is_trained, self.error = False, error
 
     def add_to_end(self, **fields: object) -> None:
-        """Fields of the end record."""
+        """Add fields to the end record."""
         self._at_end.update(fields)
 
     def close(self, error: BaseException | None = None) -> None:

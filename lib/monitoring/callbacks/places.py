@@ -20,10 +20,10 @@ from monitoring.journal.lineage import counting
 from monitoring.journal.ranks import LOOK_EVERY, WAIT_FOR_RANK_0, run_of_this_launch
 from monitoring.journal.records import MEASURING, Record, read_records
 
-# Of an entry of run.json's attempts: how many runs its launch had opened below the same name, with this one.
+# Key in run.json's attempts: how many runs its launch had opened below the same name, with this one.
 OPENING = "opening"
 
-# By the directory that the user named: how many runs this process has opened below that name.
+# Directory that the user named -> how many runs this process has opened below that name.
 _opened: Counter[Path] = Counter()
 
 
@@ -33,10 +33,10 @@ class RunPlace:
 
     directory: Path
     number: int = 1
-    """Among the runs of one name, from 1."""
+    """Its number among the runs of one name, from 1."""
     supersedes: dict[str, int] | None = None
     step: int | None = None
-    """Which step the attempt resumes after."""
+    """The step that the attempt resumes after."""
 
 
 def next_opening(named: Path, more: int = 1) -> int:
@@ -101,7 +101,7 @@ def named_directory(directory: Path) -> Path:
 
 
 def _resumed(place: RunPlace, records: list[Record], counted: list[Record], step: int, seq: int) -> RunPlace:
-    """With all superseded that was measured after a checkpoint; what belongs to its step is kept."""
+    """Return the place, with all superseded that was measured after a checkpoint and not of its step."""
     kept = [_seq(one) for one in counted if _seq(one) <= seq or 0 <= _step(one) <= step]
     first, last = max(kept, default=0) + 1, max(map(_seq, records), default=0)
     gone = {"first_seq": first, "last_seq": last} if first <= last else None

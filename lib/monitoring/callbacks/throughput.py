@@ -23,7 +23,7 @@ Fields = dict[str, float | DeviceScalar | None]
 
 
 class Throughput:
-    """Of one training, on all of its devices together."""
+    """The throughput of one training, on all of its devices together."""
 
     def __init__(self, device: torch.device, *, dtype: str, num_devices: int) -> None:
         """`dtype` is that of the matrix products; `float32` is TF32 where torch computes it so."""
@@ -48,11 +48,11 @@ class Throughput:
         self._steps += 1
 
     def add_samples(self, samples: int) -> None:
-        """Of a part of a step, whose gradients are accumulated."""
+        """Add samples of a part of a step, whose gradients are accumulated."""
         self._samples += samples
 
     def add(self, tokens: int, flops: float | None) -> None:
-        """What the steps since the last reading have computed; FLOPs are None where nobody knows them."""
+        """Add what the steps since the last reading have computed; FLOPs are None where nobody knows them."""
         self._tokens += tokens
         if flops is None:
             self._flops = self._all_flops = None
@@ -60,7 +60,7 @@ class Throughput:
             self._flops += flops
 
     def restart(self) -> None:
-        """What was done meanwhile is no training step."""
+        """Restart the pace: what was done meanwhile is no training step."""
         self._pace.restart()
 
     def read(self) -> Fields:
@@ -90,7 +90,7 @@ class Throughput:
 
 
 def flops_of_token(parameters: int, trainable: int) -> int:
-    """Forward and backward, of so many parameters of which so many are trained."""
+    """Return FLOPs per token, forward and backward, of parameters of which so many are trained."""
     return 6 * trainable + 4 * (parameters - trainable)
 
 

@@ -38,7 +38,7 @@ FACTORS = {"MHz": 1e6, "GB": 1e9}
 # The metric of the reasons for lower clocks, one series each.
 REASON = "gpu_throttle_reason"
 
-# What a sampler counts since it began: of several runs' the highest counts, so that none falls and rises.
+# Counters of a sampler since it began: of several runs' the highest is shown, so that none falls and rises.
 COUNTED_BY_SAMPLER = ("xid_errors", "xid_last_error")
 
 

@@ -84,7 +84,7 @@ def write_monitor(path: Path, shown: ShownRun, now: float) -> None:
 def monitors(
     shared: SharedPort, taken: Collection[tuple[str, str]], *, but: Path | None = None
 ) -> list[MonitorFile]:
-    """Return the monitors of a port; of one name and host, also of `taken` ones, the first has just the name."""
+    """Return a port's monitors; of one name and host, also of `taken` ones, the first has just the name."""
     found: list[MonitorFile] = []
     for path in shared.runs():
         if path.suffix != SUFFIX or path == but:

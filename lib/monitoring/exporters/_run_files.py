@@ -126,7 +126,7 @@ class RunFiles:
 
 
 def _is_of_now(record: Record, now: float) -> bool:
-    """Whether a sample is recent; one of the future, as after the clock was set back, counts like an old one."""
+    """Whether a sample is recent; one of the future, as after the clock was set back, is not."""
     taken = as_number(record.get("time"))
     return taken is not None and abs(now - taken) <= STALE_SAMPLE
 
@@ -232,7 +232,7 @@ class Runs:
         return True
 
     def _tell_apart(self, new: list[RunFiles]) -> None:
-        """Name runs apart, as no two series may be alike: of one name and host, only the first has just the name."""
+        """Name runs apart, as no two series may be alike: of one name and host, only the first keeps it."""
         taken = {(run.name, run.host) for run in self._held.values() if run not in new}
         for run in sorted(new, key=lambda run: run.first_started):
             if (run.name, run.host) in taken:

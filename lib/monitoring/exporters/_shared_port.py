@@ -34,7 +34,7 @@ class SharedPort:
         self._folder = self._user / _name(f"{host}:{port}")
 
     def identity(self) -> str:
-        """Return what identifies the folder to all who see the same; empty if there is none that is private."""
+        """Return what identifies the folder to all who see the same; empty without a private one."""
         with contextlib.suppress(OSError):
             if _private(self._user) and _private(self._folder):
                 status = self._folder.stat()

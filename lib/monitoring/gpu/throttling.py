@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
-# By the names that nvml.h gives them.
+# Bit -> its name in nvml.h.
 THROTTLE_REASONS = {
     0x001: "gpu_idle",
     0x002: "applications_clocks_setting",

@@ -1,4 +1,4 @@
-"""What a person types for GPUs and times."""
+"""Command-line arguments for GPUs and times."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class GpuHistory:
         self._snapshots.clear()
 
     def snapshots(self) -> list[Snapshot]:
-        """Oldest first."""
+        """Return the snapshots, oldest first."""
         return list(self._snapshots.copy())
 
     @property
@@ -83,7 +83,7 @@ class GpuHistory:
 
 
 def statistics(values: Sequence[float]) -> Statistics:
-    """Of at least one value."""
+    """Return the statistics of at least one value."""
     return Statistics(sum(values) / len(values), min(values), max(values), values[-1])
 
 

@@ -30,7 +30,7 @@ class MetricsFiles:
     where = "file_mb times files are full"
 
     def oldest(self, path: Path) -> tuple[BinaryIO, int, int] | None:
-        """As FullFiles has it; a file that has an archive is removed first."""
+        """Return the oldest full file, as FullFiles has it; a file that has an archive is removed first."""
         done = {archive.first for archive in archives(path)}
         for first, other in full_files(path):
             if first in done:
@@ -41,16 +41,16 @@ class MetricsFiles:
         return None
 
     def series(self, record: Record) -> object:
-        """The GPUs stand between each other, a line each."""
+        """Return the GPU: lines of several are interleaved."""
         return record.get("gpu_index")
 
     def distinct(self, record: Record) -> object:
-        """No message, no state of a GPU and no number that was not finite is thinned away."""
+        """Return what thinning keeps: each message, state of a GPU and number that was not finite."""
         return [record.get(name) for name in ("message", "state", "nonfinite", "refused_step")]
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when all that is full is compressed; what is in the way is on stderr, with its traceback."""
+    """Compress all that is full; 0 then, and what is in the way is on stderr, with its traceback."""
     path, file_bytes, keep = argv
     with contextlib.suppress(OSError):  # not allowed here
         os.nice(NICENESS)

@@ -157,7 +157,7 @@ def full_path(path: Path, first: int, last: int) -> Path:
 
 
 def full_files(path: Path) -> list[tuple[int, Path]]:
-    """Those of a log that are not compressed, oldest first, and the number of the first line of each."""
+    """Return the files of a log that are not compressed, oldest first, each with its first line's number."""
     found = []
     for other in path.parent.glob(f"{path.name}.*"):
         match = re.fullmatch(r"(\d+)-(\d+)", other.name.removeprefix(f"{path.name}."))

@@ -98,7 +98,7 @@ class MonitorMetrics:
         self._shown = MonitorPort(self, host, port)
 
     def close(self) -> None:
-        """Be shown no more."""
+        """Stop being shown."""
         if self._shown is not None:
             self._shown.close()
             self._shown = None

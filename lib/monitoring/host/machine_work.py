@@ -175,7 +175,7 @@ class MachineWork:
             if earlier is None or not _is_same(now, earlier):
                 self._own += now.own + now.collected
             else:
-                # What it has collected was counted as its child's, up to the last look.
+                # The time that it has collected was counted as its child's, up to the last look.
                 self._own += now.own - earlier.own
                 self._own += max(0, now.collected - earlier.collected - gone.get(pid, 0))
 

@@ -9,7 +9,7 @@ import re
 # Its value is the name where hosts have none of their own, as containers that are all called `localhost`.
 HOST_NAME = "MONITORING_HOST_NAME"
 
-# As many characters as Linux gives a host name.
+# Characters of a host name on Linux at most.
 LONGEST = 64
 
 

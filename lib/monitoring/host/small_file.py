@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# What nearly all of these have, and more than any has; the kernel gives what one read takes as of one moment.
+# Bytes that nearly all of these stay below, and that all do; one read gets a state of one moment.
 # Room for a MiB is mapped and given back for each read, which takes up to ten times as long as the read.
 _FEW_BYTES = 1 << 14
 _MOST_BYTES = 1 << 20

@@ -8,7 +8,7 @@ from collections import deque
 
 from monitoring.journal.records import last_line
 
-# What is kept in memory while a disk takes nothing: about 50,000 records of ten scalars.
+# Bytes kept in memory while a disk takes nothing: about 50,000 records of ten scalars.
 BACKLOG_BYTES = 16 * 2**20
 
 # Lines are kept together in blocks of about this many bytes, because one small object per line takes many

@@ -31,7 +31,7 @@ FEW = 8
 # The very end, which says how a run has ended; killed attempts may have left a record or two each after that.
 LAST_BYTES = 16384
 
-# What an attempt writes that has begun; one that was killed before changes nothing.
+# Events of an attempt that has begun; one that was killed before that changes nothing.
 _COUNTING = MEASURING | {"start"}
 
 NOTHING = range(0)

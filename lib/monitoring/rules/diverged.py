@@ -42,7 +42,7 @@ FEWEST = 100
 LEARNT = 0.95
 WORSE = 1.25
 
-# What is above that in the end has not learnt anything either, whatever it began with.
+# Share above which, in the end, a training has not learnt anything either, whatever it began with.
 RISEN = 1.05
 
 # A median that is below this share of that of the WINDOW before it falls: such a training still learns.

@@ -31,7 +31,7 @@ LOOK = "the samples of that step{inspect}, the learning rate and the clipping of
 WINDOW = 50
 FEWEST = 5
 
-# What is usual for large ones, and how many of the newest count by themselves: one of these may be larger.
+# Quantile of the usual large norms, and how many of the newest count by themselves: one may be larger.
 UPPER = 0.9
 NEWEST = 10
 

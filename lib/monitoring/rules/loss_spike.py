@@ -33,7 +33,7 @@ EVERY = 5
 # The quantile above the median, and where a normal distribution has it in standard deviations.
 UPPER, DEVIATIONS = 0.96, 1.751
 
-# By how much of the median a loss must exceed it at the least.
+# Share of the median by which a loss must exceed it at the least.
 SHARE = 0.5
 
 # The share of the loss of the beginning that a spike reaches.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from monitoring.gpu.sample import SLOT, DeviceInfo, GpuEvent, GpuSample, Vendor
 
-# What a read says of a device that was unplugged or has failed for good; any other failure is of one value.
+# Errors of reading a device that was unplugged or has failed for good; any other is about one value.
 GONE = (errno.ENODEV, errno.ENXIO)
 
 

@@ -56,7 +56,7 @@ GPM_HEAD = _nvml.nvmlGpmMetricsGet_t.metrics.offset
 # Said of a GPU that is left out as a whole.
 SPARED = "left out: calls of its driver did not return"
 
-# What to do about a driver that does not begin, by NVML's error.
+# NVML's error -> what to do about a driver that does not begin.
 HINTS = {
     _nvml.NVML_ERROR_NO_PERMISSION: "give this user or container (--gpus all) the devices /dev/nvidia*",
     _nvml.NVML_ERROR_DRIVER_NOT_LOADED: "modprobe nvidia; dmesg says why the driver did not load",

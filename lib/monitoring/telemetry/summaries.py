@@ -16,7 +16,7 @@ Summary = Mapping[str, Any]
 TIMERS = {"timers": "CPU Timers", "cuda_timers": "CUDA Timers"}
 NO_CUDA = "not measured: no CUDA device"
 
-# What is compared across ranks unless something else is requested.
+# Statistics that are compared across ranks unless others are requested.
 OF_TEMPERATURE = ("max", "mean")
 OF_TIMER = ("mean", "max")
 

@@ -23,7 +23,7 @@ from monitoring.journal.structured_log import timestamp
 # How much of a long journal is read: some thousand step records.
 LAST_BYTES = 2**20
 
-# Of what stands before that so many steps are taken for the graphs, each from a stretch of so many bytes.
+# Steps that the graphs take of the part before that, each from a stretch of so many bytes.
 EARLIER = 400
 STRETCH = 4096
 

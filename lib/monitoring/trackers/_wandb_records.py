@@ -25,7 +25,7 @@ NOT_IN_PROJECT = str.maketrans(dict.fromkeys("/\\#?%:", "-"))
 LONGEST_ALERT_TITLE = 63
 ALERT_WAIT_MS = 365 * 24 * 3600 * 1000
 
-# What the `uuid` of an alert's record begins with; its seq follows.
+# Prefix of the `uuid` of an alert's record; its seq follows.
 ALERT_UUID = "alert-"
 
 # Bytes of the longest number in JSON, -1.2345678901234567e-308, and some more.

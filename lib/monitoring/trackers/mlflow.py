@@ -43,7 +43,7 @@ JOURNALS = (JOURNAL, *ALL_SAMPLES)
 
 STATUSES = {COMPLETE: "FINISHED", INTERRUPTED: "KILLED", FAILED: "FAILED"}
 
-# What the tags of ours begin with, and the points that say which record those of their time belong to.
+# Prefixes of our tags, and of points that say which record the points of their time belong to.
 OURS = "monitoring."
 SEQ = "seq/"
 
@@ -61,7 +61,7 @@ SEQS_A_SECOND = 1000 // len(KINDS)
 # Signs that a name may not have in MLflow, or that stand for such.
 NOT_IN_NAMES = re.compile(r"[^/\w.\- ]")
 
-# What MLflow says of a request that it will never take; what it says of its own state is another code. A
+# MLflow's codes for a request that it will never take; its own state has other codes. A
 # proxy before its server refuses what is too large, and says so without one.
 REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
 TOO_LARGE = "failed with error code 413 "

@@ -49,7 +49,7 @@ VALUE, TAG, SIMPLE_VALUE = b"\x0a", b"\x0a", b"\x15"
 # Before the values of an event stand its time, its step, and the first value's name: see `_layout`.
 FIRST_VALUE = 4
 
-# What `source_metadata` of our events begins with; seq and event follow.
+# Prefix of `source_metadata` in our events; seq and event follow.
 SOURCE = "monitoring"
 
 

@@ -145,7 +145,7 @@ class TrackioFollower:
             self._insert_alerts(alerts)
 
     def flush(self) -> None:
-        """Write the rows of many deliveries as one transaction: each opens the database, and waits for the disk."""
+        """Write the rows of many deliveries as one transaction: each one waits for the disk."""
         waiting, self._waiting = self._waiting, []
         if waiting:
             self._insert(waiting)

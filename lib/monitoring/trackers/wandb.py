@@ -164,7 +164,7 @@ class WandbFollower:
         return LogWriter(self._log.path, self._log.end)
 
     def _add_rows(self, out: LogRecords, records: Sequence[Record]) -> tuple[dict[str, int], int]:
-        """Add the rows and the summary; return the journals' last seqs and the last `_step` in the log then."""
+        """Add the rows and the summary; return the journals' last seqs and the log's last `_step` then."""
         latest: dict[Columns, tuple[Sequence[float], dict[str, object]]] = {}
         seqs, row_step = dict(self._log.seqs), self._log.step
         for fields, group in alike(records):
@@ -193,7 +193,7 @@ class WandbFollower:
                 if row_step != seq:
                     numbers.append(seq)
                 out.history(columns, numbers, others, step=row_step)
-                # moved to the end: where rows of several layouts have a metric, the summary has its last value
+                # moved to the end: of a metric that several layouts have, the summary shows the last value
                 latest.pop(columns, None)
                 latest[columns] = numbers, others
         if latest:

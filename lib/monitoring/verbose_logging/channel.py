@@ -55,11 +55,11 @@ class Channel:
         self._arguments = [*COMMAND, *arguments]
         self._errors = errors
         self.events: list[tuple[Any, ...]] = []
-        """What waits for the next flush."""
+        """Events that wait for the next flush."""
         self.flush_at = 0.0
         """When that is due, by `time.perf_counter`; whoever adds an event looks at it."""
         self._pipe, self._answers, self._pid = -1, -1, 0
-        self._rest = b""  # of what was encoded, because the pipe was full
+        self._rest = b""  # encoded events that the full pipe has not taken
         self._lost = 0
         self._syncs = 0
         self._backoff, self._next_start = Backoff(), 0.0
@@ -215,7 +215,7 @@ def _is_collected(pid: int) -> bool:
 
 
 def _nonfinite(logs: Mapping[str, Any]) -> list[str]:
-    """The names of what JSON has no number for."""
+    """Return the names of values for which JSON has no number."""
     return [str(name) for name, value in logs.items() if type(value) is float and not math.isfinite(value)]
 
 

@@ -1,4 +1,4 @@
-"""What a dataset is: its structure, its size, and the shape and statistics of one sample.
+"""A description of a dataset: its structure, its size, and the shape and statistics of one sample.
 
 Looking at it changes nothing for the training: the random generators are put back, and what can only be
 iterated over is not touched.
@@ -16,7 +16,7 @@ from monitoring.journal.encoding.json_form import plain
 from monitoring.journal.encoding.tensors import is_tensor
 from monitoring.journal.records import Record
 
-# Of a sample: fields of a mapping or items of a sequence, how deep they are looked into, and all together.
+# Limits of a sample: fields of a mapping or items of a sequence, depth of these, and parts in all.
 MOST_FIELDS = 50
 DEEPEST = 4
 MOST_PARTS = 500
@@ -84,7 +84,7 @@ class _Sample:
 
 
 def _leaf(value: Any) -> Record | None:
-    """The description of what has no parts that are described; None of what has."""
+    """Return the description of a value without parts of its own; None if it has some."""
     about: Record = {"type": type(value).__name__}
     if is_tensor(value) or type(value).__module__.partition(".")[0] == "numpy":
         return about | _array(value)

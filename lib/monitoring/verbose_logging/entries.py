@@ -41,7 +41,7 @@ class Entries:
 
     @property
     def last_step(self) -> int:
-        """0 before the first."""
+        """The last step; 0 before the first."""
         return self._step or 0
 
     def system(self, time: float, info: Mapping[str, object]) -> list[Record]:
@@ -91,7 +91,7 @@ class Entries:
         )
 
     def step_begin(self, time: float, step: int, epoch: float | None) -> list[Record]:
-        """`step` counts those done before it."""
+        """Return the entry of a step; `step` counts those done before it."""
         number = step + 1
         return self._entry(
             time,
@@ -214,7 +214,7 @@ class Entries:
         return found
 
     def _begun(self, epoch: float | None) -> int | None:
-        """The epoch, counted from 1, that goes on when this fraction of epochs is done."""
+        """Return the epoch, counted from 1, that goes on when this fraction of epochs is done."""
         return self._epoch if epoch is None else math.floor(epoch + 1e-9) + 1
 
     def _begin_evaluation(self, time: float, step: int) -> list[Record]:
@@ -267,7 +267,7 @@ class Entries:
 
 
 def _epoch_of(epoch: float | None) -> int | None:
-    """The epoch, counted from 1, that a step belongs to which ends at this fraction of epochs."""
+    """Return the epoch, counted from 1, of a step that ends at this fraction of epochs."""
     return None if epoch is None else max(1, math.ceil(epoch - 1e-9))
 
 

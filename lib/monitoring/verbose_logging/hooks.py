@@ -1,4 +1,4 @@
-"""What a training calls: the hooks of a Hugging Face TrainerCallback, without Hugging Face."""
+"""The hooks that a training calls: those of a Hugging Face TrainerCallback, without Hugging Face."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from monitoring.verbose_logging.resources import ResourceReader, system_info, to
 # Seconds that the end of a training waits for its log to be complete.
 LONGEST_WAIT = 10.0
 
-# What of the trainer's arguments is in the log; none of them is a secret.
+# The trainer's arguments that are in the log; none of them is a secret.
 ARGUMENTS = (
     *("num_train_epochs", "max_steps", "per_device_train_batch_size", "per_device_eval_batch_size"),
     *("gradient_accumulation_steps", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay"),
@@ -34,7 +34,7 @@ HookT = TypeVar("HookT", bound=Callable[..., None])
 
 
 def _guarded(hook: HookT) -> HookT:
-    """The hook, which raises nothing: what goes wrong is in the log of errors."""
+    """Return the hook, which then raises nothing: what goes wrong is in the log of errors."""
 
     @functools.wraps(hook)
     def guarded(self: VerboseHooks, *args: Any, **kwargs: Any) -> None:
@@ -220,11 +220,11 @@ class VerboseHooks:
         self.flush()
 
     def _get_comprehensive_system_info(self) -> Record:
-        """What this machine is: processor, memory, disk, network, GPUs, versions."""
+        """Return what this machine has: processor, memory, disk, network, GPUs, versions."""
         return system_info(self._path.parent)
 
     def _get_current_resource_usage(self) -> Record:
-        """How the machine is used now; GPUs are those that torch has begun to use in this process."""
+        """Return how the machine is used now; GPUs are those that torch has begun to use in this process."""
         if self._reader is None:
             complete = self._level.has_complete_state
             self._reader = ResourceReader(os.getpid(), self._path.parent, complete=complete)
@@ -236,11 +236,11 @@ class VerboseHooks:
         return self._reader.read(devices)
 
     def _get_model_info(self, model: Any) -> Record:
-        """Class, parameters, size in MB and configuration of a model; {} of None."""
+        """Return class, parameters, size in MB and configuration of a model; {} for None."""
         return {} if model is None else model_info(model)
 
     def _begin(self) -> None:
-        """The first entry of a log."""
+        """Write the first entry of a log."""
         if not self._channel.is_open:
             self._send("system")
 

@@ -1,4 +1,4 @@
-"""What each level of verbosity writes: the record types, how often a step, and what stands in a record."""
+"""The levels of verbosity: the record types that each writes, how often for steps, and their contents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Verbosity:
     types: frozenset[str]
     """The record types that it writes."""
     step_every: int
-    """Every how many steps a step has a record; 0 for none."""
+    """Steps from one record of a step to the next; 0 for none."""
     has_usage: bool = True
     """Whether records hold the use of CPU, memory, GPUs and disk, and trends of it."""
     has_all_trends: bool = False

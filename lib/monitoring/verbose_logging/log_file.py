@@ -28,7 +28,7 @@ LOG_FILE = "verbose_training_logs.jsonl"
 STANDARD_LOG = "training_logs.jsonl"
 ERROR_LOG = "verbose_logging_errors.log"
 
-# At a level of 1 KB an entry, some 60,000 steps; gzip leaves less than a tenth.
+# At 1 KB per entry, some 60,000 steps; gzip leaves less than a tenth.
 FILE_BYTES = 64 * 2**20
 KEEP = 16
 

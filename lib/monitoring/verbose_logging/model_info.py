@@ -1,4 +1,4 @@
-"""What a model is: its parameters, its size and its configuration."""
+"""A description of a model: its parameters, its size and its configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST_TEXT = 200
 def model_info(model: Any) -> Record:
     """Class, parameters, size in MB (1e6 bytes, of parameters and buffers as they are stored), configuration.
 
-    Of an object that is no torch module what it does have; never raises for what the object does.
+    An object that is no torch module is described by what it has; never raises for what the object does.
     """
     found: Record = {"name": type(model).__name__}
     for part in (_parameters, _size, _config):
@@ -48,7 +48,7 @@ def _parameters(model: Any) -> Record:
 
 
 def _count(parameter: Any) -> int:
-    """Elements; of a packed one of bitsandbytes, those that it stands for."""
+    """Return a parameter's elements; of a packed one of bitsandbytes, those that it stands for."""
     packed = getattr(parameter, "quant_state", None)
     shape = getattr(packed, "shape", None)
     return int(parameter.numel()) if shape is None else math.prod(shape)

@@ -1,4 +1,4 @@
-"""What this machine is and how it is used now, as verbose logs have it; what cannot be read is null.
+"""This machine and its present use, as verbose logs have them; what cannot be read is null.
 
 GB are 1e9 bytes.
 """
@@ -66,7 +66,7 @@ _MEMORY = {
 _SWAP = {"usage_percent": "swap_usage_percent", "used_gb": "swap_used_gb", "total_gb": "swap_total_gb"}
 _DISK = {"usage_percent": "disk_usage_percent", "free_gb": "disk_free_gb", "total_gb": "disk_total_gb"}
 
-# How a log names what a sample has, part by part.
+# Part of a log -> its name of a value -> the name in a sample.
 _USAGE = {
     "cpu": {"usage_percent": "cpu_usage_percent", "num_cores": "cpu_count"},
     "memory": _MEMORY,
@@ -107,7 +107,7 @@ def gpu_device(sample: GpuSample, *, complete: bool) -> Record:
 
 
 def gpu_record_device(values: Mapping[str, Any], *, complete: bool) -> Record:
-    """The same of the values of a GpuSample, as a GPU of gpu_stats.jsonl has them."""
+    """Return a GPU as a log has it, from the values that gpu_stats.jsonl has."""
     used, total = values.get("memory_used_mb"), values.get("memory_total_mb")
     share = 100 * used / total if used is not None and total else values.get("memory_percent")
     names = ("index", "name", "utilization_percent")

@@ -132,7 +132,7 @@ class StepTimes:
         return self._usual
 
     def restart(self) -> None:
-        """What comes before the next step, such as an evaluation, is no part of any."""
+        """Begin again: what comes before the next step, such as an evaluation, is no part of any."""
         self._between.clear()
         self._last = self._pace = None
 
@@ -143,7 +143,7 @@ class StepTimes:
         return self._pace[0]
 
     def seconds_left(self, step: int, num_steps: int | None) -> float | None:
-        """Until the last step at this pace; None where the number of steps is unknown."""
+        """Return the seconds until the last step at this pace; None if the number of steps is unknown."""
         pace = self.pace()
         return None if pace is None or not num_steps else max(0, num_steps - step) * pace
 

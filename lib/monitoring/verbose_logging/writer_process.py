@@ -2,7 +2,7 @@
 
     python -P -m monitoring.verbose_logging.writer_process LEVEL LOG_FILE RANK PID FILE_BYTES
 
-Standard input is a pipe of events, a JSON array a line (see channel); on standard output each `sync` is
+Standard input is a pipe of events, a JSON array per line (see channel); on standard output each `sync` is
 answered. Everything that takes time is done here, at low priority: the training's process only writes into
 the pipe. What it had written when it was killed is in the log all the same.
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from monitoring.gpu.sample import DeviceInfo, GpuEvent, GpuSample
     from monitoring.sampling.process import Restart
 
-# Seconds between looks at the pipe. Whoever waits for a pipe is woken by each write, which the writer pays.
+# Seconds between looks at the pipe: a reader that waits is woken by each write, which the writer pays.
 LOOK_EVERY = 0.05
 
 # Seconds between samples of the machine and its GPUs.
@@ -84,7 +84,7 @@ class EventWriter:
             self._errors.add(f"event {line[:100]!r}", error)
 
     def look(self, now: float) -> None:
-        """What is due by itself: a sample of the machine, a step whose metrics do not come."""
+        """Do what is due by itself: sample the machine, write a step whose metrics do not come."""
         if self._waiting_step and now - self._waiting_since > METRICS_WITHIN:
             self._write_waiting()
         if self._is_training and self._level.has_usage and now >= self._next_sample:
@@ -118,7 +118,7 @@ class EventWriter:
             self._gpus.stop()
 
     def _take_log(self, time: float, step: int, epoch: float | None, logs: Record, nonfinite: Any) -> None:
-        """The trainer's log, which holds the metrics of the step before it if that is of the same number."""
+        """Take a log of the trainer, which has the metrics of the step before it if that has its number."""
         self._final_metrics |= logs
         if nonfinite:
             logs["nonfinite"] = nonfinite
@@ -169,7 +169,7 @@ class _Gpus:
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when the training's process has closed the pipe, or is gone."""
+    """Write entries; 0 when the training's process has closed the pipe, or is gone."""
     level, path, rank, pid, file_bytes = argv
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):  # not allowed here

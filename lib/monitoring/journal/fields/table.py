@@ -163,7 +163,7 @@ FIELDS: tuple[FieldRow, ...] = (
                          "same step: true"),
     *rows("model_sha256", checkpoint="of all weights; runs with the same one are equal to the last bit"),
     *rows("optimizer_sha256", checkpoint="of the optimiser's state, in the same way"),
-    # What a start record says.
+    # Fields of start records.
     *rows("resumed_from",
           start="`checkpoint` (file name), its `attempt`, `global_step` and `journal_seq` (the last record "
                 "that belongs to it); `null` for an attempt that began at step 0"),
@@ -217,7 +217,7 @@ FIELDS: tuple[FieldRow, ...] = (
                 "can use (`[]` for a training on the CPU, which does not start CUDA)"),
     *rows("versions", start="Python, system, and the packages that can change a result"),
     *rows("git", start="revision, whether files differ from it, SHA-256 of that difference"),
-    # What an end record says.
+    # Fields of end records.
     *rows("status",
           end="`complete`, `interrupted` (stopped on request, everything saved) or `failed`"),
     *rows("cause",
@@ -239,7 +239,7 @@ FIELDS: tuple[FieldRow, ...] = (
           report="lowest loss of any validation"),
     *rows("best_val_accuracy", "fraction", "up", end="the highest of any epoch",
           report="highest accuracy of any validation"),
-    # What only reports have.
+    # Numbers that only reports have.
     *rows("other_work", "fraction", "down", "machine",
           report="share of the processors that other programs kept busy meanwhile"),
     *rows("peak_gpu_memory", "GB", "down", "machine", of="gpu_mem_reserved",
