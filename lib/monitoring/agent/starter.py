@@ -5,7 +5,7 @@
 FD listens for sequenced packets; MONITORING_AGENT_STARTER gives its name to the runs. A trainer sends one
 JSON object {"directory", "arguments", "log", "cwd", "environment", "cores"} and is answered {"pid",
 "started"}, where `started` is the process's start as the system counts it. A trainer that gets no answer
-starts its agent itself. The process ends when its standard input does, so with whoever started it; the
+starts its agent itself. The process ends when its standard input does, so with its parent process; the
 agents keep running. Linux only.
 """
 

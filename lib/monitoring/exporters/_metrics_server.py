@@ -50,7 +50,7 @@ class About:
     directory: str | None
     state: Literal["shows", "lingers", "leaves", "yields"]
     """`lingers`: what it shows has ended, and it waits until that was scraped; `leaves`: not any more;
-    `yields`: it shows monitors only, and lets the port go to whoever shows runs, too."""
+    `yields`: it shows monitors only, and lets the port go to an exporter of runs."""
     shared_port: str = field(default="", compare=False)
     """Identity of the folder whose runs it shows, too (_shared_port); empty if there is none."""
 

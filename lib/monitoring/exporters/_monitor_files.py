@@ -1,7 +1,7 @@
 """Monitors beside trainings (gpu_monitor) that share an exporter's port: each keeps a file of what it shows.
 
 The file lies in the private folder of the shared port, and names the process that writes it: what a killed
-one has left is removed by whoever reads it next.
+one has left is removed by the next reader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from monitoring.journal.run_metrics import Histogram, RankMetrics, RunMetrics
 
 SUFFIX = ".monitor"
 
-# A GPU sample is not shown any more at this age in seconds: whoever sampled has stopped.
+# Age in seconds from which on a GPU sample is not shown: its sampling has stopped.
 STALE_SAMPLE = 60.0
 
 # Fields of a rank's state that are shown; the rest is how they come about.

@@ -23,7 +23,7 @@ from monitoring.exporters._shared_port import SharedPort
 # Seconds between two looks, and so how old values are that another exporter shows.
 LOOK_EVERY = 1.0
 
-# Seconds for which a port that was let go is left to whoever wanted it.
+# Seconds for which a port that was let go is left to the exporter that wanted it.
 LEFT_TO_OTHERS = 5.0
 
 

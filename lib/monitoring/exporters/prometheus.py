@@ -8,7 +8,7 @@ Values are read from the run's files at each scrape and counters are made from a
 and restarted exporter continues as if nothing had happened. Of a user's agents on one machine, the first
 shows all runs that share its address (_shared_port), and the cells of its matrix; the others stand by, and
 one takes over within seconds when it ends or is killed. At the end of its run an exporter lingers until that
-was scraped, too; whoever wants the port stands by meanwhile.
+was scraped, too; another exporter that wants the port stands by meanwhile.
 """
 
 from __future__ import annotations

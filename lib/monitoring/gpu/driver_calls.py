@@ -1,7 +1,7 @@
 """Notes which driver call a process is in, where that outlives the process, and the calls to leave out.
 
-A driver that crashes takes its process along without a word, and one that hangs says nothing at all. Whoever
-started the process reads here which call it is in, and can start it again without that call (see
+A driver that crashes takes its process along without a word, and one that hangs says nothing at all. Its
+parent process reads here which call it is in, and can start it again without that call (see
 monitoring.sampling.process).
 """
 

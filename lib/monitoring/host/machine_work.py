@@ -162,7 +162,7 @@ class MachineWork:
         return found
 
     def _count(self, processes: Mapping[int, _OtherProcess]) -> None:
-        """Add what the tree did since the last look: each time once, whoever has collected whom."""
+        """Add what the tree did since the last look: each time once, also one that a parent has collected."""
         before, self._tree = self._tree, self._members(processes)
         gone: dict[int, int] = {}
         for pid, old in before.items():

@@ -104,7 +104,7 @@ class SamplerProcess:
         self._events: list[GpuEvent] = []
         self._status: int | None = None
         self._is_gone = False
-        self._lock = threading.Lock()  # whoever collects the child; its id is then free for another
+        self._lock = threading.Lock()  # of collecting the child: its id is then free for another process
         page = _shared_file()
         ours, theirs = socket.socketpair()
         try:

@@ -121,7 +121,7 @@ class Uploader:
             os.close(lock)
 
     def _stop(self) -> int:
-        """End the process that uploads this log, whoever started it, and W&B's service below it.
+        """End the process that uploads this log, also another agent's, and W&B's service below it.
 
         Returns a descriptor of the lock, which is now ours.
         """

@@ -57,7 +57,7 @@ class Channel:
         self.events: list[tuple[Any, ...]] = []
         """Events that wait for the next flush."""
         self.flush_at = 0.0
-        """When that is due, by `time.perf_counter`; whoever adds an event looks at it."""
+        """When that is due, by `time.perf_counter`; code that adds an event looks at it."""
         self._pipe, self._answers, self._pid = -1, -1, 0
         self._rest = b""  # encoded events that the full pipe has not taken
         self._lost = 0

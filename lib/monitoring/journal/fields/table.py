@@ -39,12 +39,12 @@ FIELDS: tuple[FieldRow, ...] = (
           scrape="throughput of the last recorded step"),
     *rows("sec_per_step", "s", "down", "wall time", of="sec_per_step", line="step_duration_seconds",
           prometheus="training_step_duration_seconds", prometheus_type="histogram",
-          step="time a step since the last step record, without evaluations and checkpoints. On a CPU by "
+          step="time per step since the last step record, without evaluations and checkpoints. On a CPU by "
                "the wall clock. On a GPU by its own, between the ends of the last steps of two records: the "
                "time of doing the work, pauses in which the GPU waits for the host included, and not "
                "that of queueing it",
           report="median time of one step, over the recorded steps",
-          scrape="time per step, one observation a step record: the mean of its `LOG_EVERY` steps"),
+          scrape="time per step, one observation per step record: the mean of its `LOG_EVERY` steps"),
     *rows("cpu_wait_seconds", "s", "down", "wall time",
           step="of `sec_per_step`, how long the main thread was ready to run and others had the processors, "
                "by `/proc/thread-self/schedstat`; only of a training on the CPU"),
@@ -76,11 +76,11 @@ FIELDS: tuple[FieldRow, ...] = (
           end="with `INCLUDE_PERFORMANCE_METRICS`: of the model in a step, forward and backward, by torch's "
               "counter"),
     *rows("flops_per_step_6n", "FLOP", kind="machine",
-          end="the same of text by the formula of 6 FLOPs a parameter and token, without attention"),
+          end="the same of text by the formula of 6 FLOPs per parameter and token, without attention"),
     *rows("gpu_mem_allocated", "GB", "down", "machine",
           prometheus="memory_allocation_mb", prometheus_type="summary",
           step="what `torch.cuda.memory_allocated` gives; `null` without a GPU",
-          scrape="GPU memory that PyTorch's allocator has given out, MiB, one observation a step record; "
+          scrape="GPU memory that PyTorch's allocator has given out, MiB, one observation per step record; "
                  "no series without a GPU"),
     *rows("gpu_mem_reserved", "GB", "down", "machine",
           step="what `torch.cuda.memory_reserved` gives; `null` without a GPU"),
