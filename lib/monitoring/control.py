@@ -398,8 +398,10 @@ def _data(file: Path | str, folder: int | None = None) -> bytes:
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
     fd = os.open(file, flags, dir_fd=folder)
     try:
+        # again: another file may have taken its place since
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise RequestError("it is no plain file")
+        # one byte more than allowed shows that a file is too large
         data = os.read(fd, MOST_BYTES + 1)
     finally:
         os.close(fd)

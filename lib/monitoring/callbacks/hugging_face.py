@@ -71,6 +71,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
         )
         step = state.global_step
         resumed = Resumed(step, f"checkpoint-{step}", functools.partial(_is_checkpoint, step))
+        # with auto_find_batch_size the training begins again, with a smaller batch, in one call of `train`
         self._runs.begin_training(begun, resumed if step else None, again=self._in_train)
         self._in_train = True
         self._trained = _Trained(args, state, model)

@@ -146,6 +146,7 @@ class Progress:
         return done + 1 if self.before == done else done
 
     def __getstate__(self) -> dict[str, object]:
+        # for processes that a strategy spawns, which must not get a copy of the trainer
         return {"before": None, "trained": 0, "_trainer": None}
 
 
@@ -243,6 +244,7 @@ class LightningRun(Callback):  # type: ignore[misc] # the same
     def _record_measured(self) -> None:
         """Write the step record of a module that has logged nothing at a step that is logged."""
         fields = self.logger.step_fields
+        # no log of the module has taken these: it logs nothing itself
         if self._throughput is not None and "sec_per_step" in fields:
             self.logger.step_fields = {}
             self.logger.opened().run.log_step(self._steps, **fields)

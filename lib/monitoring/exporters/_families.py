@@ -87,6 +87,7 @@ def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
     """Every metric that has a value, with one sample per run, rank or GPU."""
     found = [_build_info(), *_rank_families(runs), *_run_families(runs, now), *_gpu_families(runs, now)]
     found += _machine_families(runs, now)
+    # an empty one would still print its help and type
     yield from (family for family in found if family.samples)
 
 
@@ -225,6 +226,7 @@ def _gpus_of_machines(runs: Sequence[ShownRun], now: float) -> Iterator[tuple[st
         for host, time, gpu in _sampled(run, now):
             found.setdefault((host, *_identity(gpu)), []).append((time, gpu))
     for (host, *_), looks in sorted(found.items()):
+        # several runs may sample one GPU: it has one series, with the newest values
         newest = max(looks, key=lambda look: look[0])[1]
         counting = max((gpu for _, gpu in looks), key=lambda gpu: gpu.get(COUNTED_BY_SAMPLER[0]) or 0)
         yield host, {**newest, **{name: counting.get(name) for name in COUNTED_BY_SAMPLER}}

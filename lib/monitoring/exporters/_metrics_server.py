@@ -94,6 +94,7 @@ class MetricsServer:
         """Answer scrapes from now on; PortTakenError if another took the port in between."""
         self._server.registry, self._server.page = registry, page
         try:
+            # only now the port accepts connections (listen(2)): no scrape meets half a registry
             self._server.server_activate()
         except OSError as error:
             raise _cannot_listen(self.address, error) from error

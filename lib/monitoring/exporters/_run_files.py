@@ -198,6 +198,7 @@ class Runs:
             yield from {path.parent.resolve() for path in self.directory.glob(pattern)}
 
     def _take(self, directory: Path, now: float) -> None:
+        # it ended long ago and has not grown: not even its end is read again
         if self._passed_over.get(directory) == _size(directory / JOURNAL):
             return
         try:

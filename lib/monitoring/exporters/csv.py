@@ -93,12 +93,14 @@ class CsvFile:
             for line in file:
                 if line.endswith(b"\n"):
                     last, end = line, end + len(line)
+        # a kill in the middle of a write leaves a torn row, whose record is delivered again
         os.ftruncate(self._fd, end)
         columns = tuple(next(csv.reader([header.decode()])))
         return columns, int(last.partition(b",")[0]) if last else 0
 
     def _add_columns(self, new: Sequence[str]) -> None:
         """Append the columns to the others, in a new file that takes the old one's place in one step."""
+        # at the end: cells that are there keep their places, and old rows need commas only
         columns = (*(self._columns or LEADING), *(name for name in new if name not in LEADING))
         padding = b"," * (len(columns) - len(self._columns)) + b"\n"
         with self._path.open("rb") as old, replacing(self._path, durable=False) as file:
@@ -114,6 +116,7 @@ class CsvFile:
     def _append(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
+            # a nearly full disk takes a part, and refuses the next write
             view = view[os.write(self._fd, view) :]
 
 

@@ -174,6 +174,7 @@ class PrometheusFollower:
         host, port = self._options.host, self._options.port
         self._next_look = time.monotonic() + STAND_BY
         if self._shared_port is not None:
+            # first: the exporter that has the port shows the run from its next scrape on
             self._shared_port.add(self._run.directory.resolve())
         try:
             found = open_exporter(
@@ -181,6 +182,7 @@ class PrometheusFollower:
                 host=host,
                 port=port,
                 shared=self._shared_port,
+                # the exporter there has just said that it shows this run
                 ask=time.monotonic() > self._trusted_until,
             )
         except PortTakenError:

@@ -41,6 +41,7 @@ DEVICE_POINTS = {
 def aggregate(samples: Sequence[GpuSample]) -> dict[str, Any]:
     """Totals over the GPUs that report a value, None where none does; `lost` has the indices of lost ones."""
     used = _known(sample.memory_used_mb for sample in samples)
+    # only of GPUs that report their use, so that the percentage compares the same ones
     total = _known(sample.memory_total_mb for sample in samples if sample.memory_used_mb is not None)
     utilizations = _known(sample.utilization_percent for sample in samples)
     powers = _known(sample.power_draw_watts for sample in samples)

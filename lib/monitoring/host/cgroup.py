@@ -51,6 +51,7 @@ class CgroupLimits:
         found = []
         for folder in self._of("memory"):
             new = self._is_unified("memory")
+            # no limit is `max`, or in version 1 a number near 2**63, above any machine's memory
             limit = _number(folder / ("memory.max" if new else "memory.limit_in_bytes"))
             used = _number(folder / ("memory.current" if new else "memory.usage_in_bytes"))
             if limit is not None and used is not None and limit < total:
@@ -84,6 +85,7 @@ class CgroupLimits:
     def processors(self) -> frozenset[int] | None:
         """The processors that the group may run on; None where that is not limited or not said."""
         names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
+        # the process's own group alone: the effective set respects the groups above
         for folder in self._of("cpuset")[:1]:
             for name in names:
                 text = text_of(folder / name)
@@ -147,6 +149,7 @@ def _chain(root: Path, mount: _Mount, path: str) -> list[Path]:
     top = root / mount.point.lstrip("/")
     below = path.removeprefix(mount.root.rstrip("/")) if path.startswith(mount.root.rstrip("/")) else "/"
     parts = [part for part in below.split("/") if part]
+    # the path counts from another root than the mount shows (cgroup_namespaces(7))
     if ".." in parts or not top.joinpath(*parts).is_dir():
         parts = []
     return [top.joinpath(*parts[:number]) for number in range(len(parts), -1, -1)]
@@ -159,6 +162,7 @@ def _quota_v2(folder: Path) -> float | None:
 
 def _quota_v1(folder: Path) -> float | None:
     quota, period = _number(folder / "cpu.cfs_quota_us"), _number(folder / "cpu.cfs_period_us")
+    # -1 is no quota
     return quota / period if quota is not None and quota > 0 and period else None
 
 

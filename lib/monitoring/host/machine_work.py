@@ -149,6 +149,7 @@ class MachineWork:
         for name in os.listdir(folder):
             if name.isdigit():
                 try:
+                    # from the last bracket on: a process may have blanks and brackets in its name
                     fields = _content(f"{folder}/{name}/stat").rpartition(b")")[2].split(None, 22)
                 except OSError:  # it has just ended
                     continue

@@ -49,6 +49,7 @@ class ProcessTree:
         """Whether a process is a member; one that has just ended, by what was known of it."""
         passed: dict[int, tuple[float | None, bool]] = {}
         is_member = False
+        # `passed` ends a circle, which ids that are given again could make
         while pid > 0 and pid not in passed:
             fields = _stat(pid)
             started = float(fields[STARTED]) if fields is not None else None

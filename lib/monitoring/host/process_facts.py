@@ -67,6 +67,7 @@ class ProcessLooks:
         self._commands = {key: command for key, command in self._commands.items() if key in alive}
         self._before = {pid: self._before.get(pid, (0.0, 0.0, 0.0)) for pid in pids}
         now = time.monotonic()
+        # a look of 10 ms is followed by a second without one
         self._due = now + (now - began) / EFFORT
 
     def _of(self, pid: int) -> ProcessFacts | None:

@@ -49,6 +49,7 @@ class Journal:
             raise
         self.attempt = last_attempt + 1
         self._file = LineFile(fd)
+        # a Run that is dropped without an end must not hold the lock against the next one
         self._close_fd = weakref.finalize(self, os.close, fd)
         _watch_forks()
         _open_journals.add(self)
@@ -129,6 +130,7 @@ class Journal:
 
     def _release(self, why: str) -> None:
         if not self._closed:
+            # -1: a later write fails (EBADF), and `_insist` then says why, once
             self._file, self._closed, self._backlog = LineFile(-1), why, None
             self._close_fd()
 
@@ -170,6 +172,7 @@ class Journal:
     def _write_backlog(self) -> None:
         backlog = self._backlog
         assert backlog is not None
+        # the oldest first: readers rely on rising `seq`
         while backlog.lines.count:
             failure = self._file.write(backlog.lines.first())
             if failure is not None:
@@ -251,6 +254,7 @@ def _continue(fd: int, path: Path) -> tuple[int, int]:
         raise RunDirectoryError(
             f"{path}: the last line is not a journal record", hint="move the file away, or remove that line"
         )
+    # half a line that a killed process left: the next record would be appended to it
     if end < os.fstat(fd).st_size:
         os.ftruncate(fd, end)
     return seq, attempt

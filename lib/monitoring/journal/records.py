@@ -74,6 +74,7 @@ def parsed(lines: Sequence[bytes]) -> list[Record | None]:
     try:
         records: list[Any] = list(map(orjson.loads, lines))
     except orjson.JSONDecodeError:
+        # one of them is damaged: each by itself
         return [parse(line) for line in lines]
     return [record if _is_record(record) else None for record in records]
 
@@ -169,6 +170,7 @@ def _fields(key: tuple[object, ...], record: Record, names: Iterable[str]) -> Fi
     found = _known.get(key)
     if found is None:
         found = Fields(key[0], {name: type(value) for name, value in record.items()}, names)
+        # a training that makes up ever new names must not fill the memory
         if len(_known) >= MOST_FIELDS:
             _known.clear()
         _known[key] = found

@@ -43,6 +43,7 @@ class RotatingJournal:
             self._reopen()
         self._journal.append_any(record)
         self._seq = self._journal.seq
+        # not with lines that wait for the disk: closing the file would lose them
         if os.stat(self._path).st_size >= self._file_bytes and not self._journal.is_behind:
             self._rotate()
 

@@ -110,6 +110,7 @@ class Tail:
             lines.pop()
         for line, record in zip(lines, parsed(lines), strict=True):
             self._read_to += len(line)
+            # a file and its archive may both be there: each record counts once
             if record is not None and (seq := _seq(record)) > self._read_seq:
                 self._read_seq = seq
                 if self._event:
@@ -122,6 +123,7 @@ class Tail:
     def _follow_rotation(self) -> bool:
         """Move to the file with the next record, if ours is no longer the newest; False without one."""
         assert self._file is not None
+        # our file still has the journal's name, so its end is the journal's
         if _inode_and_size(self._path)[0] == os.fstat(self._file.fileno()).st_ino:
             return False
         # looked for by a second Tail: this one keeps its place if the next record is not written yet

@@ -67,6 +67,7 @@ class Clients:
         memory: dict[int, int] = defaultdict(int)
         counted = set()
         for usage in self._usages:
+            # a client shows once per descriptor, each time with all of its memory
             if usage.pci_bus_id == pci_bus_id and usage.client not in counted:
                 counted.add(usage.client)
                 memory[usage.pid] += usage.memory_bytes
@@ -105,6 +106,7 @@ class Clients:
                 else:
                     span = seconds * 1e9
                 if span > 0:
+                    # an engine of several units (drm-engine-capacity) is at 100 % when all of them work
                     shares[usage.pci_bus_id, engine] += worked / span / (usage.capacity.get(engine) or 1)
         found: dict[str, float] = {}
         for (card, _), share in shares.items():

@@ -79,6 +79,7 @@ def _select(
     found: list[tuple[int, str]] = []
     for word in words:
         number = _number(word)
+        # CUDA takes a list of indices or one of UUIDs; its first word decides
         if not is_mixed and (number is not None) != by_number:
             break
         one = _named(gpus, before, word) if number is None else before[number : number + 1]

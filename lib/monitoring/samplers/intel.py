@@ -129,6 +129,7 @@ class _IntelDerived:
         now = time.monotonic()
         joules = values[SLOT["energy_counter_joules"]]
         if joules is not None:
+            # not across a counter that fell: it has begun again
             if self._energy is not None and now > self._energy[1] and joules >= self._energy[0]:
                 watts = (joules - self._energy[0]) / (now - self._energy[1])
                 values[SLOT["power_draw_watts"]] = values[SLOT["power_average_watts"]] = watts

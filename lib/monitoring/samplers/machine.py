@@ -240,6 +240,7 @@ class _CpuTimes(NamedTuple):
                 cores += 1
         if not cores:
             return None
+        # a quota: the CPU time of its group, out of the time that it allows
         if limit is not None and limit.cores < cores:
             return cls(clock, limit.cores, clock * limit.cores, limit.used_seconds, True)
         return cls(clock, cores, total, busy, cores < every)

@@ -82,6 +82,7 @@ class Mark:
         return self._event.elapsed_time(later._event) / 1000
 
     def __del__(self) -> None:
+        # not before: an event that is recorded again forgets the moment of this mark
         self._free.append(self._event)
 
 
@@ -175,6 +176,7 @@ class _Copies:
                 # queued behind what computes the value: the host goes on, and `_mark` tells when it is there
                 copy.copy_(tensor.detach().reshape(()), non_blocking=True)
                 self._pinned.append(copy)
+            # one event for all: the copies are queued in one stream, in order
             self._mark = pool.mark(device)
         except Exception:  # noqa: BLE001 - a tensor's own methods are called here; `value` says so
             self._mark = None

@@ -66,6 +66,7 @@ class HostPace:
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         since, before, steps, samples = self._since, self._waited, self._steps, self._samples
         self.restart()
+        # `restart` has just read both clocks
         seconds, waited = self._since - since, self._waited
         if not steps or not seconds:
             return {**UNMEASURED, "cpu_wait_seconds": None}
@@ -118,6 +119,7 @@ class DevicePace:
         if not steps:
             return UNMEASURED
         self.restart()
+        # the end of this reading is the beginning of the next: no time counts twice, none is lost
         span = _Span(begin, self._since)
         return {
             "samples_per_sec": DeviceScalar(span.arrived, lambda: _ratio(samples, span.seconds())),

@@ -232,6 +232,7 @@ def _leave_out_buffers(model: Any, phases: Phases) -> None:
         send()
         phases.leave_out()
 
+    # private to DistributedDataParallel (torch/nn/parallel/distributed.py), called before a forward pass
     model._sync_buffers = sent
 
 
@@ -288,10 +289,12 @@ class _Steps:
 
     def _take_passed(self) -> None:
         sums = self._milliseconds
+        # a stream runs in order: once a step's last event has passed, all of its events have
         while self._in_flight and self._in_flight[0][0][-1][1].query():
             marks, line = self._in_flight[0]
             for (_, begin), (phase, end) in pairwise(marks):
                 if phase:
                     sums[phase] = sums.get(phase, 0.0) + begin.elapsed_time(end)
+            # nothing else holds them any more (see EventLine)
             line.free.extend([event for _, event in marks])
             self._in_flight.popleft()

@@ -135,6 +135,7 @@ class TorchProfiler:
         if self._options.memory_snapshot:
             from torch.cuda import memory
 
+            # from the beginning: a snapshot knows the origin of recorded allocations alone
             memory._record_memory_history(max_entries=SNAPSHOT_ENTRIES)
 
     def request(self, steps: int) -> None:
@@ -154,6 +155,7 @@ class TorchProfiler:
                 self._end()
             else:
                 cycle.last = step
+        # only once the cycle before has ended: torch runs one profile at a time
         if self._cycle is None and (self._requested or (self._cycles_left and step >= self._next)):
             self._begin(step)
 

@@ -186,6 +186,7 @@ class TelemetryTracker:
             (self._cuda, state["cuda_timers"]),
             (self._memory, state["gpu_memory"]),
         ):
+            # a name without a saved state begins at nothing: its times are of steps that are done again
             for name in {**found, **states}:
                 of_name = found.setdefault(name, Measurements())
                 of_name.load_state_dict(states.get(name) or Measurements().state_dict())

@@ -111,6 +111,7 @@ class Dashboard:
         due = time.monotonic()
         while not self._is_ending():
             if isinstance(self._source, LiveGpus):
+                # each time, as the source may have changed
                 self._source.arrived = terminal.wake
             events = terminal.wait(due - time.monotonic())
             for event in events:
@@ -200,6 +201,7 @@ class Dashboard:
         if self._source is not None:
             self._source.close()
         self._source = source
+        # a person's choice, which stays when the source changes
         zoom = self._history.zoom
         self._history.close()
         self._history = GraphHistory()

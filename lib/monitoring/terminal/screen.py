@@ -131,6 +131,7 @@ def _share_out(view: View, grid: Grid) -> _Rows:
         ("processes", num_processes),
         *(("run_graph", 18 if run else 0), ("graph", 18), ("run_graph", 99 if run else 0), ("graph", 99)),
     ]
+    # each gets rows as long as the picture fits, and what is left goes to the next
     for part, most in wishes:
         if part in ("graph", "axis") and not rows.strips:
             continue

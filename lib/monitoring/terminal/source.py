@@ -70,6 +70,7 @@ class LiveGpus:
         self.newest: deque[TimedSamples] = deque(maxlen=SAVED)
         self.host: str | None = None
         self._wanted = None if indices is None else frozenset(indices)
+        # the sampling thread appends, the screen's takes: a deque needs no lock for that
         self._new: deque[TimedSamples] = deque(maxlen=SAVED)
         self._problems: list[str] = []
         self._is_ready = False

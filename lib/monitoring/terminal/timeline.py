@@ -168,6 +168,7 @@ def columns(parts: Sequence[Part], start: float, each: float, count: int) -> lis
             if place >= count:
                 continue
             known.append(time)
+            # NaN: not measured
             if value != value:
                 continue
             if place < 0:

@@ -39,6 +39,7 @@ def read_log(path: Path) -> Iterator[StoredRecord]:
     start = 0
     for kind, data, at in _chunks(path):
         starts = kind in (WHOLE, FIRST)
+        # a record within a record, or the rest of none: the log is damaged from here on
         if starts == bool(parts):
             return
         if starts:
@@ -77,6 +78,7 @@ class LogWriter:
         self._end = end
         if end < len(HEADER):
             self._end = 0
+        # a torn record would hide from readers all that is appended after it
         os.ftruncate(self._fd, self._end)
         if self._end == 0:
             self._write(HEADER)
@@ -115,6 +117,7 @@ def _frame(record: bytes, at: int, out: bytearray) -> None:
     first = True
     while True:
         left = BLOCK - at % BLOCK
+        # no chunk's head crosses a block: the rest of this one is zeros (LevelDB's log format)
         if left < CHUNK.size:
             out += bytes(left)
             at += left

@@ -141,6 +141,7 @@ class MlflowFollower:
             run_id = self._begin(records[0])
             failures = [failed for it in pictures if (failed := self._failure_to_add(run_id, *it))]
             first = range(0, len(metrics), METRICS_A_CALL)
+            # the tags go with the last call: a kill before it repeats all, which MLflow counts once
             *others, last = [metrics[at : at + METRICS_A_CALL] for at in first] or [[]]
             for part in others:
                 self._client.log_batch(run_id, metrics=part)

@@ -153,7 +153,7 @@ class Entries:
         return self._entry(time, "training_metrics_update", message, **about)
 
     def saved(self, time: float, step: int, facts: Record) -> list[Record]:
-        self._times.restart()
+        self._times.restart()  # the time of saving is no step's
         message = f"💾 Checkpoint saved at step {step}"
         return self._entry(time, "model_checkpoint_save", message, step=step, epoch=self._epoch, **facts)
 
@@ -215,6 +215,7 @@ class Entries:
 
     def _begun(self, epoch: float | None) -> int | None:
         """Return the epoch, counted from 1, that goes on when this fraction of epochs is done."""
+        # a quotient of steps may lie a rounding error below the whole number
         return self._epoch if epoch is None else math.floor(epoch + 1e-9) + 1
 
     def _begin_evaluation(self, time: float, step: int) -> list[Record]:

@@ -140,7 +140,7 @@ class LogFile:
     def _rotate(self) -> None:
         """Move the full file aside, begin another and compress what is full."""
         try:
-            if self._waiting.count:
+            if self._waiting.count:  # these lines belong to this file
                 return
             numbers = [*_numbered(self.path, ".gz"), *_numbered(self.path, "")]
             full = self.path.with_name(f"{self.path.name}.{max(numbers, default=0) + 1:06}")
@@ -160,6 +160,7 @@ class LogFile:
                     gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) as packed,
                 ):
                     shutil.copyfileobj(lines, packed)
+                # the archive is on disk by now: a kill in between leaves both, and the next start repeats it
                 full.unlink()
             archives = _numbered(self.path, ".gz")
             for number in sorted(archives)[: -self._keep]:

@@ -128,6 +128,7 @@ def torch_devices() -> list[Record]:
         return []
     found: list[Record] = []
     for index in range(torch.cuda.device_count()):
+        # of the device, by all processes, unlike the counts of torch's allocator
         free, total = torch.cuda.mem_get_info(index)
         found.append(
             {

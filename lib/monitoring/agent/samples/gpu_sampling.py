@@ -155,6 +155,7 @@ class GpuSampling:
     def _sample(self) -> None:
         try:
             self._loop.run()
+            # no driver answered for the last sample: the time until the end still counts, as unmeasured
             if self._devices and self._ending.is_set() and not self._has_end:
                 self._end_without_sample()
         finally:

@@ -112,6 +112,7 @@ def thinned(
             continue
         which, what = series(record), key(record)
         group = open_groups.get(which)
+        # a merged record never spans a change of what must not be lost
         if group is None or group.is_closed or group.key != what:
             if group is not None:
                 group.is_closed = True
@@ -152,4 +153,5 @@ class _Group:
 
 
 def _number(record: Record, name: str) -> int:
+    # a record that was never thinned has no such field
     return int(str(record.get(name, 1)))

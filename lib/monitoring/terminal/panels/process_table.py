@@ -186,6 +186,7 @@ def _sorted(processes: list[GpuProcess], choice: ProcessChoice) -> list[GpuProce
     column = COLUMNS[choice.sort]
     known = [it for it in processes if column.key(it) is not None]
     unknown = [it for it in processes if column.key(it) is None]
+    # sorts are stable: equal processes keep one order from picture to picture
     known.sort(key=lambda it: (it.gpu, it.pid))
     known.sort(key=column.key, reverse=column.largest_first != choice.inverted)  # type: ignore[arg-type]  # of one type, and not None
     return known + unknown
