@@ -62,7 +62,7 @@ class AlertLines:
 
 
 def _lines(alert: Record) -> list[str]:
-    """The alert, and below it what to do."""
+    """Return the alert, and below it what to do."""
     begin = "resolved" if alert.get("state") == "resolved" else alert.get("severity")
     lines, hint = [f"{begin}: {alert.get('rule')}: {alert_text(alert)}"], alert_hint(alert)
     lines += [f"hint: {hint}"] if hint else []

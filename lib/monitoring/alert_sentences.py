@@ -31,7 +31,7 @@ class Alert:
 
 
 def alerts_of(directory: Path) -> list[Alert]:
-    """The alerts of one run, without the ends; what a crash left of a line is skipped."""
+    """Return the alerts of one run, without the ends; what a crash left of a line is skipped."""
     found = [record for record, _ in read_records(directory / ALERTS) if record.get("state") != "resolved"]
     if any(record.get("rule") == "trainer" for record in found) and _is_complete(directory):
         # that an attempt died is over once a later one was complete

@@ -67,7 +67,7 @@ class ControlRequest:
     """One request: what to change, by the words of WORDS."""
 
     changes: Mapping[str, Change]
-    """In the order of WORDS: settings first, the end of the training last."""
+    """Word -> value, in the order of WORDS: settings first, the end of the training last."""
     timestamp: float
     """When it was sent, UTC epoch seconds by the sender's clock, by which nothing is decided."""
     source: str = CONTROL_JSON
@@ -96,7 +96,7 @@ class RefusedRequest:
     """The request's timestamp, where one can be read."""
     source: str = CONTROL_JSON
     name: str = ""
-    """The same as that of a ControlRequest."""
+    """Name of its file and hash of its content, as in a ControlRequest."""
 
     @property
     def file(self) -> str:
@@ -201,7 +201,7 @@ def _sender(content: object) -> tuple[float | None, str]:
 
 
 def shown(value: object) -> str:
-    """A value of a stranger in a message, printable and short."""
+    """Return a value of a stranger in a message, printable and short."""
     text = value if isinstance(value, str) else repr(value)[: 2 * MOST_CHARACTERS]
     return ascii(text)[1:-1][:MOST_CHARACTERS]
 
@@ -257,7 +257,7 @@ class ControlFile:
                 del self._known[file]
 
     def rest(self, reason: str) -> Sequence[RefusedRequest]:
-        """Each request that is there and not answered, refused: for the end of a training."""
+        """Return each request that is there and not answered, refused: for the end of a training."""
         new = self._new()
         found, self._waiting = [*self._waiting, *new], []
         return [RefusedRequest(reason, one.timestamp, one.source, one.name) for one in found]
@@ -296,7 +296,7 @@ class ControlFile:
         return [left for one in found if (left := self._unanswered(*one)) is not None]
 
     def _request(self, file: str, folder: int | None, *, is_second_look: bool) -> _Found | None:
-        """The request in a file, None where it may be there at the next look."""
+        """Return the request in a file, None where it may be there at the next look."""
         content, name = None, f"{shown(file)}:"
         try:
             data = _data(file if folder is not None else self.directory / file, folder)
@@ -356,7 +356,7 @@ class ControlFile:
 
 
 def _answered_in(journal: Path) -> dict[str, set[str]]:
-    """The words of each request that a journal answers; all words of one that it says is refused."""
+    """Return the words of each request that a journal answers; all words of one that it says is refused."""
     found: dict[str, set[str]] = {}
     for record, _ in read_records(journal):
         name = record.get("request")
@@ -367,7 +367,7 @@ def _answered_in(journal: Path) -> dict[str, set[str]]:
 
 
 def _names(folder: int) -> list[str]:
-    """The first files by their names, but hidden ones, which are half-written."""
+    """Return the first files by their names, but hidden ones, which are half-written."""
     try:
         names = [name for name in os.listdir(folder) if name.endswith(".json") and not name.startswith(".")]
     except OSError:
@@ -433,7 +433,7 @@ def send(directory: Path, changes: Mapping[str, object], *, source: str) -> Cont
 
 
 def path_of(directory: Path, request: ControlRequest) -> Path:
-    """The file of a request that `send` has written."""
+    """Return the file of a request that `send` has written."""
     return directory / REQUESTS / request.file
 
 

@@ -67,13 +67,13 @@ class DropIns:
         return importlib.import_module(self._modules[module])
 
     def symbol(self, name: str, option: str) -> str:
-        """The symbol that gives a drop-in one of its options."""
+        """Return the symbol that gives a drop-in one of its options."""
         own = f"{name}_{option}".replace("-", "_")
         by_rule = f"{self.prefix or self.kind}_{own}".upper()
         return self.symbols.get(own) or self.symbols.get(option) or by_rule
 
     def configured(self, name: str, config: Mapping[str, object]) -> dict[str, object]:
-        """The options that a configuration has for a drop-in, by field."""
+        """Return the options that a configuration has for a drop-in, by field."""
         symbols = {own.name: self.symbol(name, own.name) for own in fields(self.load(name).Options)}
         return {option: config[symbol] for option, symbol in symbols.items() if symbol in config}
 
@@ -100,5 +100,5 @@ class DropIns:
             raise self.refused(f"{self.kind} {name}: {error}") from error
 
     def options(self, name: str, config: Mapping[str, object]) -> Any:
-        """The `Options` of a drop-in as a configuration has them."""
+        """Return the `Options` of a drop-in as a configuration has them."""
         return self.made(name, self.configured(name, config))

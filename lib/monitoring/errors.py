@@ -88,7 +88,7 @@ class NoTerminal(MonitoringError):
 
 
 def unwritable(path: Path, error: OSError) -> RunDirectoryError:
-    """The error for a path that the system does not let us write."""
+    """Return the error for a path that the system does not let us write."""
     full = is_full(error)
     return RunDirectoryError(
         f"{path} cannot be written: {(error.strerror or str(error)).lower()}",

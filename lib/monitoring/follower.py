@@ -68,7 +68,7 @@ class RunInfo:
 
     @classmethod
     def read(cls, directory: Path) -> RunInfo:
-        """The run in `directory`, from its run.json; RunDirectoryError if it is none."""
+        """Return the run in `directory`, from its run.json; RunDirectoryError if it is none."""
         run = read_run_json(directory)
         tracking = run["tracking"]
         return cls(
@@ -83,7 +83,7 @@ class Follower(Protocol):
     """
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """The `seq` of the last record of a journal that the sink durably holds, 0 if none.
+        """Return the `seq` of the last record of a journal that the sink durably holds, 0 if none.
 
         Read from the sink itself, so that a SIGKILL at any moment neither doubles nor loses a record. It is
         called for the journals that the module names in JOURNALS.
@@ -116,27 +116,27 @@ class LiveFollower(Follower, Protocol):
 
 
 def exporter_names() -> list[str]:
-    """The exporters that can be turned on, so without those of every run."""
+    """Return the exporters that can be turned on, so without those of every run."""
     return [name for name in EXPORTERS.names if name not in ALWAYS]
 
 
 def exporter_switch(name: str) -> str:
-    """The symbol that turns an exporter on."""
+    """Return the symbol that turns an exporter on."""
     return SWITCHES.get(name, f"{name.upper()}_EXPORTER")
 
 
 def follower_kind(name: str) -> DropIns:
-    """The exporters if one is called `name`, else the trackers, which refuse an unknown name."""
+    """Return the exporters if one is called `name`, else the trackers, which refuse an unknown name."""
     return EXPORTERS if name in EXPORTERS.names else TRACKERS
 
 
 def follower_module(name: str) -> ModuleType:
-    """The module of the follower `name`; UnknownFollower lists the known trackers."""
+    """Return the module of the follower `name`; UnknownFollower lists the known trackers."""
     return follower_kind(name).load(name)
 
 
 def journals_of(name: str) -> tuple[str, ...]:
-    """The journals whose records the follower `name` takes; metrics.jsonl if it does not say."""
+    """Return the journals whose records the follower `name` takes; metrics.jsonl if it does not say."""
     try:
         journals: tuple[str, ...] = getattr(follower_module(name), "JOURNALS", (JOURNAL,))
     except UnknownFollower:
@@ -168,5 +168,5 @@ def upload_commands(directory: Path) -> dict[str, str]:
 
 
 def configured_options(name: str, config: Mapping[str, object]) -> dict[str, object]:
-    """The options that a configuration has for the follower `name`."""
+    """Return the options that a configuration has for the follower `name`."""
     return follower_kind(name).configured(name, config)

@@ -152,7 +152,7 @@ class Run:
         self._next_look = self._looked + LOOK_EVERY
 
     def _joined(self) -> dict[str, Any]:
-        """The run.json that rank 0 has written, for the attempt that it has begun."""
+        """Return the run.json that rank 0 has written, for the attempt that it has begun."""
         run = registered_by_rank_0(self.directory, self.rank)
         self._journal.attempt = run["attempts"][-1]["attempt"]
         self._about |= {"rank": self.rank, **_this_process()}
@@ -473,7 +473,7 @@ def _resumed_step(resumed: object) -> int:
 
 
 def _described(error: BaseException) -> Record:
-    """How an end record names the error that ended the training, and its cause."""
+    """Return an end record's fields for the error that ended the training, with its cause."""
     full = isinstance(error, OSError) and is_full(error)
     try:
         # One that an error knows itself: out_of_memory, non_finite …
@@ -492,12 +492,12 @@ def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
 
 
 def _program() -> Record:
-    """The versions that can change a result, and the git revision."""
+    """Return the versions that can change a result, and the git revision."""
     return {"versions": versions(), "git": git_state(_program_folder())}
 
 
 def _program_folder() -> Path | None:
-    """Where the program lies, whose git revision counts; None for one that is no file."""
+    """Return the folder of the program, whose git revision counts; None for one that is no file."""
     program = Path(sys.argv[0]).absolute()
     return program.parent if program.is_file() else None
 

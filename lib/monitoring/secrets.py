@@ -76,7 +76,7 @@ _LIMIT = 5.0
 
 
 def without_secrets(environment: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The variables that may be read by others, and the names of the rest."""
+    """Return the variables that may be read by others, and the names of the rest."""
     open_ones = {
         name: _encodable(value) for name, value in sorted(environment.items()) if not is_secret(name, value)
     }

@@ -104,7 +104,7 @@ class _Teller(Alerts):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command: 0 when the follower has caught up, 1 when it failed."""
+    """Catch up with a follower; 0 when that is done, 1 when it failed."""
     about: dict[str, Any] = orjson.loads((sys.argv[1:] if argv is None else argv)[0])
     # Ctrl-C and a closed terminal are for the training; this process ends with the agent
     for number in (signal.SIGINT, signal.SIGHUP):

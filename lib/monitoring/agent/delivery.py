@@ -106,9 +106,9 @@ class DeliveryProgress:
     gpu_seq: int = 0
     """The last record of gpu_stats.jsonl that is durably in the sink, of a follower that takes those."""
     system_seq: int = 0
-    """The same of system_stats.jsonl."""
+    """The last record of system_stats.jsonl, in the same way."""
     alert_seq: int = 0
-    """The same of alerts.jsonl."""
+    """The last record of alerts.jsonl, in the same way."""
     ended: bool = False
     """Whether the sink was closed after the run's end record."""
     error: str | None = None
@@ -116,11 +116,11 @@ class DeliveryProgress:
     held: int = 0
     """`seq` that the sink itself held when closed; lower if the last records had nothing for it."""
     gpu_held: int = 0
-    """The same of `gpu_seq`."""
+    """`gpu_seq` that the sink itself held when closed."""
     system_held: int = 0
-    """The same of `system_seq`."""
+    """`system_seq` that the sink itself held when closed."""
     alert_held: int = 0
-    """The same of `alert_seq`."""
+    """`alert_seq` that the sink itself held when closed."""
     host_seqs: Mapping[str, int] = field(default_factory=dict)
     """The last record of each journal of another host that is durably in the sink."""
     host_held: Mapping[str, int] = field(default_factory=dict)
@@ -304,7 +304,7 @@ class Delivery:
         report()
 
     def linger(self, stop: threading.Event) -> None:
-        """After `follow`: let a live follower show the end, and close it; its failure goes to agent.log."""
+        """Let a live follower show the end, after `follow`, and close it; its failure goes to agent.log."""
         if self._lingering is None:
             return
         try:
@@ -369,7 +369,7 @@ class Delivery:
         return any(tail.has_more for tail in self._tails.values())
 
     def _take(self, *, whatever_size: bool) -> list[Record]:
-        """The next records of all journals by their times, those of each journal in its order.
+        """Return the next records of all journals by their times, those of each journal in its order.
 
         Of a journal that has more, no record is overtaken by later ones of another.
         """
@@ -557,5 +557,5 @@ def _merged(tails: Mapping[str, Tail]) -> list[Record]:
 
 
 def _latest(tail: Tail) -> float:
-    """The latest time of what waits: a clock that was set back holds up no later record."""
+    """Return the latest time of what waits: a clock that was set back holds up no later record."""
     return max(_time(record) for record in tail.waiting)

@@ -211,7 +211,7 @@ def _last_seq(record: Record | None) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command: 0 when all is delivered, 3 when a follower was given up, 2 when there is no such run."""
+    """Run the agent; 0 when all is delivered, 3 when a follower was given up, 2 without such a run."""
     parser = argparse.ArgumentParser(
         prog="python -m monitoring.agent", description=__doc__.partition("\n")[0]
     )

@@ -181,7 +181,7 @@ def how_died(code: int) -> str:
 
 
 def peer_user(connection: socket.socket) -> int:
-    """The user whose process is at the other end of a local socket."""
+    """Return the user whose process is at the other end of a local socket."""
     ucred = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(UCRED))
     user: int = struct.unpack(UCRED, ucred)[1]
     return user

@@ -59,7 +59,7 @@ def deliver_apart(
 
 
 def reason_of(record: Record, error: Exception) -> str:
-    """Which record was refused and why, in words."""
+    """Return in words which record was refused, and why."""
     place = f" at step {step}" if (step := record.get("global_step")) is not None else ""
     return f"record {record.get('seq')} ({record.get('event')}{place}): {type(error).__name__}: {error}"
 

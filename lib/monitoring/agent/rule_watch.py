@@ -40,7 +40,7 @@ class _Subject:
     last_seq: int = 0
     """`seq` of the record that showed the last alert; up to it nothing is reported again."""
     contrary_since: float | None = None
-    """Since when, by the times of records, its records show the opposite of what was reported."""
+    """Time of the record since which its records show the opposite of what was reported."""
 
 
 class RuleWatch:
@@ -161,7 +161,7 @@ class RuleWatch:
         return more
 
     def _by_event(self) -> dict[str, list[tuple[str, Rule]]]:
-        """The rules that read the records of each event that one of them names, and of ANY other."""
+        """Return the rules that read the records of each event that one of them names, and of ANY other."""
         events = {name: events_of(name) for name in self._rules}
         known = {event for of_rule in events.values() for event in of_rule or ()}
         return {

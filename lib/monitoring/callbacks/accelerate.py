@@ -105,7 +105,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
                 self._opened()
 
     def _opened(self) -> OpenRun:
-        """The run, which is opened if it was not."""
+        """Return the run, which is opened if it was not."""
         if self._runs.current is not None:
             return self._runs.current
         model = UNKNOWN_MODEL if self._model is None else {**UNKNOWN_MODEL, **model_fields(self._model)}

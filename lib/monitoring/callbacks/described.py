@@ -61,6 +61,6 @@ def adapter_fields(model: Any) -> dict[str, object]:
 
 
 def _base(model: Any) -> Any:
-    """The model within PEFT's wrapper."""
+    """Return the model within PEFT's wrapper."""
     unwrap = getattr(model, "get_base_model", None)
     return unwrap() if callable(unwrap) else model

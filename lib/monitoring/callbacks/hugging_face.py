@@ -170,7 +170,7 @@ class RunCallback(TrainerCallback):  # type: ignore[misc] # transformers is not 
         self._runs.close()
 
     def _opened(self, args: Any, model: Any) -> OpenRun:
-        """The run that a log or an evaluation belongs to."""
+        """Return the run that a log or an evaluation belongs to."""
         if self._runs.current is None:
             self._name(args)
             config = args.to_sanitized_dict()

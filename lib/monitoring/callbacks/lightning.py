@@ -73,7 +73,7 @@ class LightningLogger(Logger):  # type: ignore[misc] # lightning is not typed fo
         return cast(Run, _Experiment(self))
 
     def opened(self) -> OpenRun:
-        """The run that a log or an evaluation belongs to."""
+        """Return the run that a log or an evaluation belongs to."""
         return self.runs.current or self.runs.begin_other(self.begun())
 
     def begun(self, trainer: Any = None, module: Any = None) -> Begun:
@@ -137,7 +137,7 @@ class Progress:
         self._trainer, self.before = trainer, None
 
     def step(self, logged: int | None) -> int:
-        """The step that a log belongs to: the one in work, or else the last one."""
+        """Return the step that a log belongs to: the one in work, or else the last one."""
         if self._trainer is None:
             return 0 if logged is None else logged + 1
         done = int(self._trainer.global_step)

@@ -254,7 +254,7 @@ class OpenRun:
 
 
 def _uncaught() -> BaseException | None:
-    """The error that ended the program, or in a notebook the last cell that had one."""
+    """Return the error that ended the program, or in a notebook the last cell that had one."""
     error: BaseException | None = getattr(sys, "last_value", None)
     return error
 

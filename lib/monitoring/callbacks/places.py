@@ -46,7 +46,7 @@ def next_opening(named: Path, more: int = 1) -> int:
 
 
 def new_place(named: Path) -> RunPlace:
-    """The first directory of this name that no run has used."""
+    """Return the first directory of this name that no run has used."""
     number = 1
     while _is_used(_numbered(named, number)):
         number += 1
@@ -56,7 +56,7 @@ def new_place(named: Path) -> RunPlace:
 def resumed_place(
     named: Path, is_checkpoint: Callable[[Record], bool], step: int | None = None
 ) -> RunPlace | None:
-    """The newest run of this name that wrote a checkpoint, or else one that reached its step.
+    """Return the newest run of this name that wrote a checkpoint, or else one that reached its step.
 
     The latter was killed after it wrote the checkpoint and before it recorded that. None if there is none:
     the checkpoint is of a training that was recorded elsewhere. Where the `step` of the checkpoint is not
@@ -77,7 +77,7 @@ def resumed_place(
 
 
 def joined_place(named: Path, rank: int, opening: int, *, seconds: float = WAIT_FOR_RANK_0) -> RunPlace:
-    """The directory that rank 0 of this launch has chosen for this opening, as soon as it has.
+    """Return the directory that rank 0 of this launch has chosen for this opening, as soon as it has.
 
     RunDirectoryError if it has not after so many seconds.
     """
@@ -96,7 +96,7 @@ def joined_place(named: Path, rank: int, opening: int, *, seconds: float = WAIT_
 
 
 def named_directory(directory: Path) -> Path:
-    """A directory by its absolute name, so that a program that changes its folder means the same."""
+    """Return a directory by its absolute name, so that a program that changes its folder means the same."""
     return Path(os.path.abspath(directory))
 
 

@@ -42,7 +42,7 @@ class Throughput:
         self._has_warned = False
 
     def step(self, samples: int) -> None:
-        """One more step of the optimizer, of so many samples and those of its parts."""
+        """Count one more optimizer step, of so many samples and those of its parts."""
         self._pace.step(samples + self._samples)
         self._samples = 0
         self._steps += 1
@@ -105,7 +105,7 @@ def tokens_in(batch: Any) -> int:
 
 
 def samples_in(batch: Any) -> int:
-    """How many samples the first tensor in a batch has; 0 where there is none."""
+    """Return how many samples the first tensor in a batch has; 0 where there is none."""
     found = _first_tensor(batch)
     if found is None:
         return 0
@@ -113,7 +113,7 @@ def samples_in(batch: Any) -> int:
 
 
 def _first_tensor(batch: Any) -> Any:
-    """The first tensor in a batch; None where there is none."""
+    """Return the first tensor in a batch; None where there is none."""
     while not hasattr(batch, "shape"):
         if isinstance(batch, Mapping):
             batch = next(iter(batch.values()), None)

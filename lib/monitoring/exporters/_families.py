@@ -58,17 +58,17 @@ class ShownRun(Protocol):
         """Whether it trains."""
 
     def samples(self, now: float) -> list[dict[str, Any]]:
-        """The newest gpu record of each host that it trains on, as in gpu_stats.jsonl."""
+        """Return the newest gpu record of each host that it trains on, as in gpu_stats.jsonl."""
 
     def machines(self, now: float) -> dict[str, Record]:
-        """The newest sample of each host that it trains on."""
+        """Return the newest sample of each host that it trains on."""
 
     def rank_of(self, gpu: dict[str, Any], host: str) -> str:
-        """The rank that computes on a GPU of a host, empty if that is not known."""
+        """Return the rank that computes on a GPU of a host, empty if that is not known."""
 
 
 def registry(runs: Callable[[], Sequence[ShownRun]], clock: Callable[[], float]) -> CollectorRegistry:
-    """A registry of its own that shows what `runs` returns at each scrape."""
+    """Return a registry of its own that shows what `runs` returns at each scrape."""
     from prometheus_client import CollectorRegistry
 
     class Collector:
@@ -84,7 +84,7 @@ def registry(runs: Callable[[], Sequence[ShownRun]], clock: Callable[[], float])
 
 
 def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
-    """Every metric that has a value, with one sample per run, rank or GPU."""
+    """Yield every metric that has a value, with one sample per run, rank or GPU."""
     found = [_build_info(), *_rank_families(runs), *_run_families(runs, now), *_gpu_families(runs, now)]
     found += _machine_families(runs, now)
     # an empty one would still print its help and type
@@ -93,7 +93,7 @@ def families(runs: Sequence[ShownRun], now: float) -> Iterator[Metric]:
 
 @functools.cache
 def version() -> str:
-    """The version of kharness, as it is installed; `unknown` where it only lies on the path."""
+    """Return the version of kharness, as it is installed; `unknown` where it only lies on the path."""
     try:
         return metadata.version("kharness")
     except metadata.PackageNotFoundError:
@@ -108,7 +108,7 @@ def _build_info() -> Metric:
 
 
 def _family(name: str, labels: Sequence[str]) -> Any:
-    """An empty family of the type and with the help text of its row."""
+    """Return an empty family of the type and with the help text of its row."""
     from prometheus_client import core
 
     row = prometheus_rows()[name]
@@ -241,12 +241,12 @@ def _sampled(run: ShownRun, now: float) -> Iterator[tuple[str, float, dict[str, 
 
 
 def _identity(gpu: Mapping[str, Any]) -> tuple[str, str]:
-    """The labels `gpu` and `uuid`."""
+    """Return the labels `gpu` and `uuid`."""
     return str(gpu["index"]), gpu.get("uuid") or ""
 
 
 def _throttling_families(gpus: Sequence[tuple[list[str], dict[str, Any]]]) -> Iterator[Metric]:
-    """Each reason that NVIDIA's driver knows as 1 or 0; of other vendors, those that hold."""
+    """Yield each reason that NVIDIA's driver knows as 1 or 0; of other vendors, those that hold."""
     reasons = _family(REASON, (*GPU_LABELS, "reason"))
     bits = _dcgm_family(prometheus_rows()[REASON])
     for labels, gpu in gpus:
@@ -262,7 +262,7 @@ def _throttling_families(gpus: Sequence[tuple[list[str], dict[str, Any]]]) -> It
 
 
 def _dcgm_family(row: FieldRow) -> Any:
-    """An empty family by dcgm-exporter's name.
+    """Return an empty family by dcgm-exporter's name.
 
     A counter has no type: prometheus_client, and OpenMetrics, know none whose name does not end in `_total`.
     """
@@ -277,7 +277,7 @@ def _dcgm_family(row: FieldRow) -> Any:
 def _filled(
     family: Any, gpus: Iterable[tuple[list[str], dict[str, Any]]], source: str, factor: float
 ) -> Metric:
-    """The family with one sample per GPU that reports the value."""
+    """Return the family with one sample per GPU that reports the value."""
     for labels, gpu in gpus:
         if _is_number(gpu.get(source)):
             family.add_metric(labels, gpu[source] * factor)

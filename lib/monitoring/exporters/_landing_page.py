@@ -11,7 +11,7 @@ from monitoring.host.name import host_name
 
 
 def landing_page(runs: Sequence[ShownRun]) -> str:
-    """A page of HTML; names of runs and projects are text in it, whatever they hold."""
+    """Return a page of HTML; names of runs and projects are text in it, whatever they hold."""
     rows = "".join(
         f"<tr><td>{escape(run.name)}<td>{escape(str(run.run['tracking']['project']))}<td>{escape(run.host)}"
         f"<td>{'training' if run.is_running() else 'not training'}\n"

@@ -205,7 +205,7 @@ def takes_gzip(accept_encoding: str) -> bool:
 
 
 def port_taken(address: str, reason: str) -> PortTakenError:
-    """The error for an address at which an exporter cannot listen."""
+    """Return the error for an address at which an exporter cannot listen."""
     return PortTakenError(f"{address}: {reason}").options_are(port="PROMETHEUS_PORT", host="PROMETHEUS_HOST")
 
 

@@ -63,7 +63,7 @@ class MonitorFile:
 
 
 def rank_on(gpu: Mapping[str, Any], pid: int) -> str:
-    """The rank 0 of a process that a sample of a GPU shows, else an empty text."""
+    """Return the rank 0 of a process that a sample of a GPU shows, else an empty text."""
     return "0" if pid in {process.get("pid") for process in gpu.get("processes") or []} else ""
 
 

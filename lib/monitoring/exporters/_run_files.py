@@ -92,7 +92,7 @@ class RunFiles:
         return away or is_alive(self._attempt)
 
     def samples(self, now: float) -> list[dict[str, Any]]:
-        """The GPUs of each host as last sampled; none of one whose sampling is over."""
+        """Return the GPUs of each host as last sampled; none of one whose sampling is over."""
         return [
             {**record, "host": host or self.host}
             for host, record in sorted(self.state.gpus.items())
@@ -100,11 +100,11 @@ class RunFiles:
         ]
 
     def machines(self, now: float) -> dict[str, Record]:
-        """The newest sample of each host, as of `samples`."""
+        """Return the newest sample of each host, as of `samples`."""
         return {host: record for host, record in self.state.machines.items() if _is_of_now(record, now)}
 
     def rank_of(self, gpu: dict[str, Any], host: str) -> str:
-        """The rank that computes on a GPU; empty where the sample names none of the run's processes.
+        """Return the rank that computes on a GPU; empty where the sample names none of the run's processes.
 
         Of a GPU whose processes cannot be read now, such as a lost one: the rank that did.
         """

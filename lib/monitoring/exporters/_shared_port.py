@@ -74,7 +74,7 @@ class SharedPort:
             self._folder.rmdir()
 
     def runs(self) -> Iterator[Path]:
-        """The directories of the runs, of which some may not be there any more."""
+        """Yield the directories of the runs, of which some may not be there any more."""
         if not self.identity():
             return
         with contextlib.suppress(OSError):
@@ -90,7 +90,7 @@ class SharedPort:
 
 
 def _name(what: str | Path) -> str:
-    """A file name for any text: users choose the names of runs and of addresses."""
+    """Return a file name for any text: users choose the names of runs and of addresses."""
     return hashlib.sha256(os.fsencode(what)).hexdigest()[:NAME_LENGTH]
 
 

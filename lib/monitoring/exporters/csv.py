@@ -35,7 +35,7 @@ class Options:
 
 
 def open_follower(run: RunInfo, options: Options) -> CsvFile:
-    """The run's metrics.csv, made if it is not there; OSError if it cannot be written."""
+    """Return the run's metrics.csv, made if it is not there; OSError if it cannot be written."""
     return CsvFile(run.directory / METRICS_CSV)
 
 
@@ -69,13 +69,13 @@ class CsvFile:
         self._last_seq = int(str(records[-1]["seq"]))
 
     def flush(self) -> None:
-        """Nothing is held back: what deliver wrote is with the kernel."""
+        """Do nothing: what deliver wrote is with the kernel."""
 
     def close(self, status: str | None) -> None:
         os.close(self._fd)
 
     def _encoded(self, fields: Fields, group: Sequence[Record]) -> bytes:
-        """The rows of records with the same fields."""
+        """Return the rows of records with the same fields."""
         rows = _csv_rows(fields, self._columns)
         if rows is None or any(whole_step(record["global_step"]) is None for record in group):
             return _lines([cells.get(name) for name in self._columns] for cells in map(row, group))
@@ -121,7 +121,7 @@ class CsvFile:
 
 
 def row(record: Record) -> dict[str, object]:
-    """The cells of a record by column: its envelope, its texts and its points."""
+    """Return the cells of a record by column: its envelope, its texts and its points."""
     cells = {name: record[name] for name in LEADING if record.get(name) is not None}
     cells.update((key, _one_line(value)) for key, value in record.items() if isinstance(value, str))
     cells.update(points(record))

@@ -137,7 +137,7 @@ class PrometheusFollower:
             self._next_look = now + READ_EVERY
 
     def flush(self) -> None:
-        """Nothing to do: what is shown is read from files."""
+        """Do nothing: what is shown is read from files."""
 
     def linger(self, stop: threading.Event) -> None:
         """Show the end until a Prometheus has seen it, so long as the options say, or until `stop`.
@@ -294,7 +294,7 @@ def show(directory: Path, *, host: str, port: int) -> None:
 
 
 def _exporter_in_turn(directory: Path, host: str, port: int, stop: threading.Event) -> Exporter | None:
-    """An exporter, once others let the port go; None if `stop` comes first.
+    """Return an exporter, once others let the port go; None if `stop` comes first.
 
     One that shares the port shows the runs of this directory meanwhile; one that lingers is waited for.
     """
@@ -349,7 +349,7 @@ class _Registered:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command: 0 when it was ended, 2 when it cannot listen or there is no such directory."""
+    """Show runs until that is ended, then 0; 2 when it cannot listen or there is no such directory."""
     parser = argparse.ArgumentParser(
         prog="python -m monitoring.exporters.prometheus", description="Show every run below a directory."
     )

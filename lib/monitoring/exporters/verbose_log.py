@@ -48,7 +48,7 @@ class Options:
 
 
 def open_follower(run: RunInfo, options: Options) -> VerboseLogFile:
-    """The run's verbose log, made if it is not there; OSError if it cannot be written."""
+    """Return the run's verbose log, made if it is not there; OSError if it cannot be written."""
     attempt = read_run_json(run.directory)["attempts"][-1]
     is_here = attempt["host"] == host_name() and is_alive(attempt)
     return VerboseLogFile(run.directory, options.level, is_here=is_here)
@@ -171,7 +171,7 @@ def _of(record: Mapping[str, object], *names: str) -> Record:
 
 
 def _last_seqs(path: Path) -> dict[str, int]:
-    """The highest number of each journal in the newest file that has any."""
+    """Return the highest number of each journal in the newest file that has any."""
     found = dict.fromkeys(SEQ_NAMES, 0)
     for lines in _newest_first(path):
         for entry in map(parse, lines):

@@ -78,7 +78,7 @@ def balance(values: Sequence[float]) -> dict[str, object]:
 
 
 def quality(cv: float) -> str:
-    """The name of the band that a coefficient of variation, in percent, falls into."""
+    """Return the name of the band that a coefficient of variation, in percent, falls into."""
     return next((name for limit, name in BANDS if cv < limit), POOR)
 
 
@@ -93,7 +93,7 @@ def runs_gpus(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def gpu_points(record: Mapping[str, Any]) -> dict[str, float]:
-    """The numbers of a gpu record under the names that trackers show; null values are no points."""
+    """Return the numbers of a gpu record under the names that trackers show; null values are no points."""
     aggregates: Mapping[str, Any] = record["aggregate_stats"]
     found = {name: aggregates.get(key) for name, key in AGGREGATE_POINTS.items()}
     balances = aggregates["load_balance"]
@@ -107,7 +107,7 @@ def gpu_points(record: Mapping[str, Any]) -> dict[str, float]:
 
 
 def gpu_texts(record: Mapping[str, Any]) -> dict[str, str]:
-    """The texts of a gpu record that trackers show: the quality of the load balance."""
+    """Return the texts of a gpu record that trackers show: the quality of the load balance."""
     text = record["aggregate_stats"]["load_balance"][MAIN_BALANCE]["quality"]
     return {} if text is None else {"gpu_load_balance_quality": text}
 

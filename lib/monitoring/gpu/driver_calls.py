@@ -109,7 +109,7 @@ class DriverCalls:
 
 
 def last_call(page: mmap | bytearray, *, waits: bool = True) -> DriverCall | None:
-    """The call that the process of a page is in, or died in; None if it is in none.
+    """Return the call that the process of a page is in, or died in; None if it is in none.
 
     If it is sampling, that call; else, with `waits`, the one that waits for events: a thread always does.
     """

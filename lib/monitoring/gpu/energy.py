@@ -80,7 +80,7 @@ class EnergyMeter:
             self._time = record["time"]
 
     def measure(self, samples: Sequence[GpuSample], now: float) -> tuple[list[GpuSample], Used]:
-        """The samples with `energy_joules` and its source, and what was used since the last look."""
+        """Return the samples with `energy_joules` and its source, and what was used since the last look."""
         seconds = max(0.0, now - self._time)
         self._time = now
         is_gap = seconds > self._longest

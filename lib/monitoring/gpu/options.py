@@ -74,7 +74,7 @@ def monitor_options(name: str, kind: Callable[..., S], asked: bool | Mapping[str
 def configured_monitor(
     switch: str, kind: Callable[[], Any], symbols: Mapping[str, str], config: Mapping[str, Any]
 ) -> bool | dict[str, Any]:
-    """The options of a monitor that the symbol `switch` turns on; `symbols` gives each option's."""
+    """Return the options of a monitor that the symbol `switch` turns on; `symbols` gives each option's."""
     if not config.get(switch):
         return False
     return {**asdict(kind()), **{name: config[it] for name, it in symbols.items() if it in config}}

@@ -29,7 +29,7 @@ class Shares(NamedTuple):
     of: Mapping[int, float]
     """GPU index -> the share of its time that is the run's, from 0 to 1; other GPUs do not stand here."""
     source: DevicesSource | None
-    """None as long as it is not known which are the run's: then `of` has what would be, of each GPU."""
+    """How the run's GPUs are known; None while they are not: then `of` has the share of each if it is."""
 
 
 class Said(NamedTuple):
@@ -79,7 +79,7 @@ class RunDevices:
             self._last = {index: share for index, share in shares.items() if share is not None}
 
     def look(self, samples: Sequence[GpuSample]) -> Shares:
-        """The run's GPUs now.
+        """Return the run's GPUs now.
 
         With its last process gone a GPU stays the run's until there is one on another GPU. One that does not
         answer is the run's if it was so before, with the share that it had, or if the training names it.

@@ -142,7 +142,7 @@ class Sampler(Protocol):
         """`nvidia`, `amd`, `intel`, or several joined by `+`."""
 
     def devices(self) -> Sequence[DeviceInfo]:
-        """The selected GPUs, by rising index."""
+        """Return the selected GPUs, by rising index."""
 
     def sample(self) -> Sequence[GpuSample]:
         """One look at each of them, in the same order; a GPU that cannot be read is there, with its state."""

@@ -24,13 +24,13 @@ THROTTLE_REASONS = {
 
 @functools.lru_cache(maxsize=256)
 def reasons_of(bits: int) -> list[str]:
-    """The names of the reasons; a bit without a name gives its number."""
+    """Return the names of the reasons; a bit without a name gives its number."""
     named = [name for bit, name in THROTTLE_REASONS.items() if bits & bit]
     rest = bits & ~sum(THROTTLE_REASONS)
     return [*named, *([f"0x{rest:x}"] if rest else [])]
 
 
 def bits_of(reasons: Iterable[str]) -> int:
-    """The number whose bits these are; one that is no name of a reason counts nothing."""
+    """Return the number whose bits these are; one that is no name of a reason counts nothing."""
     bits = {name: bit for bit, name in THROTTLE_REASONS.items()}
     return sum(int(name, 16) if name.startswith("0x") else bits.get(name, 0) for name in reasons)

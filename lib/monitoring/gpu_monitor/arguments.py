@@ -21,7 +21,7 @@ def gpu_indices(text: str) -> list[int] | Literal["all"]:
 
 
 def seconds(text: str) -> float:
-    """A time above 0."""
+    """Return a number of seconds above 0."""
     try:
         value = float(text)
     except ValueError:

@@ -88,7 +88,7 @@ def statistics(values: Sequence[float]) -> Statistics:
 
 
 def metrics_line(sample: GpuSample, time: float, correlation_id: str) -> Record:
-    """One GPU of a snapshot as a line of gpu_metrics_*.jsonl."""
+    """Return one GPU of a snapshot as a line of gpu_metrics_*.jsonl."""
     return {
         "timestamp": timestamp(time),
         "gpu_index": sample.index,

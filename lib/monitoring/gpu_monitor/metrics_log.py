@@ -152,7 +152,7 @@ class MetricsLog:
 
 
 def full_path(path: Path, first: int, last: int) -> Path:
-    """Where a full file of lines with these numbers goes until it is compressed."""
+    """Return the path of a full file of lines with these numbers, until it is compressed."""
     return archive_path(path, first, last).with_suffix("")
 
 
@@ -167,7 +167,7 @@ def full_files(path: Path) -> list[tuple[int, Path]]:
 
 
 def read_metrics_log(path: Path) -> Iterator[Record]:
-    """Every line of a log and of its older files, oldest first.
+    """Yield every line of a log and of its older files, oldest first.
 
     A file that goes because its archive is complete is opened before archives are listed.
     """

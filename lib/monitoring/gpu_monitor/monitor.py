@@ -349,7 +349,7 @@ class TrainingMonitorCallback:
             self._monitor.log_training(record)
 
     def step_seconds(self) -> float | None:
-        """Seconds since `on_step_begin`; None if no step has begun."""
+        """Return seconds since `on_step_begin`; None if no step has begun."""
         return None if self._step_began is None else time.perf_counter() - self._step_began
 
     def on_train_end(self) -> None:
@@ -402,7 +402,7 @@ def _plain(found: dict[int, dict[str, Statistics]]) -> dict[str, dict[str, dict[
 
 
 def sample_line(sample: GpuSample) -> str:
-    """One GPU of a sample in a line for a person; what it does not report is left out."""
+    """Return one GPU of a sample in a line for a person; what it does not report is left out."""
     if sample.state != "ok":
         return f"GPU {sample.index} is {sample.state}: {sample.error}"
     parts = [

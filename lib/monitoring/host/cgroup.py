@@ -73,7 +73,7 @@ class CgroupLimits:
         return min(found, default=None)
 
     def cpu(self) -> CpuLimit | None:
-        """The tightest quota, None without one. Which processors may be used is `processors`."""
+        """Return the tightest quota, None without one. Which processors may be used is `processors`."""
         found = []
         for place, folder in enumerate(self._of("cpu")):
             cores = _quota_v2(folder) if self._is_unified("cpu") else _quota_v1(folder)
@@ -83,7 +83,7 @@ class CgroupLimits:
         return min(found, default=None)
 
     def processors(self) -> frozenset[int] | None:
-        """The processors that the group may run on; None where that is not limited or not said."""
+        """Return the processors that the group may run on; None where that is not limited or not said."""
         names = ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus")
         # the process's own group alone: the effective set respects the groups above
         for folder in self._of("cpuset")[:1]:
@@ -142,7 +142,7 @@ def _own_groups(root: Path) -> dict[str, str]:
 
 
 def _chain(root: Path, mount: _Mount, path: str) -> list[Path]:
-    """The folders of a group and of all above it, the group's first.
+    """Return the folders of a group and of all above it, the group's first.
 
     In a container the path may be that of the host, of which the mount shows a part, or lie outside of it.
     """
@@ -182,7 +182,7 @@ def _listed(text: str) -> list[int]:
 
 
 def _field(path: Path, name: str) -> int | None:
-    """A number of a file that has a name and a number in each line."""
+    """Return a number of a file that has a name and a number in each line."""
     for line in text_of(path).splitlines():
         if line.startswith(f"{name} "):
             return int(line.split()[1])

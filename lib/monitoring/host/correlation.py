@@ -38,7 +38,7 @@ def own_local_rank() -> int | None:
 
 
 def own_rank() -> int:
-    """The rank of this process as its launcher gives it; 0 where none does."""
+    """Return the rank of this process as its launcher gives it; 0 where none does."""
     return _number(rank for rank, _ in LAUNCHERS) or 0
 
 

@@ -85,7 +85,7 @@ def _cpu_name() -> str | None:
 
 
 def gpu_names() -> list[str] | None:
-    """The GPUs of a process that has begun to use CUDA; [] before that, None in one without torch.
+    """Return the GPUs of a process that has begun to use CUDA; [] before that, None in one without torch.
 
     It never begins: on a training on the CPU that would cost a second and memory on every GPU.
     """

@@ -181,7 +181,7 @@ class MachineWork:
                 self._own += max(0, now.collected - earlier.collected - gone.get(pid, 0))
 
     def _members(self, processes: Mapping[int, _OtherProcess]) -> dict[int, _OtherProcess]:
-        """The root, what was of the tree before, and all that they started."""
+        """Return the root, what was of the tree before, and all that they started."""
         known: dict[int, bool] = {
             pid: True for pid, old in self._tree.items() if _is_same(processes.get(pid), old)
         }
@@ -202,7 +202,7 @@ class MachineWork:
 
 
 def other_work(before: WorkReading | None, after: WorkReading | None) -> float | None:
-    """The share of the processors' time, from 0 to 1, that others than the tree kept busy.
+    """Return the share of the processors' time, from 0 to 1, that others than the tree kept busy.
 
     None where it was not measured, or for less than FEWEST_SECONDS of all processors together.
     """
@@ -227,7 +227,7 @@ def _content(path: str) -> bytes:
 
 
 def _heir(gone: _OtherProcess, before: Mapping[int, _OtherProcess], now: Mapping[int, _OtherProcess]) -> int:
-    """The nearest ancestor that is still there, who may have collected its time; 0 for none."""
+    """Return the nearest ancestor that is still there, who may have collected its time; 0 for none."""
     pid = gone.parent
     while pid in before:
         if _is_same(now.get(pid), before[pid]):

@@ -101,7 +101,7 @@ class ProcessLooks:
 
 @lru_cache(maxsize=1024)
 def user_name(uid: int) -> str:
-    """The name of a user, or the number of one that has none here."""
+    """Return the name of a user, or the number of one that has none here."""
     import pwd
 
     try:

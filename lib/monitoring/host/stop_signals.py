@@ -39,7 +39,7 @@ class StopRequests:
 
 
 def set_by(numbers: Iterable[signal.Signals], *events: threading.Event) -> None:
-    """From now on each of these signals sets the events; to be called in the main thread.
+    """Have each of these signals set the events from now on; to be called in the main thread.
 
     A thread of its own does it. A handler runs within whatever the main thread does, so also within `wait` of
     such an event while that holds the event's lock, and would wait for this lock for ever.

@@ -45,13 +45,13 @@ def is_controlled(run: Mapping[str, Any]) -> bool:
 
 
 def command_path(directory: Path) -> str:
-    """A directory as a command takes it, from the folder that this process is in."""
+    """Return a directory as a command takes it, from the folder that this process is in."""
     path, here = directory.absolute(), Path(os.getcwd())
     return shlex.quote(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def alert_text(alert: Record) -> str:
-    """An alert for somebody who is somewhere else: what, in which run, and where that is."""
+    """Return an alert for somebody who is somewhere else: what, in which run, and where that is."""
     message, run = str(alert.get("message")), alert.get("run")
     place = ", ".join(str(alert[key]) for key in ("host", "directory") if alert.get(key))
     return f"{message} ({f'run {run}, ' if run else ''}{place})" if place else message
@@ -121,7 +121,7 @@ class Alerts:
 
 
 def _firing(path: Path) -> dict[tuple[str, str], str]:
-    """The message of each rule and subject whose last alert is not resolved."""
+    """Return the message of each rule and subject whose last alert is not resolved."""
     firing: dict[tuple[str, str], str] = {}
     for alert, _ in read_records(path):
         key = str(alert.get("rule")), str(alert.get("subject") or "")

@@ -81,7 +81,7 @@ def _replace_promptly(temporary: Path, path: Path) -> None:
 
 
 def name_beside(path: Path) -> Path:
-    """A new name, hidden and next to `path`, for what will replace it; nobody can have guessed it.
+    """Return a new name, hidden and next to `path`, for what will replace it; nobody can have guessed it.
 
     What killed processes left under such names is removed, once per process and path.
     """

@@ -48,7 +48,7 @@ def journal_name(rank: int) -> str:
 
 
 def rank_of(name: str) -> int | None:
-    """The rank above 0 whose journal has this name; None for any other file."""
+    """Return the rank above 0 whose journal has this name; None for any other file."""
     before, after = RANK_JOURNALS.split("*")
     digits = name.removeprefix(before).removesuffix(after)
     return int(digits) if digits.isdecimal() and name == f"{before}{digits}{after}" else None
@@ -69,7 +69,7 @@ def of_host(name: str, host: str) -> str:
 
 
 def host_of(name: str, kind: str) -> str | None:
-    """The host in `of_host(kind, HOST)`, empty in `kind` itself; None of another kind of file."""
+    """Return the host in `of_host(kind, HOST)`, empty in `kind` itself; None of another kind of file."""
     if name == kind:
         return ""
     before, after = of_host(kind, "*").split("*")
@@ -116,7 +116,7 @@ def kind_and_host(event: str) -> tuple[str, str]:
 
 
 def journal_of_event(event: str) -> str:
-    """The journal whose records a follower gets under this event."""
+    """Return the journal whose records a follower gets under this event."""
     kind, host = kind_and_host(event)
     name = OF_AGENT.get(kind, JOURNAL)
     return of_host(name, host) if host else name

@@ -211,7 +211,7 @@ class _Waiting:
         self.delayed += 1
 
     def story(self) -> Record:
-        """The fields of the gap record that ends this backlog."""
+        """Return the fields of the gap record that ends this backlog."""
         return {
             "reason": self.reason,
             "seconds": time.monotonic() - self.since,

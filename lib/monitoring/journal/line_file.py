@@ -85,7 +85,7 @@ class Backlog:
         return lost
 
     def first(self) -> bytes:
-        """The oldest line, b"" without any."""
+        """Return the oldest line, b"" without any."""
         if not self.count:
             return b""
         return bytes(self._blocks[0][self._begins : self._end()])

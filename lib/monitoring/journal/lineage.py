@@ -35,7 +35,7 @@ class Lineage:
 
     @classmethod
     def read(cls, journal: Path) -> Lineage:
-        """The lineage in a journal; an empty one where there is no journal."""
+        """Return the lineage in a journal; an empty one where there is no journal."""
         state, starts = RunState(), list[Record]()
         checkpoints: dict[str, int] = {}
         changes: dict[tuple[int, str], Record] = {}

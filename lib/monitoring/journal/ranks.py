@@ -27,7 +27,7 @@ APART = 60.0
 
 
 def rank_journals(directory: Path) -> dict[int, Path]:
-    """The journals that there are, by rank."""
+    """Return the journals that there are, by rank."""
     found = {0: directory / JOURNAL} if (directory / JOURNAL).exists() else {}
     for path in directory.glob(RANK_JOURNALS):
         if (rank := rank_of(path.name)) is not None:

@@ -23,7 +23,7 @@ class RecordTail:
         self._inode = 0
 
     def new(self) -> Iterator[Record]:
-        """The records since the last call, none if there is no file; a caller may stop in between."""
+        """Yield the records since the last call, none if there is no file; a caller may stop in between."""
         try:
             status = self._path.stat()
         except FileNotFoundError:

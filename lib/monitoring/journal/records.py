@@ -70,7 +70,7 @@ def records_in(file: BinaryIO, offset: int = 0) -> Iterator[tuple[Record, int]]:
 
 
 def parsed(lines: Sequence[bytes]) -> list[Record | None]:
-    """The record in each line, None where one holds none."""
+    """Return the record in each line, None where one holds none."""
     try:
         records: list[Any] = list(map(orjson.loads, lines))
     except orjson.JSONDecodeError:
@@ -80,7 +80,7 @@ def parsed(lines: Sequence[bytes]) -> list[Record | None]:
 
 
 def last_record(path: Path) -> Record | None:
-    """The last complete record, None without any; reads the file's end only."""
+    """Return the last complete record, None without any; reads the file's end only."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def last_record(path: Path) -> Record | None:
 
 
 def last_line(fd: int) -> tuple[bytes, int]:
-    """The last complete line of a file and the offset of its end; (b"", 0) if it has none."""
+    """Return the last complete line of a file and the offset of its end; (b"", 0) if it has none."""
     end = os.fstat(fd).st_size
     tail = b""
     # two line ends: that of the last complete line and that of the one before, where it begins
@@ -102,7 +102,7 @@ def last_line(fd: int) -> tuple[bytes, int]:
 
 
 def parse(line: bytes) -> Record | None:
-    """The record in one line, None if it holds none."""
+    """Return the record in one line, None if it holds none."""
     try:
         record = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -133,7 +133,7 @@ class Fields:
         self._is_gpu = kind_of(event) == "gpu"
 
     def values_in(self, record: Record) -> list[float]:
-        """The points of a record, in the order of `names`."""
+        """Return the points of a record, in the order of `names`."""
         if self._is_gpu:
             return list(gpu_points(record).values())
         values: list[Any] = list(self._get(record)) if self._get else [record[name] for name in self.names]
@@ -143,7 +143,7 @@ class Fields:
 
 
 def fields_of(record: Record) -> Fields:
-    """The fields of a record: the same object for all that share them."""
+    """Return the fields of a record: the same object for all that share them."""
     event = record.get("event")
     # with types: a field that is a number in one record may be null or text in the next
     key = (event, *record, *map(type, record.values()))
@@ -160,13 +160,13 @@ def kind_of(event: object) -> str:
 
 
 def alike(records: Iterable[Record]) -> Iterator[tuple[Fields, list[Record]]]:
-    """The records in their order, those together that follow one another with the same fields."""
+    """Yield the records in their order, those together that follow one another with the same fields."""
     for fields, group in itertools.groupby(records, fields_of):
         yield fields, list(group)
 
 
 def _fields(key: tuple[object, ...], record: Record, names: Iterable[str]) -> Fields:
-    """The same object for the same key, until there are too many to keep."""
+    """Return one object per key, until there are too many to keep."""
     found = _known.get(key)
     if found is None:
         found = Fields(key[0], {name: type(value) for name, value in record.items()}, names)
@@ -199,5 +199,5 @@ def points(record: Record) -> dict[str, float]:
 
 
 def as_number(value: object) -> float | None:
-    """A number as a float; None for anything else, also for a truth value."""
+    """Return a number as a float; None for anything else, also for a truth value."""
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None

@@ -76,17 +76,17 @@ class RotatingJournal:
 
 
 def numbered(path: Path, number: int) -> Path:
-    """The file of that age; 0 is the newest."""
+    """Return the file of that age; 0 is the newest."""
     return path if number == 0 else path.with_name(f"{path.name}.{number}")
 
 
 def archived_to(path: Path) -> int:
-    """The `seq` of the last record that is in an archive, 0 without any."""
+    """Return the `seq` of the last record that is in an archive, 0 without any."""
     return max((archive.last for archive in archives(path)), default=0)
 
 
 def oldest_unarchived(path: Path) -> tuple[BinaryIO, int, int] | None:
-    """The oldest full file without an archive, opened, and the `seq` of its first and last record."""
+    """Return the oldest full file without an archive, opened, and the `seq` of its first and last record."""
     if not _numbers(path):
         return None
     done, found = archived_to(path), None
@@ -119,7 +119,7 @@ def open_files(path: Path) -> list[BinaryIO]:
 
 
 def newest_record(path: Path) -> Record | None:
-    """The last complete record of all files, None without any."""
+    """Return the last complete record of all files, None without any."""
     for number in [0, *sorted(_numbers(path))]:
         record = last_record(numbered(path, number))
         if record is not None:
@@ -131,7 +131,7 @@ def newest_record(path: Path) -> Record | None:
 
 
 def open_all(path: Path) -> Iterator[tuple[BinaryIO, Archive | None]]:
-    """The files of a journal, oldest first, and of which archive they are; each is open until the next.
+    """Yield the files of a journal, oldest first, and of which archive they are; each is open until the next.
 
     An archive is listed after the files were opened that it may replace.
     """
@@ -145,7 +145,7 @@ def open_all(path: Path) -> Iterator[tuple[BinaryIO, Archive | None]]:
 
 
 def read_rotated(path: Path) -> Iterator[Record]:
-    """Every complete record of all files, oldest first, each once."""
+    """Yield every complete record of all files, oldest first, each once."""
     seq = 0
     for file, archive in open_all(path):
         if archive is not None and archive.last <= seq:

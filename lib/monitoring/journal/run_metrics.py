@@ -43,7 +43,7 @@ class Histogram:
         self.sum += value
 
     def cumulative(self) -> list[tuple[str, float]]:
-        """Each bucket's upper bound and the number of observations up to it."""
+        """Return each bucket's upper bound and the number of observations up to it."""
         return list(zip([*map(str, STEP_BUCKETS), "+Inf"], map(float, accumulate(self.counts)), strict=True))
 
 

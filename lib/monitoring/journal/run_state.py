@@ -38,7 +38,7 @@ NOTHING = range(0)
 
 
 def superseded(start: Record) -> range:
-    """The `seq` that a start record supersedes: the attempt does those measurements again."""
+    """Return the `seq` that a start record supersedes: the attempt does those measurements again."""
     marked = start.get("supersedes")
     if not isinstance(marked, Mapping):
         return NOTHING
@@ -168,7 +168,7 @@ class RunState:
 
 
 def read_end(journal: Path, *, since: int = 0) -> RunState:
-    """The state of a journal by its ends alone, as of the last attempt that counts.
+    """Return the state of a journal by its ends alone, as of the last attempt that counts.
 
     `since` is a byte offset: what stands before it is of attempts that do not matter here. A journal that
     does not exist holds nothing.
@@ -189,7 +189,7 @@ def read_end(journal: Path, *, since: int = 0) -> RunState:
 
 
 def _last_lines(file: BinaryIO, since: int) -> list[bytes]:
-    """The first few lines of the last GLANCE, and those of the last LAST_BYTES, complete ones only."""
+    """Return the first few lines of the last GLANCE, and those of the last LAST_BYTES, complete ones only."""
     size = os.fstat(file.fileno()).st_size
     begins = max(since, size - GLANCE)
     # From the middle of a line on, which is no record and so skipped.

@@ -45,7 +45,7 @@ class JsonLog(logging.Handler):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """The message with its arguments in it; without them, if they do not fit."""
+    """Return the message with its arguments in it; without them, if they do not fit."""
     try:
         return record.getMessage()
     except Exception as error:  # noqa: BLE001 - the arguments' own methods are called here; the line says so

@@ -65,13 +65,13 @@ class Tail:
         self.has_more = True
 
     def take(self) -> Record:
-        """The first record that waits."""
+        """Return the first record that waits."""
         record = self.waiting.popleft()
         self.seq, self.offset = int(str(record["seq"])), self._offsets.popleft()
         return record
 
     def take_all(self) -> list[Record]:
-        """The records that wait."""
+        """Return the records that wait."""
         taken = list(self.waiting)
         if taken:
             self.seq, self.offset = _seq(taken[-1]), self._offsets[-1]

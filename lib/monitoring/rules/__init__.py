@@ -78,7 +78,7 @@ class FollowerRule(Rule, Protocol):
 
 
 def open_rule(name: str, config: Mapping[str, object]) -> Rule:
-    """The rule `name` with its options in a configuration; FollowerOptionsError for a bad one."""
+    """Return the rule `name` with its options in a configuration; FollowerOptionsError for a bad one."""
     options = RULES.options(name, config)
     try:
         rule: Rule = RULES.load(name).Rule(options)
@@ -88,32 +88,32 @@ def open_rule(name: str, config: Mapping[str, object]) -> Rule:
 
 
 def events_of(name: str) -> Collection[str] | None:
-    """The events of the records that the rule `name` reads; None for all."""
+    """Return the events of the records that the rule `name` reads; None for all."""
     events: Collection[str] | None = getattr(RULES.load(name), "EVENTS", None)
     return events
 
 
 def unit_of(name: str) -> str:
-    """The unit of the values of the rule `name`, as it follows a number in a message."""
+    """Return the unit of the values of the rule `name`, as it follows a number in a message."""
     return str(getattr(RULES.load(name), "UNIT", ""))
 
 
 def look_of(name: str) -> str:
-    """Where to look when the rule `name` fires; empty if it does not say."""
+    """Return where to look when the rule `name` fires; empty if it does not say."""
     return str(getattr(RULES.load(name), "LOOK", ""))
 
 
 def enabled_rules(config: Mapping[str, object]) -> list[str]:
-    """The rules that a configuration does not turn off: ALERT_NAME is true or not there."""
+    """Return the rules that a configuration does not turn off: ALERT_NAME is true or not there."""
     return [name for name in RULES.names if config.get(f"ALERT_{name.upper()}", True)]
 
 
 def number(record: Mapping[str, object], name: str) -> float | None:
-    """A record's number, None where it has none of that name."""
+    """Return a record's number, None where it has none of that name."""
     value = record.get(name)
     return value if type(value) is float else as_number(value)  # nearly all are
 
 
 def host_of(record: Record) -> str:
-    """The machine of a sample, which is the subject of alerts about it."""
+    """Return the machine of a sample, which is the subject of alerts about it."""
     return str(record.get("host") or "this machine")

@@ -73,7 +73,7 @@ class Rule:
         self._since = WINDOW
         """Records since the last one above both limits."""
         self._high: Record = {}
-        """That record."""
+        """The last record above both limits."""
         self._bound = self._most = math.inf
         """The bound of its norm, and the loss from which on it has done harm."""
 

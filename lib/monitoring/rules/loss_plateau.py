@@ -62,7 +62,7 @@ class _Watched:
         return median([loss for _, loss in self.window])
 
     def standard_error(self, middle: float) -> float:
-        """The standard error of the window's median, from the median distance to it.
+        """Return the standard error of the window's median, from the median distance to it.
 
         For a normal distribution a median is 1.2533 times as uncertain as a mean.
         """

@@ -159,7 +159,7 @@ class _Times:
         return True
 
     def total(self) -> float:
-        """The sum of the LONG newest."""
+        """Return the sum of the LONG newest."""
         return sum(self._last[place] for place in range(-min(LONG, len(self._last)), 0))
 
     def _judge_newest(self, seconds: float) -> None:

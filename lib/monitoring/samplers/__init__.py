@@ -21,12 +21,12 @@ UNSELECTED = "is selected"
 
 
 def sampler_names() -> list[str]:
-    """The vendors in the order of their indices."""
+    """Return the vendors in the order of their indices."""
     return sorted(SAMPLERS.names, key=lambda name: FIRST.index(name) if name in FIRST else len(FIRST))
 
 
 def probe_all(root: Path = Path("/"), *, simulated: int = 0) -> tuple[Sampler | None, list[str]]:
-    """The selected GPUs of all vendors as one sampler, None without any; and what went wrong.
+    """Return the selected GPUs of all vendors as one sampler, None without any; and what went wrong.
 
     `root` replaces the machine's root directory; `simulated` GPUs that do not exist replace all that do.
     """

@@ -63,7 +63,7 @@ class Clients:
         return None if pci_bus_id is None else self._busy.get(pci_bus_id)
 
     def processes(self, pci_bus_id: str | None) -> list[dict[str, object]] | None:
-        """The card's clients that can be seen, None without any."""
+        """Return the card's clients that can be seen, None without any."""
         memory: dict[int, int] = defaultdict(int)
         counted = set()
         for usage in self._usages:
@@ -93,7 +93,7 @@ class Clients:
         )
 
     def _percent(self, current: dict[tuple[str, str], Usage], seconds: float) -> dict[str, float]:
-        """The busiest engine of each card whose clients were there at the last look too."""
+        """Return the busiest engine of each card whose clients were there at the last look too."""
         shares: dict[tuple[str, str], float] = defaultdict(float)
         for key, usage in current.items():
             before = self._last.get(key)

@@ -233,7 +233,7 @@ class Nvml:
         self._library = ctypes.CDLL(library._name, handle=library._handle)
 
     def find(self, name: str) -> Callable[..., int] | None:
-        """None for one that this driver does not have; KeyError for one whose types are not declared."""
+        """Return a function, None if this driver lacks it; KeyError for one whose types are not declared."""
         arguments = FUNCTIONS[name]
         function = self._function(name)
         if function is None:
@@ -246,7 +246,7 @@ class Nvml:
         return self._function(name) is not None
 
     def bound(self, name: str, *arguments: Any) -> BoundCall | None:
-        """A call that is made again and again with the same arguments; None if `has` says so.
+        """Return a call that is made again and again with the same arguments; None if `has` says so.
 
         The arguments are held to their types here, once: ctypes takes as long for that as for the call.
         """
@@ -272,5 +272,5 @@ def _refuse(*arguments: object) -> int:
 
 
 def device(handle: Any) -> nvmlDevice_t:
-    """A handle of pynvml as these functions take it."""
+    """Return a handle of pynvml as these functions take it."""
     return nvmlDevice_t(ctypes.cast(handle, ctypes.c_void_p).value)

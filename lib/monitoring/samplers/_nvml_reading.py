@@ -312,7 +312,7 @@ STANDARD = {"L": "Q", "l": "q"}
 
 
 def layout_of(type_: Any) -> str:
-    """How the struct module reads a number, or a structure of numbers, with its gaps."""
+    """Return the struct module's format of a number, or of a structure of numbers with its gaps."""
     if not issubclass(type_, ctypes.Structure):
         letter: str = type_._type_
         return STANDARD.get(letter, letter)
@@ -325,13 +325,13 @@ def layout_of(type_: Any) -> str:
 
 
 def _numbers_in(layout: str) -> list[tuple[int, str]]:
-    """The place of each number of a layout, and its letter."""
+    """Return the place of each number of a layout, and its letter."""
     found = re.finditer(r"\d*x|([A-Za-z])", layout)
     return [(struct.calcsize("<" + layout[: it.start()]), it[1]) for it in found if it[1]]
 
 
 def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int]:
-    """The calls that the library has, placed after the fields, and the size of the buffer."""
+    """Return the calls that the library has, placed after the fields, and the size of the buffer."""
     offset = FIELD_SIZE * len(FIELDS)
     placed = []
     for choice in (MEMORY, TEMPERATURE, *((call,) for call in CALLS)):

@@ -58,7 +58,7 @@ def visible_to_any(
 def visible(
     gpus: Sequence[Identity], variables: Sequence[str], environment: Mapping[str, str]
 ) -> list[Visible]:
-    """The selected GPUs by rising place.
+    """Return the selected GPUs by rising place.
 
     `variables` act one after the other: the indices of each count in the order that the one before left. As
     CUDA has it, a list counts up to the first word that names no GPU, so `-1` and the empty text select none.
@@ -94,7 +94,7 @@ def _select(
 
 
 def _number(word: str) -> int | None:
-    """The index that a word begins with, as strtoul() reads it; None for a UUID, and below 0."""
+    """Return the index that a word begins with, as strtoul() reads it; None for a UUID, and below 0."""
     digits = re.match(r"\+?([0-9]+)", word)
     return int(digits[1]) if digits else None
 

@@ -34,7 +34,7 @@ class KeptFile:
         return self._fd >= 0
 
     def number(self) -> int | None:
-        """Its number now; DeviceGoneError if the device is gone."""
+        """Return its number now; DeviceGoneError if the device is gone."""
         if self._fd < 0:
             return None
         try:
@@ -73,7 +73,7 @@ class Value(NamedTuple):
 
 
 def cards(root: Path, vendor_id: str) -> list[Card]:
-    """The cards of a vendor (`0x1002`), in the order of their PCI addresses."""
+    """Return the cards of a vendor (`0x1002`), in the order of their PCI addresses."""
     found = []
     for path in (root / "sys/class/drm").glob("card*"):
         number = re.fullmatch(r"card(\d+)", path.name)
@@ -86,13 +86,13 @@ def cards(root: Path, vendor_id: str) -> list[Card]:
 
 
 def _sensors(device: Path) -> Path | None:
-    """The folder of the card's sensors; i915 also has one for each part of it (`i915_gt0`)."""
+    """Return the folder of the card's sensors; i915 also has one for each part of it (`i915_gt0`)."""
     folders = sorted((device / "hwmon").glob("hwmon*"))
     return next((folder for folder in folders if "_gt" not in (text(folder / "name") or "")), None)
 
 
 def text(path: Path) -> str | None:
-    """The text of a small file, None if it cannot be read or is empty."""
+    """Return the text of a small file, None if it cannot be read or is empty."""
     try:
         return path.read_text(errors="replace").strip() or None
     except OSError:
@@ -100,7 +100,7 @@ def text(path: Path) -> str | None:
 
 
 def labelled(hwmon: Path | None, kind: str) -> dict[str, Path]:
-    """The sensors of a kind (`temp`, `energy`) by their labels, or `1`, `2` where they have none."""
+    """Return the sensors of a kind (`temp`, `energy`) by their labels, or `1`, `2` where they have none."""
     found = {}
     for path in sorted(hwmon.glob(f"{kind}[0-9]*_input")) if hwmon is not None else ():
         number = path.name.removeprefix(kind).removesuffix("_input")
@@ -109,7 +109,7 @@ def labelled(hwmon: Path | None, kind: str) -> dict[str, Path]:
 
 
 def node(device: Path) -> int | None:
-    """The memory node that a device is near to; None on a machine with one."""
+    """Return the memory node that a device is near to; None on a machine with one."""
     number = text(device / "numa_node")
     return int(number) if number is not None and number.isdigit() else None
 
@@ -135,7 +135,7 @@ class SysfsGpu:
         self._template: list[Any] = list(info.sample())
 
     def sample(self) -> GpuSample:
-        """One look; a later file of the same value counts only where an earlier one says nothing."""
+        """Return one look; a later file of the same value counts only where an earlier one says nothing."""
         values = self._template.copy()
         num_answers = 0
         try:

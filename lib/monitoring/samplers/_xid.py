@@ -77,7 +77,7 @@ class XidEvents:
             self._thread.start()
 
     def take(self) -> list[GpuEvent]:
-        """The events since the last call."""
+        """Return the events since the last call."""
         return [self._found.popleft() for _ in range(len(self._found))]
 
     def close(self) -> bool:

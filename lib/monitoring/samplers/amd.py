@@ -36,7 +36,7 @@ FULL_FAN = 255
 
 
 def probe(root: Path = Path("/")) -> SysfsSampler | None:
-    """The AMD GPUs below `root`/sys; None without any."""
+    """Return the AMD GPUs below `root`/sys; None without any."""
     found = cards(root, VENDOR_ID)
     if not found:
         return None

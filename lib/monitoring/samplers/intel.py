@@ -47,7 +47,7 @@ THROTTLE = (
 
 
 def probe(root: Path = Path("/")) -> IntelSampler | None:
-    """The Intel GPUs below `root`/sys that have a driver; None without any."""
+    """Return the Intel GPUs below `root`/sys that have a driver; None without any."""
     found = [card for card in cards(root, VENDOR_ID) if _has_driver(card)]
     if not found:
         return None
@@ -154,14 +154,14 @@ class _IntelDerived:
 
 
 def _memory_of_tiles(card: Card) -> float | None:
-    """The memory that xe reports of each tile (xe_tile_sysfs.c), together; None without any."""
+    """Return the memory that xe reports of each tile (xe_tile_sysfs.c), together; None without any."""
     sizes = [text(path) for path in card.device.glob("tile*/physical_vram_size_bytes")]
     known = [int(size) for size in sizes if size is not None and size.isdigit()]
     return sum(known) / MIB if sum(known) else None
 
 
 def _throttle_files(card: Card) -> tuple[KeptFile, dict[str, KeptFile]]:
-    """The file that says whether the clocks are held down, and one per reason."""
+    """Return the file that says whether the clocks are held down, and one per reason."""
     for folder, status, prefix in THROTTLE:
         if (card.path / folder / status).exists():
             paths = [path for path in sorted((card.path / folder).glob(f"{prefix}*")) if path.name != status]

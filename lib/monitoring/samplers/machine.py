@@ -53,7 +53,7 @@ class MachineSample(NamedTuple):
     """Memory that cannot be had back at once: total less available."""
     memory_total_gb: float | None = None
     swap_usage_percent: float | None = None
-    """None without swap."""
+    """Used share of the swap; None without any."""
     swap_used_gb: float | None = None
     swap_total_gb: float | None = None
     disk_usage_percent: float | None = None
@@ -103,7 +103,7 @@ class MachineSampler:
         self._trainer_due = 0.0
 
     def sample(self) -> MachineSample:
-        """One look, which takes a fraction of a millisecond; never raises what the system refuses."""
+        """Return one look, which takes a fraction of a millisecond; never raises what the system refuses."""
         values: dict[str, object] = {}
         limited = [*self._look_at_cpu(values), *self._look_at_memory(values)]
         self._look_at_disk(values)

@@ -68,7 +68,7 @@ HINTS = {
 
 
 def probe(root: Path = Path("/")) -> NvidiaSampler | None:
-    """The NVIDIA GPUs of this machine; None if there is no driver.
+    """Return the NVIDIA GPUs of this machine; None if there is no driver.
 
     Another `root` replaces the machine's: its usr/lib/libnvidia-ml.so.1 is used, if it is the first that
     this process loads. Errors: MissingPackage without nvidia-ml-py, SamplerError for a driver that fails.
@@ -243,7 +243,7 @@ class NvidiaSampler:
         return sample._replace(xid_errors=count, xid_last_error=last)
 
     def _mig(self, gpu: _NvmlGpu) -> list[dict[str, object]] | None:
-        """The instances that are selected, None of a GPU that is not partitioned."""
+        """Return the instances that are selected, None of a GPU that is not partitioned."""
         instances = _mig_handles(self._pynvml, gpu.handle)
         if instances is None:
             return None
@@ -420,7 +420,7 @@ class _GpmTurn(NamedTuple):
 
 
 def _mig_handles(pynvml: Any, handle: Any) -> list[Any] | None:
-    """The MIG instances of a GPU, None if it is not partitioned."""
+    """Return the MIG instances of a GPU, None if it is not partitioned."""
     try:
         if pynvml.nvmlDeviceGetMigMode(handle)[0] != 1:
             return None

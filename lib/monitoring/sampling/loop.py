@@ -25,13 +25,13 @@ class SampleSink(Protocol):
     """The receiver of samples, called by the thread of the loop. What it raises is a failure, too."""
 
     def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
-        """A process is about to sample these; None if there is no GPU (yet), told again if that differs."""
+        """Note which GPUs a process is about to sample; None if there is none (yet), and again on a change."""
 
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
-        """One look, and what happened since the last."""
+        """Take one look, and the events since the last."""
 
     def failed(self, restart: Restart) -> None:
-        """Sampling has failed; `restart` says why, and when it begins again."""
+        """Note that sampling has failed; `restart` says why, and when it begins again."""
 
 
 class SamplingLoop:

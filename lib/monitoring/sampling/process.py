@@ -145,7 +145,7 @@ class SamplerProcess:
         return self._devices
 
     def sample(self) -> Sequence[GpuSample]:
-        """One look; what happened meanwhile comes along, for `events`. SamplerError if it failed."""
+        """Return one look; what happened meanwhile comes along, for `events`. SamplerError if it failed."""
         with contextlib.suppress(OSError):  # it is gone, as the answer will say
             self._socket.sendall(b"sample\n")
         answer = self._answer(SAMPLE_SECONDS)

@@ -84,35 +84,35 @@ class TelemetryCallback:
         self._has_failed = False
 
     def on_epoch_begin(self) -> None:
-        """A pass over the data begins."""
+        """Begin a pass over the data."""
         self._since[EPOCHS] = time.perf_counter()
 
     def on_step_begin(self) -> None:
-        """A step begins, and its first microstep."""
+        """Begin a step, and its first microstep."""
         self._since[STEPS] = self._since[MICROSTEPS] = time.perf_counter()
 
     def on_substep_begin(self) -> None:
-        """A microstep begins here, where the one before did not end just now."""
+        """Begin a microstep here, where the one before did not end just now."""
         self._since[MICROSTEPS] = time.perf_counter()
 
     def on_substep_end(self) -> None:
-        """A microstep that is not the last of its step has ended, and the next begins."""
+        """End a microstep that is not the last of its step, and begin the next."""
         now = time.perf_counter()
         self._end(MICROSTEPS, now)
         self._since[MICROSTEPS] = now
 
     def on_step_end(self) -> None:
-        """A step has ended, with its last microstep."""
+        """End a step, with its last microstep."""
         now = time.perf_counter()
         self._end(MICROSTEPS, now)
         self._end(STEPS, now)
 
     def on_epoch_end(self) -> None:
-        """A pass over the data has ended."""
+        """End a pass over the data."""
         self._end(EPOCHS, time.perf_counter())
 
     def on_log(self, metrics: Mapping[str, Any]) -> dict[str, float]:
-        """A log interval has ended: write the files, if the last ones are a second old.
+        """End a log interval: write the files, if the last ones are a second old.
 
         `metrics` are those of the training. Returns what is to be logged with them: with
         `include_timer_metrics`, where files were written, `rank000_steps_mean` and so on.
@@ -127,7 +127,7 @@ class TelemetryCallback:
         return self._write(self._left_by_ranks)
 
     def on_train_end(self) -> None:
-        """The training has ended: write the files with all there is.
+        """End the training: write the files with all there is.
 
         With torch.distributed ranks above 0 wait here for each other, unless rank 0 alone measures.
         """

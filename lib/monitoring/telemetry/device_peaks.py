@@ -117,7 +117,7 @@ _SLICE = re.compile(r"\bMIG (?:(\d)c\.)?(\d)g\.")
 
 
 def device_peak(name: str) -> DevicePeak | None:
-    """The device of a name such as `NVIDIA H100 80GB HBM3`; None for one that is not listed.
+    """Return the device of a name such as `NVIDIA H100 80GB HBM3`; None for one that is not listed.
 
     A MIG slice (`NVIDIA A100-SXM4-80GB MIG 3g.40gb`) has its share of the GPU.
     """

@@ -26,7 +26,7 @@ class InFlight:
         return all(scalar.arrived() for scalar in self.scalars.values())
 
     def complete(self) -> Record:
-        """The record with numbers in it, waiting for them if need be.
+        """Return the record with numbers in it, waiting for them if need be.
 
         What a failed device cannot give has no JSON form, and is so listed as `unserializable`.
         """

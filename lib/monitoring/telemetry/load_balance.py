@@ -71,7 +71,7 @@ class RankBalance:
     wasted_share: float
     """1 - mean / max of the ranks' own work in each step, where all wait for the slowest, over all."""
     lasting_share: float
-    """The same of the ranks' means: less than `wasted_share` where ranks take turns at being slow."""
+    """`wasted_share` of the ranks' means: less than that of steps where ranks take turns at being slow."""
     left_out: Mapping[str, str]
     """Phase -> why it is in none of these."""
     slow: RankTimes | None = None
@@ -94,7 +94,7 @@ def wasted_share(seconds: Sequence[float]) -> float:
 
 
 def rank_balance(directory: Path) -> tuple[RankBalance | None, str]:
-    """The balance between a run's ranks; else None, and why it is unknown."""
+    """Return the balance between a run's ranks; else None, and why it is unknown."""
     journals = rank_journals(directory)
     if len(journals) < 2:
         return None, "only one rank wrote a journal"
@@ -185,7 +185,7 @@ def _outside(
     phases: Sequence[str],
     shared: Sequence[int],
 ) -> dict[int, float]:
-    """Seconds by rank of work that no phase has, where it is EVEN of a step or more: see OUTSIDE.
+    """Return seconds by rank of work that no phase has, where it is EVEN of a step or more: see OUTSIDE.
 
     Ranks meet in each step, so their steps take equally long. One whose phases and collectives together are
     less than those of the others, and whose collectives are too, was elsewhere while the others waited.
@@ -210,7 +210,7 @@ def _slow_in(slow: RankTimes, ranks: Sequence[RankTimes]) -> str:
 
 
 def slowest_phase(slow: Mapping[str, float], others: Sequence[Mapping[str, float]]) -> str:
-    """In which phase a rank is most behind the mean of the others; a part of one where both have it."""
+    """Return the phase in which a rank is most behind the mean of the others; a part of it if recorded."""
     words = {name: word for name, word in (WORDS | PARTS).items() if name in slow}
     if PARTS.keys() <= words.keys():
         del words["forward_backward_seconds"]
@@ -226,7 +226,7 @@ def _lags(each: Sequence[Sequence[float]], place: int) -> bool:
 
 
 def _read(rank: int, path: Path) -> tuple[str, dict[int, dict[str, float]]]:
-    """A rank's name, and the phases of each of its steps that counts."""
+    """Return a rank's name, and the phases of each of its steps that counts."""
     name, steps = f"rank {rank}", {}
     for record in counting(record for record, _ in read_records(path)):
         if record.get("event") == "start":
@@ -244,7 +244,7 @@ def _read(rank: int, path: Path) -> tuple[str, dict[int, dict[str, float]]]:
 
 
 def _place(start: Record) -> str:
-    """Where the rank runs, as its start record has it: ` (host, cuda:1)`."""
+    """Return where the rank runs, as its start record has it: ` (host, cuda:1)`."""
     hardware = start.get("hardware")
     host = hardware.get("host") if isinstance(hardware, Mapping) else None
     device = start.get("device")

@@ -29,7 +29,7 @@ class Pace(Protocol):
         """Begin to count now: what was done before (an evaluation, a checkpoint) is no training step."""
 
     def step(self, samples: int) -> None:
-        """One more step, of so many samples."""
+        """Count one more step, of so many samples."""
 
     def read(self) -> Mapping[str, float | DeviceScalar | None]:
         """`samples_per_sec` and `sec_per_step` of the steps since the last reading; None without any.

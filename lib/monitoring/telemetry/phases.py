@@ -124,7 +124,7 @@ class HostPhases:
         return found
 
     def _passed(self) -> float:
-        """Seconds since the last call."""
+        """Return seconds since the last call."""
         now = time.perf_counter()
         passed, self._mark = now - self._mark, now
         return passed
@@ -268,7 +268,7 @@ class _Steps:
             self._take_passed()
 
     def marked(self) -> set[str]:
-        """The phases that steps have ended; the first mark of a step ends none."""
+        """Return the phases that steps have ended; the first mark of a step ends none."""
         return {*self._milliseconds, *(phase for marks, _ in self._in_flight for phase, _ in marks[1:])}
 
     def arrived(self) -> bool:

@@ -45,7 +45,7 @@ class ProfilerOptions:
 
     enable_cpu_profiling: bool = True
     enable_cuda_profiling: bool = True
-    """On a device that is no CUDA or ROCm GPU it has nothing to do."""
+    """Whether GPU work is profiled; without effect on a device that is no CUDA or ROCm GPU."""
     profile_memory: bool = False
     record_shapes: bool = False
     with_stack: bool = False
@@ -143,7 +143,7 @@ class TorchProfiler:
         self._requested = steps
 
     def begin_step(self, step: int) -> None:
-        """To be called before each step, with its number (from 1) over all attempts."""
+        """Begin a step, by its number (from 1) over all attempts; call it before each."""
         if self._is_first:
             self._is_first = False
             self._plan(step)

@@ -31,7 +31,7 @@ def timer_statistics(statistics: Mapping[str, Any], total: float, total_time: fl
 
 
 def summary_text(summary: Summary) -> str:
-    """A rank's summary as `print_summary` prints it."""
+    """Return a rank's summary as `print_summary` prints it."""
     lines = [
         f"Telemetry Summary ({summary['hostname']}):",
         f"Total time: {_number(summary['total_time'])} seconds",
@@ -88,7 +88,7 @@ def compared_ranks(summaries: Sequence[Summary], names: Names | None = None) -> 
 
 
 def _all_names(summaries: Sequence[Summary]) -> Names:
-    """Each quantity that some rank has, in the order of their first appearance."""
+    """Return each quantity that some rank has, in the order of their first appearance."""
     names: dict[str, Any] = {}
     if any(summary["gpu_temperature"] for summary in summaries):
         names["gpu_temperature"] = OF_TEMPERATURE

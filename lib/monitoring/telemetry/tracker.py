@@ -43,7 +43,7 @@ class TelemetryTracker:
     timer: Callable[[str], Timer]
     """`with telemetry.timer("name"):`, or above a function: by this process's clock."""
     cuda_timer: Callable[[str], Timer]
-    """The same by the GPU's clock, of the work that is queued within; without a GPU it measures nothing."""
+    """Timer by the GPU's clock, of the work that is queued within; without a GPU it measures nothing."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class TelemetryTracker:
         return found
 
     def get_summary(self) -> dict[str, Any]:
-        """All that was measured, in seconds, GB and degrees Celsius; None is what could not be.
+        """Return all that was measured, in seconds, GB and degrees Celsius; None is what could not be.
 
         `hostname`, `rank`, `total_time`; by name in `timers` and `cuda_timers` their `count`, `mean`,
         `median`, `std_dev`, `min`, `max`, `total`, `percentage` of the total time, and where the median
@@ -134,7 +134,7 @@ class TelemetryTracker:
         print(summary_text(self.get_summary()), flush=True)
 
     def get_summaries_from_all_ranks(self) -> list[dict[str, Any]]:
-        """The summary of each rank, in their order.
+        """Return the summary of each rank, in their order.
 
         With torch.distributed all ranks call this, and wait for each other. Without it they are those that
         the ranks have left in `directory`, this one's as it is now; without either only this one's.
@@ -149,7 +149,7 @@ class TelemetryTracker:
     def compute_cross_rank_summaries(
         self, rank_summaries: Sequence[Summary] | None = None, *, measurement_names: Names | None = None
     ) -> dict[str, Any]:
-        """How the ranks differ: mean, std_dev, min, max and median of their statistics, and which have them.
+        """Compare the ranks: mean, std_dev, min, max and median of their statistics, and which have them.
 
         `measurement_names` chooses, as `{"timers": {"forward": ("mean",)}, "gpu_temperature": ("max",)}`;
         by default all. A rank that has no such number is listed in `missing_ranks`. Without

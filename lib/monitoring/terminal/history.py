@@ -40,7 +40,7 @@ class GraphHistory:
         return self._past is not None and not self._past.is_complete
 
     def add(self, time: float, gpus: Iterable[GpuSample]) -> None:
-        """One look; of a machine whose clock was set back the graphs begin again."""
+        """Add one look; on a machine whose clock was set back the graphs begin again."""
         if self.timeline.last is not None and time < self.timeline.last:
             self.clear()
         self.timeline.add(time, gpus)
@@ -68,7 +68,7 @@ class GraphHistory:
         self._past = None
 
     def window(self, width: int) -> float:
-        """Seconds that a graph shows; never less than a tenth of a second per column."""
+        """Return seconds that a graph shows; never less than a tenth of a second per column."""
         seconds = WINDOWS[self.zoom]
         if math.isinf(seconds):
             began = self._began()

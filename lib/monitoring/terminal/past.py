@@ -92,7 +92,7 @@ class Past:
 
 
 def samples_of(record: Record) -> list[GpuSample]:
-    """The samples of a gpu record; fields that this version does not know are left out."""
+    """Return the samples of a gpu record; fields that this version does not know are left out."""
     gpus: Sequence[Mapping[str, object]] = record["multi_gpu_data"]  # type: ignore[assignment]
     return [GpuSample(**{key: gpu.get(key) for key in GpuSample._fields}) for gpu in gpus]  # type: ignore[arg-type]
 

@@ -117,7 +117,7 @@ class RunView:
         self._every = 1
 
     def training_lines(self) -> list[Record]:
-        """The points as lines of training_metrics_*.jsonl; what a journal does not hold is null."""
+        """Return the points as lines of training_metrics_*.jsonl; what a journal does not hold is null."""
         per_epoch = self.rank.steps_per_epoch
         return [
             {
@@ -218,7 +218,7 @@ def journals(directory: Path) -> dict[Path, float]:
 
 
 def open_run(directory: Path) -> RunView | None:
-    """The run of a run directory, None as long as it cannot be read."""
+    """Return the run of a run directory, None as long as it cannot be read."""
     try:
         return RunView(directory)
     except MonitoringError:

@@ -22,7 +22,7 @@ class RunWatch:
 
     def __init__(self, directory: Path) -> None:
         self.view: RunView | None = None
-        """None while there is no run that can be read."""
+        """The watched run; None while there is none that can be read."""
         self.beside: list[Path] = []
         """The runs that wrote lately, by name, the watched one among them as long as it does."""
         self._directory = directory

@@ -25,7 +25,7 @@ class SignalQuestion:
     command: str
 
     def text(self, width: int) -> str:
-        """The question in at most so many cells, of the command what fits."""
+        """Return the question in at most so many cells, of the command what fits."""
         asked = f"send {self.number.name} to pid {self.pid} of {self.user} ("
         rest = ")? y/N"
         return asked + middle(self.command, max(8, width - len(asked) - len(rest))) + rest

@@ -211,4 +211,4 @@ class RecordedGpus:
         return f"recorded until {timestamp(self.latest.time)[:19]}Z, not since"
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file is held open."""

@@ -34,7 +34,7 @@ class TrackerPoint:
     event: str
     """Event of the record as followers get it: `gpu@HOST` of another host's samples."""
     global_step: int | None
-    """None for what has no step: an end record, or one whose step is none."""
+    """The record's step; None for an end record, and for one whose step is none."""
     metric: str
     """Its name in the journal."""
     value: float
@@ -50,7 +50,7 @@ def journal_points(records: Iterable[Record]) -> list[TrackerPoint]:
 
 
 def shown_points(record: Record) -> dict[str, float]:
-    """The points of a record under the names that trackers show: those of an epoch as `epoch/NAME`.
+    """Return the points of a record under the names that trackers show: those of an epoch as `epoch/NAME`.
 
     An epoch's train_loss is a mean: in one chart with the losses of single steps it would be a jagged line.
     The epoch's number stays `epoch`. Samples of another host than rank 0's are `HOST/gpu_0_utilization`.
@@ -61,14 +61,14 @@ def shown_points(record: Record) -> dict[str, float]:
 
 @functools.lru_cache(maxsize=MOST_FIELDS)
 def shown_names(fields: Fields) -> tuple[str, ...]:
-    """The names of the points as trackers show them; see `shown_points`."""
+    """Return the names of the points as trackers show them; see `shown_points`."""
     if not (prefix := prefix_of(fields.event)):
         return fields.names
     return tuple(name if name == "epoch" else prefix + name for name in fields.names)
 
 
 def shown_texts(record: Record) -> dict[str, str]:
-    """The texts of a record that trackers show: of a gpu record the quality of the load balance."""
+    """Return the texts of a record that trackers show: of a gpu record the quality of the load balance."""
     event = event_of(record)
     if kind_of(event) != "gpu":
         return {}
@@ -76,12 +76,12 @@ def shown_texts(record: Record) -> dict[str, str]:
 
 
 def journal_metric(shown: str, event: str) -> str:
-    """The journal's name of a metric that a tracker shows as `shown`."""
+    """Return the journal's name of a metric that a tracker shows as `shown`."""
     return shown.removeprefix(prefix_of(event))
 
 
 def journal_of(record: Record) -> str:
-    """The journal that holds a record."""
+    """Return the journal that holds a record."""
     return journal_of_event(event_of(record))
 
 
@@ -127,5 +127,5 @@ def require_package(name: str, *, supported: str = "", install: str = "") -> Non
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """The numbers of a version, without what makes it a pre-release."""
+    """Return the numbers of a version, without what makes it a pre-release."""
     return tuple(int(number) for number in re.findall(r"\d+", version)[:3])

@@ -25,18 +25,18 @@ MASK_DELTA = 0xA282EAD8
 
 
 def framed(event: bytes) -> bytes:
-    """An encoded event as in the file."""
+    """Return an encoded event as in the file."""
     return _header(len(event)) + event + CHECKSUM.pack(masked(event))
 
 
 def masked(data: bytes) -> int:
-    """The checksum as the format has it."""
+    """Return the checksum as the format has it."""
     crc = _crc32c()(data)
     return (((crc >> 15) | (crc << 17)) + MASK_DELTA) & 0xFFFFFFFF
 
 
 def events_from_the_end(path: Path, having: bytes = b"") -> Iterator[bytes]:
-    """The intact events of a file, the last first; none of a file that has `having` nowhere."""
+    """Yield the intact events of a file, the last first; none of a file that has `having` nowhere."""
     with path.open("rb") as file:
         if having and not _has(file, having):
             return

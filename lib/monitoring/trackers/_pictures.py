@@ -49,7 +49,7 @@ class TrackerPicture:
 def pictures_of(
     record: Record, fields: Fields, directory: Path, *, taken: Collection[str] = ()
 ) -> list[TrackerPicture]:
-    """The pictures of a record that can be shown; the log says why others cannot.
+    """Return the pictures of a record that can be shown; the log says why others cannot.
 
     None has the name of a point of the record, nor one of those that are `taken`.
     """

@@ -24,7 +24,7 @@ def varint(number: int) -> bytes:
 
 
 def delimited(tag: bytes, content: bytes) -> bytes:
-    """A field of text, bytes or a message."""
+    """Return a field of text, bytes or a message."""
     return tag + varint(len(content)) + content
 
 

@@ -169,7 +169,7 @@ class LogRecords:
 
 
 def media_cell(picture: TrackerPicture, *, step: int) -> dict[str, object]:
-    """The cell of a picture in a row, as `wandb.Image` makes it of a file."""
+    """Return the cell of a picture in a row, as `wandb.Image` makes it of a file."""
     sha256 = hashlib.sha256(picture.content).hexdigest()
     return {
         "_type": "image-file",
@@ -208,12 +208,12 @@ def is_row(record: bytes) -> bool:
 
 
 def alert_seq(record: Any) -> int | None:
-    """The seq of the alert in a record, None of another kind of record."""
+    """Return the seq of the alert in a record, None of another kind of record."""
     return int(record.uuid.removeprefix(ALERT_UUID)) if record.HasField("alert") else None
 
 
 def row_of(record: Any) -> dict[str, Any] | None:
-    """The columns of a history record, None of another kind of record."""
+    """Return the columns of a history record, None of another kind of record."""
     if not record.HasField("history"):
         return None
     return {item.nested_key[0]: orjson.loads(item.value_json) for item in record.history.item}

@@ -52,7 +52,7 @@ def is_uploaded(log: Path) -> bool:
 
 
 def uploaded_to(log: Path) -> str | None:
-    """The address of an uploaded run, None if it is not uploaded."""
+    """Return the address of an uploaded run, None if it is not uploaded."""
     if not is_uploaded(log):
         return None
     said = log.parent.with_name(UPLOAD_LOG)
@@ -102,7 +102,7 @@ class Uploader:
             time.sleep(0.1)
 
     def _start(self, *command: str) -> subprocess.Popen[bytes]:
-        """The process, which alone uploads this log; the lock is its own as long as it lives."""
+        """Return the process, which alone uploads this log; the lock is its own as long as it lives."""
         lock = self._stop()
         os.ftruncate(lock, 0)  # whose number it holds is gone
         unmark(self._log)
@@ -136,7 +136,7 @@ class Uploader:
         return lock
 
     def _take_lock(self) -> int | None:
-        """A descriptor of the lock, None while an upload holds it."""
+        """Return a descriptor of the lock, None while an upload holds it."""
         lock = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o644)
         if try_lock(lock):
             return lock

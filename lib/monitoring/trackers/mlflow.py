@@ -156,7 +156,7 @@ class MlflowFollower:
         self._seqs, self._step, self._time = seqs, step, time_of(records[-1])
 
     def flush(self) -> None:
-        """Nothing to do: a delivery returns when MLflow has it."""
+        """Do nothing: a delivery returns when MLflow has it."""
 
     def close(self, status: str | None) -> None:
         """Say how the run ended."""
@@ -169,7 +169,7 @@ class MlflowFollower:
     def _metrics(
         self, records: Sequence[Record], pictures: list[tuple[TrackerPicture, str]]
     ) -> tuple[list[Any], dict[str, int], int]:
-        """The points as MLflow's, the journals' last seqs and the last step; adds to the pictures."""
+        """Return the points as MLflow's, the journals' last seqs and the last step; adds to the pictures."""
         from mlflow.entities import Metric
 
         metrics: list[Any] = []
@@ -254,7 +254,7 @@ def _tracking_uri(run: RunInfo, options: Options) -> str:
 
 
 def _artifacts(run: RunInfo, options: Options) -> str | None:
-    """Where a new experiment keeps its pictures: beside the database of ours, else where MLflow says."""
+    """Return where a new experiment keeps pictures: beside our own database, else where MLflow says."""
     return None if _chosen(options) else (run.directory.parent / ARTIFACTS).absolute().as_uri()
 
 
@@ -272,7 +272,7 @@ def _client(run: RunInfo, options: Options) -> Any:
 
 
 def _find(client: Any, run: RunInfo) -> Any | None:
-    """The run's run in MLflow, None before it has one."""
+    """Return the run's run in MLflow, None before it has one."""
     experiment = client.get_experiment_by_name(run.project)
     if experiment is None:
         return None
@@ -301,7 +301,7 @@ def _timestamp(record: Record) -> int:
 
 
 def _artifact(picture: TrackerPicture, record: Record, *, step: int, time: int) -> str:
-    """The file name, without its ending, that `MlflowClient.log_image` gives a picture.
+    """Return the file name, without its ending, that `MlflowClient.log_image` gives a picture.
 
     But always the same one: what is delivered again replaces it.
     """
@@ -311,7 +311,7 @@ def _artifact(picture: TrackerPicture, record: Record, *, step: int, time: int) 
 
 
 def _compressed(path: Path) -> list[Path]:
-    """The smaller picture that MLflow's pages show beside others; none without Pillow."""
+    """Return the smaller picture that MLflow's pages show beside others; none without Pillow."""
     from mlflow.tracking.multimedia import Image, compress_image_size
 
     small = path.with_name(f"{path.stem}+compressed.webp")
@@ -324,7 +324,7 @@ def _compressed(path: Path) -> list[Path]:
 
 @functools.lru_cache(maxsize=MOST_FIELDS)
 def _names(fields: Fields) -> tuple[str, ...]:
-    """The names of the points in MLflow, and of the seq after them."""
+    """Return the names of the points in MLflow, and of the seq after them."""
     return (*(_name(name) for name in shown_names(fields)), f"{SEQ}{_name(str(fields.event))}")
 
 

@@ -81,7 +81,7 @@ class TensorboardFollower:
         self._size = 0
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """The seq of the last intact event in the run's files that was made from that journal."""
+        """Return the seq of the last intact event in the run's files that was made from that journal."""
         if journal not in self._last_seq:
             self._last_seq[journal] = _last_event(self._directory, journal)[0]
         return self._last_seq[journal]
@@ -246,7 +246,7 @@ def message(
 def _layout(
     fields: Fields, step_length: int, writer_length: int
 ) -> tuple[struct.Struct, list[bytes | float]]:
-    """How the events of records with the same fields are laid out, and what stands in all of them.
+    """Return the layout of events of records with the same fields, and what stands in all of them.
 
     Their cells are the time's tag, the time, the step, and for each value what stands before it (the first
     after the summary's tag and length) and the value; then what stands before the writer, and the writer.
@@ -266,7 +266,7 @@ def _layout(
 
 
 def _version(time: float) -> bytes:
-    """The event that every file begins with."""
+    """Return the event that every file begins with."""
     from tensorboard.compat.proto.event_pb2 import Event
 
     encoded: bytes = Event(wall_time=time, file_version="brain.Event:2").SerializeToString()

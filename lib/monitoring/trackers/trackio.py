@@ -94,7 +94,7 @@ class TrackioFollower:
         self._last_step: int = self._storage.get_last_step(self._project, run_id=run.run_id) or 0
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """The highest seq among the run's rows from that journal."""
+        """Return the highest seq among the run's rows from that journal."""
         if journal == ALERTS:
             return self._highest_seq("alerts", "alert_id")
         if event := sample_event(journal):
@@ -214,7 +214,7 @@ class TrackioFollower:
         self._config = None
 
     def _shown_config(self, *, created: str) -> dict[str, object]:
-        """The configuration with the keys by which Trackio's dashboard sorts and groups."""
+        """Return the configuration with the keys by which Trackio's dashboard sorts and groups."""
         assert self._config is not None
         before = self._storage.get_run_config(self._project, run_id=self._run.run_id) or {}
         group = self._run.group
@@ -246,7 +246,7 @@ def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
 
 
 def database(project: str) -> Path:
-    """The file that holds a project."""
+    """Return the file that holds a project."""
     return Path(_storage().get_project_db_path(project_name(project)))
 
 
@@ -266,7 +266,7 @@ def show(project: str, *, port: int, open_browser: bool = True) -> None:
 
 
 def project_name(project: str) -> str:
-    """The name under which Trackio keeps a project: the name itself where it can be a file's name.
+    """Return the name under which Trackio keeps a project: the name itself where it can be a file's name.
 
     Trackio drops characters until a file name is left, so that `a/b` and `ab` were one project, and refuses
     names that end like its side files. Such a name keeps what can stay and gets 6 hex digits of its own.
@@ -287,12 +287,12 @@ def project_name(project: str) -> str:
 
 @functools.lru_cache(maxsize=MOST_FIELDS)
 def _kept_names(fields: Fields) -> tuple[str, ...]:
-    """The names of the points in Trackio."""
+    """Return the names of the points in Trackio."""
     return tuple(f"__{name}" if name in RESERVED else name for name in shown_names(fields))
 
 
 def _stays_open(database: Path) -> sqlite3.Connection:
-    """A connection that writes nothing, beside those of Trackio's that last one transaction.
+    """Return a connection that writes nothing, beside those of Trackio's that last one transaction.
 
     When the last connection closes, SQLite empties the write-ahead log into the database and waits twice for
     the disk (sqlite.org/wal.html): that was most of what a delivery took.
@@ -307,7 +307,7 @@ def _shown_time(record: Record) -> str:
 
 
 def _is_run(run: RunInfo, key: str = "log_id") -> str:
-    """The condition on a row; run ids are hexadecimal, so nothing needs quoting."""
+    """Return the condition on a row; run ids are hexadecimal, so nothing needs quoting."""
     return f"run_id = '{run.run_id}' AND {key} LIKE '{run.run_id}:%'"
 
 

@@ -101,7 +101,7 @@ class WandbFollower:
         self._defined: set[str] = set()
 
     def last_seq(self, journal: str = JOURNAL) -> int:
-        """The seq of the journal's last complete row in the log."""
+        """Return the seq of the journal's last complete row in the log."""
         return self._log.seqs.get(journal, 0)
 
     def deliver(self, records: Sequence[Record]) -> None:
@@ -156,7 +156,7 @@ class WandbFollower:
             out.configuration(self._run.config)
 
     def _open(self, first: Record) -> LogWriter:
-        """The log's writer: it begins after the last row, over an earlier attempt's end."""
+        """Return the log's writer: it begins after the last row, over an earlier attempt's end."""
         if self._log.path is None:
             self._log.path = _new_path(self._run, time_of(first))
         unmark(self._log.path)
@@ -375,7 +375,7 @@ def _path(run: RunInfo) -> Path | None:
 
 
 def _new_path(run: RunInfo, start: float) -> Path:
-    """Where W&B's tools look for a run that was not uploaded while it ran."""
+    """Make, and return, the path where W&B's tools look for a run that was not uploaded while it ran."""
     stamp = datetime.fromtimestamp(start, UTC).strftime("%Y%m%d_%H%M%S")
     folder = run.directory / "wandb" / f"offline-run-{stamp}-{run.run_id}"
     (folder / "files").mkdir(parents=True, exist_ok=True)
@@ -416,7 +416,7 @@ def _version() -> str:
 
 
 def _record(data: bytes = b"") -> Any:
-    """One of W&B's records from its encoded form; an empty one from nothing."""
+    """Return one of W&B's records from its encoded form; an empty one from nothing."""
     record = _record_type()()
     if data:
         record.ParseFromString(data)

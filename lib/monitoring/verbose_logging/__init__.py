@@ -21,7 +21,7 @@ __all__ = ["VerboseLoggingCallback", "configured_callbacks"]
 
 
 def configured_callbacks(config: Mapping[str, Any]) -> list[VerboseLoggingCallback]:
-    """The callbacks that a configuration requests: one if `use_verbose_logging` is true, else none.
+    """Return the callbacks that a configuration requests: one if `use_verbose_logging` is true, else none.
 
     `verbosity_level` is low, medium, high (the default) or ultra; ValueError for another.
     """

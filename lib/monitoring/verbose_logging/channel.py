@@ -130,7 +130,7 @@ class Channel:
             time.sleep(RETRY_EVERY)
 
     def _encoded(self, events: Sequence[tuple[Any, ...]], offset: float) -> bytes:
-        """The lines of events, their times as UTC epoch seconds, which are `offset` later."""
+        """Return the lines of events, their times as UTC epoch seconds, which are `offset` later."""
         lines = []
         for kind, when, *facts in events:
             if kind == "log":

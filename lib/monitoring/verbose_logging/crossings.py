@@ -20,7 +20,7 @@ class Crossings:
         self._above: set[str] = set()
 
     def new(self, usage: dict[str, Any]) -> Iterator[tuple[str, Record]]:
-        """A message and its facts for each limit that this use has crossed."""
+        """Yield a message and its facts for each limit that this use has crossed."""
         for what, value, limit in _readings(usage):
             if value >= limit and what not in self._above:
                 self._above.add(what)

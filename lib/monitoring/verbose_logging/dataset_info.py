@@ -53,7 +53,7 @@ def dataset_info(dataset: Any) -> Record:
 
 
 def _first_sample(dataset: Any) -> object:
-    """The description of sample 0, None of what has no such sample."""
+    """Return the description of sample 0, None of what has no such sample."""
     kind = type(dataset)
     if not (hasattr(kind, "__getitem__") and hasattr(kind, "__len__")) or not len(dataset):
         return None

@@ -104,7 +104,7 @@ class Entries:
         )
 
     def batch_end(self, time: float, step: int, epoch: float | None) -> list[Record]:
-        """One micro-batch of a step that accumulates several; `step` counts those done before it."""
+        """Return the entry of a micro-batch, of several in a step; `step` counts those done before it."""
         message = f"📦 Batch of step {step + 1} completed"
         return self._entry(time, "batch_complete", message, step=step + 1, epoch=self._begun(epoch))
 
@@ -203,7 +203,7 @@ class Entries:
         )
 
     def usage(self, time: float, usage: dict[str, Any]) -> list[Record]:
-        """How the machine is used; a warning for each limit that is crossed."""
+        """Take a reading of the machine; return a warning for each limit that is crossed."""
         self._usage = usage
         for name, value in _trended(usage, in_detail=self._level.has_all_trends):
             self._trend(name, time, value)

@@ -176,7 +176,7 @@ class VerboseHooks:
 
     @_guarded
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Each of an evaluation; at most levels only the first counts, by which the evaluation began."""
+        """Send each step of an evaluation; at most levels only the first, with which the evaluation began."""
         if not self._in_evaluation or self._has_step_begin:
             self._in_evaluation = True
             self._send("prediction_step", state.global_step)
@@ -246,7 +246,7 @@ class VerboseHooks:
 
 
 def _nothing(*args: object, **kwargs: object) -> None:
-    """In place of hooks that a level does not need."""
+    """Do nothing, in place of a hook that a level does not need."""
 
 
 def _number(holder: Any, name: str) -> Any:
@@ -255,7 +255,7 @@ def _number(holder: Any, name: str) -> Any:
 
 
 def _arguments(args: Any) -> Record:
-    """Those of ARGUMENTS that the trainer has, in their JSON form."""
+    """Return those of ARGUMENTS that the trainer has, in their JSON form."""
     found = {name: getattr(args, name) for name in ARGUMENTS if hasattr(args, name)}
     return {
         name: getattr(value, "value", value) if not isinstance(value, os.PathLike) else str(value)

@@ -53,7 +53,7 @@ LEVELS = {
 
 
 def verbosity(name: str) -> Verbosity:
-    """The level of that name; ValueError lists the known ones."""
+    """Return the level of that name; ValueError lists the known ones."""
     if name not in LEVELS:
         raise ValueError(f"verbosity_level={name!r} is none of {', '.join(LEVELS)}")
     return LEVELS[name]

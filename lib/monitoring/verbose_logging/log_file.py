@@ -37,7 +37,7 @@ MOST_ERRORS = 2**20
 
 
 def rank_path(path: Path, rank: int) -> Path:
-    """The file of a rank: that of rank 0 has the name itself, others NAME.rank0001.jsonl and so on."""
+    """Return the file of a rank: that of rank 0 has the name itself, others NAME.rank0001.jsonl and so on."""
     return path if rank == 0 else path.with_name(f"{path.stem}.rank{rank:04}{path.suffix}")
 
 
@@ -178,13 +178,13 @@ def _is_taken(fd: int) -> bool:
 
 
 def full_files(path: Path) -> list[Path]:
-    """The compressed files of a log, newest first."""
+    """Return the compressed files of a log, newest first."""
     found = _numbered(path, ".gz")
     return [found[number] for number in sorted(found, reverse=True)]
 
 
 def _numbered(path: Path, suffix: str) -> dict[int, Path]:
-    """The full files of a log by their number, those that are compressed by the suffix `.gz`."""
+    """Return the full files of a log by their number, those that are compressed by the suffix `.gz`."""
     found = {}
     for other in path.parent.glob(f"{path.name}.*"):
         match = re.fullmatch(rf"(\d{{6,}}){re.escape(suffix)}", other.name.removeprefix(f"{path.name}."))
@@ -203,7 +203,7 @@ def open_log(path: Path, errors: ErrorLog, *, file_bytes: int = FILE_BYTES) -> L
 
 
 class NoLog:
-    """In place of a log that cannot be written."""
+    """A log that writes nothing, in place of one that cannot be written."""
 
     def append(self, entries: Sequence[Record]) -> None: ...
 

@@ -45,7 +45,7 @@ class ResourceReader:
         self._complete = complete
 
     def read(self, devices: Sequence[Record] = ()) -> Record:
-        """One reading, with the GPUs as they were sampled."""
+        """Return one reading, with the GPUs as they were sampled."""
         sample = self._sampler.sample()._asdict()
         return usage_of(sample, devices, time.time(), complete=self._complete)
 
@@ -53,7 +53,7 @@ class ResourceReader:
 def usage_of(
     sample: Mapping[str, object], devices: Sequence[Record], sampled_at: float, *, complete: bool
 ) -> Record:
-    """The use of resources by the values of a MachineSample, at UTC epoch seconds."""
+    """Return the use of resources by the values of a MachineSample, at UTC epoch seconds."""
     found = {"sampled_at": iso_time(sampled_at), **_parts(sample, _USAGE), "gpu": {"devices": list(devices)}}
     return found | _parts(sample, _COMPLETE) if complete else found
 
@@ -102,7 +102,7 @@ def iso_time(seconds: float) -> str:
 
 
 def gpu_device(sample: GpuSample, *, complete: bool) -> Record:
-    """A GPU sample as a log has it."""
+    """Return a GPU sample as a log has it."""
     return gpu_record_device(sample._asdict(), complete=complete)
 
 
@@ -122,7 +122,7 @@ def gpu_record_device(values: Mapping[str, Any], *, complete: bool) -> Record:
 
 
 def torch_devices() -> list[Record]:
-    """The GPUs that this process computes on, by torch alone; it begins nothing on one."""
+    """Return the GPUs that this process computes on, by torch alone; it begins nothing on one."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return []

@@ -9,7 +9,7 @@ from monitoring.verbose_logging.hooks import VerboseHooks
 
 @functools.cache
 def callback_class() -> type[VerboseHooks]:
-    """A TrainerCallback where transformers is installed, else a class with the same methods."""
+    """Return a TrainerCallback where transformers is installed, else a class with the same methods."""
     try:
         from transformers import TrainerCallback as base
     except ImportError:

@@ -68,7 +68,7 @@ class Trend:
         return found
 
     def _regression(self) -> tuple[float, str]:
-        """The slope (1/s) of the least-squares line, and increasing, decreasing or stable."""
+        """Return the slope (1/s) of the least-squares line, and increasing, decreasing or stable."""
         count = len(self._times)
         mean_time, mean = sum(self._times) / count, sum(self._values) / count
         times = [time - mean_time for time in self._times]
@@ -149,7 +149,7 @@ class StepTimes:
 
 
 def _middle_mean(values: list[float]) -> float:
-    """The interquartile mean: that of the middle half, which no evaluation or checkpoint moves."""
+    """Return the interquartile mean: that of the middle half, which no evaluation or checkpoint moves."""
     values.sort()
     cut = len(values) // 4
     middle = values[cut : len(values) - cut]

@@ -44,7 +44,7 @@ class RunProcesses:
         return self._tree.has(pid)
 
     def roots(self) -> Mapping[int, float]:
-        """The processes of the ranks themselves, each with its `process_started`."""
+        """Return the processes of the ranks themselves, each with its `process_started`."""
         self._look()
         return self._roots
 

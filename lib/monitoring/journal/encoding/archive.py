@@ -31,13 +31,13 @@ class Archive:
     """`seq` of its last record, before it was thinned."""
 
     def open(self) -> BinaryIO:
-        """Its lines; OSError if it is gone."""
+        """Return its lines; OSError if it is gone."""
         import lzma  # here, because every start of a training imports this module and few open an archive
 
         return lzma.open(self.path, "rb")  # type: ignore[return-value]  # a BufferedIOBase is all of it
 
     def thinned(self) -> int:
-        """How many records in a row became one in it, at most; 1 if it has them all."""
+        """Return how many records in a row became one in it, at most; 1 if it has them all."""
         with self.open() as file:
             return _number(parse(file.readline()) or {}, "thinned")
 
@@ -53,7 +53,7 @@ def archives(path: Path) -> list[Archive]:
 
 
 def archive_path(path: Path, first: int, last: int) -> Path:
-    """Where the records of a journal with these `seq` go; names sort by age."""
+    """Return the path for the records of a journal with these `seq`; names sort by age."""
     return path.with_name(f"{path.name}.{first:09d}-{last:09d}.xz")
 
 

@@ -30,7 +30,7 @@ def set_step(record: Record, step: object) -> bool:
 
 
 def as_step(value: Any) -> int | None:
-    """The integer that a value is: 3, 3.0, np.int64(3), torch.tensor(3.); None for anything else.
+    """Return the integer that a value is: 3, 3.0, np.int64(3), torch.tensor(3.); None for anything else.
 
     A boolean, text, or a number beyond signed 64 bits is not a step. Never raises, and never waits for a GPU.
     """
@@ -70,7 +70,7 @@ def shown(value: Any) -> str:
 
 
 def _number(value: Any) -> Any:
-    """The number in an array or tensor of one element; any other value as it is."""
+    """Return the number in an array or tensor of one element; any other value as it is."""
     if is_tensor(value):
         return host_number(value)
     numpy = sys.modules.get("numpy")

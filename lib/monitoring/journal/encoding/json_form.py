@@ -51,7 +51,7 @@ def plain(record: Mapping[str, object]) -> Record:
 
 
 def strict_line(record: Record) -> bytes:
-    """One line of strict JSON, whatever the record holds; what it has lost is named in it."""
+    """Return one line of strict JSON, whatever the record holds; what it has lost is named in it."""
     try:
         # A copy part by part takes ten times as long, and GPU samples, in which much is null, are many.
         with contextlib.suppress(TypeError):
@@ -86,7 +86,7 @@ def put(record: Record, name: str, value: object) -> None:
 
 
 def free_name(name: str, taken: Container[str]) -> str:
-    """The name, with as many `_` appended as make it unique."""
+    """Return the name, with as many `_` appended as make it unique."""
     while name in taken:
         name += "_"
     return name
@@ -134,7 +134,7 @@ class _Forms:
             self._above.discard(id(value))
 
     def name(self, key: object) -> str:
-        """The text of a mapping's key, which may be anything."""
+        """Return the text of a mapping's key, which may be anything."""
         try:
             return text(key) if isinstance(key, str) else text(str(key))
         except Exception:  # noqa: BLE001 - the key's own methods are called here; its value is kept

@@ -13,7 +13,7 @@ def is_tensor(value: object) -> bool:
 
 
 def host_number(tensor: Any) -> Any:
-    """The number in a tensor of one element; None for several, and for one on a CUDA device.
+    """Return the number in a tensor of one element; None for several, and for one on a CUDA device.
 
     Raises what the tensor raises, such as RuntimeError for one on the meta device.
     """

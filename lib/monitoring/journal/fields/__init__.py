@@ -77,7 +77,7 @@ def row_of(name: str) -> FieldRow:
 
 
 def rows_at(place: str) -> Iterator[FieldRow]:
-    """The rows of an event, or of another place, in the order of the docs."""
+    """Return the rows of an event, or of another place, in the order of the docs."""
     return (row for row in FIELDS if place in row.about)
 
 

@@ -29,7 +29,7 @@ class FieldRow(NamedTuple):
     """One field, or a family of fields whose names follow a pattern."""
 
     name: str
-    """In a pattern `*` stands for any text and `N` for a number."""
+    """Name, or pattern of names in which `*` stands for any text and `N` for a number."""
     unit: str
     """Empty for what has none: texts, hashes, truth values, ratios without a scale."""
     about: Mapping[str, str]
@@ -80,7 +80,7 @@ def rows(
     line: str = "",
     **about: str,
 ) -> list[FieldRow]:
-    """A row for each of some names that have everything in common."""
+    """Return a row for each of some names that have everything in common."""
     if prometheus:
         about = {**about, SCRAPE: about.get(SCRAPE) or next(iter(about.values()))}
         prometheus_type = prometheus_type or ("counter" if prometheus.endswith("_total") else "gauge")
@@ -91,5 +91,5 @@ def rows(
 
 
 def shown(name: str, text: str, unit: str = "", *, kind: Kind = "machine") -> list[FieldRow]:
-    """The row of a metric that only Prometheus has."""
+    """Return the row of a metric that only Prometheus has."""
     return rows(name, unit, kind=kind, prometheus=name, scrape=text)

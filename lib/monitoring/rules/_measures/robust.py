@@ -19,5 +19,5 @@ def median(values: Iterable[float]) -> float:
 
 
 def spread(values: Iterable[float], middle: float) -> float:
-    """A standard deviation about `middle` that single outliers do not change."""
+    """Return a standard deviation about `middle` that single outliers do not change."""
     return SPREAD * median(abs(value - middle) for value in values)

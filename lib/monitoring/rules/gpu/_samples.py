@@ -13,7 +13,7 @@ from monitoring.rules import Finding, host_of
 
 
 def gpus(record: Record) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each of the run's GPUs that answered, with its subject in alerts: its UUID, else its index."""
+    """Yield each of the run's GPUs that answered, with its subject in alerts: its UUID, else its index."""
     if record.get("event") != "gpu" or not isinstance(record.get("multi_gpu_data"), list):
         return
     for sample in runs_gpus(record):

@@ -24,7 +24,7 @@ NARROW = re.compile("[ -~\xa1-\xac\xae-\u02ff\u2010-\u2027\u2190-\u21ff\u2500-\u
 
 
 def cell_len(text: str) -> int:
-    """How many cells a printable text takes."""
+    """Return how many cells a printable text takes."""
     return len(text) if NARROW.fullmatch(text) else sum(map(_width, text))
 
 
@@ -35,7 +35,7 @@ def outside(text: str, width: int, style: str = "", target: str = "") -> Span:
 
 
 def set_cell_size(text: str, width: int) -> str:
-    """The beginning of a printable text in exactly `width` cells."""
+    """Return the beginning of a printable text in exactly `width` cells."""
     if NARROW.fullmatch(text):
         return text[:width].ljust(width)
     kept, used = [], 0

@@ -35,7 +35,7 @@ def graph_rows(values: Sequence[float | None], width: int, height: int, low: flo
 
 
 def binned(values: Sequence[float | None], width: int) -> list[float | None]:
-    """At most `width` values: means of equally many neighbours, which stay together as more come."""
+    """Return at most `width` values: means of equally many neighbours, which stay together as more come."""
     each = math.ceil(len(values) / width)
     if each <= 1:
         return list(values)
@@ -64,14 +64,14 @@ def graph(
     style: str,
     target: str = "",
 ) -> list[Line]:
-    """A heading and so many rows, with a cell free on either side."""
+    """Return a heading and so many rows, with a cell free on either side."""
     lines: list[Line] = [[Span(" " + fit(heading, -width) + " ", "heading", target)]]
     drawn = graph_rows(values, width, rows, low, high) if rows else []
     return lines + [[Span(f" {row} ", style, target)] for row in drawn]
 
 
 def axis(left: str, middle: str, right: str, width: int, target: str = "") -> Line:
-    """Under a graph: what its left end, its middle and its right end are, and a cell free on either side."""
+    """Return the line under a graph that names its left end, middle and right end, with free cells beside."""
     half = width // 2
     text = left.ljust(width - len(right)) + right
     if len(left) + 2 < half - len(middle) // 2 and half + len(middle) // 2 + 2 < width - len(right):

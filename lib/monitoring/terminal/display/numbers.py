@@ -22,7 +22,7 @@ def energy(joules: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for a person: `42 s`, `3:05 min`, `2:07 h`, `3 d 4 h`."""
+    """Return a time for a person: `42 s`, `3:05 min`, `2:07 h`, `3 d 4 h`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -56,12 +56,12 @@ def age(seconds: float | None) -> str:
 
 
 def total(values: Iterable[float | None]) -> float | None:
-    """The sum of those that are known, None without any."""
+    """Return the sum of those that are known, None without any."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of those that are known, None without any."""
+    """Return the mean of those that are known, None without any."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

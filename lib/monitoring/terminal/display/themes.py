@@ -107,7 +107,7 @@ def has_many_colours(environment: Mapping[str, str]) -> bool:
 
 
 def painted(line: Line, width: int, theme: str, *, many_colours: bool) -> str:
-    """The line for a terminal, cut to `width` cells; it ends in the terminal's own style."""
+    """Return the line for a terminal, cut to `width` cells; it ends in the terminal's own style."""
     parts, left = [], width
     for span in line:
         text, wide = span.text, cell_len(span.text)

@@ -69,7 +69,7 @@ class GpuTable:
     width: int
 
     def grid(self, height: int) -> Grid:
-        """The most telling layout in which all GPUs can be seen on a screen of that height."""
+        """Return the most telling layout in which all GPUs can be seen on a screen of that height."""
         count, enough = len(self.samples), max(3, height * 2 // 5)
         if count <= enough or self.width < 2 * SHORT:
             return Grid(1, min(count, enough), self.width)

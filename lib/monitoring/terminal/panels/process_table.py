@@ -95,7 +95,7 @@ class ProcessTable:
     """Whether the driver reports processes."""
 
     def lines(self, width: int, rows: int) -> list[Line]:
-        """A heading, and at most so many processes, the selected one among them."""
+        """Return a heading, and at most so many processes, the selected one among them."""
         first = self._first(rows)
         lines = [self._heading(width, len(self.processes) - rows)]
         if not self.processes:
@@ -154,7 +154,7 @@ def process_table(
     facts: Mapping[int, ProcessFacts],
     own_pid: int | None = None,
 ) -> ProcessTable:
-    """The processes of some GPUs that match the filter by user, pid or command, sorted."""
+    """Return the processes of some GPUs that match the filter by user, pid or command, sorted."""
     found = [
         gpu_process(sample.index, process, facts) for sample in samples for process in sample.processes or []
     ]

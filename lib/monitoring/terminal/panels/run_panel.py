@@ -68,7 +68,7 @@ class RunPanel:
         )
 
     def axis(self) -> Line:
-        """The steps at the ends of the graphs."""
+        """Return the steps at the ends of the graphs."""
         points = self.run.points
         if not points:
             return []
@@ -85,7 +85,7 @@ class RunPanel:
         return [Span(f" {'  '.join(known) or 'no step is recorded yet'}", "", "run")]
 
     def alert(self) -> Line:
-        """The newest alert that fires."""
+        """Return the newest alert that fires."""
         return [outside(f" ! {self.run.alert}", self.width, "bad")]
 
     @property
@@ -93,7 +93,7 @@ class RunPanel:
         return max(1, self.width // 2 - 2)
 
     def _columns(self) -> tuple[int, int]:
-        """The step that the left end of a graph stands for, and how many steps a column does.
+        """Return the step that the left end of a graph stands for, and how many steps a column does.
 
         Whole numbers of steps since the first one, so that columns stay as they are while steps come.
         """
