@@ -25,7 +25,7 @@ class SampleSink(Protocol):
     """The receiver of samples, called by the thread of the loop. What it raises is a failure, too."""
 
     def found(self, devices: Sequence[DeviceInfo] | None, problems: Sequence[str]) -> None:
-        """Note which GPUs a process is about to sample; None if there is none (yet), and again on a change."""
+        """Note which GPUs a process is about to sample, None without any (yet); again on a change."""
 
     def take(self, samples: Sequence[GpuSample], events: Sequence[GpuEvent]) -> None:
         """Take one look, and the events since the last."""
