@@ -1,4 +1,4 @@
-"""Alerts in the training's own terminal: what its agent finds, as lines of the training's standard error.
+"""Prints alerts in the training's own terminal: what its agent finds, on the training's standard error.
 
     error: nonfinite: train_loss is not a finite number: at step 120 (run mnist, node1, /home/me/mnist)
     hint: look at the samples of that step (make inspect-batch …); to stop the training: make control …

@@ -1,4 +1,4 @@
-"""A rehearsal of a tracker: made-up metrics take a real run's way, and what the tracker holds is compared."""
+"""Rehearses a tracker: sends made-up metrics a real run's way, and compares what the tracker holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A training run as the training process sees it: it writes the journal and keeps the agent alive."""
+"""The Run that a training process opens: it writes the journal and keeps the agent alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment variables that may be shown to others, told from secrets by name, by issuer and by chance.
+"""Tells environment variables that may be shown from secrets: by name, by issuer and by randomness.
 
 What merely looks like a secret is left out as well: no run depends on such a value. How many made-up keys
 pass, and how many harmless values do not, is measured by benchmarks/kept_secrets.py.

@@ -1,1 +1,1 @@
-"""The process that follows a run; `python -m monitoring.agent RUN_DIR` is it."""
+"""The agent, a process that follows a run; `python -m monitoring.agent RUN_DIR` starts it."""

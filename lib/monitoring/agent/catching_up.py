@@ -1,4 +1,4 @@
-"""A follower that lags far behind catches up in its own process.
+"""Delivers the backlog of a follower that lags far behind, in a process of its own.
 
     python -m monitoring.agent.catching_up '{"directory": …, "name": …, "options": …, "fd": …, "parent": …}'
 

@@ -1,4 +1,4 @@
-"""When an agent is to end: by a signal, after the end of its attempt, or when its process is gone."""
+"""Tells when an agent is to end: by a signal, after its attempt, or when the process is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run directory that is renamed under its agent: the agent begins again where the directory is now.
+"""Restarts an agent whose run directory was renamed, at the new place.
 
 The trainer has its files open and goes on to write them; followers ask their sinks how far they got, so that
 an agent may begin again at any moment.

@@ -1,4 +1,4 @@
-"""The run's agent as its trainer sees it: a process to start, and to start again when it is gone."""
+"""Starts a run's agent from the trainer, and starts it again when it is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that a sink refuses: each is skipped alone, so that it holds up no other record.
+"""Skips records that a sink refuses, each alone, so that it holds up no other record.
 
 A follower that refuses a batch has taken nothing of it (see follower.Follower). The batch is then cut in
 halves until the records stand alone that are refused.

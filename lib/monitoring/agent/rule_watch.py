@@ -1,4 +1,4 @@
-"""Alert rules over a run's records: each alert fires once, is resolved once, and outlives the agent.
+"""Applies alert rules to a run's records: each alert fires once, is resolved once, and outlives the agent.
 
 The rules see every record of metrics.jsonl and of the journals of samples in order, and those that compare
 ranks the journals of all. What was reported is in

@@ -1,4 +1,4 @@
-"""Waiting for the agent of a run, and saying meanwhile how far its followers are."""
+"""Waits for the agent of a run, and prints meanwhile how far its followers are."""
 
 from __future__ import annotations
 

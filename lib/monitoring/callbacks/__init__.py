@@ -1,4 +1,4 @@
-"""Trainings of other frameworks under a Run: Hugging Face's Trainer, Accelerate, Lightning.
+"""Callbacks that record trainings of other frameworks: Hugging Face's Trainer, Accelerate, Lightning.
 
 from monitoring.callbacks import RunCallback
 

@@ -1,4 +1,4 @@
-"""The description of a model of any framework in records, and of the adapters that are trained in it."""
+"""Describes a model of any framework, and the adapters that are trained in it, for start records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of a framework's callback, one after the other: when one begins, and how it ended.
+"""Opens and ends the runs of a framework's callback, one after the other.
 
 A training is a new run, unless it resumes from a checkpoint: then it is the next attempt of the run that
 wrote it. Evaluations and other logs belong to the run of the training before them, or to that of the training

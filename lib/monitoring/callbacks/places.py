@@ -1,4 +1,4 @@
-"""Which run directory a training has: a new one each, or that of the run whose checkpoint it resumes from.
+"""Chooses the run directory of a training: a new one, or that of the run that it resumes.
 
 The first run is in the directory that the user named, the next in `first-2`, `first-3` and so on. Rank 0
 chooses; the other ranks find its choice by the number of the opening, which all ranks count alike.

@@ -1,4 +1,4 @@
-"""How fast a framework trains between one record and the next: steps, samples, tokens, and MFU.
+"""Throughput of a framework's training between two records: steps, samples, tokens, and MFU.
 
 FLOPs are 6 for each parameter and token, forward and backward, as in `dense_flops`, and 4 for a parameter
 that is frozen, whose own gradient nobody computes.

@@ -1,4 +1,4 @@
-"""The metrics of runs in Prometheus' form. docs/prometheus.md lists them."""
+"""Builds the Prometheus metrics of runs, machines and GPUs; docs/prometheus.md lists them."""
 
 from __future__ import annotations
 

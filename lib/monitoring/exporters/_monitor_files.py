@@ -1,6 +1,6 @@
-"""Monitors beside trainings (gpu_monitor) that share an exporter's port: each keeps a file of what it shows.
+"""Files by which monitors (gpu_monitor) that share an exporter's port say what it is to show of them.
 
-The file lies in the private folder of the shared port, and names the process that writes it: what a killed
+Each file lies in the private folder of the shared port, and names the process that writes it: what a killed
 one has left is removed by the next reader.
 """
 

@@ -1,4 +1,4 @@
-"""Where a monitor is shown: by a server of its own, or by the exporter that has the port already.
+"""Shows a monitor in Prometheus: by a server of its own, or by the exporter that has the port already.
 
 One port per machine shows all. A monitor lives in a training's process and reads no run's files there, so its
 server lets the port go to any exporter of runs; while another has the port, the monitor writes down what is

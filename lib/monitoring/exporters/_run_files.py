@@ -1,4 +1,4 @@
-"""The runs in a directory, read from their files: what an exporter shows of each."""
+"""Reads the runs in a directory from their files, for an exporter to show."""
 
 from __future__ import annotations
 

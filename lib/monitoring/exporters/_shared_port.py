@@ -1,4 +1,4 @@
-"""The runs of a user that want to be shown at one address of this machine, so that one exporter shows all.
+"""A user's runs that share one address of this machine, so that one exporter shows all.
 
 Each is a small file that holds the path of its directory, in a folder that only this user can read and write.
 Nothing else is written down: whether a run is still to be shown stands in its own files, so a kill at any

@@ -1,4 +1,4 @@
-"""Whether a process is still the one that was meant, and whom it was started by."""
+"""Identifies processes by id and start, also when ids are given again, and tells their descendants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small files of /proc and /sys, as text."""
+"""Reads small files of /proc and /sys, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that ask to stop: which of them are one request, and events that they set."""
+"""Signals that request a stop: which of them are one request, and events that they set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""alerts.jsonl: what somebody should know about a run, written by its agent."""
+"""Writes alerts.jsonl, the alerts of a run by its agent, and puts them into words."""
 
 from __future__ import annotations
 

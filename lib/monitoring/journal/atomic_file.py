@@ -1,4 +1,4 @@
-"""Files that a reader never meets half-written: written under another name in the same folder, then renamed.
+"""Writes files atomically: under another name in the same folder, then renamed.
 
 That name is random, and the file is made, never opened: what somebody has put there (a link to another file,
 say) is neither followed nor overwritten.

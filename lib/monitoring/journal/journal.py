@@ -1,4 +1,4 @@
-"""The journal: one writer, one line per record, one write(2) per line."""
+"""Appends a run's records to its journal: one writer, one line per record, one write(2) per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of lines to which complete lines are appended, and what waits while its disk takes none."""
+"""Appends complete lines to a file, and keeps them in memory while the disk takes none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which attempts of a run made what it is now, and which of its records still count.
+"""Tells which attempts of a run made its present state, and which of its records still count.
 
 An attempt that resumes from a checkpoint, or starts from scratch, says so in its start record:
 `resumed_from` (null for one from scratch) and `supersedes`, the range of `seq` whose measurements it does

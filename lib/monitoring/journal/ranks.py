@@ -1,6 +1,6 @@
-"""The processes of one training: each rank writes a journal of its own, all in the run's one directory.
+"""Finds the journals of a training's ranks and hosts, and has other ranks wait for rank 0.
 
-So does the agent of each host that samples it.
+Each rank writes a journal of its own in the run's one directory, and so does the agent of each sampled host.
 
 Rank 0 registers the run, starts its agent and writes run.json; the others wait until it has, so that
 all have the same run id and the same number of the attempt.

@@ -1,4 +1,4 @@
-"""The end of a growing file of records: each look yields what is new."""
+"""Reads what is new at the end of a growing file of records."""
 
 from __future__ import annotations
 

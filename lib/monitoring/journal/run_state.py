@@ -1,4 +1,4 @@
-"""How a run stands, by its journal: its step, loss, pace and time left, how it ended, and what still counts.
+"""The state of a run by its journal: step, loss, pace and time left, how it ended, and what still counts.
 
     state = RunState()
     for record, _ in read_records(journal):

@@ -1,4 +1,4 @@
-"""The position of a reader in a growing journal, which may be rotated under it."""
+"""Reads a growing journal from a `seq` on, while it may be rotated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk of the run is nearly full.
+"""Alert rule: the disk of the run is nearly full.
 
 Method: a limit with a hold, on the percentage in use or on what is left, whichever is reached first: a
 checkpoint needs its bytes, however large the disk is. Needs MACHINE_MONITOR.

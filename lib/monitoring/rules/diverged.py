@@ -1,4 +1,4 @@
-"""The training has diverged: it has learnt nothing, or has lost what it had learnt.
+"""Alert rule: the training has diverged: it has learnt nothing, or has lost what it had learnt.
 
 Method: the median loss of the last records against that of the first ones, which is about what a model
 without any knowledge has, and against the loss of a guess by the frequencies of the classes or tokens

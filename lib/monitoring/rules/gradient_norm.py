@@ -1,4 +1,4 @@
-"""The gradient has exploded.
+"""Alert rule: the gradient has exploded.
 
 Method: a norm above LIMIT that is also TIMES what is usual: the 90th percentile of the attempt's last
 records, and the second highest of the newest. Neither alone is a sign: a small GPT-2 and a LeNet-5 that

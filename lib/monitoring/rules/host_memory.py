@@ -1,4 +1,4 @@
-"""The machine's memory is nearly full, or in a container what that may use.
+"""Alert rule: the machine's memory is nearly full, or in a container what that may use.
 
 Method: a limit with a hold, as of a GPU's memory. When it is reached, the kernel kills a process of the
 training. Needs MACHINE_MONITOR.

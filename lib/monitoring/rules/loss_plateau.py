@@ -1,4 +1,4 @@
-"""The training loss does not decrease."""
+"""Alert rule: the training loss does not decrease."""
 
 from __future__ import annotations
 

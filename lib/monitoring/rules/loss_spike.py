@@ -1,4 +1,4 @@
-"""The training loss leaps up.
+"""Alert rule: the training loss leaps up.
 
 Method: Hampel's identifier (F. R. Hampel, The influence curve and its role in robust estimation, 1974) with
 a deviation of its own for what lies above the median: (96th percentile - median) / 1.751, of the last

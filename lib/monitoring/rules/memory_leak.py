@@ -1,4 +1,4 @@
-"""Memory grows and grows.
+"""Alert rule: memory grows and grows.
 
 Method: the time of a window is cut into BINS equal parts, and the lowest value of each part is kept: memory
 that goes up and down, as with garbage collection or caches that are refilled, has a floor that stays. Memory

@@ -1,4 +1,4 @@
-"""A measured value is no finite number."""
+"""Alert rule: a measured value is no finite number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The validation loss rises while the training loss falls.
+"""Alert rule: the validation loss rises while the training loss falls.
 
 Method: the generalisation loss GL of L. Prechelt, Early Stopping - But When? (1998), by how much the
 validation loss exceeds its lowest so far, is above LIMIT percent EVALUATIONS times in a row; meanwhile the

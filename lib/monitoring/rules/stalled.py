@@ -1,4 +1,4 @@
-"""The training does not get on."""
+"""Alert rule: the training does not get on."""
 
 from __future__ import annotations
 

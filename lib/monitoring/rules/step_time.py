@@ -1,4 +1,4 @@
-"""Steps take much longer than they did, or some of them far longer than the others.
+"""Alert rule: steps take much longer than they did, or some of them far longer than the others.
 
 Method: medians, which a single slow step, as one behind a checkpoint, does not move. The attempt's usual
 step time is the lower one of two: that of its first records, so that a slow-down which comes step by step

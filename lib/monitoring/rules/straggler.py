@@ -1,4 +1,4 @@
-"""One rank of a training is slower than the others, which wait for it at every step.
+"""Alert rule: one rank of a training is slower than the others, which wait for it at every step.
 
 Method: the ranks' own work, collectives left out (monitoring.telemetry.load_balance). The median over some
 records counts, and the rank has to be the slowest in most of them: neither a hiccup of the machine nor ranks

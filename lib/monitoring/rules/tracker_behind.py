@@ -1,4 +1,4 @@
-"""A tracker lacks what was recorded a while ago, whether it fails, hangs or is too slow.
+"""Alert rule: a tracker lacks what was recorded a while ago, whether it fails, hangs or is too slow.
 
 Method: the last record that the tracker has safely, against the last one of `SECONDS` ago. The CSV and the
 exporters count as trackers here. Of one that has been watched for less than `SECONDS` nothing is known: an

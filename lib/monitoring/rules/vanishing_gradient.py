@@ -1,4 +1,4 @@
-"""The gradient has vanished.
+"""Alert rule: the gradient has vanished.
 
 Method: the median gradient norm of the last step records is below LIMIT. Hochreiter (1991) and Bengio,
 Simard and Frasconi (Learning long-term dependencies with gradient descent is difficult, 1994) describe the

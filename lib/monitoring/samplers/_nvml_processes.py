@@ -1,4 +1,4 @@
-"""The processes that compute on NVIDIA GPUs, and their use, at each sample: energy is shared by it."""
+"""Reads which processes compute on NVIDIA GPUs, and how much: a run's energy is shared out by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All values of one NVIDIA GPU in one buffer: the driver writes into it, two `unpack` read it.
+"""Reads all values of one NVIDIA GPU through one buffer: the driver writes, two `unpack` read.
 
 pynvml decodes each value of nvmlDeviceGetFieldValues through a ctypes union, which takes longer than asking
 for it. Here the arguments of every call are made once and kept, and so is what to do with the answers, until

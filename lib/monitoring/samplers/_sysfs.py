@@ -1,4 +1,4 @@
-"""GPUs whose kernel driver shows its values in files: kept open, and read with one `pread` each."""
+"""Samples GPUs whose kernel driver shows values in files: kept open, and read with one `pread` each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Sampler in a process of its own (see server), and what follows when that process dies or hangs."""
+"""A Sampler in a process of its own (see server), and when that is restarted after it died or hung."""
 
 from __future__ import annotations
 

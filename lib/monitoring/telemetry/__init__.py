@@ -1,4 +1,4 @@
-"""Where the time of a training goes, and numbers that are still on a device.
+"""Measures where the time of a training goes, without waiting for its devices.
 
 from monitoring.telemetry import TelemetryTracker
 """

@@ -1,4 +1,4 @@
-"""Numbers out of 0-dim tensors, without waiting for their device.
+"""Copies numbers out of 0-dim tensors without waiting for their device.
 
 It never imports torch: a process that has not imported it has no tensors.
 """

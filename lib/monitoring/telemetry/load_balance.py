@@ -1,4 +1,4 @@
-"""How evenly the ranks of a training are loaded, from the time that each spends on its own work.
+"""Balance of load between the ranks of a training, from the time that each spends on its own work.
 
 A rank that waits for another one in a collective keeps its GPU 100 % busy and its memory full, so neither
 shows who is slow. What shows it is the time of the phases without collectives, which step records may carry:

@@ -1,4 +1,4 @@
-"""A quantity that is measured again and again: its moments and its median, in bounded memory."""
+"""Moments and median of a quantity that is measured again and again, in bounded memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast a training goes between one record and the next, and how long it takes over all attempts."""
+"""Measures the pace of a training between two records, and its time over all attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The terminal dashboard: its clockwork, and what keys and the mouse do."""
+"""The terminal dashboard: its main loop, and what keys and the mouse do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run for somebody who watches it: the numbers of its last steps and when it will be done."""
+"""A run as the dashboard shows it: the numbers of its last steps and when it will be done."""
 
 from __future__ import annotations
 

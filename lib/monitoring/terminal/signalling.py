@@ -1,4 +1,4 @@
-"""Sending a signal to a process that was chosen on a screen, after a question, and to no other process."""
+"""Sends a signal to a process chosen on the screen, after a question, and to no other process."""
 
 from __future__ import annotations
 

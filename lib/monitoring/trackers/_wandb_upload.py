@@ -1,4 +1,4 @@
-"""The upload of a W&B transaction log: W&B's own `sync` as a process.
+"""Uploads a W&B transaction log by W&B's own `sync`, as a process.
 
 The process only reads the log. It may survive the agent that started it; the next agent ends it and starts
 another, because W&B marks a log as uploaded when such a process ends, even if more was written during that.

@@ -1,4 +1,4 @@
-"""The training's end of the pipe to the process that writes its verbose log."""
+"""Sends events from the training through a pipe to the process that writes its verbose log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VerboseLoggingCallback itself: the hooks as a callback of Hugging Face's Trainer."""
+"""The class VerboseLoggingCallback: the hooks as a callback of Hugging Face's Trainer."""
 
 from __future__ import annotations
 

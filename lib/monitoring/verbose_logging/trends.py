@@ -1,4 +1,4 @@
-"""Where a measured value is going, and how long steps take: both from a window of the newest values."""
+"""Trends of measured values, and step times, over a window of the newest values."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A run on several hosts: each host that rank 0 is not on has an agent of its own, which only samples."""
+"""Agents of a run on several hosts: each host but rank 0's has one of its own, which only samples."""

@@ -1,4 +1,4 @@
-"""The first rank of a host that rank 0 is not on: it starts the agent there."""
+"""Finds the rank that starts the agent of a host that rank 0 is not on: the first one there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the agent on rank 0's host deals with the others: it waits for their end and copies their alerts."""
+"""Deals with other hosts for rank 0's agent: copies their alerts, and waits for their end."""
 
 from __future__ import annotations
 

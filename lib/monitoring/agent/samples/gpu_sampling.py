@@ -1,4 +1,4 @@
-"""The agent's GPU samples of a run: a thread that requests each one from a process of its own.
+"""Samples a run's GPUs for its agent: a thread that requests each sample from another process.
 
 What goes wrong with a sampler is an alert, and it is tried again; a driver that crashes ends that process
 only, and so does one that hangs, after some seconds.

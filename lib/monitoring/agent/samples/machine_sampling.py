@@ -1,4 +1,4 @@
-"""The agent's samples of the machine: a thread that writes system_stats.jsonl."""
+"""Samples the machine for a run's agent: a thread that writes system_stats.jsonl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How files of samples are compressed and thinned."""
+"""Rules by which files of samples are compressed and thinned."""
 
 from __future__ import annotations
 

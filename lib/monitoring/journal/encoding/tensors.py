@@ -1,4 +1,4 @@
-"""Whether a value is a tensor, and the number in it, without importing torch."""
+"""Tells tensors from other values, and reads the number in one, without importing torch."""
 
 from __future__ import annotations
 

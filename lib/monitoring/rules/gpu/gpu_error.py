@@ -1,4 +1,4 @@
-"""A GPU answers, but gives nothing.
+"""Alert rule: a GPU answers, but gives nothing.
 
 Method: what its driver says at each sample, without a limit: an error of NVML (nvml.h) that says nothing of a
 lost device, or of AMD and Intel no file in sysfs that gives a value.

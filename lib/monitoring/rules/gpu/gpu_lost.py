@@ -1,4 +1,4 @@
-"""A GPU that was there does not answer any more.
+"""Alert rule: a GPU that was there does not answer any more.
 
 Method: what its driver says at each sample, without a limit: NVML_ERROR_GPU_IS_LOST ("The GPU has fallen off
 the bus or has otherwise become inaccessible", nvml.h), or of AMD and Intel a device that is gone from sysfs.

@@ -1,4 +1,4 @@
-"""A GPU's memory is nearly full."""
+"""Alert rule: a GPU's memory is nearly full."""
 
 from __future__ import annotations
 

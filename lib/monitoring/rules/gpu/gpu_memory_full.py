@@ -1,4 +1,4 @@
-"""A GPU's memory is full but for a few percent: the next larger batch is an out-of-memory error.
+"""Alert rule: a GPU's memory is full but for a few percent: the next larger batch is an out-of-memory error.
 
 Method: a limit with a hold, above that of `gpu_memory`, and an error where that is a warning.
 """

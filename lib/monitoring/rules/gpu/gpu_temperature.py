@@ -1,4 +1,4 @@
-"""A GPU is hot."""
+"""Alert rule: a GPU is hot."""
 
 from __future__ import annotations
 

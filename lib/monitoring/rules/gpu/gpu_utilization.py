@@ -1,4 +1,4 @@
-"""A GPU has little to do while its run trains."""
+"""Alert rule: a GPU has little to do while its run trains."""
 
 from __future__ import annotations
 
