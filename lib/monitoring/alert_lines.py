@@ -70,7 +70,7 @@ def _lines(alert: Record) -> list[str]:
 
 
 def is_terminal() -> bool:
-    """Whether somebody may be looking at standard error; a log has its alerts.jsonl."""
+    """Whether standard error is a terminal; a log has its alerts.jsonl."""
     try:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):  # no stderr, or a closed one

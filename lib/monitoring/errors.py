@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Self
 
-# sysexits.h EX_IOERR: a disk, or somebody's share of it, is full.
+# sysexits.h EX_IOERR: a disk, or a user's quota on it, is full.
 EXIT_DISK_FULL = 74
 
 
@@ -84,7 +84,7 @@ class PortTakenError(MonitoringError):
 
 
 class NoTerminal(MonitoringError):
-    """Nobody would see the dashboard where it is to be painted."""
+    """The dashboard has no terminal to be shown in."""
 
 
 def unwritable(path: Path, error: OSError) -> RunDirectoryError:

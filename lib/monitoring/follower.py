@@ -111,7 +111,7 @@ class LiveFollower(Follower, Protocol):
     def linger(self, stop: threading.Event) -> None:
         """Keep showing the end until it was seen, for a bounded time or until `stop`.
 
-        Called once, when all followers have everything and nobody waits for the agent any more.
+        Called once, when all followers have everything and the next agent may begin.
         """
 
 

@@ -497,7 +497,7 @@ class Delivery:
             rest = "" if self._live else ", `make sync` delivers the rest"
             self._alerts.fire("follower", "error", f"{message}; not tried again{rest}", subject=self.name)
             return False
-        # Waiting longer helps nobody where the end of a run waits for it, or where its values are of now.
+        # No longer wait where the end of a run depends on it, or where the values shown are of now.
         delay = self._backoff.failed()
         self._failed_at = time.monotonic()
         stop.wait(min(delay, LONGEST_LAST_DELAY) if last_pass or self._live else delay)

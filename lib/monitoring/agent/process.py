@@ -118,7 +118,7 @@ class _Spawned:
     def is_running(self, *, wait: float) -> bool:
         try:
             pid, status = os.waitpid(self._pid, os.WNOHANG)
-        except ChildProcessError:  # somebody else has collected it
+        except ChildProcessError:  # already reaped, by other code of this process
             return False
         if pid:
             self.died = how_died(os.waitstatus_to_exitcode(status))

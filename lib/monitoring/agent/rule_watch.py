@@ -154,7 +154,7 @@ class RuleWatch:
             for record in islice(tail.new(), RECORDS_A_LOOK):
                 taken += 1
                 for name, update in updates.items():
-                    # a rule that failed at an earlier record is gone
+                    # a rule that failed at an earlier record was removed
                     if name in self._rules:
                         self._judge(name, partial(update, rank), record, journal_name(rank))
             more = more or taken == RECORDS_A_LOOK

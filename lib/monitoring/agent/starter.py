@@ -107,7 +107,7 @@ def preload() -> None:
 def serve(listener: socket.socket) -> dict[str, Any] | None:
     """Fork an agent per request. Returns the request in each, and None in this process at the end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that nobody has to collect the agents
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ignored: the kernel then reaps the agents (wait(2))
     while listener in select.select([listener, sys.stdin], [], [])[0]:
         request = None
         with contextlib.suppress(OSError, ValueError):  # it has died, or is no run of ours; or no room

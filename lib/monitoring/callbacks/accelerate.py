@@ -110,7 +110,7 @@ class AccelerateTracker(GeneralTracker):  # type: ignore[misc] # accelerate is n
             return self._runs.current
         model = UNKNOWN_MODEL if self._model is None else {**UNKNOWN_MODEL, **model_fields(self._model)}
         fields, state = adapter_fields(self._model), PartialState()
-        if state.num_processes == 1:  # of others nobody knows theirs: accelerate calls trackers on one alone
+        if state.num_processes == 1:  # else only one is known: accelerate calls trackers on one process alone
             fields |= {"device": str(state.device)}
         begun = Begun({**model_config(self._model), **self._config}, 0, model, self._config, fields)
         if (loaded := self._loaded) is None:

@@ -319,7 +319,7 @@ class GPUMonitoringCallback(TrainerCallback):  # type: ignore[misc] # transforme
         self._pending: dict[str, Any] | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: object) -> None:
-        """Start the monitor, if nobody has."""
+        """Start the monitor, if it is not running."""
         self._samples = _batch_size(args)
         self._callback.on_train_begin()
 

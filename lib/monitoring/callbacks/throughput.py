@@ -1,7 +1,7 @@
 """Throughput of a framework's training between two records: steps, samples, tokens, and MFU.
 
 FLOPs are 6 for each parameter and token, forward and backward, as in `dense_flops`, and 4 for a parameter
-that is frozen, whose own gradient nobody computes.
+that is frozen, whose own gradient is not computed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Throughput:
         self._samples += samples
 
     def add(self, tokens: int, flops: float | None) -> None:
-        """Add what the steps since the last reading have computed; FLOPs are None where nobody knows them."""
+        """Add what the steps since the last reading have computed; FLOPs are None where they are unknown."""
         self._tokens += tokens
         if flops is None:
             self._flops = self._all_flops = None

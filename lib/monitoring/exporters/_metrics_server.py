@@ -155,7 +155,7 @@ class _Audience:
         """
         try:
             seconds = float(patience)
-        except ValueError:  # somebody else, such as curl
+        except ValueError:  # no Prometheus, but curl, say
             return
         if time.monotonic() - begun < seconds / 2:
             with self._lock:

@@ -2,7 +2,7 @@
 
 One port per machine shows all. A monitor lives in a training's process and reads no run's files there, so its
 server lets the port go to any exporter of runs; while another has the port, the monitor writes down what is
-to be shown (_monitor_files), and takes the port back once nobody has it.
+to be shown (_monitor_files), and takes the port back once it is free.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class MonitorPort:
         return self._server.address if self._server is not None else f"{self._host}:{self._port}"
 
     def close(self) -> None:
-        """Let the port go, and have nobody else show the monitor."""
+        """Let the port go, and have no other exporter show the monitor."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -64,7 +64,7 @@ class MonitorPort:
         self._forget()
 
     def _open(self) -> None:
-        """Take the port, if nobody who shares it has it."""
+        """Take the port, if no exporter that shares it has it."""
         let_go = self._wanted.set if self._shared is not None else None
         try:
             server = MetricsServer(self._host, self._port, directory=None, shared=self._shared, let_go=let_go)

@@ -81,7 +81,7 @@ class RunFiles:
         return self._is_running(self.state.ranks[0])
 
     def ended_long_ago(self, now: float, state: RunState | None = None) -> bool:
-        """Whether nobody waits any more to see how the run ended; before `read`, `state` is used."""
+        """Whether the run ended so long ago that its end need not be shown; before `read`, by `state`."""
         rank = state or self.state.ranks[0]
         return not self._is_running(rank) and now - (rank.last_time or 0.0) > KEEP_ENDED
 
@@ -174,7 +174,7 @@ class Runs:
             return run.state.ranks[0].last_seq if run else 0
 
     def forget_ended(self) -> None:
-        """Have nobody else show the runs that have ended: that was scraped, or waited for long enough."""
+        """Let no other exporter show runs that have ended: that was scraped, or waited for long enough."""
         with self._lock:
             for directory, run in self._held.items():
                 if not run.is_running():

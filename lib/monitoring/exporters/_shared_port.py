@@ -95,7 +95,7 @@ def _name(what: str | Path) -> str:
 
 
 def _private(folder: Path) -> bool:
-    """Whether it is a folder, and this user's alone; not a link to one, which somebody else may change."""
+    """Whether it is a folder, and this user's alone; not a link to one, which others may change."""
     status = folder.lstat()
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 

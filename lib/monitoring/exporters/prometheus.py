@@ -49,7 +49,7 @@ from monitoring.trackers import require_package
 # It keeps nothing of a run that has ended, so there is nothing to catch up with later.
 LIVE = True
 
-# Seconds between two readings of the files while nobody scrapes, so that the next scrape has little to do.
+# Seconds between two readings of the files without scrapes, so that the next scrape has little to do.
 READ_EVERY = 5.0
 
 # Seconds between two tries to take the port over.
@@ -165,7 +165,7 @@ class PrometheusFollower:
             path = self._run.directory / PROMETHEUS_JSON
             if path.read_bytes() == _targets(exporter):  # else it is the next attempt's
                 path.unlink()
-        except FileNotFoundError:  # somebody has removed it, or the run
+        except FileNotFoundError:  # it was removed, or the run was
             pass
         finally:
             exporter.close()

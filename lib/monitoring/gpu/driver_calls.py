@@ -152,7 +152,7 @@ class NotedModule:
         raise self._refusal()
 
 
-# A process calls its drivers for one reader of notes; one that nobody reads keeps them to itself.
+# A process calls its drivers for one reader of notes; one without a reader keeps them to itself.
 _calls = DriverCalls()
 
 

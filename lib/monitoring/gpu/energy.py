@@ -1,7 +1,7 @@
 """Energy of GPUs: what each used since it was first sampled.
 
-Where a GPU has an energy counter, the differences of the counter count, also over seconds in which nobody
-sampled; else power is integrated between samples, and seconds in which nobody sampled stay unmeasured. A
+Where a GPU has an energy counter, the differences of the counter count, also over seconds without
+samples; else power is integrated between samples, and seconds without samples stay unmeasured. A
 counter that stands still while the GPU draws power counts as one that is not reported.
 """
 
@@ -29,7 +29,7 @@ class Used(NamedTuple):
 
     seconds: float
     is_gap: bool
-    """Whether that is so long that nobody sampled meanwhile."""
+    """Whether that is so long that samples were missed meanwhile."""
     joules: Sequence[float | None]
     """Energy of each sample's GPU; None where nothing is known."""
     silent: Collection[int]

@@ -119,7 +119,7 @@ class _Use(NamedTuple):
     """Whether the run's processes would be seen."""
     has_own: bool
     share: float
-    """The run's share of the GPU's time; while nobody computes on it, it is kept for the run."""
+    """The run's share of the GPU's time; while no process computes on it, it is kept for the run."""
 
     @classmethod
     def of(cls, sample: GpuSample, evidence: RunEvidence) -> _Use:

@@ -121,7 +121,7 @@ class MetricsLog:
     def _begin_next(self) -> None:
         """Move the full file aside, begin another, and have full ones compressed."""
         full = full_path(self.path, self._first, self._num_lines)
-        with contextlib.suppress(FileNotFoundError):  # somebody has moved it
+        with contextlib.suppress(FileNotFoundError):  # it was moved from outside
             # an exception may have come in between, after it had moved
             if os.path.samestat(os.fstat(self._file.fd), self.path.stat()):
                 self.path.rename(full)
@@ -146,7 +146,7 @@ class MetricsLog:
             try:
                 if os.waitpid(self._compressing, os.WNOHANG)[0]:
                     self._compressing = None
-            except ChildProcessError:  # somebody else has collected it
+            except ChildProcessError:  # already reaped, by other code of this process
                 self._compressing = None
         return self._compressing is not None
 

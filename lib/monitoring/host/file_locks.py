@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 
 def try_lock(fd: int) -> bool:
-    """Lock the file; False if somebody else has it locked."""
+    """Lock the file; False if another open file has it locked."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):  # the second where a network's file system answers so
@@ -22,7 +22,7 @@ def try_lock(fd: int) -> bool:
 
 
 def is_locked(fd: int) -> bool:
-    """Whether somebody has the file locked, as far as this host sees it; for a moment nobody else can."""
+    """Whether the file is locked, as far as this host sees it; for a moment no one else can lock it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

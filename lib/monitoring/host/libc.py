@@ -24,7 +24,7 @@ NAME_BYTES = 15
 
 
 class FILE(ctypes.Structure):
-    """A stream of stdio.h, which nobody looks into."""
+    """A stream of stdio.h, which is never looked into."""
 
 
 # Every function that is called: its answer, and its arguments in order. prctl takes its last four as variable

@@ -71,7 +71,7 @@ def is_alive(attempt: Mapping[str, Any]) -> bool:
 
 
 def own_age() -> float:
-    """Seconds since this process began; by the clock that the system notes it with, which nobody sets."""
+    """Seconds since this process began; by the clock since the boot, which is never set."""
     started = process_started(os.getpid()) or 0.0
     if not Path("/proc/self/stat").exists():
         return time.time() - started

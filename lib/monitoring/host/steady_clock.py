@@ -1,4 +1,4 @@
-"""A wall clock for differences of time: without the leaps of a system clock that somebody sets."""
+"""A wall clock for differences of time: without the leaps of a system clock that is set."""
 
 from __future__ import annotations
 

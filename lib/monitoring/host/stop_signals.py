@@ -23,7 +23,7 @@ class StopRequests:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` must be one that nobody sets."""
+        """`clock` must be monotonic."""
         self._clock = clock
         self._latest: float | None = None
         self._has_interrupt = False

@@ -19,7 +19,7 @@ Severity = Literal["info", "warning", "error"]
 
 
 def is_news(alert: Record) -> bool:
-    """Whether somebody is to hear of an alert: a warning, an error, or that one of them is over."""
+    """Whether an alert is to be reported to people: a warning, an error, or the end of either."""
     is_over = alert.get("state") == "resolved" and alert.get("resolves") != "info"
     return alert.get("severity") != "info" or is_over
 
@@ -51,7 +51,7 @@ def command_path(directory: Path) -> str:
 
 
 def alert_text(alert: Record) -> str:
-    """Return an alert for somebody who is somewhere else: what, in which run, and where that is."""
+    """Return an alert's text for readers elsewhere: what, in which run, and where that is."""
     message, run = str(alert.get("message")), alert.get("run")
     place = ", ".join(str(alert[key]) for key in ("host", "directory") if alert.get(key))
     return f"{message} ({f'run {run}, ' if run else ''}{place})" if place else message

@@ -1,6 +1,6 @@
 """Writes files atomically: under another name in the same folder, then renamed.
 
-That name is random, and the file is made, never opened: what somebody has put there (a link to another file,
+That name is random, and the file is made, never opened: what is there already (a link to another file,
 say) is neither followed nor overwritten.
 """
 
@@ -81,7 +81,7 @@ def _replace_promptly(temporary: Path, path: Path) -> None:
 
 
 def name_beside(path: Path) -> Path:
-    """Return a new name, hidden and next to `path`, for what will replace it; nobody can have guessed it.
+    """Return a new name, hidden and next to `path`, for what will replace it; it cannot be guessed.
 
     What killed processes left under such names is removed, once per process and path.
     """

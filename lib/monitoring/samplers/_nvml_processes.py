@@ -103,7 +103,7 @@ class _OfGpu:
         return [self._ask, self._utilization.call]
 
     def look(self, now: float) -> list[dict[str, object]] | None:
-        """Return the processes; `now` is by a clock that nobody sets."""
+        """Return the processes; `now` is by the monotonic clock."""
         if self._ask is None:
             return None
         while True:

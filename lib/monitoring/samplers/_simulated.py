@@ -20,7 +20,7 @@ POWER_LIMIT_WATTS = 700.0
 HOT, LOST = 1, 3
 SLOWED_DOWN = THROTTLE_REASONS[0x020]
 
-# Above every pid that Linux gives (PID_MAX_LIMIT in include/linux/threads.h), so that it is nobody's.
+# Above every pid that Linux gives (PID_MAX_LIMIT in include/linux/threads.h), so that it is no process's.
 FIRST_PID = 4_194_304
 
 

@@ -47,7 +47,7 @@ LOOK_EVERY = 1.0
 # Seconds that a process which was killed may take to be gone; the kernel keeps one that is inside a driver.
 LONGEST_END = 2.0
 
-# Signals that somebody sends, a person or the kernel for want of memory; any other a driver has raised.
+# Signals that are sent, by a person or by the kernel out of memory; any other one a driver has raised.
 SENT = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGQUIT, signal.SIGTERM})
 
 
@@ -229,7 +229,7 @@ class SamplerProcess:
         if not self._is_gone:
             try:
                 pid, status = os.waitpid(self._pid, os.WNOHANG)
-            except ChildProcessError:  # somebody else has collected it
+            except ChildProcessError:  # already reaped, by other code of this process
                 self._is_gone = True
             else:
                 self._is_gone = pid != 0

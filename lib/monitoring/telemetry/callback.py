@@ -191,7 +191,7 @@ class TelemetryCallback:
         try:
             try:
                 write_json(self._folder / name, content)
-            # made when it is needed, and again after somebody has removed it
+            # made when it is needed, and again if it was removed
             except FileNotFoundError:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 write_json(self._folder / name, content)

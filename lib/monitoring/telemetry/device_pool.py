@@ -62,7 +62,7 @@ class Cuda:
 class Mark:
     """A moment in the work of a device: after all that was queued on it before.
 
-    Its event is used again when nobody holds the mark any more, also one that has not passed.
+    Its event is used again once nothing refers to the mark, also one that has not passed.
     """
 
     __slots__ = ("_event", "_free")
@@ -196,7 +196,7 @@ class _Copies:
         return self._values[place]
 
     def __del__(self) -> None:
-        # Only here nobody can read them any more, in no other thread and in no signal handler. What has not
+        # Only here nothing can read them any more, no other thread and no signal handler. What has not
         # been read may still be written by the device.
         if self._values is not None:
             for copy in self._pinned:

@@ -79,7 +79,7 @@ class RankBalance:
     slow_in: str = ""
     """The phase that delays that rank most, in words of PHASES and PARTS."""
     unproven: str = ""
-    """Why nobody knows whether waiting in collectives was left out; then ranks may look even and not be."""
+    """Why it is unknown whether waiting in collectives was left out; then ranks may look even and not be."""
 
     @property
     def is_even(self) -> bool:

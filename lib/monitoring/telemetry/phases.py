@@ -35,7 +35,7 @@ PARTS = ("forward_seconds", "backward_seconds")
 MAX_IN_FLIGHT = 64
 
 COLLECTIVE = "collective_seconds"
-"""Seconds per step left out of the phases: without them nobody knows whether a phase holds waiting."""
+"""Seconds per step left out of the phases: without them a phase may hold waiting for other ranks."""
 
 # Name of a mark whose phase the next `end` gives.
 _OWN_WORK = "own work"

@@ -203,14 +203,14 @@ class Channel:
 
 def _close(*descriptors: int) -> None:
     for descriptor in descriptors:
-        with contextlib.suppress(OSError):  # somebody else has closed it
+        with contextlib.suppress(OSError):  # closed by other code of this process
             os.close(descriptor)
 
 
 def _is_collected(pid: int) -> bool:
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:  # somebody else has collected it
+    except ChildProcessError:  # already reaped, by other code of this process
         return True
 
 

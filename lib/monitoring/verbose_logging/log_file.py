@@ -68,7 +68,7 @@ class ErrorLog:
             finally:
                 os.close(fd)
         except OSError:
-            with contextlib.suppress(OSError):  # nobody is left to tell
+            with contextlib.suppress(OSError):  # there is no other place for the message
                 os.write(2, b"warning: verbose log: " + line)
 
 

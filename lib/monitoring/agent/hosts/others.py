@@ -45,7 +45,7 @@ class OtherHosts:
             self.done.set()
 
     def end(self) -> None:
-        """Wait for the others from now on; a run on one host waits for nobody."""
+        """Wait for the others from now on; a run on one host does not wait."""
         self._ended_at = self._ended_at or time.monotonic()
         if not self._are_sampling():
             self.watch()

@@ -81,7 +81,7 @@ class GpuStats:
     ) -> Record:
         """Write the record of one look at all GPUs, at `time` (UTC epoch seconds), and return it.
 
-        `steady` is the same moment by a clock that nobody sets, for what was used since the last look; `time`
+        `steady` is the same moment by a clock without leaps, for what was used since the last look; `time`
         without it. `global_step` is how many optimizer steps the training had then done, by its journal.
         """
         measured, used = self._meter.measure(samples, time if steady is None else steady)

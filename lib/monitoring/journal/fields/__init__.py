@@ -1,7 +1,7 @@
 """The table of fields of records and reports: one row per field; every table elsewhere is a view of it.
 
 A field that a training of yours logs needs no row: it is kept and shown, its unit is unknown, and `make
-reproduce` compares it, because a difference that nobody looked at is worse than one that is explained. Names
+reproduce` compares it, because a difference that was overlooked is worse than one that is explained. Names
 that say what they are (`tokens_per_second`, `backup_seconds`) are covered by patterns at the end.
 """
 
