@@ -203,6 +203,7 @@ class OpenRun:
         self.error: BaseException | None = None
         """The error by which it ended instead."""
         self._at_end: dict[str, object] = {}
+        # in a notebook an earlier cell may have left one
         self._error_before = _uncaught()
         self._cancel: list[Callable[[], object]] = [weakref.finalize(owner, self.close).detach]
         if multiprocessing.parent_process() is not None:  # such a process ends without Python's own exit

@@ -159,6 +159,7 @@ class _Audience:
             return
         if time.monotonic() - begun < seconds / 2:
             with self._lock:
+                # answers may end in another order than their scrapes began
                 self._scraped_at = max(self._scraped_at, begun)
 
     def about(self, *, ended: bool) -> About:

@@ -84,6 +84,7 @@ class VerboseLogFile:
             journal = {"gpu": GPU_STATS, "system": SYSTEM_STATS}.get(event, JOURNAL)
             made = self._made(event, record)
             entries += [{**entry, SEQ_NAMES[journal]: seq} for entry in made]
+            # a sample without an entry leaves no number in the log, and may be read again
             if made or journal == JOURNAL:
                 self._last[journal] = seq
             if len(entries) >= ENTRIES_A_WRITE:

@@ -66,6 +66,7 @@ class RunSums:
             for index, kept in self._kept.items():
                 if index in shares.of:
                     self._run.add(kept.joules, kept.gpu_seconds)
+            # what was kept of other GPUs is not the run's
             self._kept.clear()
         return self._totals()
 

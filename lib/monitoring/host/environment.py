@@ -67,6 +67,7 @@ def _git(*arguments: str, directory: Path | str | None) -> bytes | None:
             capture_output=True,
             check=True,
             timeout=20,
+            # `git status` would else refresh the index, under a lock that other commands meet
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
         ).stdout
     except (OSError, subprocess.SubprocessError):  # no git, no repository, or one it refuses to read

@@ -75,6 +75,7 @@ class Alerts:
         self._shared = dict(shared or {})
         self._journal = Journal(directory / name)
         self._turns = Turns(self._take)
+        # episodes that earlier agents began, which are not reported again
         self._firing = _firing(directory / name)
         self._episodes = threading.Lock()
 

@@ -79,6 +79,7 @@ class Past:
         time, seq = as_number(record.get("time")), as_number(record.get("seq"))
         if record.get("event") != "gpu" or time is None or seq is None or seq <= self._seq:
             return True
+        # from here on the dashboard has samples of its own
         if time >= self._before:
             return False
         self._seq = int(seq)

@@ -158,6 +158,7 @@ class RunView:
                 self.points.append(_point(record, self.rank.step))
             if len(self.points) > MOST_POINTS:
                 self.points = self.points[1::2]
+                # half of the points went: the next ones come at the same distance as those that stay
                 self._every *= 2
 
     def _take_alert(self, alert: Record) -> None:

@@ -204,6 +204,7 @@ def encoded(
     number = STEP + varint(step) if step else b""
     writer = f"{SOURCE}:{seq_of(record)}:{event_of(record)}".encode()
     form, cells = _layout(fields, len(number), len(writer))
+    # the cached ones are shared by all events of this layout
     cells = cells.copy()
     cells[1], cells[2], cells[-1] = time, number, writer
     cells[FIRST_VALUE:-1:2] = values

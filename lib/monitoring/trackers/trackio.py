@@ -86,6 +86,7 @@ class TrackioFollower:
         self._storage = _storage()
         self._run = run
         self._project = project_name(run.project)
+        # None once it is in the database, with the first row of this attempt
         self._config: dict[str, object] | None = dict(run.config)
         self._storage.init_db(self._project)
         self._open = _stays_open(self._storage.get_project_db_path(self._project))

@@ -79,6 +79,7 @@ class RunProcesses:
             self._tree.add(about["pid"], about["pid_started"])
             self._roots[about["pid"]] = about["pid_started"]
         mask = about.get("visible_devices", {})
+        # rank 0 has started this agent, which has its environment
         is_ours = not rank or mask == mask_of(os.environ)
         if not is_ours and mask not in self._masks:
             self._masks = [*self._masks, mask]

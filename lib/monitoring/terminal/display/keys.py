@@ -81,6 +81,7 @@ class Decoder:
                 found += [event] if event is not None else []
                 continue
             sign = self._text[0]
+            # the rest may still come: a slow line delivers a sequence in pieces
             if sign == "\x1b" and not final and _BEGUN.fullmatch(self._text):
                 break
             self._text = self._text[1:]

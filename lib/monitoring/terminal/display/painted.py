@@ -137,6 +137,7 @@ class PaintedTerminal:
     def stop(self) -> None:
         """Give the terminal back until the shell continues this job, as Ctrl-Z does elsewhere."""
         self._give_back()
+        # to the whole job, as the terminal sends it
         os.kill(0, signal.SIGTSTP)
         self._begin()
         self._shown = []

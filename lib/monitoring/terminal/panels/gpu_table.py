@@ -71,6 +71,7 @@ class GpuTable:
     def grid(self, height: int) -> Grid:
         """Return the most telling layout in which all GPUs can be seen on a screen of that height."""
         count, enough = len(self.samples), max(3, height * 2 // 5)
+        # one line per GPU while these take two fifths of the screen at most
         if count <= enough or self.width < 2 * SHORT:
             return Grid(1, min(count, enough), self.width)
         for least, most_rows in ((MEDIUM, enough), (SHORT, enough), (SHORT, max(enough, height - 8))):
