@@ -7,8 +7,10 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import methodcaller
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
+from typing import Any
 
 from kharness.runs.attempts import failed_before, other_work
 from kharness.runs.errors import MatrixError
@@ -17,7 +19,7 @@ from kharness.runs.files import STATUS_JSON
 from kharness.runs.status import COMPLETE, Attempt, read_status
 from monitoring.journal.fields import FIELDS, REPORT, rows_at
 from monitoring.journal.files import JOURNAL
-from monitoring.journal.records import Record, points, read_records
+from monitoring.journal.records import Record, points, record_batches
 from monitoring.journal.run_state import NOTHING, RunState
 
 STEP_METRICS = tuple(row.of for row in rows_at(REPORT) if row.of)
@@ -132,8 +134,8 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
     if not directory.is_dir():
         return RunData(directory, "missing", "it has no directory", 0, {}, {}, {}, 0)
     history = _History()
-    for record, _ in read_records(directory / JOURNAL):
-        history.add(record)
+    for records in record_batches(directory / JOURNAL):
+        history.extend(records)
     state = history.state
     status, reason, tried = _status(directory, state)
     share = other_work(tried)
@@ -170,7 +172,22 @@ class _History:
     def nonfinite_records(self) -> int:
         return len(self._nonfinite)
 
-    def add(self, record: Record) -> None:
+    def extend(self, records: Sequence[Record]) -> None:
+        """Take the next records; steps that follow one another are taken together."""
+        first = 0
+        for place, event in enumerate([*(record.get("event") for record in records), None]):
+            if event != "step":
+                self._add_steps(records[first:place])
+                for record in records[place : place + 1]:
+                    self._add(record)
+                first = place + 1
+
+    def _add_steps(self, records: Sequence[Record]) -> None:
+        if not self._columns["step"].extend(records, STEP_METRICS):
+            for record in records:
+                self._add(record)
+
+    def _add(self, record: Record) -> None:
         event, seq = record.get("event"), record.get("seq")
         seq = seq if isinstance(seq, int) else 0
         # Nearly all records are steps, and no report asks for the pace that the state takes from them.
@@ -205,6 +222,10 @@ class _History:
         del self._nonfinite[bisect_left(self._nonfinite, seq) :]
 
 
+_NUMBERS = {float, int, bool, NoneType}
+_nonfinite = methodcaller("get", "nonfinite")
+
+
 class _Columns:
     """The records of one event that count, a column a metric; NaN, or the column's end, is no value."""
 
@@ -215,7 +236,7 @@ class _Columns:
         self.values: dict[str, array[float]] = {}
 
     def add(self, step: int, seq: int, measured: Mapping[str, object], names: Iterable[str]) -> None:
-        """The numbers among some names; a report adds a million records, so this is written for speed."""
+        """Add the numbers among some names."""
         row = len(self.steps)
         self.steps.append(step)
         self.seqs.append(seq)
@@ -223,12 +244,43 @@ class _Columns:
             value = measured.get(name)
             if value.__class__ is not float and not isinstance(value, (int, float)):
                 continue
-            column = self.values.get(name)
-            if column is None:
-                column = self.values[name] = array("d")
-            if len(column) != row:
-                column.extend([math.nan] * (row - len(column)))
-            column.append(value)
+            self._column(name, row).append(value)
+
+    def extend(self, records: Sequence[Record], names: Iterable[str]) -> bool:
+        """Add many records at once, column by column; False, and nothing is added, if one needs a closer look.
+
+        A report reads a million steps: this takes half as long as one after the other.
+        """
+        steps: list[Any] = [record.get("global_step") for record in records]
+        seqs: list[Any] = [record.get("seq") for record in records]
+        if {*map(type, steps), *map(type, seqs)} != {int} or any(map(_nonfinite, records)):
+            return False
+        found: list[tuple[str, list[Any]]] = []
+        for name in names:
+            values = [record.get(name) for record in records]
+            kinds = set(map(type, values))
+            if not kinds <= _NUMBERS:
+                return False
+            if kinds == {NoneType}:
+                continue
+            if NoneType in kinds:
+                values = [math.nan if value is None else value for value in values]
+            found.append((name, values))
+        row = len(self.steps)
+        self.steps.extend(steps)
+        self.seqs.extend(seqs)
+        for name, numbers in found:
+            self._column(name, row).extend(numbers)
+        return True
+
+    def _column(self, name: str, rows: int) -> array[float]:
+        """The column of a metric, filled up to so many rows."""
+        column = self.values.get(name)
+        if column is None:
+            column = self.values[name] = array("d")
+        if len(column) != rows:
+            column.extend([math.nan] * (rows - len(column)))
+        return column
 
     def cut(self, keep: int) -> None:
         """Keep the first records only."""

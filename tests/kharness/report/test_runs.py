@@ -58,6 +58,35 @@ def test_what_a_start_record_supersedes_is_dropped_and_nothing_else(tmp_path: Pa
     assert (run.nonfinite_records, run.attempts, run.status) == (0, 3, "complete")
 
 
+def test_steps_of_every_kind_between_those_that_are_alike(tmp_path: Path, make: Make) -> None:
+    """Steps are read many at a time: a null, a text, a flag or a field less leaves the others as they are."""
+    for odd in (
+        {"train_loss": None},
+        {"train_loss": "2.0"},
+        {"train_loss": True},
+        {"train_loss": 7},
+        {"cost": 0.5},
+        {"global_step": None},
+        {"global_step": True},
+        {"train_loss": None, "nonfinite": ["train_loss"]},
+    ):
+        records: list[dict[str, Any]] = [{**step(n, n / 4), "sec_per_step": 0.5} for n in range(1, 400)]
+        records[200] = {**step(201, 0.25), **odd}
+        make.journal(tmp_path, records)
+        counted = [one for one in records if odd.get("global_step", 1) == 1 or one is not records[200]]
+        loss = [
+            (one["global_step"], float(one["train_loss"]))
+            for one in counted
+            if isinstance(one["train_loss"], (int, float))
+        ]
+        run = load_run(tmp_path)
+        read = run.metric("step", "train_loss")
+        assert list(zip(read.steps, read.values, strict=True)) == loss, odd
+        assert list(run.metric("step", "sec_per_step").steps) == [n for n in range(1, 400) if n != 201]
+        assert list(run.metric("step", "cost").steps) == [201] * ("cost" in odd)
+        assert run.nonfinite_records == ("nonfinite" in odd)
+
+
 def test_what_was_recorded_before_beginning_anew_is_dropped(tmp_path: Path, make: Make) -> None:
     make.journal(tmp_path, [*make.training([2.0, 1.0], [0.25, 0.5], 0.75), start(2, first=1, last=7)])
     run = load_run(tmp_path)
