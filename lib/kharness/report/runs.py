@@ -247,7 +247,7 @@ class _Columns:
             self._column(name, row).append(value)
 
     def extend(self, records: Sequence[Record], names: Iterable[str]) -> bool:
-        """Add many records at once, column by column; False, and nothing is added, if one needs a closer look.
+        """Add many records column by column; False, and nothing is added, if one needs a closer look.
 
         A report reads a million steps: this takes half as long as one after the other.
         """

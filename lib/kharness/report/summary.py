@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +39,11 @@ class Summary(Collection):
     def run_directories(self) -> Sequence[Path]:
         """Those of all cells, or of the one run."""
         return [cell.run.directory for cell in self.cells]
+
+    @cached_property
+    def drawn(self) -> dict[Hashable, Any]:
+        """What graphs have computed: a picture and its CSV show the same numbers, computed once."""
+        return {}
 
     @cached_property
     def conclusions(self) -> Conclusions:

@@ -73,7 +73,7 @@ def records_in(file: BinaryIO, offset: int = 0) -> Iterator[tuple[Record, int]]:
 
 
 def record_batches(path: Path, size: int = BATCH) -> Iterator[list[Record]]:
-    """Yield the records of `read_records` in lists, each of some `size` bytes; for readers of whole journals."""
+    """Yield the records of `read_records` in lists of some `size` bytes, for readers of whole journals."""
     try:
         file = path.open("rb")
     except FileNotFoundError:

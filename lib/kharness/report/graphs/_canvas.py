@@ -51,13 +51,14 @@ STYLE: Any = {
 
 def canvas(width: float, height: float, title: str, subtitle: str, notes: Sequence[str]) -> Figure:
     """A figure with its words in place; sizes in inches, the height that of the plots without the words."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+
+    from kharness.report.graphs._text import canvas_class
 
     foot = 0.17 * len(notes)
     full = height + HEAD + FOOT + foot
     figure = Figure(figsize=(width, full), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
+    canvas_class()(figure)
     left = LEFT / width
     figure.text(left, 1 - 0.16 / full, title, fontsize=14, fontweight="bold", color=INK, va="top")
     figure.text(left, 1 - 0.45 / full, subtitle, fontsize=9, color=SOFT, va="top", linespacing=1.35)

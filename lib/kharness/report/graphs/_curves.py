@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # As many points as a line of this width can show.
 MAX_POINTS = 100
+# With more variants than this the others are an area behind each of them.
+MOST_LINES = 24
 # Characters that fit above one of several panels, followed by the number of runs.
 TITLE_WIDTH = 31
 
@@ -71,6 +73,14 @@ def curves(
     summary: Summary, read: Callable[[RunData], Series], *, scale: float = 1, size: int = 1
 ) -> list[Curve]:
     """For each variant the curve of every run, then their mean; values are means over `size` steps."""
+    key = (read, scale, size)
+    if key not in summary.drawn:
+        summary.drawn[key] = _curves(summary, read, scale, size)
+    found: list[Curve] = summary.drawn[key]
+    return found
+
+
+def _curves(summary: Summary, read: Callable[[RunData], Series], scale: float, size: int) -> list[Curve]:
     found = []
     for variant in summary.variants:
         runs = [(cell, _binned(read(cell.run), scale, size)) for cell in variant.cells]
@@ -154,7 +164,9 @@ def _panel_each(
     means, extremes = [curve for curve in found if not curve.run], _extremes(found)
     titles = [f"{folded(label, TITLE_WIDTH)} (n={_num_runs(found, label)})" for label in labels]
     second = 0.15 * any("\n" in title for title in titles)
-    subtitle += f"   grey: the other variants{_scale_words(extremes, look)}"
+    band = _band(means) if len(labels) > MOST_LINES else None
+    others = "range of variants" if band else "the other variants"
+    subtitle += f"   grey: {others}{_scale_words(extremes, look)}"
     figure = canvas(2.75 * columns + 1.0, (2.15 + second) * rows + 0.22, look.title, subtitle, extra)
     top = 1 - (1.22 + second) / figure.get_figheight()
     figure.subplots_adjust(hspace=0.34 + 0.6 * second, wspace=0.08, top=top)
@@ -163,9 +175,12 @@ def _panel_each(
     _set_limits(template, extremes)
     panels = Panels(figure, template, len(labels))
     _plot_panels(panels, found, labels)
+    around = {"color": BACKDROP, "lw": 0.7, "ls": "-", "marker": _dot(means), "ms": 3, "zorder": 1}
     for i in range(len(labels)):
-        around = {"color": BACKDROP, "lw": 0.7, "ls": "-", "marker": _dot(means), "ms": 3, "zorder": 1}
-        panels.points([panels.place(i, *_joined(means))], **around)
+        if band:
+            panels.area(panels.place(i, *band), color=BACKDROP, lw=0.7, zorder=1)
+        else:
+            panels.points([panels.place(i, *_joined(means))], **around)
     panels.frames(titles, "optimiser step", look.y_label)
     return figure
 
@@ -231,6 +246,18 @@ def _joined(found: Sequence[Curve]) -> tuple[list[float], list[float]]:
         steps += [*curve.steps, math.nan]
         values += [*curve.values, math.nan]
     return steps, values
+
+
+def _band(means: Sequence[Curve]) -> tuple[list[float], list[float]] | None:
+    """The outline of all curves, along the lowest values and back; None if they have not the same steps.
+
+    So many lines side by side are an area, too, and in each of a hundred panels take a third of the time.
+    """
+    if len({tuple(curve.steps) for curve in means}) != 1 or len(means[0].steps) < 2:
+        return None
+    at_each = list(zip(*(curve.values for curve in means), strict=True))
+    steps = list(means[0].steps)
+    return [*steps, *reversed(steps)], [*map(min, at_each), *map(max, reversed(at_each))]
 
 
 def _extremes(found: Sequence[Curve]) -> Curve:

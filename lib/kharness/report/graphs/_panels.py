@@ -69,6 +69,12 @@ class Panels:
             drawn = Line2D(x, y, transform=self._figure.transFigure, **{"ls": "", **look})
             self._figure.add_artist(drawn)
 
+    def area(self, outline: Points, **look: Any) -> None:
+        """Fill an outline."""
+        from matplotlib.patches import Polygon
+
+        self._figure.add_artist(Polygon(outline, transform=self._figure.transFigure, **look))
+
     def frames(self, titles: Sequence[str], x_label: str, y_label: str) -> None:
         """Draw axes, grid and title of each panel, labels of the left and the lowest ones alone."""
         (x_ticks, x_texts, _), (y_ticks, y_texts, _) = self._ticks

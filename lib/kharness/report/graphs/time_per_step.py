@@ -147,6 +147,13 @@ def _dress(axes: Axes, spreads: Sequence[Spread]) -> None:
 
 
 def _spreads(summary: Summary) -> list[Spread]:
+    if METRIC not in summary.drawn:
+        summary.drawn[METRIC] = _spreads_of(summary)
+    found: list[Spread] = summary.drawn[METRIC]
+    return found
+
+
+def _spreads_of(summary: Summary) -> list[Spread]:
     import numpy as np
 
     found = []

@@ -1,0 +1,33 @@
+"""Words that are drawn a line at a time are where matplotlib draws them, letter by letter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from kharness.report.graphs._curves import Curve, _band
+from kharness.report.graphs._text import canvas_class
+
+
+@pytest.mark.parametrize(
+    "words", ["adamw, batch_size=32, lr=0.003", "−0.28 ± 0.1   gäq", "λ → 0, µs", "two\nlines", "$\\alpha^2$"]
+)
+@pytest.mark.parametrize("look", [{}, {"fontweight": "bold"}, {"rotation": 90, "ha": "right", "va": "top"}])
+def test_words_have_the_place_that_matplotlib_gives_them(words: str, look: dict[str, str]) -> None:
+    edges = []
+    for canvas in (FigureCanvasAgg, canvas_class()):
+        figure = Figure(figsize=(4, 4), dpi=150)
+        canvas(figure)
+        figure.text(0.4, 0.6, words, fontsize=9.5, **look)  # type: ignore[arg-type]
+        figure.canvas.draw()
+        ink = np.argwhere(np.asarray(figure.canvas.buffer_rgba())[..., 0] < 200)  # type: ignore[attr-defined]
+        edges.append([*ink.min(axis=0), *ink.max(axis=0)])
+    np.testing.assert_allclose(edges[1], edges[0], atol=3)
+
+
+def test_the_area_of_many_curves_is_from_the_lowest_value_to_the_highest() -> None:
+    curves = [Curve("", "", True, 1, [1, 2, 4], values) for values in ([3.0, 2.0, 1.0], [1.0, 5.0, 0.5])]
+    assert _band(curves) == ([1, 2, 4, 4, 2, 1], [1.0, 2.0, 0.5, 1.0, 5.0, 3.0])
+    assert _band([*curves, Curve("", "", True, 1, [1, 2], [0.0, 0.0])]) is None
