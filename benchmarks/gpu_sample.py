@@ -7,6 +7,7 @@ they are installed; each measurement is a process of its own. Run by `make bench
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import json
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,8 @@ VALUES: tuple[Callable[[ModuleType, object], object], ...] = (
     lambda nvml, gpu: nvml.nvmlDeviceGetMarginTemperature(gpu),
     lambda nvml, gpu: nvml.nvmlDeviceGetPerformanceState(gpu),
 )
+# Those of them that our own sample has a call for each; the last it does not have, the others are its fields.
+VALUES_OF_A_SAMPLE = [value for place, value in enumerate(VALUES) if place not in (3, 4, 9, 13)]
 FIELDS = (186, 185, 190, 83, 82, 197, 198, 94, (138, 0xFFFFFFFF), (139, 0xFFFFFFFF), 3, 4, 142, 143)
 
 
@@ -66,9 +69,13 @@ def main() -> None:
             wall = f"{figures['wall'] * 1e6:,.0f}" if figures["wall"] else "elsewhere"
             cells = (f"{wall:>14}", f"{figures['cpu'] * 1e6:>14,.0f}", f"{figures['cpu'] / ours:>9.1f}")
             print(f"{contestant:<44}" + "".join(cells), flush=True)
-            if "alone" in figures:
-                alone = (f"{figures['alone'] * 1e6:>14,.0f}", f"{figures['alone'] / figures['wall']:>23.2f}")
-                print(f"{'    its calls of the driver alone':<44}" + "".join(alone), flush=True)
+            for floor in ("alone", "by pynvml"):
+                if floor in figures:
+                    print(
+                        f"{f'    its calls of the driver {floor}':<44}{figures[floor] * 1e6:>14,.0f}"
+                        + f"{'a sample is':>16}{figures[f'ratio {floor}']:>7.2f}",
+                        flush=True,
+                    )
         print(
             f"\nsampled and written once a second for {SECONDS} s".ljust(45)
             + f"{'of a core':>14}{'bytes':>14}"
@@ -122,7 +129,7 @@ def repeated(look: Callable[[], Any], samples: int) -> dict[str, float]:
 
 
 def kharness(samples: int, folder: Path) -> dict[str, float]:
-    """With processes at each sample, as once a second; in turns with the same calls alone."""
+    """With processes at each sample, as once a second; in turns with the same calls, alone and by pynvml."""
     from monitoring.samplers import _nvml_processes
     from monitoring.samplers.nvidia import NvidiaSampler, probe
 
@@ -131,20 +138,60 @@ def kharness(samples: int, folder: Path) -> dict[str, float]:
     assert isinstance(sampler, NvidiaSampler)
     look = sampler.sample
     look()
-    calls = [(call.function, call.arguments) for call in sampler.driver_calls()]
+    calls = [call[1:] for call in sampler.driver_calls()]
     figures = repeated(look, samples)
 
     def alone_look() -> list[int]:
         return [call(*given) for call, given in calls]
 
-    walls: dict[Callable[[], Any], list[float]] = {look: [], alone_look: []}
+    wall, alone = in_turns(look, alone_look, samples)
+    wall_beside_pynvml, pynvml = in_turns(look, by_pynvml(), samples)
+    return {
+        **figures,
+        "wall": wall,
+        "ratio alone": wall / alone,
+        "ratio by pynvml": wall_beside_pynvml / pynvml,
+        "alone": alone,
+        "by pynvml": pynvml,
+    }
+
+
+def in_turns(one: Callable[[], object], other: Callable[[], object], samples: int) -> list[float]:
+    """The median wall clock of each."""
+    walls: dict[Callable[[], object], list[float]] = {one: [], other: []}
     for _ in range(samples):
         for turn, times in walls.items():
             at = time.perf_counter()
             turn()
             times.append(time.perf_counter() - at)
-    wall, alone = map(statistics.median, walls.values())
-    return {**figures, "wall": wall, "alone": alone}
+    return list(map(statistics.median, walls.values()))
+
+
+def by_pynvml() -> Callable[[], object]:
+    """The calls of our own sample as a script makes them with pynvml, for the same values."""
+    import pynvml
+
+    gpus = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    question = pynvml.c_nvmlGpmMetricsGet_t()
+    question.version, question.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, 3
+    for place, metric in enumerate((2, 5, 10)):
+        question.metrics[place].metricId = metric
+    turns = [[pynvml.nvmlGpmSampleGet(gpu, pynvml.nvmlGpmSampleAlloc()) for _ in range(2)] for gpu in gpus]
+
+    def values(gpu: object, turn: list[Any]) -> Iterator[object]:
+        for value in VALUES_OF_A_SAMPLE:
+            yield value(pynvml, gpu)
+        for field in pynvml.nvmlDeviceGetFieldValues(gpu, [*FIELDS, 145]):
+            yield field.value.ullVal if field.nvmlReturn == 0 else None
+        yield pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)
+        with contextlib.suppress(pynvml.NVMLError):  # nothing new
+            yield pynvml.nvmlDeviceGetProcessUtilization(gpu, 0)
+        turn.reverse()
+        question.sample1, question.sample2 = turn[0], pynvml.nvmlGpmSampleGet(gpu, turn[1])
+        found = pynvml.nvmlGpmMetricsGet(question).metrics
+        yield [found[place].value for place in range(3)]
+
+    return lambda: [[*values(gpu, turn)] for gpu, turn in zip(gpus, turns, strict=True)]
 
 
 def kharness_written(samples: int, folder: Path) -> dict[str, float]:

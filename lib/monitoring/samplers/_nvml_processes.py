@@ -1,4 +1,4 @@
-"""Reads which processes compute on NVIDIA GPUs, and how much: a run's energy is shared out by it."""
+"""Who computes on NVIDIA GPUs, and how much; asked at each sample, for energy is shared by it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN_MEMORY = _nvml.NVML_VALUE_NOT_AVAILABLE % 2**64
 # Room for so many processes of a GPU at first.
 ROOM = 32
 
-# Share of the time that goes into asking at most; but it is done once in LONGEST seconds in any case.
+# Of the time so much goes into asking at most, but it is done once in LONGEST seconds in any case.
 EFFORT = 0.01
 LONGEST = 5.0
 
@@ -37,6 +37,9 @@ USE = struct.Struct("<I4xQI12x")
 
 NONE_BUSY: dict[int, float] = {}
 
+# The second time with more room.
+TWICE = range(2)
+
 
 class ComputeProcesses:
     """The processes on some GPUs."""
@@ -50,7 +53,6 @@ class ComputeProcesses:
             calls.about(index)
             self._each.append((index + 1, _OfGpu(nvml, _nvml.device(handle), self._name_of)))
         calls.about(None)
-        self._names: dict[int, str | None] = {}
         self._due = float("-inf")
 
     def is_due(self) -> bool:
@@ -58,28 +60,22 @@ class ComputeProcesses:
         return time.monotonic() >= self._due
 
     def look(self) -> list[list[dict[str, object]] | None]:
-        """Return pid, name, memory and SM use of each handle's processes; None where that is unknown."""
+        """Of each handle pid, name, memory and SM use of its processes; None where that is not to be had."""
         began = time.monotonic()
-        words, found = self._calls.words, []
-        for words[GPU], of_gpu in self._each:
-            found.append(of_gpu.look(began))
+        words = self._calls.words
+        found = [of_gpu.look(began) for words[GPU], of_gpu in self._each]
         words[GPU] = 0
-        if any(of_gpu.has_changed for _, of_gpu in self._each):
-            pids = {process["pid"] for processes in found for process in processes or ()}
-            self._names = {pid: name for pid, name in self._names.items() if pid in pids}
         self._due = began + min(LONGEST, (time.monotonic() - began) / EFFORT)
         return found
 
     def driver_calls(self) -> list[BoundCall]:
-        """Return the driver calls of a look."""
+        """Those of a look."""
         return [call for _, of_gpu in self._each for call in of_gpu.calls if call is not None]
 
     def _name_of(self, pid: int) -> str | None:
-        if self._names.get(pid) is None:
-            self._names[pid] = None
-            with contextlib.suppress(self._pynvml.NVMLError):
-                self._names[pid] = str(self._pynvml.nvmlSystemGetProcessName(pid)).rpartition("/")[2]
-        return self._names[pid]
+        with contextlib.suppress(self._pynvml.NVMLError):
+            return str(self._pynvml.nvmlSystemGetProcessName(pid)).rpartition("/")[2]
+        return None
 
 
 class _OfGpu:
@@ -92,50 +88,52 @@ class _OfGpu:
         self._make_room(ROOM)
         self._utilization = ProcessUtilization(nvml, handle)
         self._told = b""
-        self._busy: dict[int, float] | None = {}
+        self._busy: dict[int, float] | None = NONE_BUSY
+        self._names: dict[int, str | None] = {}
         self._processes: list[dict[str, object]] = []
-        self.has_changed = False
-        """Whether the last look found others than the one before."""
 
     @property
     def calls(self) -> list[BoundCall | None]:
-        """The driver calls of a look; None for one that the driver lacks."""
+        """Those of a look; None for one that the driver lacks."""
         return [self._ask, self._utilization.call]
 
     def look(self, now: float) -> list[dict[str, object]] | None:
-        """Return the processes; `now` is by the monotonic clock."""
+        """`now` is that of a clock that nobody sets."""
         if self._ask is None:
             return None
+        count = self._count
         while True:
-            self._count.value = self._room
+            count.value = self._room
             self._words[SAMPLING], function, arguments = self._ask
             answer = function(*arguments)
             if answer != _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
-            # more may have come by the next call, so twice the room that is needed now
-            self._make_room(2 * max(self._count.value, self._room))
-        if answer != _nvml.NVML_SUCCESS:
+            self._make_room(2 * max(count.value, self._room))
+        if answer:
             return None
-        told = self._bytes[: self._count.value * INFO_SIZE].tobytes()
-        busy = self._utilization.look(now) if told else {}
-        self.has_changed = told != self._told
-        if self.has_changed or busy != self._busy:
+        told = self._infos[: count.value * INFO_SIZE]
+        busy = self._utilization.look(now) if told else NONE_BUSY
+        if told != self._told or busy != self._busy:
             self._told, self._busy = told, busy
-            self._processes = [
-                {
-                    "pid": pid,
-                    "name": self._name_of(pid),
-                    "memory_mb": None if used == UNKNOWN_MEMORY else used / MIB,
-                    "sm_percent": None if busy is None else busy.get(pid, 0.0),
-                }
-                for pid, used in INFO.iter_unpack(told)
-            ]
+            self._processes = self._made(list(INFO.iter_unpack(told)), busy)
         return self._processes
+
+    def _made(self, found: list[tuple[int, int]], busy: dict[int, float] | None) -> list[dict[str, object]]:
+        self._names = {pid: self._names.get(pid) or self._name_of(pid) for pid, _ in found}
+        return [
+            {
+                "pid": pid,
+                "name": self._names[pid],
+                "memory_mb": None if used == UNKNOWN_MEMORY else used / MIB,
+                "sm_percent": None if busy is None else busy.get(pid, 0.0),
+            }
+            for pid, used in found
+        ]
 
     def _make_room(self, room: int) -> None:
         self._room = room
-        infos = (_nvml.nvmlProcessInfo_t * room)()
-        self._bytes = memoryview(infos).cast("B")
+        self._infos = ctypes.create_string_buffer(room * INFO_SIZE)  # a slice of which is bytes
+        infos = (_nvml.nvmlProcessInfo_t * room).from_buffer(self._infos)
         self._ask = self._nvml.bound(
             "nvmlDeviceGetComputeRunningProcesses_v3", self._handle, ctypes.byref(self._count), infos
         )
@@ -156,10 +154,13 @@ class ProcessUtilization:
         """Pid -> percent, without those that are idle; None where the driver does not report it."""
         if self.call is None:
             return None
-        answer = self._read()
-        if answer == _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
+        for _ in TWICE:
+            self._count.value = self._room
+            self._words[SAMPLING], function, arguments = self.call
+            answer = function(*arguments)
+            if answer != _nvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                break
             self._make_room(2 * max(self._count.value, self._room))
-            answer = self._read()
         if answer == _nvml.NVML_SUCCESS:
             self._take(now)
         elif answer != _nvml.NVML_ERROR_NOT_FOUND:  # which is: none since the last look
@@ -168,12 +169,6 @@ class ProcessUtilization:
             return NONE_BUSY
         self._found = {pid: found for pid, found in self._found.items() if now - found[1] < FRESH}
         return {pid: percent for pid, (percent, _) in self._found.items()}
-
-    def _read(self) -> int:
-        assert self.call is not None
-        self._count.value = self._room
-        self._words[SAMPLING], function, arguments = self.call
-        return function(*arguments)
 
     def _make_room(self, room: int) -> None:
         self._room = room

@@ -1,4 +1,4 @@
-"""Reads all values of one NVIDIA GPU through one buffer: the driver writes, two `unpack` read.
+"""All values of one NVIDIA GPU in one buffer: the driver writes into it, two `unpack` read it.
 
 pynvml decodes each value of nvmlDeviceGetFieldValues through a ctypes union, which takes longer than asking
 for it. Here the arguments of every call are made once and kept, and so is what to do with the answers, until
@@ -11,7 +11,7 @@ import ctypes
 import re
 import struct
 from collections.abc import Callable, Sequence
-from operator import itemgetter
+from operator import itemgetter, truediv
 from typing import Any, NamedTuple
 
 from monitoring.gpu.driver_calls import SAMPLING
@@ -41,8 +41,8 @@ NOT_TO_BE_HAD = frozenset(
 
 # nvmlFieldValue_t: field and scope, time, latency, then the type, the error and the value itself.
 FIELD = "24xIIQ"
-STATUS = "24xII8x"
 FIELD_SIZE = ctypes.sizeof(nvmlFieldValue_t)
+STATUS_WORDS = slice(nvmlFieldValue_t.valueType.offset // 8, None, FIELD_SIZE // 8)
 PREFILL = struct.Struct("II")
 
 VALUE_OFFSET = nvmlFieldValue_t.value.offset
@@ -63,7 +63,7 @@ ALL_LINKS = 0xFFFFFFFF
 
 
 class Field(NamedTuple):
-    """A value of nvmlDeviceGetFieldValues, and its conversion to our unit."""
+    """A value of nvmlDeviceGetFieldValues, and what brings it into our unit."""
 
     number: int
     key: str
@@ -102,7 +102,7 @@ class Call(NamedTuple):
     keys: tuple[str, ...]
     """Names of what the pointers point to, in order; one that begins with _ is not used."""
     arguments: tuple[int, ...] = ()
-    """Arguments besides the handle and the pointers."""
+    """What is neither the handle nor a pointer."""
     filled: tuple[int, ...] = ()
     """The start of the answer, set before the call."""
     divisor: int = 0
@@ -149,6 +149,9 @@ TEMPERATURE = (
     Call(("nvmlDeviceGetTemperature",), ("temperature_celsius",), arguments=(_nvml.NVML_TEMPERATURE_GPU,)),
 )
 
+# Where the values stand that are read here; those between them that are not are filled in later.
+SECTION = slice(SLOT["utilization_percent"], SLOT["decoder_percent"] + 1)
+
 MEMORY_USED = SLOT["memory_used_mb"]
 MEMORY_TOTAL = SLOT["memory_total_mb"]
 MEMORY_PERCENT = SLOT["memory_percent"]
@@ -166,60 +169,73 @@ class Reading:
     def __init__(self, nvml: Nvml, handle: Any) -> None:
         """A value whose function the driver lacks is never had."""
         handle = _nvml.device(handle)
-        placed, size = _place(nvml, handle)
+        placed, at_fields, size = _place(nvml, handle)
         self._buffer = ctypes.create_string_buffer(size)
-        self._statuses = struct.Struct("<" + STATUS * len(FIELDS)).unpack_from
+        self._at_fields = at_fields
         for number, field in enumerate(FIELDS):
-            PREFILL.pack_into(self._buffer, number * FIELD_SIZE, field.number, field.scope)
+            PREFILL.pack_into(self._buffer, at_fields + number * FIELD_SIZE, field.number, field.scope)
         for it in placed:
             struct.pack_into(f"<{len(it.call.filled)}I", self._buffer, it.offset, *it.call.filled)
-        fields = (nvmlFieldValue_t * len(FIELDS)).from_buffer(self._buffer)
+        fields = (nvmlFieldValue_t * len(FIELDS)).from_buffer(self._buffer, at_fields)
+        # type and error of each field as one number, looked at where the driver writes them
+        self._statuses = memoryview(fields).cast("B").cast("Q")[STATUS_WORDS]
         batch = nvml.bound("nvmlDeviceGetFieldValues", handle, len(FIELDS), fields)
-        self._batch = batch or BoundCall(0, _not_supported, ())
+        self._batch = batch or (0, _not_supported, ())
         self._words = nvml.words
         self._calls = [it.bound(nvml, handle, self._buffer) for it in placed]
         self._placed = placed
         self._milliwatts = ctypes.c_uint()
         self._power_usage = nvml.bound(POWER_USAGE, handle, ctypes.byref(self._milliwatts))
-        self._answers: tuple[object, ...] = ()
+        self._answers: list[int] = []
+        self._batch_answer = SUCCESS
+        self._known_statuses: memoryview | None = None
         self._taken = struct.Struct("").unpack_from
-        self._merged: Callable[[Sequence[Any]], Sequence[Any]] = itemgetter(*range(len(SLOT)))
-        self._divisors: list[tuple[int, int]] = []
+        self._merged: Callable[[list[Any]], tuple[Any, ...]] = itemgetter(0)
+        self._divisors: list[int] = []
         self._factors: list[tuple[int, int]] = []
         self._verdict = SUCCESS
 
     @property
     def calls(self) -> list[BoundCall]:
-        """The driver calls of a look."""
+        """Those of a look."""
         return [self._batch, *self._calls]
 
-    def read(self, values: list[Any]) -> int:
-        """Fill the slots of a GpuSample with the GPU's values; SUCCESS, or why there are none.
-
-        Slots of values that are not to be had stay as they are.
-        """
+    def read(self, others: list[Any]) -> list[Any] | int:
+        """The values of a GpuSample, or why there are none; those that are not of SECTION are of `others`."""
         words = self._words
         words[SAMPLING], function, arguments = self._batch
         batch = function(*arguments)
-        if batch in GONE:
+        if batch and batch in GONE:
             return batch
         # each call is noted by the loop's own assignment
         answers = [function(*arguments) for words[SAMPLING], function, arguments in self._calls]
-        told = batch, answers, self._statuses(self._buffer)
-        # mostly nothing differs: which values there are, and where, is decided already
-        if told != self._answers:
-            self._decide(*told)
-            self._answers = told
-        values[:] = self._merged((*values, *self._taken(self._buffer)))
-        for slot, divisor in self._divisors:
-            values[slot] /= divisor
+        if self._statuses != self._known_statuses or answers != self._answers or batch != self._batch_answer:
+            self._decide(batch, answers)
+        if self._verdict:
+            return self._verdict
+        taken = self._taken(self._buffer)
+        values = others.copy()
+        values[SECTION] = self._merged([None, *map(truediv, taken, self._divisors), *taken])
         for slot, factor in self._factors:
             values[slot] *= factor
-        self._derive(values)
-        return self._verdict
+        if total := values[MEMORY_TOTAL]:
+            values[MEMORY_PERCENT] = 100 * values[MEMORY_USED] / total
+        if (reasons := values[THROTTLE]) is not None:
+            values[THROTTLE] = reasons_of(reasons)
+        correctable, uncorrectable = values[REMAPPED_CORRECTABLE], values[REMAPPED_UNCORRECTABLE]
+        if correctable is not None and uncorrectable is not None:
+            values[REMAPPED] = correctable + uncorrectable
+        if values[POWER] is None and self._power_usage is not None:
+            words[SAMPLING], function, arguments = self._power_usage
+            if function(*arguments) == SUCCESS:
+                values[POWER] = self._milliwatts.value / 1000
+        return values
 
-    def _decide(self, batch: int, answers: Sequence[int], statuses: Sequence[int]) -> None:
+    def _decide(self, batch: int, answers: list[int]) -> None:
         """Choose what to take from the buffer, for as long as every call and field answers as it did now."""
+        self._batch_answer, self._answers = batch, answers
+        self._known_statuses = memoryview(self._statuses.tobytes()).cast("Q")
+        statuses = struct.unpack(f"<{2 * len(FIELDS)}I", self._known_statuses)
         found: list[tuple[int, str, str, int, int]] = []
         errors = [*answers]
         if batch != SUCCESS:
@@ -229,51 +245,38 @@ class Reading:
                 kind, error = statuses[2 * number : 2 * number + 2]
                 errors.append(error)
                 if error == SUCCESS and kind in VALUE_TYPES:
-                    offset = number * FIELD_SIZE + VALUE_OFFSET
+                    offset = self._at_fields + number * FIELD_SIZE + VALUE_OFFSET
                     found.append((offset, VALUE_TYPES[kind], field.key, field.divisor, field.factor))
         for answer, it in zip(answers, self._placed, strict=True):
             for (offset, letter), key in zip(_numbers_in(it.layout), it.call.keys, strict=True):
                 if answer == SUCCESS:
                     found.append((it.offset + offset, letter, key, it.call.divisor, 1))
-        self._take([one for one in found if one[2] in SLOT])
+        self._take(sorted(one for one in found if one[2] in SLOT))
         self._verdict = _verdict(errors)
 
     def _take(self, found: Sequence[tuple[int, str, str, int, int]]) -> None:
-        """Prepare to unpack values, given with offset, letter, key, divisor and factor, by rising offset."""
+        """Offset, letter, key, divisor and factor of each value, by rising offset; those to divide first."""
         layout, end = "<", 0
         for offset, letter, *_ in found:
             layout += f"{offset - end}x{letter}"
             end = offset + struct.calcsize("<" + letter)
         self._taken = struct.Struct(layout).unpack_from
-        order = list(range(len(SLOT)))  # of the values from before, behind which the new ones stand
-        for place, (_, _, key, *_) in enumerate(found):
-            order[SLOT[key]] = len(SLOT) + place
-        self._merged = itemgetter(*order)
-        self._divisors = [(SLOT[key], divisor) for _, _, key, divisor, _ in found if divisor]
+        self._divisors = [divisor for *_, divisor, _ in found if divisor]
+        assert all(divisor for *_, divisor, _ in found[: len(self._divisors)])
         self._factors = [(SLOT[key], factor) for _, _, key, _, factor in found if factor != 1]
-
-    def _derive(self, values: list[Any]) -> None:
-        """Compute the values that are made of others."""
-        if values[MEMORY_TOTAL]:
-            values[MEMORY_PERCENT] = 100 * values[MEMORY_USED] / values[MEMORY_TOTAL]
-        if values[THROTTLE] is not None:
-            values[THROTTLE] = reasons_of(values[THROTTLE])
-        correctable, uncorrectable = values[REMAPPED_CORRECTABLE], values[REMAPPED_UNCORRECTABLE]
-        if correctable is not None and uncorrectable is not None:
-            values[REMAPPED] = correctable + uncorrectable
-        if values[POWER] is None:
-            values[POWER] = values[POWER_AVERAGE]
-            if values[POWER] is None and self._power_usage is not None:
-                self._words[SAMPLING], function, arguments = self._power_usage
-                if function(*arguments) == SUCCESS:
-                    values[POWER] = self._milliwatts.value / 1000
+        # None stands first, then the quotients, then all that was taken
+        order = [0] * len(SLOT)
+        for place, (_, _, key, divisor, _) in enumerate(found, 1):
+            order[SLOT[key]] = place if divisor else len(self._divisors) + place
+        order[POWER] = order[POWER] or order[POWER_AVERAGE]
+        self._merged = itemgetter(*order[SECTION])
 
 
 class _Placed(NamedTuple):
     """A call and where in the buffer its answer stands."""
 
     name: str
-    """The function's name."""
+    """Of the function."""
     call: Call
     offset: int
 
@@ -284,12 +287,12 @@ class _Placed(NamedTuple):
 
     @property
     def layout(self) -> str:
-        """Layout of the answers for the struct module, padded to 8 bytes."""
+        """Of the answers, in the words of the struct module; padded to 8 bytes."""
         layout = "".join(map(layout_of, self.answers))
         return f"{layout}{-struct.calcsize('<' + layout) % 8}x"
 
     def bound(self, nvml: Nvml, handle: Any, buffer: Any) -> BoundCall:
-        """Return the call with the handle, values, and pointers into the buffer, each in its place."""
+        """With the handle, values, and pointers into the buffer, each in its place."""
         values, offset = iter(self.call.arguments), self.offset
         arguments: list[Any] = [handle]
         for type_ in FUNCTIONS[self.name][1:]:
@@ -312,7 +315,7 @@ STANDARD = {"L": "Q", "l": "q"}
 
 
 def layout_of(type_: Any) -> str:
-    """Return the struct module's format of a number, or of a structure of numbers with its gaps."""
+    """How the struct module reads a number, or a structure of numbers, with its gaps."""
     if not issubclass(type_, ctypes.Structure):
         letter: str = type_._type_
         return STANDARD.get(letter, letter)
@@ -325,15 +328,18 @@ def layout_of(type_: Any) -> str:
 
 
 def _numbers_in(layout: str) -> list[tuple[int, str]]:
-    """Return the place of each number of a layout, and its letter."""
+    """The place of each number of a layout, and its letter."""
     found = re.finditer(r"\d*x|([A-Za-z])", layout)
     return [(struct.calcsize("<" + layout[: it.start()]), it[1]) for it in found if it[1]]
 
 
-def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int]:
-    """Return the calls that the library has, placed after the fields, and the size of the buffer."""
-    offset = FIELD_SIZE * len(FIELDS)
-    placed = []
+def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int, int]:
+    """The calls that the library has, in their places, the offset of the fields, and the size of the buffer.
+
+    The fields stand behind the memory, so that all that is to be divided stands side by side.
+    """
+    offset = at_fields = 0
+    placed: list[_Placed] = []
     for choice in (MEMORY, TEMPERATURE, *((call,) for call in CALLS)):
         there = [_Placed(name, call, offset) for call in choice for name in call.names if nvml.has(name)]
         if there:
@@ -341,7 +347,9 @@ def _place(nvml: Nvml, handle: Any) -> tuple[list[_Placed], int]:
             answering = [it for it in there if len(there) > 1 and _answers(nvml, it, handle)]
             placed.append((answering or there)[0])
             offset += struct.calcsize("<" + placed[-1].layout)
-    return placed, offset
+        if choice is MEMORY:
+            at_fields, offset = offset, offset + FIELD_SIZE * len(FIELDS)
+    return placed, at_fields, offset
 
 
 def _answers(nvml: Nvml, it: _Placed, handle: Any) -> bool:

@@ -1,6 +1,6 @@
 """NVIDIA GPUs, through the driver's own library and pynvml (the package nvidia-ml-py).
 
-Never nvmlDeviceGetPcieThroughput, which measures for 20 ms per direction: bytes come from counters.
+Never nvmlDeviceGetPcieThroughput, which measures for 20 ms a direction: bytes come from counters.
 """
 
 from __future__ import annotations
@@ -45,18 +45,26 @@ GPM_METRICS = {
     _nvml.NVML_GPM_METRIC_DRAM_BW_UTIL: "dram_activity_percent",
 }
 
+MIG = SLOT["mig"]
+PROCESSES = SLOT["processes"]
+
 # The place of a GPU's Xids in a sample, and its value for one that reports none.
 XIDS = slice(SLOT["xid_errors"], SLOT["xid_last_error"] + 1)
 NO_XIDS = (None, None)
 
+# Their slots, side by side and in the same order.
+GPM_SLOTS = slice(SLOT["sm_activity_percent"], SLOT["dram_activity_percent"] + 1)
+
 # nvmlGpmMetric_t: number, error, value, three texts.
 GPM_METRIC = "IId24x"
+GPM_ERRORS = (SUCCESS,) * len(GPM_METRICS)
+gpm_metrics = struct.Struct("<" + GPM_METRIC * len(GPM_METRICS)).unpack_from
 GPM_HEAD = _nvml.nvmlGpmMetricsGet_t.metrics.offset
 
 # Said of a GPU that is left out as a whole.
 SPARED = "left out: calls of its driver did not return"
 
-# NVML's error -> what to do about a driver that does not begin.
+# What to do about a driver that does not begin, by NVML's error.
 HINTS = {
     _nvml.NVML_ERROR_NO_PERMISSION: "give this user or container (--gpus all) the devices /dev/nvidia*",
     _nvml.NVML_ERROR_DRIVER_NOT_LOADED: "modprobe nvidia; dmesg says why the driver did not load",
@@ -68,7 +76,7 @@ HINTS = {
 
 
 def probe(root: Path = Path("/")) -> NvidiaSampler | None:
-    """Return the NVIDIA GPUs of this machine; None if there is no driver.
+    """The NVIDIA GPUs of this machine; None if there is no driver.
 
     Another `root` replaces the machine's: its usr/lib/libnvidia-ml.so.1 is used, if it is the first that
     this process loads. Errors: MissingPackage without nvidia-ml-py, SamplerError for a driver that fails.
@@ -99,7 +107,7 @@ def probe(root: Path = Path("/")) -> NvidiaSampler | None:
 
 
 def _not_loaded(error: Exception) -> str | None:
-    """Return why a library that is there cannot be loaded, which pynvml calls not found; else None."""
+    """What the system says of a library that is there and cannot be loaded, which pynvml calls not found."""
     why = str(error.__context__) if isinstance(error.__context__, OSError) else ""
     is_absent = "libnvidia-ml.so.1" in why and "No such file" in why
     return None if is_absent else why or None
@@ -117,15 +125,15 @@ def _noted(pynvml: Any, *, thread: int = SAMPLING) -> Any:
 
 @dataclass
 class _NvmlGpu:
-    """A selected GPU; one without a reading could not be opened."""
+    """A selected GPU. Without a reading it could not be had when we came."""
 
     device: DeviceInfo
     handle: Any
     reading: Reading | None
     mig_word: str
-    """The word that selected one of its MIG instances; empty for the entire GPU."""
-    template: list[Any] = field(default_factory=list)
-    """The values of a sample before reading: what stays the same, what is looked at seldom, and processes."""
+    """What selected one of its MIG instances; empty for the entire GPU."""
+    others: list[Any] = field(default_factory=list)
+    """The values of a sample that reading does not give: what stays the same, MIG, processes and Xids."""
     gpm: _Gpm | None = None
     refusal: int = SUCCESS
     """NVML's error for one that could not be had."""
@@ -178,14 +186,14 @@ class NvidiaSampler:
             self._slow_at = now
             for gpu in self._there:
                 self._calls.about(gpu.device.index)
-                gpu.template[SLOT["mig"]] = self._mig(gpu)
+                gpu.others[MIG] = self._mig(gpu)
         if self._processes.is_due():
             for gpu, processes in zip(self._there, self._processes.look(), strict=True):
-                gpu.template[SLOT["processes"]] = processes
+                gpu.others[PROCESSES] = processes
         return [self._sample(gpu) for gpu in self._gpus]
 
     def driver_calls(self) -> list[BoundCall]:
-        """Return all calls of a sample, to measure the driver's share of its time."""
+        """All that a sample calls, for who measures what the driver has of its time."""
         found = self._processes.driver_calls()
         for gpu in self._gpus:
             found += gpu.reading.calls if gpu.reading is not None else []
@@ -224,10 +232,9 @@ class NvidiaSampler:
         if gpu.reading is None:
             return self._failed(gpu, gpu.refusal)
         self._calls.words[GPU] = gpu.device.index + 1
-        values = gpu.template.copy()
-        answer = gpu.reading.read(values)
-        if answer != SUCCESS:
-            return self._failed(gpu, answer)
+        values = gpu.reading.read(gpu.others)
+        if isinstance(values, int):
+            return self._failed(gpu, values)
         if gpu.gpm is not None:
             gpu.gpm.read(values)
         values[XIDS] = self._events.seen.get(gpu.device.index, NO_XIDS)
@@ -243,7 +250,7 @@ class NvidiaSampler:
         return sample._replace(xid_errors=count, xid_last_error=last)
 
     def _mig(self, gpu: _NvmlGpu) -> list[dict[str, object]] | None:
-        """Return the instances that are selected, None of a GPU that is not partitioned."""
+        """The instances that are selected, None of a GPU that is not partitioned."""
         instances = _mig_handles(self._pynvml, gpu.handle)
         if instances is None:
             return None
@@ -270,7 +277,7 @@ class NvidiaSampler:
         return values
 
     def _handle(self, index: int) -> Any:
-        """Return pynvml's handle; None for a GPU that is lost, or not for this user."""
+        """None for a GPU that is lost, or not for this user."""
         self._calls.about(index)
         try:
             return self._pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -315,7 +322,7 @@ class NvidiaSampler:
             device = DeviceInfo(index, None, None, "nvidia", visible_index=number)
             return _NvmlGpu(device, None, None, mig_word, refusal=error.value)
         gpu = _NvmlGpu(device, handle, Reading(self._nvml, handle), mig_word)
-        gpu.template = list(device.sample())
+        gpu.others = list(device.sample())
         gpu.gpm = _Gpm.of(pynvml, self._nvml, handle)
         return gpu
 
@@ -325,7 +332,7 @@ class _Gpm:
 
     @classmethod
     def of(cls, pynvml: Any, nvml: Nvml, handle: Any) -> _Gpm | None:
-        """Return it; None for a GPU, or a driver, that has none."""
+        """None for a GPU, or a driver, that has none."""
         try:
             if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
                 return None
@@ -356,8 +363,6 @@ class _Gpm:
     ) -> None:
         """Two samples of its own to compare, each of which takes the place of the other in turn."""
         self._words, self._free = nvml.words, free
-        self._slots = [SLOT[name] for name in GPM_METRICS.values()]
-        self._unpack_from = struct.Struct("<" + GPM_METRIC * len(GPM_METRICS)).unpack_from
         self._samples = last, following
         self._last = _GpmTurn.of(nvml, handle, following, last)
         self._next = _GpmTurn.of(nvml, handle, last, following)
@@ -366,23 +371,26 @@ class _Gpm:
 
     @property
     def calls(self) -> list[BoundCall]:
-        """The driver calls of a look."""
+        """Those of a look."""
         return [self._next.look, self._next.ask]
 
     def read(self, values: list[Any]) -> None:
-        """Fill in the activity since the last call."""
-        turn = self._next
-        self._words[SAMPLING], look, arguments = turn.look
+        """The activity since the last call."""
+        words, turn = self._words, self._next
+        words[SAMPLING], look, arguments = turn.look
         if look(*arguments) != SUCCESS:
             self._has_last = False
             return
         if self._has_last:
-            self._words[SAMPLING], ask, arguments = turn.ask
+            words[SAMPLING], ask, arguments = turn.ask
             if ask(*arguments) == SUCCESS:
-                found = self._unpack_from(turn.question, GPM_HEAD)
-                for place, slot in enumerate(self._slots):
-                    if found[3 * place + 1] == SUCCESS:
-                        values[slot] = found[3 * place + 2]
+                found = gpm_metrics(turn.question, GPM_HEAD)
+                errors, shares = found[1::3], found[2::3]
+                if errors != GPM_ERRORS:
+                    shares = tuple(
+                        None if error else share for error, share in zip(errors, shares, strict=True)
+                    )
+                values[GPM_SLOTS] = shares
         self._last, self._next = turn, self._last
         self._has_last = True
 
@@ -420,7 +428,7 @@ class _GpmTurn(NamedTuple):
 
 
 def _mig_handles(pynvml: Any, handle: Any) -> list[Any] | None:
-    """Return the MIG instances of a GPU, None if it is not partitioned."""
+    """The MIG instances of a GPU, None if it is not partitioned."""
     try:
         if pynvml.nvmlDeviceGetMigMode(handle)[0] != 1:
             return None
