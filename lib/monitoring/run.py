@@ -10,10 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from os import write  # by name: to look it up in a large module touches memory that a training's caches lack
 from pathlib import Path
 from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
+
+from orjson import dumps
 
 from monitoring.agent.process import AgentProcess
 from monitoring.alert_lines import AlertLines, is_terminal
@@ -31,7 +34,7 @@ from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED, EndStat
 from monitoring.journal.files import AGENT_LOG, journal_name
 from monitoring.journal.journal import Journal, say
 from monitoring.journal.ranks import registered_by_rank_0
-from monitoring.journal.records import ENVELOPE, Record
+from monitoring.journal.records import ENVELOPE, JSON_LINE, Record
 from monitoring.journal.run_json import register_attempt
 from monitoring.journal.turns import Turns
 from monitoring.sampling.machine_options import machine_monitor_options
@@ -143,13 +146,10 @@ class Run:
         self._config = run["config"]
         self._in_flight: deque[InFlight] = deque()
         self._tensor: type | None = None  # torch.Tensor, once a record that it may be in has come
-        self._turns = Turns(self._take)
         self._looking = threading.RLock()
         self._told_step = False
         self._memory = _ResidentMemory()
-        self._memory_mb = self._memory.read_mb()
-        self._looked = time.time()
-        self._next_look = self._looked + LOOK_EVERY
+        self._hot = _Hot(self.attempt, self._memory.read_mb(), Turns(self._take), self._journal)
 
     def _joined(self) -> dict[str, Any]:
         """Return the run.json that rank 0 has written, for the attempt that it has begun."""
@@ -199,19 +199,20 @@ class Run:
         `cpu_mem_rss_mb` (1e6 bytes, at most a second old) and `nan_inf_detected` are added.
         """
         now = time.time()
-        if not self._looked <= now < self._next_look:  # the clock may be set back
+        hot = self._hot
+        if not hot.looked <= now < hot.next_look:  # the clock may be set back
             self._look_around(now)
         record: Record = {
             "event": "step",
             "time": now,
             "seq": 0,
-            "attempt": self.attempt,
+            "attempt": hot.attempt,
             "global_step": global_step,
-            "cpu_mem_rss_mb": self._memory_mb,
+            "cpu_mem_rss_mb": hot.memory_mb,
             "nan_inf_detected": False,
             **metrics,
         }
-        turns = self._turns
+        turns = hot.turns
         if (
             turns.only != get_ident()
             or turns.busy
@@ -237,11 +238,20 @@ class Run:
                         break
                 else:
                     is_finite = True
-                if is_finite:
-                    self._journal.append(record, is_finite=True)
+                journal = hot.journal
+                file = journal.file
+                if is_finite and journal.backlog is None and not file.is_doubtful:
+                    record["seq"] = seq = journal.seq + 1
+                    line = dumps(record, None, JSON_LINE)
+                    file.is_doubtful = True  # until it is known how much of the line is there
+                    if write(file.fd, line) == len(line):
+                        journal.seq = seq
+                        file.is_doubtful = False
+                    else:
+                        self._append_in_order(record)
                 else:
                     self._append_in_order(record)
-        except TypeError:
+        except (TypeError, OSError):
             if self._journal.has(record):
                 raise  # a signal handler's
             # else orjson has refused a value, and nothing was written
@@ -290,7 +300,7 @@ class Run:
 
         They are on disk on return: after a loss of power no checkpoint is ahead of its journal.
         """
-        self._turns.add({"event": SETTLE})
+        self._hot.turns.add({"event": SETTLE})
         seq = self._journal.seq
         self._journal.sync()  # other threads keep logging during this
         return seq
@@ -315,7 +325,7 @@ class Run:
 
     def _log(self, event: str, global_step: object, fields: Mapping[str, object]) -> None:
         now = time.time()
-        if not self._looked <= now < self._next_look:  # the clock may be set back
+        if not self._hot.looked <= now < self._hot.next_look:  # the clock may be set back
             self._look_around(now)
         record: Record = {"event": event, "time": now, "seq": 0, "attempt": self.attempt}
         if global_step is not NO_STEP:
@@ -323,7 +333,7 @@ class Run:
         record.update(fields)
         if not ENVELOPE.isdisjoint(fields):
             _restore_envelope(record, fields, event, now, self.attempt, global_step)
-        self._turns.add(record)
+        self._hot.turns.add(record)
 
     def _take(self, record: Record) -> None:
         """Write a record, or have it wait for a device; the end record ends everything."""
@@ -404,17 +414,29 @@ class Run:
 
         One thread at a time does it.
         """
-        self._looked, self._next_look = now, now + LOOK_EVERY
+        self._hot.looked, self._hot.next_look = now, now + LOOK_EVERY
         if self._journal.closed or not self._looking.acquire(blocking=False):
             return
         try:
-            self._memory_mb = self._memory.read_mb()
+            self._hot.memory_mb = self._memory.read_mb()
             if self._agent is not None:
                 self._agent.keep_alive()
             if self._alerts is not None:
                 self._alerts.look()
         finally:
             self._looking.release()
+
+
+class _Hot:
+    """What every step record needs, side by side in memory: between steps the caches hold the training's."""
+
+    __slots__ = ("attempt", "journal", "looked", "memory_mb", "next_look", "turns")
+
+    def __init__(self, attempt: int, memory_mb: float | None, turns: Turns, journal: Journal) -> None:
+        """`looked` and `next_look` are seconds of the wall clock."""
+        self.attempt, self.memory_mb, self.turns, self.journal = attempt, memory_mb, turns, journal
+        self.looked = time.time()
+        self.next_look = self.looked + LOOK_EVERY
 
 
 class _ResidentMemory:

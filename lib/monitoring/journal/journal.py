@@ -31,9 +31,21 @@ class Journal:
     child cannot.
     """
 
+    __slots__ = (
+        "__weakref__",
+        "_close_fd",
+        "_closed",
+        "_complained",
+        "attempt",
+        "backlog",
+        "file",
+        "path",
+        "seq",
+    )
+
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._backlog: _Waiting | None = None
+        self.backlog: _Waiting | None = None
         self._closed = ""  # why append does nothing
         self._complained = False
         try:
@@ -48,7 +60,7 @@ class Journal:
             os.close(fd)
             raise
         self.attempt = last_attempt + 1
-        self._file = LineFile(fd)
+        self.file = LineFile(fd)
         # a Run that is dropped without an end must not hold the lock against the next one
         self._close_fd = weakref.finalize(self, os.close, fd)
         _watch_forks()
@@ -60,7 +72,7 @@ class Journal:
         `line`, if given, is the record as it is to be written; `is_finite` says that no number is a NaN or
         an infinity.
         """
-        file = self._file
+        file = self.file
         if file.is_doubtful:
             self._recover()
         record["seq"] = seq = self.seq + 1
@@ -70,20 +82,22 @@ class Journal:
             # it); rfind takes two thirds of the time of `in` and `count`
             if not is_finite and line.rfind(b"null") != -1 and line.count(b"null") != _nones(record):
                 line = strict_line(record)
-        if self._backlog is not None:
+        if self.backlog is not None:
             self._keep(line, seq)
             self._write_backlog()
             return
+        # until it is known that the line is there as one: a signal handler may raise in the middle
+        file.is_doubtful = True
         try:
-            if write(file.fd, line) != len(line):
-                file.is_doubtful = True
-                self._insist(line, seq)
+            is_there = write(file.fd, line) == len(line)
         except OSError:
+            if self.has(record):
+                raise  # a signal handler's
+            is_there = False
+        if is_there:
+            file.is_doubtful = False
+        else:
             self._insist(line, seq)
-        except BaseException:
-            file.is_doubtful = True  # a signal handler's, in the middle: the next record looks what is there
-            raise
-        # last: after an exception above, _recover reads from the file whether this number is taken
         self.seq = seq
 
     def append_any(self, record: Record) -> None:
@@ -91,30 +105,32 @@ class Journal:
         try:
             self.append(record)
         except (TypeError, RecursionError):
+            if self.has(record):
+                raise  # a signal handler's
             self.append(record, strict_line(record))
 
     def has(self, record: Record) -> bool:
         """Whether a record that may have been handed to `append` was written by it, or is kept."""
-        if self._file.is_doubtful:
+        if self.file.is_doubtful:
             self._recover()
-        return 0 < int(str(record["seq"])) <= self.seq
+        return 0 < int(str(record.get("seq", 0))) <= self.seq
 
     def sync(self) -> None:
         """Return when what is in the file survives a loss of power."""
         if not self._closed:
             with contextlib.suppress(OSError):  # a file system without fsync; the data are with the kernel
-                os.fsync(self._file.fd)
+                os.fsync(self.file.fd)
 
     def close(self) -> None:
         """Write what is still in memory, if the disk takes it now, and make the file durable."""
         if self._closed:
             return
-        if self._backlog is not None:
+        if self.backlog is not None:
             self._write_backlog()
-        if self._backlog is not None:
-            lost = self._backlog.lines.count + self._backlog.lost
-            say(f"error: {self.path}: {lost} records could not be written: {self._backlog.reason}")
-        if self._file.is_doubtful:
+        if self.backlog is not None:
+            lost = self.backlog.lines.count + self.backlog.lost
+            say(f"error: {self.path}: {lost} records could not be written: {self.backlog.reason}")
+        if self.file.is_doubtful:
             self._recover()
         self.sync()
         self._release("it is closed")
@@ -122,7 +138,7 @@ class Journal:
     @property
     def is_behind(self) -> bool:
         """Whether records wait in memory for a disk that does not take them."""
-        return self._backlog is not None
+        return self.backlog is not None
 
     @property
     def closed(self) -> bool:
@@ -131,17 +147,17 @@ class Journal:
     def _release(self, why: str) -> None:
         if not self._closed:
             # -1: a later write fails (EBADF), and `_insist` then says why, once
-            self._file, self._closed, self._backlog = LineFile(-1), why, None
+            self.file, self._closed, self.backlog = LineFile(-1), why, None
             self._close_fd()
 
     def _recover(self) -> None:
         """Repair the file after an exception in the middle of a record: it has its whole line, or none."""
         with contextlib.suppress(OSError):  # not now; every later record tries it first
-            line = self._file.repair()
-            if self._backlog is not None:
+            line = self.file.repair()
+            if self.backlog is not None:
                 # interrupted after the oldest line was written and before it was dropped from memory
-                if line == self._backlog.lines.first():
-                    self._backlog.take()
+                if line == self.backlog.lines.first():
+                    self.backlog.take()
                 return
             last = parse(line)
             seq = last.get("seq") if last is not None else None
@@ -155,31 +171,31 @@ class Journal:
                 say(f"warning: {self.path}: a record was not written: {self._closed}")
             self._complained = True
             return
-        failure = self._file.write(line)
+        failure = self.file.write(line)
         if failure is not None:
-            self._backlog = _Waiting(_reason(failure))
+            self.backlog = _Waiting(_reason(failure))
             self._keep(line, seq)
             say(
-                f"warning: {self.path}: {self._backlog.reason}; "
+                f"warning: {self.path}: {self.backlog.reason}; "
                 "records are kept in memory until it takes them again"
             )
 
     def _keep(self, line: bytes, seq: int) -> None:
-        assert self._backlog is not None
+        assert self.backlog is not None
         self.seq = seq  # first: an exception in between leaves a hole, never a number twice
-        self._backlog.add(line, seq)
+        self.backlog.add(line, seq)
 
     def _write_backlog(self) -> None:
-        backlog = self._backlog
+        backlog = self.backlog
         assert backlog is not None
         # the oldest first: readers rely on rising `seq`
         while backlog.lines.count:
-            failure = self._file.write(backlog.lines.first())
+            failure = self.file.write(backlog.lines.first())
             if failure is not None:
                 backlog.reason = _reason(failure)
                 return
             backlog.take()
-        self._backlog = None
+        self.backlog = None
         # through append, so that it takes the next number, and waits itself if the disk is full again
         self.append(
             {"event": "gap", "time": time.time(), "seq": 0, "attempt": self.attempt, **backlog.story()}

@@ -19,6 +19,8 @@ BLOCK_BYTES = 256 * 1024
 class LineFile:
     """Writes complete lines to an open file, of which it is the one writer; closing is the caller's."""
 
+    __slots__ = ("fd", "is_doubtful")
+
     def __init__(self, fd: int) -> None:
         """`fd` is open for reading and appending."""
         self.fd = fd

@@ -31,6 +31,9 @@ class Turns:
     first sets `busy` and then looks at `only` once more, so one of the two sees the other.
     """
 
+    # here and in what a step's record needs besides: side by side in memory, where caches hold something else
+    __slots__ = ("__weakref__", "_lock", "_take", "busy", "only", "queued")
+
     def __init__(self, take: Callable[[Any], None]) -> None:
         """`take` raises nothing but what a signal handler does."""
         self.only = NOBODY

@@ -193,7 +193,7 @@ def test_signal_handler_that_logs_and_raises_leaves_whole_lines(tmp_path: Path, 
         assert [r["event"] for r in records if r["event"] != "step"] == kinds
 
 
-RAISES_A_TYPE_ERROR = """
+RAISES = """
 import signal, sys
 from pathlib import Path
 import torch
@@ -203,7 +203,7 @@ def handle(number, frame):
     global told
     told += 1
     signal.setitimer(signal.ITIMER_REAL, 0.0002)  # only now: a slow core would do nothing else
-    raise TypeError
+    raise ERROR
 signal.signal(signal.SIGALRM, handle)
 run = Run(Path(sys.argv[1]), name="n", project="p", config={}, agent=False)
 loss = torch.tensor(0.5)
@@ -212,13 +212,16 @@ while told < 300:
     try:
         step += 1
         run.log_step(step, a=0.5) if step % 2 else run.log_step(step, a=loss)
-    except TypeError:
+    except ERROR:
         pass
 """
 
 
-def test_signal_handler_that_raises_what_an_odd_value_does_doubles_nothing(tmp_path: Path) -> None:
-    in_a_process(RAISES_A_TYPE_ERROR, tmp_path)  # its last signal may end it
+@pytest.mark.parametrize("error", ["TypeError", "OSError"])
+def test_signal_handler_that_raises_what_a_value_or_the_disk_does_doubles_nothing(
+    tmp_path: Path, error: str
+) -> None:
+    in_a_process(RAISES.replace("ERROR", error), tmp_path)  # its last signal may end it
     records = journal(tmp_path)
     assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
     steps = [int(str(record["global_step"])) for record in records]
