@@ -60,7 +60,7 @@ class ComputeProcesses:
         return time.monotonic() >= self._due
 
     def look(self) -> list[list[dict[str, object]] | None]:
-        """Of each handle pid, name, memory and SM use of its processes; None where that is not to be had."""
+        """Return pid, name, memory and SM use of the processes of each handle; None for one that has none."""
         began = time.monotonic()
         words = self._calls.words
         found = [of_gpu.look(began) for words[GPU], of_gpu in self._each]
@@ -132,7 +132,7 @@ class _OfGpu:
 
     def _make_room(self, room: int) -> None:
         self._room = room
-        self._infos = ctypes.create_string_buffer(room * INFO_SIZE)  # a slice of which is bytes
+        self._infos: Any = ctypes.create_string_buffer(room * INFO_SIZE)  # a slice of which is bytes
         infos = (_nvml.nvmlProcessInfo_t * room).from_buffer(self._infos)
         self._ask = self._nvml.bound(
             "nvmlDeviceGetComputeRunningProcesses_v3", self._handle, ctypes.byref(self._count), infos

@@ -102,7 +102,7 @@ class Call(NamedTuple):
     keys: tuple[str, ...]
     """Names of what the pointers point to, in order; one that begins with _ is not used."""
     arguments: tuple[int, ...] = ()
-    """What is neither the handle nor a pointer."""
+    """The arguments between the handle and the pointers."""
     filled: tuple[int, ...] = ()
     """The start of the answer, set before the call."""
     divisor: int = 0
@@ -276,7 +276,7 @@ class _Placed(NamedTuple):
     """A call and where in the buffer its answer stands."""
 
     name: str
-    """Of the function."""
+    """The name of the function."""
     call: Call
     offset: int
 
@@ -287,7 +287,7 @@ class _Placed(NamedTuple):
 
     @property
     def layout(self) -> str:
-        """Of the answers, in the words of the struct module; padded to 8 bytes."""
+        """The struct format of the answers, padded to 8 bytes."""
         layout = "".join(map(layout_of, self.answers))
         return f"{layout}{-struct.calcsize('<' + layout) % 8}x"
 

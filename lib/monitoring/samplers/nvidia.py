@@ -107,7 +107,7 @@ def probe(root: Path = Path("/")) -> NvidiaSampler | None:
 
 
 def _not_loaded(error: Exception) -> str | None:
-    """What the system says of a library that is there and cannot be loaded, which pynvml calls not found."""
+    """Return why the library is there and cannot be loaded, which pynvml reports as not found."""
     why = str(error.__context__) if isinstance(error.__context__, OSError) else ""
     is_absent = "libnvidia-ml.so.1" in why and "No such file" in why
     return None if is_absent else why or None
@@ -131,7 +131,7 @@ class _NvmlGpu:
     handle: Any
     reading: Reading | None
     mig_word: str
-    """What selected one of its MIG instances; empty for the entire GPU."""
+    """The word that selected one of its MIG instances; empty for the entire GPU."""
     others: list[Any] = field(default_factory=list)
     """The values of a sample that reading does not give: what stays the same, MIG, processes and Xids."""
     gpm: _Gpm | None = None
