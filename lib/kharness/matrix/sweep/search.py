@@ -7,6 +7,7 @@ nothing between two of them, so a search that was killed continues as if it had 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -146,7 +147,8 @@ def _seed(seed: int, number: int, attempt: int) -> int:
 
 def load_optuna(what: str = "searching") -> Any:
     """Optuna; MatrixError that says what needs it if it is not installed."""
-    bring(["sweep"])
+    if sys.modules.get("optuna") is None:  # else each proposal would read the environment's packages again
+        bring(["sweep"])
     try:
         import optuna
     except ImportError as error:
