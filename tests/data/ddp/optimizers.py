@@ -1,24 +1,31 @@
 """Two ranks that share a model, beside the same in one process: how far each optimizer's weights are apart.
 
-RANK=0 WORLD_SIZE=2 … python -m tests.data.ddp.optimizers FLAGS… [-- FLAGS…]
+WORLD_SIZE=2 … python -m tests.data.ddp.optimizers SYMBOL=VALUE… [-- SYMBOL=VALUE…]
 
-Each list of flags is of one optimizer; the ranks print a list of the largest differences after six steps. And
+Each list of options is of one optimizer; the ranks print a list of the largest differences after six steps. And
 what rank 0 has of the gradients between two micro-batches: whether each is a part; and what `compiled` finds.
+Rank 1 is a fork, for the packages below take longer to import than the rest takes.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytorch_optimizer  # noqa: F401 - imported once for both ranks
+import schedulefree  # noqa: F401
 import torch
+import torch._inductor.compile_fx
 from torch import Tensor, nn
 
 from gpt2.model import build_model
+from kharness.config.assignment import Origin
 from kharness.config.options import parse
+from kharness.config.tree import Tree
 from kharness.training.distributed.model import ShardedModel, share_model, unsynchronized
 from kharness.training.distributed.world import ALONE, World, joined_world
 from kharness.training.optimizers import build_optimizer
@@ -30,8 +37,10 @@ SMALL = ("--gpt2-layers", "2", "--gpt2-width", "8", "--gpt2-heads", "2", "--gpt2
 COMPILED = ("--parallel", "fsdp", "--compile", "--compile-backend", "aot_eager")
 
 
-def difference(world: World, flags: list[str]) -> float:
-    values = parse(flags, root=ROOT, model="gpt2", prog="", description=None)[0].values
+def difference(world: World, tree: Tree, given: list[str]) -> float:
+    asked = [word.split("=", 1) for word in ("MODEL=gpt2", *given)]
+    layer = [one for name, value in asked for one in tree.assignments(name, value, Origin("test"))]
+    values = tree.resolve(layer).values
     trained = []
     for is_shared in (True, False):
         torch.manual_seed(1)
@@ -110,11 +119,15 @@ def main() -> None:
             given.append([])
         else:
             given[-1].append(argument)
+    rank_1 = os.fork()
+    os.environ["RANK"] = os.environ["LOCAL_RANK"] = "0" if rank_1 else "1"
     with joined_world(device="cpu", minutes=10) as world:
-        found = [difference(world, flags) for flags in given]
+        tree = Tree.load(ROOT)
+        found = [difference(world, tree, words) for words in given]
         parts = is_apart_between_micro_batches(world)
         of_compiled = compiled(world)
-    if world.is_main:
+    if rank_1:
+        assert os.waitpid(rank_1, 0)[1] == 0
         print(json.dumps({"apart": found, "are_parts": parts, "compiled": of_compiled}))
 
 

@@ -42,7 +42,7 @@ TAKEN = (
     "spam",
 )
 # A spike, elements that are clipped, and moments that are forgotten, within a few steps.
-SPAM = ("--clip", "--theta", "0.5", "--threshold", "1.5", "--reset-every", "3", "--warmup-steps", "2")
+SPAM = ("CLIP=y", "THETA=0.5", "THRESHOLD=1.5", "RESET_EVERY=3", "WARMUP_STEPS=2")
 REFUSED = ("adamwprune", "soap")
 
 
@@ -182,28 +182,22 @@ def test_optimizers_step_as_in_one_process(root: Path, tmp_path: Path, warm_torc
 
     A compiled GPT-2, too: of its layers one graph for steps and one for evaluations, each without a break.
     """
-    flags = [flag for name in TAKEN for flag in ("--", "--optimizer", name, "--weight-decay", "0.1")]
-    for name in ("adamw", "muon"):
-        flags += ["--", "--optimizer", name, "--weight-decay", "0.1", "--weight-decay-cautious"]
-    flags += ["--", "--optimizer", "muon", "--optimizer-muon-match-adamw"]
-    flags += ["--", "--optimizer", "adamwspam"]
-    flags += [flag.replace("--", "--optimizer-adamwspam-") for flag in SPAM]
+    decay = "WEIGHT_DECAY=0.1"
+    given = [["OPTIMIZER=" + name, decay] for name in TAKEN]
+    given += [[f"OPTIMIZER={name}", decay, "WEIGHT_DECAY_CAUTIOUS=y"] for name in ("adamw", "muon")]
+    given += [["OPTIMIZER=muon", "OPTIMIZER_MUON_MATCH_ADAMW=y"]]
+    given += [["OPTIMIZER=adamwspam", *(f"OPTIMIZER_ADAMWSPAM_{word}" for word in SPAM)]]
+    words = [word for one in given for word in ("--", *one)]
     about = {
         "WORLD_SIZE": "2",
         "LOCAL_WORLD_SIZE": "2",
         "KHARNESS_RENDEZVOUS_FILE": str(tmp_path / "meeting"),
     }
-    ranks = [
-        warm_torch.start(
-            ["-m", "tests.data.ddp.optimizers", *flags[1:]],
-            cwd=root,
-            env={**os.environ, **about, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-        )
-        for rank in range(2)
-    ]
-    first, _ = [rank.communicate(timeout=600)[0] for rank in ranks]
-    found = json.loads(first.splitlines()[-1])
+    done = warm_torch.run(
+        ["-m", "tests.data.ddp.optimizers", *words[1:]], cwd=root, env={**os.environ, **about}
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
     assert len(found["apart"]) == len(TAKEN) + 4
     assert max(found["apart"]) < 1e-12
     assert found["are_parts"] == [True] * 4
