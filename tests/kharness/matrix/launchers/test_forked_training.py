@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 from kharness.runs.launch import Launch, Launcher, Slot
 
+from ....warm_python import WarmPython
 from .conftest import Runs
 
 TIMES = ("time", "seconds", "per_sec", "rss", "path", "gpu_mem")
@@ -52,6 +51,7 @@ def test_losses_and_weights_are_the_same_to_the_last_bit(
     forked: Runs,
     root: Path,
     tmp_path: Path,
+    warm_python: WarmPython,
     wait_until: Callable[[Callable[[], bool]], None],
     slot: Slot,
     settings: Sequence[str],
@@ -60,8 +60,8 @@ def test_losses_and_weights_are_the_same_to_the_last_bit(
     for kind in ("forked", "fresh"):
         directory = tmp_path / kind / "run"
         given = [f"CONFIG_{setting}" for setting in ("MAX_STEPS=12", "LENET5_SHIFT=1", *settings)]
-        command = [sys.executable, "scripts/kconfig.py", "defconfig", f"O={directory}", "TRACKER=none"]
-        subprocess.run([*command, *given], cwd=root, check=True, capture_output=True)
+        command = ["scripts/kconfig.py", "defconfig", f"O={directory}", "TRACKER=none"]
+        assert warm_python.run([*command, *given], cwd=root).returncode == 0
         forked.launcher = launchers[kind]
         ended = forked.end(forked.launcher.submit(Launch(kind, directory, root, "lenet5", {}), slot))
         assert ended.exit_code == 0, (directory / "output.log").read_text()
