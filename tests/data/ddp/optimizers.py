@@ -2,9 +2,9 @@
 
 WORLD_SIZE=2 … python -m tests.data.ddp.optimizers SYMBOL=VALUE… [-- SYMBOL=VALUE…]
 
-Each list of options is of one optimizer; the ranks print a list of the largest differences after six steps. And
-what rank 0 has of the gradients between two micro-batches: whether each is a part; and what `compiled` finds.
-Rank 1 is a fork, for the packages below take longer to import than the rest takes.
+Each list of options is of one optimizer; printed is a list of the largest differences after six steps, what
+rank 0 has of the gradients between two micro-batches (whether each is a part), and what `compiled` finds.
+Rank 1 is a fork: to import these packages once more would take longer than most of the rest.
 """
 
 from __future__ import annotations
