@@ -33,6 +33,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "monitoring.telemetry.profiler": frozenset({"torch"}),
     "monitoring.telemetry.quantiles": frozenset({"datasketches"}),
     "monitoring.trackers._event_file": frozenset({"google_crc32c", "tensorboard"}),
+    "monitoring.trackers._trackio_public": frozenset({"trackio"}),
+    "monitoring.trackers._wandb_public": frozenset({"wandb"}),
     "monitoring.trackers.mlflow": frozenset({"mlflow"}),
     "monitoring.trackers.tensorboard": frozenset({"tensorboard"}),
     "monitoring.trackers.trackio": frozenset({"trackio"}),

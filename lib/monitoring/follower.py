@@ -10,7 +10,8 @@ it may define `JOURNALS`, the journals that it takes: `(JOURNAL, *ALL_SAMPLES, A
 GPUs and machines of all hosts, and the alerts. And `OPTIONS_APART`, the options that are others while it
 catches up in a process of its own (see catching_up). And `upload_command(directory: Path, options: Options)
 -> str | None`, the command that uploads what it keeps of a run offline, which the trainer prints in the end:
-None where nothing waits for that. It is as quick as `check`.
+None where nothing waits for that. It is as quick as `check`. And `note(options: Options) -> str | None`, a
+sentence about something that is not as usual, which the trainer prints and the agent records; as quick, too.
 """
 
 from __future__ import annotations
@@ -155,6 +156,13 @@ def is_live(name: str) -> bool:
 def follower_options(name: str, values: Mapping[str, object]) -> Any:
     """The `Options` of the follower `name`; FollowerOptionsError for a value it does not have or take."""
     return follower_kind(name).made(name, values)
+
+
+def follower_note(name: str, options: Any) -> str | None:
+    """What is not as usual with the follower `name`, None if nothing is."""
+    told = getattr(follower_module(name), "note", None)
+    note: str | None = told(options) if told is not None else None
+    return note
 
 
 def upload_commands(directory: Path) -> dict[str, str]:

@@ -21,7 +21,7 @@ from orjson import dumps
 from monitoring.agent.process import AgentProcess
 from monitoring.alert_lines import AlertLines, is_terminal
 from monitoring.errors import is_full, unwritable
-from monitoring.follower import follower_module, follower_options
+from monitoring.follower import follower_module, follower_note, follower_options
 from monitoring.gpu.masks import mask_of
 from monitoring.gpu.options import gpu_monitor_options
 from monitoring.host.correlation import CORRELATION_ID
@@ -511,6 +511,8 @@ def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
         check = getattr(follower_module(name), "check", None)
         if check is not None:
             check(options)
+        if (note := follower_note(name, options)) is not None:
+            say(f"note: {note}")
 
 
 def _program() -> Record:

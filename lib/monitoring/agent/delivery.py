@@ -20,6 +20,7 @@ from monitoring.follower import (
     LiveFollower,
     RunInfo,
     follower_module,
+    follower_note,
     follower_options,
     is_live,
     journals_of,
@@ -388,6 +389,8 @@ class Delivery:
     def _open(self) -> Follower:
         options = follower_options(self.name, self._options)
         follower: Follower = follower_module(self.name).open_follower(self._run, options)
+        if (note := follower_note(self.name, options)) is not None:
+            self._alerts.fire("follower", "info", note, subject=f"note on {self.name}")
         saved = self.progress
         held = {name: follower.last_seq(name) for name in self._tails}
         if any(held.values()) and held == {name: saved.held_of(name) for name in held}:

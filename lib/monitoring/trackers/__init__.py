@@ -111,19 +111,34 @@ def time_of(record: Record) -> float:
 def require_package(name: str, *, supported: str = "", install: str = "") -> None:
     """Raise MissingPackage unless the package is installed; it is not imported.
 
-    `install` is what pip is to install if that is not what has the package's name.
-    `supported` are the releases whose private interface is known, such as `>=0.43,<0.44`:
-    another one is refused too, unless ANY_VERSION is set, as `make check-newest` does.
+    `install` is what pip is to install if that is not what has the package's name, `supported` the releases
+    that are best, such as `>=0.43,<0.44`.
     """
-    hint = f"pip install '{name}{supported}'" if supported else f"pip install {install or name}"
     if importlib.util.find_spec(name) is None:
+        hint = f"pip install '{name}{supported}'" if supported else f"pip install {install or name}"
         raise MissingPackage(f"{name} is not installed", hint=hint)
-    if supported and not os.environ.get(ANY_VERSION):
-        installed = importlib.metadata.version(name)
-        low, high = (_release(bound) for bound in supported.split(","))
-        if not low <= _release(installed) < high:
-            what = f"{name} {installed} is not supported: kharness uses what may change between its releases"
-            raise MissingPackage(what, hint=f"{hint}; {ANY_VERSION}=y tries it all the same")
+
+
+def untested_release(name: str, supported: str) -> str | None:
+    """The release that is installed where its private interface is not known: outside `supported`.
+
+    None for one that is inside, and for any with ANY_VERSION set, as `make check-newest` does.
+    """
+    if os.environ.get(ANY_VERSION):
+        return None
+    installed = importlib.metadata.version(name)
+    low, high = (_release(bound) for bound in supported.split(","))
+    return None if low <= _release(installed) < high else installed
+
+
+def untested_note(name: str, supported: str) -> str | None:
+    """What a user is told of such a release, None where there is none to tell of."""
+    if importlib.util.find_spec(name) is None or (release := untested_release(name, supported)) is None:
+        return None
+    return (
+        f"{name} {release} is outside the releases that were tested ({supported}): its public interface is "
+        "used, which is slower; an agent that is started again writes the whole run again"
+    )
 
 
 def _release(version: str) -> tuple[int, ...]:

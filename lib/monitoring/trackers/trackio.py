@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from monitoring.follower import RunInfo
+from monitoring.follower import Follower, RunInfo
 from monitoring.host.name import in_file_names
 from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import ALERTS, ALL_SAMPLES, JOURNAL, sample_event
@@ -37,9 +37,12 @@ from monitoring.trackers import (
     shown_texts,
     step_of,
     time_of,
+    untested_note,
+    untested_release,
 )
 from monitoring.trackers._alerts import TrackerAlert, is_alert, tracker_alert
 from monitoring.trackers._pictures import TrackerPicture, pictures_of
+from monitoring.trackers._trackio_public import PublicTrackio, public_project, read_public, remove_public
 
 JOURNALS = (JOURNAL, *ALL_SAMPLES, ALERTS)
 
@@ -74,8 +77,17 @@ def check(options: Options) -> None:
     require_package("trackio", supported=SUPPORTED)
 
 
-def open_follower(run: RunInfo, options: Options) -> TrackioFollower:
+def note(options: Options) -> str | None:
+    """What is different with a release that was not tested."""
+    return untested_note("trackio", SUPPORTED)
+
+
+def open_follower(run: RunInfo, options: Options) -> Follower:
     """Deliver to the run's project; MissingPackage if Trackio is not installed."""
+    require_package("trackio", supported=SUPPORTED)
+    if untested_release("trackio", SUPPORTED) is not None:
+        return PublicTrackio(run)
+    remove_public(run)
     return TrackioFollower(run)
 
 
@@ -224,6 +236,8 @@ class TrackioFollower:
 
 def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
     """Return the run's points in Trackio's database, through Trackio's own read-only query."""
+    if (public := read_public(run)) is not None:
+        return public
     found: list[TrackerPoint] = []
     after = 0
     while True:
@@ -253,6 +267,8 @@ def database(project: str) -> Path:
 
 def where(run: RunInfo) -> str:
     """Return what to do to see the run."""
+    if untested_release("trackio", SUPPORTED) is not None:
+        return f"trackio show --project {public_project(run.project)}"
     project = shlex.quote(project_name(run.project))
     return f"trackio show --project {project}  (database {database(run.project)})"
 
@@ -262,7 +278,8 @@ def show(project: str, *, port: int, open_browser: bool = True) -> None:
     require_package("trackio", supported=SUPPORTED)
     import trackio
 
-    name = project_name(project)
+    untested = untested_release("trackio", SUPPORTED) is not None
+    name = public_project(project) if untested else project_name(project)
     trackio.show(project=name, server_port=port, open_browser=open_browser, block_thread=True, share=False)
 
 

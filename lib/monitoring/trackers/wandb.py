@@ -19,32 +19,37 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from monitoring.follower import RunInfo
+from monitoring.follower import Follower, RunInfo
 from monitoring.journal.atomic_file import write_atomically
-from monitoring.journal.end_status import COMPLETE, FAILED, INTERRUPTED
 from monitoring.journal.files import ALERTS, ALL_SAMPLES, JOURNAL, journal_of_event
-from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike, fields_of
+from monitoring.journal.records import MOST_FIELDS, Fields, Record, alike
 from monitoring.trackers import (
     TrackerPoint,
-    event_of,
     journal_metric,
     journal_of,
     require_package,
     seq_of,
     shown_names,
-    shown_points,
     shown_texts,
     step_of,
     time_of,
+    untested_note,
+    untested_release,
 )
-from monitoring.trackers._alerts import is_alert, tracker_alert
+from monitoring.trackers._alerts import tracker_alert
 from monitoring.trackers._pictures import TrackerPicture, pictures_of
 from monitoring.trackers._wandb_log import LogWriter, read_log
+from monitoring.trackers._wandb_public import (
+    COLUMNS,
+    EXIT_CODES,
+    Disabled,
+    begins_log,
+    may_have_login,
+    open_public,
+    remove_public,
+)
 from monitoring.trackers._wandb_records import Columns, LogRecords, alert_seq, is_row, media_cell, row_of
 from monitoring.trackers._wandb_upload import UPLOAD_LOCK, Uploader, is_uploaded, unmark, uploaded_to
-
-# W&B shows exit code 0 as finished and 255 (its own for Ctrl-C) or any other as failed.
-EXIT_CODES = {COMPLETE: 0, INTERRUPTED: 255, FAILED: 1}
 
 JOURNALS = (JOURNAL, *ALL_SAMPLES, ALERTS)
 
@@ -55,10 +60,6 @@ OPTIONS_APART = {"offline": True}
 EVENT_CELL = re.compile(rb'\x12\x05event\x82\x01."([^"]+)"', re.DOTALL)
 
 T = TypeVar("T")
-
-# The row's own columns, next to the metrics. `seq` is there where it is not `_step`.
-COLUMNS = frozenset({"_step", "_timestamp", "_runtime", "event", "global_step", "seq"})
-
 
 # Releases whose private interface this module was tested with; pyproject.toml says the same.
 SUPPORTED = ">=0.31,<0.32"
@@ -81,11 +82,20 @@ def check(options: Options) -> None:
     require_package("wandb", supported=SUPPORTED)
 
 
-def open_follower(run: RunInfo, options: Options) -> WandbFollower | Disabled:
+def note(options: Options) -> str | None:
+    """What is different with a release that was not tested."""
+    return untested_note("wandb", SUPPORTED)
+
+
+def open_follower(run: RunInfo, options: Options) -> Follower:
     """Deliver to the run's transaction log, and upload it if W&B is online; MissingPackage without wandb."""
     require_package("wandb", supported=SUPPORTED)
+    if untested_release("wandb", SUPPORTED) is not None:
+        patience = options.upload_seconds
+        return open_public(run, entity=options.entity, offline=options.offline, patience=patience)
     if _mode() == "disabled":
         return Disabled()
+    remove_public(run)
     return WandbFollower(run, options)
 
 
@@ -108,7 +118,7 @@ class WandbFollower:
         """Add one row for each record that has points or pictures; the last values are the run's summary."""
         out = LogRecords(_record, self._log.records)
         if self._writer is None:
-            if not any(map(_begins_log, records)):
+            if not any(map(begins_log, records)):
                 return  # nothing for a log, which may be uploaded already
             self._begin(out, records[0])
         seqs, step = self._add_rows(out, records)
@@ -234,22 +244,6 @@ class WandbFollower:
             self._uploader.keep_alive()
 
 
-class Disabled:
-    """W&B switched off: takes everything and keeps nothing."""
-
-    def last_seq(self, journal: str = JOURNAL) -> int:
-        return 0
-
-    def deliver(self, records: Sequence[Record]) -> None:
-        pass
-
-    def flush(self) -> None:
-        pass
-
-    def close(self, status: str | None) -> None:
-        pass
-
-
 def read_back(run: RunInfo, options: Options) -> list[TrackerPoint]:
     """Return the points in the run's transaction log."""
     path = _path(run)
@@ -285,21 +279,13 @@ def upload_command(directory: Path, options: Options) -> str | None:
     mode, folder = os.environ.get("WANDB_MODE", ""), directory / "wandb"
     if mode == "disabled":
         return None
-    if not (options.offline or mode in ("offline", "dryrun") or not _may_have_login()):
+    if not (options.offline or mode in ("offline", "dryrun") or not may_have_login()):
         logs = folder.glob("offline-run-*/*.wandb")
         if (folder / UPLOAD_LOCK).exists() or not any(logs):
             return None
-    login = "" if _may_have_login() else "wandb login && "
+    login = "" if may_have_login() else "wandb login && "
     command = f"{login}wandb sync {shlex.quote(str(folder))}/offline-run-*"
     return command if options.offline else f"{command}, or make sync RUN={shlex.quote(str(directory))}"
-
-
-def _may_have_login() -> bool:
-    """Whether there is a key, or a file that may hold one."""
-    if any(os.environ.get(name) for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")):
-        return True
-    files = [os.environ.get("NETRC"), "~/.netrc", "~/_netrc"]
-    return any(Path(file).expanduser().exists() for file in files if file)
 
 
 @dataclass
@@ -346,13 +332,6 @@ def _read_state(run: RunInfo) -> _State:
         state.step = max(state.step, row["_step"])
         state.seqs[journal] = row.get("seq", row["_step"])
     return state
-
-
-def _begins_log(record: Record) -> bool:
-    """Whether there is something in a record for a log that has not begun."""
-    if is_alert(record):
-        return tracker_alert(record) is not None
-    return event_of(record) == "start" or bool(shown_points(record)) or fields_of(record).has_pictures
 
 
 @functools.lru_cache(maxsize=MOST_FIELDS)

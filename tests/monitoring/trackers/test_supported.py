@@ -1,4 +1,4 @@
-"""Packages whose private interface is used: which releases, and what another one is answered."""
+"""Packages whose private interface is used: which releases were tested, and which is another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from monitoring.errors import MissingPackage
-from monitoring.trackers import ANY_VERSION, require_package, trackio, wandb
+from monitoring.trackers import ANY_VERSION, require_package, trackio, untested_release, wandb
 
 MODULES = {"trackio": trackio, "wandb": wandb}
 
@@ -25,25 +25,29 @@ def test_the_pinned_release_is_supported(name: str) -> None:
     MODULES[name].check(MODULES[name].Options())
 
 
-@pytest.mark.parametrize("version", ["0.30.9", "0.32.0", "0.32.0rc1", "1.0"])
-def test_another_release_is_refused_with_what_to_install(
-    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("version", "tested"),
+    [
+        ("0.30.9", False),
+        ("0.31.0", True),
+        ("0.31.12", True),
+        ("0.32.0", False),
+        ("0.32.0rc1", False),
+        ("1.0", False),
+    ],
+)
+def test_another_release_is_known_by_its_version(
+    version: str, tested: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = f"wandb-{version}.dist-info"
     (tmp_path / package).mkdir()
     (tmp_path / package / "METADATA").write_text(f"Metadata-Version: 2.1\nName: wandb\nVersion: {version}\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert importlib.metadata.version("wandb") == version
-    with pytest.raises(MissingPackage) as caught:
-        wandb.check(wandb.Options())
-    assert str(caught.value) == (
-        f"wandb {version} is not supported: kharness uses what may change between its releases"
-    )
-    assert (
-        caught.value.hint == "pip install 'wandb>=0.31,<0.32'; MONITORING_ANY_VERSION=y tries it all the same"
-    )
-    monkeypatch.setenv(ANY_VERSION, "y")
     wandb.check(wandb.Options())
+    assert untested_release("wandb", wandb.SUPPORTED) == (None if tested else version)
+    monkeypatch.setenv(ANY_VERSION, "y")
+    assert untested_release("wandb", wandb.SUPPORTED) is None
 
 
 def test_a_package_that_is_missing_is_named_with_its_bounds() -> None:
