@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gpt2.needs import blocks_of
 from kharness.config.options import Options
 from kharness.training.checkpoint import Stateful
 from kharness.training.data import Batches, entropy
 from kharness.training.datasets import load_dataset
-from kharness.training.errors import DatasetError
 from kharness.training.tokens.streams import TokenSplits, TokenStream
 from kharness.training.tokens.tokenizers import Tokenizer
 
@@ -36,7 +36,7 @@ class Blocks:
     device: torch.device
 
     def __len__(self) -> int:
-        return max(0, len(self.tokens) - 1) // self.block_size
+        return (len(self.tokens) - 1) // self.block_size
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Tokens and the tokens after them, both int64 (n, block size), on the device."""
@@ -98,12 +98,7 @@ def load_splits(options: Options, *, root: Path, device: torch.device) -> TextSp
         Blocks(tokens, options.GPT2_BLOCK_SIZE, device) for tokens in (text.train, text.validation)
     )
     for name, blocks in (("training", train), ("validation", validation)):
-        if not len(blocks):
-            raise DatasetError(
-                f"GPT2_BLOCK_SIZE={options.GPT2_BLOCK_SIZE} is longer than the {name} text of "
-                f"{len(blocks.tokens)} tokens",
-                hint="choose shorter blocks",
-            )
+        blocks_of(name, len(blocks.tokens), options.GPT2_BLOCK_SIZE)
     return TextSplits(
         train, validation, text.sha256, text.tokenizer_sha256, text.open_tokenizer, text.vocabulary
     )

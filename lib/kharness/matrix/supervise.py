@@ -53,7 +53,7 @@ def check_running(plan: Plan) -> None:
             hint="make check-model checks one training, make test_matrix_dry_run prints a matrix",
         )
     open_watcher(plan.settings, plan.launches)
-    refuse_too_few_gpus(plan.settings)
+    refuse_too_few_gpus(plan.launches, plan.settings)
     refuse_unmet(plan.launches)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kharness.training.errors import DatasetError
+from kharness.training.needs import check_batch, held_out, steps_per_epoch
 from kharness.training.seeds import derived_seed
 
 Turns = Callable[[Iterable[Any]], Iterator[Any]]
@@ -50,14 +50,10 @@ class Batches:
     """
 
     def __init__(self, num_samples: int, batch_size: int, *, seed: int, device: torch.device) -> None:
-        if batch_size > num_samples:
-            raise DatasetError(
-                f"BATCH_SIZE={batch_size} is larger than the training set of {num_samples} samples",
-                hint=f"choose BATCH_SIZE of at most {num_samples}",
-            )
+        check_batch(batch_size, num_samples)
         self.num_samples = num_samples
         self.batch_size = batch_size
-        self.steps_per_epoch = -(-num_samples // batch_size)
+        self.steps_per_epoch = steps_per_epoch(num_samples, batch_size)
         self.epoch = 0
         """Epochs completed."""
         self.position = 0
@@ -217,5 +213,5 @@ def evenly_spaced(num_samples: int, fraction: float) -> Tensor:
 
     It depends on nothing but the two numbers, so every seed, version and machine holds out the same samples.
     """
-    count = max(1, round(num_samples * fraction))
+    count = held_out(num_samples, fraction)
     return (torch.arange(count) * num_samples) // count

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kharness.training.needs import check_length
+from kharness.training.needs import check_batch, check_length, check_warmup, steps_per_epoch
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,18 @@ class Every:
         if self.steps:
             return step % self.steps == 0
         return bool(self.epochs and epoch and epoch % self.epochs == 0)
+
+
+def check_plan(symbols: Mapping[str, Any], *, samples: int, tokens_per_sample: int = 0) -> None:
+    """TrainingError for a batch or a warm-up that is too long for so many training samples."""
+    batch_size = symbols["BATCH_SIZE"]
+    check_batch(batch_size, samples)
+    num_steps = planned_steps(
+        symbols,
+        steps_per_epoch=steps_per_epoch(samples, batch_size),
+        tokens_per_step=tokens_per_sample * batch_size or None,
+    )
+    check_warmup(symbols.get("WARMUP_STEPS", 0), num_steps)
 
 
 def planned_steps(

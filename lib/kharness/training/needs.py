@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kharness.config.errors import is_launched
-from kharness.training.errors import DeviceError, TrainingError
+from kharness.training.errors import DatasetError, DeviceError, TrainingError
 
 Check = Callable[[Mapping[str, Any]], None]
 """TrainingError for values that cannot be trained with here."""
@@ -102,6 +102,25 @@ def check_warmup(steps: int, num_steps: int) -> None:
             f"WARMUP_STEPS={steps} is not below the {num_steps} steps of the training",
             hint="warm up for fewer steps, or train for more",
         )
+
+
+def check_batch(batch_size: int, samples: int) -> None:
+    """DatasetError for a batch of more samples than there are."""
+    if batch_size > samples:
+        raise DatasetError(
+            f"BATCH_SIZE={batch_size} is larger than the training set of {samples} samples",
+            hint=f"choose BATCH_SIZE of at most {samples}",
+        )
+
+
+def steps_per_epoch(samples: int, batch_size: int) -> int:
+    """Every sample is seen: the last batch may be smaller."""
+    return -(-samples // batch_size)
+
+
+def held_out(samples: int, fraction: float) -> int:
+    """How many of the samples are kept for validation: at least one."""
+    return max(1, round(samples * fraction))
 
 
 def check_nesterov(*, nesterov: bool) -> None:

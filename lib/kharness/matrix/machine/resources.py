@@ -33,11 +33,30 @@ def open_resources(
     return MachineResources(usable_cores(root), places, vendors, jobs=jobs, say=say)
 
 
-def refuse_too_few_gpus(settings: Mapping[str, object], *, root: Path = Path("/")) -> None:
-    """MatrixError for more GPUs per cell than there are, before anything is written or started."""
-    if (per_cell := _int(settings, "MATRIX_GPUS_PER_CELL", 1)) > 1:
-        with closing(find_gpus(root)) as gpus:
-            _refuse_too_few(gpus, per_cell)
+def refuse_too_few_gpus(
+    launches: Sequence[Launch], settings: Mapping[str, object] | None = None, *, root: Path = Path("/")
+) -> None:
+    """MatrixError for more GPUs than there are, before anything is written or started.
+
+    A cell of a matrix, which has `settings`, gets MATRIX_GPUS_PER_CELL of them; a single training all.
+    """
+    per_cell = _int(settings or {}, "MATRIX_GPUS_PER_CELL", 1)
+    processes = max((_int(it.asked, "NUM_GPUS", 1) for it in launches if wants_gpu(it.asked)), default=1)
+    if max(per_cell, processes) == 1:
+        return
+    with closing(find_gpus(root)) as gpus:
+        _refuse_too_few(gpus, per_cell)
+        found = len(gpus.gpus)
+        if found and processes > found:
+            raise MatrixError(
+                f"NUM_GPUS={processes}: {found} GPU{'s are' if found > 1 else ' is'} visible",
+                hint=f"train with NUM_GPUS={found}, or in {processes} processes on the CPU with DEVICE=cpu",
+            )
+        if found and settings is not None and processes > per_cell:
+            raise MatrixError(
+                f"NUM_GPUS={processes}, but a cell gets MATRIX_GPUS_PER_CELL={per_cell}",
+                hint=f"give CONFIG_MATRIX_GPUS_PER_CELL={processes}, which NUM_GPUS follows",
+            )
 
 
 class MachineResources:

@@ -13,6 +13,7 @@ from kharness.config.presets import starting_layer
 from kharness.config.project_name import run_name
 from kharness.config.tree import CONFIG, Tree
 from kharness.environment.parts import bring_for
+from kharness.matrix.machine.resources import refuse_too_few_gpus
 from kharness.matrix.planning.begin import Planning
 from kharness.matrix.planning.needs import refuse_unmet
 from kharness.runs.errors import MatrixError
@@ -73,7 +74,9 @@ def prepare_single(tree: Tree, output: Path, command_line: Layer) -> Single | No
     except ValueError as error:
         raise MatrixError(f"TRACKER_RUN_NAME: {error}", hint="give CONFIG_TRACKER_RUN_NAME=name") from error
     results = results_directory(str(resolved.values["RESULTS_DIR"]), output)
-    refuse_unmet([Launch(wanted, results / wanted, tree.root, model, resolved.values)])
+    launches = [Launch(wanted, results / wanted, tree.root, model, resolved.values)]
+    refuse_unmet(launches)
+    refuse_too_few_gpus(launches)
     before = results / LATEST
     previous = before.resolve() if before.is_symlink() and before.exists() else None
     attempt = 1

@@ -6,6 +6,10 @@ them. A module may take them from a value that says what the dataset is, as of a
 repository, where relative paths start. A dataset and the models that train on it agree on what `load`
 returns.
 
+A plan is judged by how much there is to train on before anything is made: a module of pictures may define
+`count(options, root) -> int | None`, the training pictures, and one of prepared text
+`manifest(options, root) -> Manifest`; both without reading them, and after `check`.
+
 `make data` fetches all datasets of the model, but a module with `ON_REQUEST = True` only as the DATASET.
 """
 
@@ -30,6 +34,31 @@ DATASETS = DropIns(
 def load_dataset(name: str, config: Mapping[str, Any], root: Path) -> Any:
     """What the dataset `name` loads, with its options in a configuration."""
     return DATASETS.load(name).load(DATASETS.options(name, config), root)
+
+
+def pictures_of(name: str, config: Mapping[str, Any], root: Path) -> int | None:
+    """Training pictures of the dataset `name`, None where only reading it tells."""
+    module = DATASETS.load(name)
+    count: int | None = None
+    if hasattr(module, "count"):
+        count = module.count(DATASETS.options(name, config), root)
+    return count
+
+
+def manifest_of(name: str, config: Mapping[str, Any], root: Path) -> Any:
+    """The manifest of the prepared text `name`, None where only reading it tells."""
+    module = DATASETS.load(name)
+    return module.manifest(DATASETS.options(name, config), root) if hasattr(module, "manifest") else None
+
+
+def check_tokenizer(name: str, config: Mapping[str, Any], root: Path, *, text: str) -> None:
+    """DatasetError where `text` cannot be made tokens here, of those that the text `name` was prepared in."""
+    # not above: only text has tokens
+    from kharness.training.datasets._texts import TextOptions, check_text_tokenizer
+
+    options = DATASETS.options(name, config)
+    options = options if isinstance(options, TextOptions) else TextOptions(options.data_dir)
+    check_text_tokenizer(manifest_of(name, config, root), options, root, text=text)
 
 
 def check_dataset(name: str, config: Mapping[str, Any], root: Path) -> None:

@@ -46,12 +46,21 @@ class FetchedDigits:
         """DatasetError if a file is missing."""
         self.dataset.check(self._folder(options, root), hint=self.hint)
 
+    def count(self, options: DataFolder, root: Path) -> int:
+        """Training pictures."""
+        return count_digits(self.dataset)
+
     def load(self, options: DataFolder, root: Path) -> Mnist:
         """The verified arrays; DatasetError if a file is missing or damaged."""
         return read_digits(self.dataset, self._folder(options, root), hint=self.hint)
 
     def _folder(self, options: DataFolder, root: Path) -> Path:
         return options.folder(root) / self.dataset.name
+
+
+def count_digits(dataset: Dataset) -> int:
+    """Training pictures of a dataset's files: a label is a byte, after a header of 8."""
+    return next(file.size for file in dataset.files if file.name == TRAIN_LABELS) - 8
 
 
 def read_digits(dataset: Dataset, folder: Path, *, hint: str) -> Mnist:

@@ -94,6 +94,10 @@ class HubDataset:
         """DatasetError if it is not prepared, or not as it is configured."""
         self._found(options, root)
 
+    def manifest(self, options: HubOptions, root: Path) -> Manifest:
+        """What is prepared; DatasetError as of `check`."""
+        return self._found(options, root)[1]
+
     def load(self, options: HubOptions, root: Path) -> TokenSplits:
         """Its tokens; DatasetError if they are missing or damaged."""
         return load_tokens(*self._found(options, root), options, root)
@@ -107,6 +111,11 @@ class HubDataset:
                 hint="make data prepares it again",
             )
         return folder, manifest
+
+
+def check_text_tokenizer(manifest: Manifest, options: TextOptions, root: Path, *, text: str) -> None:
+    """DatasetError where prepared tokens cannot be made text again here, or `text` not such tokens."""
+    from_description(manifest.tokenizer, vocabulary=_vocabulary(options, root)).encode(text)
 
 
 def find_text(

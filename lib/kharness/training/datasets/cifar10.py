@@ -32,4 +32,4 @@ CIFAR10 = Cifar(
 ON_REQUEST = True
 
 Options = DataFolder
-fetch, check, load = CIFAR10.fetch, CIFAR10.check, CIFAR10.load
+fetch, check, load, count = CIFAR10.fetch, CIFAR10.check, CIFAR10.load, CIFAR10.count

@@ -32,4 +32,4 @@ CIFAR100 = Cifar(
 ON_REQUEST = True
 
 Options = DataFolder
-fetch, check, load = CIFAR100.fetch, CIFAR100.check, CIFAR100.load
+fetch, check, load, count = CIFAR100.fetch, CIFAR100.check, CIFAR100.load, CIFAR100.count

@@ -27,6 +27,11 @@ def check(options: Options, root: Path) -> None:
     mnist_subset.check(SUBSET, root)
 
 
+def count(options: Options, root: Path) -> int:
+    """Training pictures."""
+    return mnist_subset.count(SUBSET, root)
+
+
 def load(options: Options, root: Path) -> PictureSet:
     """6,000 training and 1,000 test pictures, 28x28; DatasetError if a file is missing or damaged."""
     digits = mnist_subset.load(SUBSET, root)

@@ -45,7 +45,7 @@ CLASSES = (
 FETCHED = FetchedDigits(FASHION_MNIST, hint="make data fetches it; DATASET=digits needs no download")
 
 Options = DataFolder
-fetch, check = FETCHED.fetch, FETCHED.check
+fetch, check, count = FETCHED.fetch, FETCHED.check, FETCHED.count
 
 
 def load(options: Options, root: Path) -> PictureSet:

@@ -36,4 +36,4 @@ MNIST = Dataset(
 FETCHED = FetchedDigits(MNIST, hint="make data fetches it; DATASET=mnist-subset needs no download")
 
 Options = DataFolder
-fetch, check, load = FETCHED.fetch, FETCHED.check, FETCHED.load
+fetch, check, load, count = FETCHED.fetch, FETCHED.check, FETCHED.load, FETCHED.count

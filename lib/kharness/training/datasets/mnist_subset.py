@@ -11,6 +11,7 @@ from kharness.training.datasets._digits import (
     TRAIN_IMAGES,
     TRAIN_LABELS,
     Mnist,
+    count_digits,
     read_digits,
 )
 from kharness.training.datasets._files import Dataset, DatasetFile, Sources
@@ -50,6 +51,11 @@ def fetch(options: Options, root: Path, sources: Sources) -> Path:
 def check(options: Options, root: Path) -> None:
     """DatasetError if a file is missing."""
     MNIST_SUBSET.check(root / FOLDER, hint=HINT)
+
+
+def count(options: Options, root: Path) -> int:
+    """Training pictures."""
+    return count_digits(MNIST_SUBSET)
 
 
 def load(options: Options, root: Path) -> Mnist:

@@ -13,4 +13,4 @@ ON_REQUEST = True
 DATASET = HubDataset("openwebtext", "Skylion007/openwebtext", "plain_text/*.parquet")
 
 Options = HubOptions
-fetch, check, load = DATASET.fetch, DATASET.check, DATASET.load
+fetch, check, load, manifest = DATASET.fetch, DATASET.check, DATASET.load, DATASET.manifest

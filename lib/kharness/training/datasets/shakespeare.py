@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kharness.training.datasets._files import Dataset, DatasetFile, Sources
 from kharness.training.datasets._texts import TextOptions, fetch_text, find_text, load_tokens
+from kharness.training.tokens.manifest import Manifest
 from kharness.training.tokens.streams import TokenSplits
 
 _COMMIT = "6f9487a6fe5b420b7ca9afb0d7c078e37c1d1b4e"
@@ -47,6 +48,11 @@ def fetch(options: TextOptions, root: Path, sources: Sources, *, name: str = "sh
 def check(options: TextOptions, root: Path, *, name: str = "shakespeare") -> None:
     """DatasetError if the tokens are not prepared."""
     find_text(name, options, root)
+
+
+def manifest(options: TextOptions, root: Path, *, name: str = "shakespeare") -> Manifest:
+    """What is prepared; DatasetError as of `check`."""
+    return find_text(name, options, root)[1]
 
 
 def load(options: TextOptions, root: Path, *, name: str = "shakespeare") -> TokenSplits:

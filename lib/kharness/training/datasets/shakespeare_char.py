@@ -7,6 +7,7 @@ from pathlib import Path
 from kharness.training.datasets import shakespeare
 from kharness.training.datasets._files import DataFolder, Sources
 from kharness.training.datasets._texts import TextOptions
+from kharness.training.tokens.manifest import Manifest
 from kharness.training.tokens.streams import TokenSplits
 
 NAME = "shakespeare_char"
@@ -22,6 +23,11 @@ def fetch(options: Options, root: Path, sources: Sources) -> Path:
 def check(options: Options, root: Path) -> None:
     """DatasetError if the tokens are not prepared."""
     shakespeare.check(_text(options), root, name=NAME)
+
+
+def manifest(options: Options, root: Path) -> Manifest:
+    """What is prepared; DatasetError as of `check`."""
+    return shakespeare.manifest(_text(options), root, name=NAME)
 
 
 def load(options: Options, root: Path) -> TokenSplits:

@@ -11,6 +11,7 @@ from kharness.config.places import asked_path
 from kharness.training.datasets._files import Sources
 from kharness.training.datasets._texts import TextOptions, fetch_text, find_text, load_tokens
 from kharness.training.errors import DatasetError
+from kharness.training.tokens.manifest import Manifest
 from kharness.training.tokens.streams import TokenSplits
 
 # `make data` takes it only where it is the DATASET.
@@ -37,6 +38,11 @@ def fetch(options: Options, root: Path, sources: Sources) -> Path:
 def check(options: Options, root: Path) -> None:
     """DatasetError if the tokens are not prepared, or the text has changed since."""
     find_text(_name(options), options, root, place=_place(options, root))
+
+
+def manifest(options: Options, root: Path) -> Manifest:
+    """What is prepared; DatasetError as of `check`."""
+    return find_text(_name(options), options, root, place=_place(options, root))[1]
 
 
 def load(options: Options, root: Path) -> TokenSplits:

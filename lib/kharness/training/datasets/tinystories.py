@@ -14,4 +14,4 @@ ON_REQUEST = True
 DATASET = HubDataset("tinystories", "roneneldan/TinyStories", "data/*.parquet")
 
 Options = HubOptions
-fetch, check, load = DATASET.fetch, DATASET.check, DATASET.load
+fetch, check, load, manifest = DATASET.fetch, DATASET.check, DATASET.load, DATASET.manifest

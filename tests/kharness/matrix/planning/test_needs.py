@@ -10,11 +10,27 @@ from pathlib import Path
 
 import pytest
 
+from gpt2.needs import check_data as gpt2
 from kharness.config.errors import RENDEZVOUS_FILE
+from kharness.training.datasets import DATASETS
+from kharness.training.datasets._files import Sources
 from kharness.training.errors import TrainingError
-from kharness.training.needs import check_common, check_device, torch_build
+from kharness.training.needs import Check, check_common, check_device, torch_build
+from lenet5.needs import check_data as lenet5
+from resnet50.needs import check_data as resnet50
 
 from ..conftest import Checkout
+
+# What a plan has that fits every data set.
+PLAN: dict[str, object] = {
+    "BATCH_SIZE": 64,
+    "NUM_EPOCHS": 2,
+    "MAX_STEPS": 0,
+    "LENET5_VALIDATION_FRACTION": 0.1,
+    "RESNET50_VALIDATION_FRACTION": 0.1,
+    "GPT2_BLOCK_SIZE": 8,
+    "GPT2_SAMPLE_TOKENS": 0,
+}
 
 NEEDS = """
 from kharness.training.errors import DatasetError
@@ -70,7 +86,7 @@ def test_needs_that_cannot_be_asked_are_named(checkout: Checkout) -> None:
 
 
 def test_lenet5_asks_for_its_data_and_its_device_without_torch(root: Path, tmp_path: Path) -> None:
-    common = {"DEVICE": "cpu", "DATA_DIR": str(tmp_path)}
+    common = {"DEVICE": "cpu", "DATA_DIR": str(tmp_path), **PLAN}
     cells = {
         "small": {**common, "DATASET": "mnist-subset"},
         "full": {**common, "DATASET": "mnist"},
@@ -91,6 +107,70 @@ def test_lenet5_asks_for_its_data_and_its_device_without_torch(root: Path, tmp_p
             "hint": "make data fetches it; DATASET=mnist-subset needs no download",
         }
     }
+
+
+@pytest.mark.parametrize(
+    ("check", "values", "said", "hint"),
+    [
+        (
+            lenet5,
+            {"DATASET": "mnist-subset", "BATCH_SIZE": 5401},
+            "BATCH_SIZE=5401 is larger than the training set of 5400 samples",
+            "choose BATCH_SIZE of at most 5400",
+        ),
+        (
+            resnet50,
+            {"DATASET": "digits", "BATCH_SIZE": 5401},
+            "BATCH_SIZE=5401 is larger than the training set of 5400 samples",
+            "choose BATCH_SIZE of at most 5400",
+        ),
+        (
+            lenet5,
+            {"DATASET": "mnist-subset", "WARMUP_STEPS": 170},
+            "WARMUP_STEPS=170 is not below the 170 steps of the training",
+            "warm up for fewer steps, or train for more",
+        ),
+        (
+            gpt2,
+            {"DATASET": "text", "BATCH_SIZE": 45},
+            "BATCH_SIZE=45 is larger than the training set of 44 samples",
+            "choose BATCH_SIZE of at most 44",
+        ),
+        (
+            gpt2,
+            {"DATASET": "text", "BATCH_SIZE": 8, "MAX_TOKENS": 8 * 8 * 3, "WARMUP_STEPS": 3},
+            "WARMUP_STEPS=3 is not below the 3 steps of the training",
+            "warm up for fewer steps, or train for more",
+        ),
+        (
+            gpt2,
+            {"DATASET": "text", "GPT2_BLOCK_SIZE": 41},
+            "GPT2_BLOCK_SIZE=41 is longer than the validation text of 40 tokens",
+            "choose shorter blocks",
+        ),
+        (
+            gpt2,
+            {"DATASET": "text", "GPT2_SAMPLE_TOKENS": 5, "GPT2_SAMPLE_PROMPT": "a?"},
+            "'?' is none of the characters of this tokenizer",
+            "",
+        ),
+    ],
+)
+def test_what_is_too_long_for_the_data_is_refused_before_anything_is_made(
+    check: Check, values: dict[str, object], said: str, hint: str, tmp_path: Path
+) -> None:
+    text = tmp_path / "mine.txt"
+    text.write_text("abcde fgh\n" * 40)
+    given = {"DATASET_TEXT_PATH": str(text), "DATA_DIR": str(tmp_path), "TOKENIZER": "chars"}
+    fits = {**PLAN, **given, "DATASET": values["DATASET"]}
+    if values["DATASET"] == "text":
+        options = DATASETS.options("text", given)
+        DATASETS.load("text").fetch(options, tmp_path, Sources(say=lambda _: None))
+        fits["BATCH_SIZE"] = 8
+    check(fits)
+    with pytest.raises(TrainingError) as caught:
+        check({**fits, **values})
+    assert (str(caught.value), caught.value.hint) == (said, hint)
 
 
 @pytest.mark.parametrize("model", ["lenet5", "gpt2", "resnet50"])
