@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import fitted
 from kharness.report.report import report_lines, told_regressions, write_files
 from kharness.report.summary import collect
 from kharness.runs.latest import asked_directory, shown
@@ -25,7 +26,7 @@ def main(argv: Sequence[str]) -> int:
     directory = asked_directory(variables, make_variables.output_directory(variables, ROOT))
     summary = collect(directory, variables)
     told, code = told_regressions(summary, variables)
-    print("\n".join([f"{summary.title}:", *report_lines(summary), *told]), flush=True)
+    print(fitted("\n".join([f"{summary.title}:", *report_lines(summary), *told])), flush=True)
     print("\n".join(shown(path) for path in write_files(summary)))
     return code
 

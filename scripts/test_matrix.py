@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import fitted
 from kharness.config.tree import Tree
 from kharness.matrix.planning.filter import parse_filter
 from kharness.matrix.planning.given_axes import given_axes
@@ -64,9 +65,8 @@ def check(plan: Plan, given: Mapping[str, str]) -> None:
 def introduce(plan: Plan) -> None:
     """What is about to run, and what was requested and does not apply to some of it."""
     axes = " ".join(map(str, plan.axes))
-    print(f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}", flush=True)
-    for line in plan.note_lines():
-        print(line)
+    headline = f"matrix: {counted(len(plan.cells), 'run')} ({axes})\n  in {shown(plan.directory)}"
+    print(fitted("\n".join([headline, *plan.note_lines()])), flush=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
+from kharness.config.output import fitted
 from kharness.config.presets import starting_layer
 from kharness.config.tree import Tree
 from kharness.matrix.dry_run import TIME, dry_run_lines
@@ -42,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     check_judging(plan.directory, variables, planned=planned)
     lines = dry_run_lines(drafted, history, results=results, root=ROOT, shown=tree.shown(results))
     lines += foresight_lines(plan.directory, planned, variables, results=results)
-    print("\n".join([*lines, "nothing was started or written"]))
+    print(fitted("\n".join([*lines, "nothing was started or written"])))
     return 0
 
 

@@ -56,6 +56,49 @@ def wrapped(line: str) -> str:
     return textwrap.fill(line, 79, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
+def fitted(text: str) -> str:
+    """Text for standard output: on a terminal no line is wider than it, elsewhere lines stay as they are."""
+    import sys
+
+    try:
+        columns = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
+    except (OSError, ValueError):  # closed, or no file
+        columns = 0
+    return in_columns(text, columns) if columns else text
+
+
+def in_columns(text: str, columns: int) -> str:
+    """Lines are wrapped, further ones indented by two more; words stay whole.
+
+    Of a table, which has a line of dashes below its header, the last columns are left out and named below it.
+    """
+    import textwrap
+
+    lines = text.split("\n")
+    for number, line in reversed(list(enumerate(lines))):
+        if len(line) > columns and number and not line.strip("- "):
+            end = next((at for at in range(number, len(lines)) if not lines[at]), len(lines))
+            lines[number - 1 : end] = _narrow_table(lines[number - 1 : end], columns)
+    told = []
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 2)
+        wrap = textwrap.TextWrapper(
+            columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        told += wrap.wrap(line) if len(line) > columns else [line]
+    return "\n".join(told)
+
+
+def _narrow_table(lines: list[str], columns: int) -> list[str]:
+    """Header, dashes and rows, with as many columns as fit, and the names of the others."""
+    import re
+
+    places = [found.span() for found in re.finditer("-+", lines[1])]
+    kept = [end for _, end in places if end <= columns] or [places[0][1]]
+    left = [lines[0][start:end].strip() for start, end in places[len(kept) :]]
+    return [*(line[: kept[-1]].rstrip() for line in lines), f"not in these columns: {', '.join(left)}"]
+
+
 def lasting_text(stream: TextIO | None, *, drop_all: bool = False) -> TextIO:
     """A stream that writes to the same place and lasts; the same one if it has no file."""
     if stream is None:  # it was closed before this process began, as by `>&-`

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kharness.config.affects import Affects
 from kharness.config.config_py import CONFIG_PY, read_affects, read_values
+from kharness.config.output import fitted
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.machine.resources import open_resources, refuse_too_few_gpus
 from kharness.matrix.planning.filter import Filter
@@ -111,7 +112,7 @@ def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: 
     """
     # The pictures of a thousand cells take hundreds of megabytes.
     for line in told:
-        print(line, flush=True)
+        print(fitted(line), flush=True)
     with hangup_ignored():
         code = apart(partial(report, directory), _say)
     plan = read_plan(directory)

@@ -231,7 +231,7 @@ class PublicWandb:
                         stdin=subprocess.DEVNULL,
                         stdout=output,
                         stderr=output,
-                        env={**os.environ, "WANDB_MODE": "online"},
+                        env={**os.environ, "WANDB_DIR": str(self._info.directory), "WANDB_MODE": "online"},
                         timeout=self._patience,
                         check=False,
                     ).returncode

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
+from kharness.config.output import fitted
 from kharness.matrix.running.estimate import time_left
 from kharness.matrix.running.execute import ActiveRun, Outcome
 from kharness.matrix.running.table import CellRow, Screen, Totals, duration, open_screen
@@ -42,7 +43,7 @@ class MatrixProgress:
 
     def say(self, line: str) -> None:
         """A line that stays."""
-        self._screen.say(line)
+        self._screen.say(fitted(line))
 
     def started(self, run: ActiveRun) -> None:
         name = run.launch.name

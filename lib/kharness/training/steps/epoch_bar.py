@@ -23,8 +23,6 @@ from monitoring.journal.records import LAST_BYTES, parse
 class NoBar:
     """What there is on no terminal."""
 
-    is_drawn = False
-
     @contextmanager
     def shown(self) -> Iterator[None]:
         yield
@@ -36,8 +34,6 @@ class NoBar:
 
 class EpochBar(NoBar):
     """Drawn within `shown`; a step costs a look at the clock, and what is printed takes the bar's line."""
-
-    is_drawn = True
 
     def __init__(
         self, stream: TextIO, journal: Path, batches: Batches, *, step: int, num_epochs: int, num_steps: int

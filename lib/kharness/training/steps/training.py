@@ -467,7 +467,7 @@ class Training(Generic[DataT]):
             f"epoch {epoch}{of}  step {self.step}  {shown}  {measured['epoch_seconds']:.1f} s",
             flush=True,
         )
-        if self.world.is_main and (self.bar.is_drawn or self.step == self.num_steps):
+        if self.world.is_main and self.step == self.num_steps:
             done = self.step / self._setup.batches.steps_per_epoch
             journal = self._run.directory / JOURNAL
             print(epoch_block(journal, loss=train_loss, learning_rate=self._rate, epoch=done), flush=True)

@@ -1,0 +1,56 @@
+"""What a command prints fits into the terminal that it prints on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from kharness.config.output import fitted, in_columns
+
+TEXT = """\
+matrix: 48 runs of lenet5 (OPTIMIZER=sgd|adamw BATCH_SIZE=64|128 SEED=1|2|3)
+
+OPTIMIZER   n   test accuracy (%)   val loss   training (s)
+---------  ---  -----------------  ----------  ------------
+sgd        3/3       94.98 ± 0.60    0.1314      17.7 (n=1)
+adamw      3/3       95.54 ± 0.61    0.1310           -
+
+  adamw  +0.56 (-0.50 to +1.62) points  no difference shown: it is within chance"""
+
+IN_40 = """\
+matrix: 48 runs of lenet5
+  (OPTIMIZER=sgd|adamw BATCH_SIZE=64|128
+  SEED=1|2|3)
+
+OPTIMIZER   n   test accuracy (%)
+---------  ---  -----------------
+sgd        3/3       94.98 ± 0.60
+adamw      3/3       95.54 ± 0.61
+not in these columns: val loss, training
+  (s)
+
+  adamw  +0.56 (-0.50 to +1.62) points
+    no difference shown: it is within
+    chance"""
+
+
+def test_lines_are_wrapped_and_tables_lose_their_last_columns() -> None:
+    assert in_columns(TEXT, 40) == IN_40
+    assert in_columns(TEXT, 80) == TEXT
+
+
+def test_lines_are_as_wide_as_the_terminal_and_whole_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, slave = os.openpty()
+    termios.tcsetwinsize(slave, (24, 40))
+    with open(slave, "w") as terminal, open(tmp_path / "output", "w") as file:
+        monkeypatch.setattr(sys, "stdout", terminal)
+        assert fitted(TEXT) == IN_40
+        monkeypatch.setattr(sys, "stdout", file)
+        assert fitted(TEXT) == TEXT
+    os.close(master)
