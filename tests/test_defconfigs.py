@@ -199,3 +199,26 @@ def test_every_entry_fits_a_terminal_of_80_columns(tree: Tree) -> None:
         shown = [f"    {node.prompt[0]} ({one})  --->" for one in chosen] or [f"    {node.prompt[0]}  --->"]
         wide += [line for line in shown if len(line) > 80]
     assert wide == []
+
+
+def test_another_model_has_its_own_length_and_not_that_of_the_first_matrix(tree: Tree) -> None:
+    preset = tree.read(find_preset(ROOT, "default"), "preset")
+
+    def length(*words: str) -> tuple[object, object, list[str]]:
+        asked = [tree.assignments(*word.split("="), Origin("make variable", word)) for word in words]
+        resolved = tree.resolve(preset, *asked)
+        aside = [assignment.symbol for assignment in resolved.set_aside]
+        return resolved.values["NUM_EPOCHS"], resolved.values["EVAL_INTERVAL"], aside
+
+    assert length() == (2, 34, [])
+    assert length("NUM_EPOCHS=3") == (3, 34, [])
+    assert length("MODEL_GPT2=y") == (5, 100, ["LENET5_QUICK"])
+    assert length("MODEL_RESNET50=y") == (15, 0, ["LENET5_QUICK"])
+    assert length("DATASET=mnist") == (15, 0, ["LENET5_QUICK"])
+
+
+def test_model_chosen_in_the_menu_has_its_own_length(tree: Tree) -> None:
+    tree.resolve(tree.read(find_preset(ROOT, "default"), "preset"))
+    tree.symbol("MODEL_GPT2").set_value(2)
+    assert (tree.current("NUM_EPOCHS"), tree.current("EVAL_INTERVAL")) == ("5", "100")
+    assert "LENET5_QUICK" not in dict(tree.set_by_user())
