@@ -204,17 +204,16 @@ def test_every_entry_fits_a_terminal_of_80_columns(tree: Tree) -> None:
 def test_another_model_has_its_own_length_and_not_that_of_the_first_matrix(tree: Tree) -> None:
     preset = tree.read(find_preset(ROOT, "default"), "preset")
 
-    def length(*words: str) -> tuple[object, object, list[str]]:
-        asked = [tree.assignments(*word.split("="), Origin("make variable", word)) for word in words]
-        resolved = tree.resolve(preset, *asked)
+    def length(name: str = "SEED", value: str = "1") -> tuple[object, object, list[str]]:
+        resolved = tree.resolve(preset, tree.assignments(name, value, Origin("make variable", name)))
         aside = [assignment.symbol for assignment in resolved.set_aside]
         return resolved.values["NUM_EPOCHS"], resolved.values["EVAL_INTERVAL"], aside
 
     assert length() == (2, 34, [])
-    assert length("NUM_EPOCHS=3") == (3, 34, [])
-    assert length("MODEL_GPT2=y") == (5, 100, ["LENET5_QUICK"])
-    assert length("MODEL_RESNET50=y") == (15, 0, ["LENET5_QUICK"])
-    assert length("DATASET=mnist") == (15, 0, ["LENET5_QUICK"])
+    assert length("NUM_EPOCHS", "3") == (3, 34, [])
+    assert length("MODEL_GPT2", "y") == (5, 100, ["LENET5_QUICK"])
+    assert length("MODEL_RESNET50", "y") == (15, 0, ["LENET5_QUICK"])
+    assert length("DATASET", "mnist") == (15, 0, ["LENET5_QUICK"])
 
 
 def test_model_chosen_in_the_menu_has_its_own_length(tree: Tree) -> None:
