@@ -512,7 +512,9 @@ def _check_trackers(trackers: Mapping[str, Mapping[str, object]]) -> None:
         if check is not None:
             check(options)
         if (note := follower_note(name, options)) is not None:
-            say(f"note: {note}")
+            import textwrap  # here: hardly any run has a note
+
+            say(textwrap.fill(f"note: {note}", 79, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def _program() -> Record:

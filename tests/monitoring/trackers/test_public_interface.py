@@ -170,7 +170,9 @@ def test_training_prints_what_is_different_with_another_release(
 ) -> None:
     monkeypatch.syspath_prepend(release)
     new_run(tmp_path / "run", "digits", tracker).finish("complete")
-    assert capsys.readouterr().err == f"note: {note_on(tracker)}\n"
+    printed = capsys.readouterr().err
+    assert " ".join(printed.split()) == f"note: {note_on(tracker)}"
+    assert max(map(len, printed.splitlines())) < 80
     monkeypatch.setenv("MONITORING_ANY_VERSION", "y")
     new_run(tmp_path / "run", "digits", tracker).finish("complete")
     assert capsys.readouterr().err == ""
