@@ -9,6 +9,7 @@ from pathlib import Path
 from kharness.config.errors import run_command
 from kharness.config.make import variables as make_variables
 from kharness.report.gpu_report import check_known, draw_gpu_graphs, gpu_report_lines
+from kharness.report.graphs import warnings_of
 from kharness.report.summary import collect
 from kharness.report.writing.gpu_tables import with_load
 from kharness.runs.latest import asked_directory, shown
@@ -23,6 +24,8 @@ def main(argv: Sequence[str]) -> None:
     check_known(summary)
     print("\n".join(gpu_report_lines(summary)))
     pictures = draw_gpu_graphs(summary, with_load(summary))
+    for line in warnings_of(summary):
+        print(f"warning: {line}")
     folders = list(dict.fromkeys(path.parent for path in pictures))
     if not folders:
         print("no graph: there is no GPU of its own, and one rank")

@@ -37,7 +37,7 @@ class DropIns:
     unknown: type[UserError] = UnknownFollower
     """The error for a name that no module has."""
     refused: type[UserError] = FollowerOptionsError
-    """The error for an option that `Options` does not have or take."""
+    """The error for an option that `Options` does not have or take, and for a module that is broken."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,13 +58,24 @@ class DropIns:
         return found
 
     def load(self, name: str) -> ModuleType:
-        """The module of a drop-in, an underscore for each hyphen of its name; `unknown` lists the known."""
+        """The module of a drop-in, an underscore for each hyphen of its name.
+
+        `unknown` lists the known; `refused` is for one that cannot be imported.
+        """
         module = name.replace("-", "_")
         if module not in self._modules:
             raise self.unknown(
                 f"unknown {self.kind} {name!r}", hint=f"known {self.kind}s: {', '.join(self.names)}"
             )
-        return importlib.import_module(self._modules[module])
+        try:
+            return importlib.import_module(self._modules[module])
+        except UserError:
+            raise
+        except Exception as error:
+            raise self.refused(
+                f"{self.kind} {name!r} cannot be imported: {type(error).__name__}: {error}",
+                hint=f"python -c 'import {self._modules[module]}' shows where",
+            ) from error
 
     def symbol(self, name: str, option: str) -> str:
         """Return the symbol that gives a drop-in one of its options."""

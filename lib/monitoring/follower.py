@@ -16,6 +16,7 @@ sentence about something that is not as usual, which the trainer prints and the 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from monitoring.dropins import DropIns
-from monitoring.errors import UnknownFollower
+from monitoring.errors import MonitoringError
 from monitoring.journal.files import JOURNAL
 from monitoring.journal.records import Record
 from monitoring.journal.run_json import read_run_json
@@ -140,7 +141,7 @@ def journals_of(name: str) -> tuple[str, ...]:
     """Return the journals whose records the follower `name` takes; metrics.jsonl if it does not say."""
     try:
         journals: tuple[str, ...] = getattr(follower_module(name), "JOURNALS", (JOURNAL,))
-    except UnknownFollower:
+    except MonitoringError:  # unknown here, or broken: its opening says so
         return (JOURNAL,)
     return journals
 
@@ -149,7 +150,7 @@ def is_live(name: str) -> bool:
     """Whether the follower `name` keeps nothing of a run; False for one that is not known here."""
     try:
         return bool(getattr(follower_module(name), "LIVE", False))
-    except UnknownFollower:
+    except MonitoringError:  # unknown here, or broken: its opening says so
         return False
 
 
@@ -170,8 +171,9 @@ def upload_commands(directory: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     for name, values in read_run_json(directory)["tracking"]["trackers"].items():
         command = getattr(follower_module(name), "upload_command", None)
-        if command is not None and (said := command(directory, follower_options(name, values))) is not None:
-            found[name] = said
+        with contextlib.suppress(Exception):  # the training is complete, and stays so whatever a tracker does
+            said = command(directory, follower_options(name, values)) if command is not None else None
+            found |= {name: said} if said is not None else {}
     return found
 
 

@@ -57,6 +57,15 @@ def test_unknown_name_is_refused(wheels: DropIns, name: str) -> None:
     )
 
 
+def test_a_module_that_is_broken_is_refused(wheels: DropIns) -> None:
+    with pytest.raises(FollowerOptionsError) as caught:
+        wheels.load("broken")
+    assert (str(caught.value), caught.value.hint) == (
+        "wheel 'broken' cannot be imported: RuntimeError: imported",
+        "python -c 'import made_for_dropins.broken' shows where",
+    )
+
+
 def test_symbols_are_kind_name_option_unless_documented(wheels: DropIns) -> None:
     assert [wheels.symbol("big-wheel", option) for option in ("colors", "width")] == [
         "WHEEL_BIG_WHEEL_COLORS",

@@ -5,9 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from kharness.config.errors import KharnessError
-from monitoring.errors import EXIT_DISK_FULL, is_full
+from kharness.config.foreign_text import on_one_line
+from monitoring.errors import EXIT_DISK_FULL, UserError, is_full
+
+Made = TypeVar("Made")
+
+
+def guarded(name: str, make: Callable[[], Made], instead: Made, warn: Callable[[str], object]) -> Made:
+    """What `make` returns; if it fails, `instead`, and `warn` gets a line with the name and the exception."""
+    try:
+        return make()
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - costs a warning, and nothing else
+        reason = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        warn(on_one_line(f"{name}: {reason}"))
+        return instead
 
 
 class NotWritten(KharnessError):

@@ -12,12 +12,13 @@ from pathlib import Path
 from kharness.config.affects import Affects
 from kharness.config.config_py import CONFIG_PY, read_affects, read_values
 from kharness.config.output import fitted
+from kharness.config.writing import guarded
 from kharness.matrix.launchers import open_launcher
 from kharness.matrix.machine.resources import open_resources, refuse_too_few_gpus
 from kharness.matrix.planning.filter import Filter
 from kharness.matrix.planning.matrix_json import Plan, read_plan
 from kharness.matrix.planning.needs import refuse_unmet
-from kharness.matrix.running.delivery import delivery_lines, wait_for_delivery
+from kharness.matrix.running.delivery import PATIENCE, delivery_lines, wait_for_delivery
 from kharness.matrix.running.durations import read_history
 from kharness.matrix.running.execute import Outcome
 from kharness.matrix.running.in_child import Say, apart
@@ -91,18 +92,35 @@ def supervise(
                 watcher=watcher,
             )
         started = [directory / name for name in outcomes]
-        lacking = wait_for_delivery(started, signals, progress.say)
-    told = (
-        [*delivery_lines(started, lacking, root), *alert_lines(started, since=clock.earliest())]
-        if started
-        else []
-    )
+        told = _told(started, signals, progress.say, root, since=clock.earliest())
     code = tell(directory, report, chosen=chosen, told=told)
     if not signals.stops:
         return code
     if code == EXIT_FAILED:
         print(f"resume with: make continue RUN={shown(directory)}")
     return signals.exit_code
+
+
+def _told(
+    started: Sequence[Path],
+    signals: Signals,
+    say: Say,
+    root: Path,
+    *,
+    since: float,
+    patience: float = PATIENCE,
+) -> list[str]:
+    """Wait for the trackers; then what they lack, and the alerts. What fails there costs no report."""
+    lines: list[str] = []
+
+    def warn(line: str) -> None:
+        lines.append(f"warning: {line}")
+
+    def delivered() -> list[str]:
+        return delivery_lines(started, wait_for_delivery(started, signals, say, patience=patience), root)
+
+    told = guarded("delivery", delivered, [], warn)
+    return [*told, *guarded("alerts", lambda: alert_lines(started, since=since), [], warn), *lines]
 
 
 def tell(directory: Path, report: Report, *, chosen: Filter = EVERY_CELL, told: Sequence[str] = ()) -> int:
@@ -130,14 +148,15 @@ def supervise_single(launch: Launch, *, root: Path) -> int:
     clock = SteadyClock()
     with Signals() as signals, closing(open_launcher("local", {}, _say)) as launcher:
         outcome = run_one(launch, launcher, signals, sys.stdout)
-        lacking = wait_for_delivery([launch.directory], signals, _say, patience=SINGLE_PATIENCE)
+        told = _told(
+            [launch.directory], signals, _say, root, since=clock.earliest(), patience=SINGLE_PATIENCE
+        )
     # A training that is refused has said why.
     if outcome.status != COMPLETE and outcome.attempt.cause != REFUSED:
         print(f"{outcome.status}: {outcome.attempt.reason}", file=sys.stderr)
     if outcome.status in (INTERRUPTED, KILLED, TIMEOUT):
         print(f"resume with: make continue RUN={launch.shown_directory}")
-    single = [launch.directory]
-    for line in [*delivery_lines(single, lacking, root), *alert_lines(single, since=clock.earliest())]:
+    for line in told:
         print(line)
     return _exit_code(outcome)
 

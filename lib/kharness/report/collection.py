@@ -7,12 +7,13 @@ in a mean; every other one stays in it with its status and reason.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from kharness.config.writing import Made, guarded
 from kharness.report.errors import ReportError
 from kharness.report.gpu.history import GpuRecording, read_gpu_history
 from kharness.report.metrics import Metric
@@ -114,6 +115,13 @@ class Collection:
     cells: Sequence[CellResult]
     variants: Sequence[Variant]
     settings: ReportSettings = field(default_factory=ReportSettings)
+
+    warnings: list[str] = field(default_factory=list, compare=False)
+    """Parts of the report that failed, a line each."""
+
+    def part(self, name: str, make: Callable[[], Made], instead: Made) -> Made:
+        """What `make` returns for a part of the report; one that fails is a warning, and no other goes with it."""
+        return guarded(name, make, instead, self.warnings.append)
 
     @property
     def incomplete(self) -> Sequence[CellResult]:

@@ -19,13 +19,11 @@ from kharness.report.comparison_table import (
 )
 from kharness.report.errors import ReportError
 from kharness.report.gpu_report import cells_of_report, draw_cells, gpu_summary_lines
-from kharness.report.graphs import GRAPH_MODULES, draw_all
+from kharness.report.graphs import GRAPH_MODULES, draw_all, warnings_of
 from kharness.report.judging.sentences import comparison_lines
 from kharness.report.regression import fails_on_regression, regressions, tolerance_of
 from kharness.report.summary import Summary, collect, summary_of_plan
-from kharness.report.writing.files import summary_texts, write_text
-from kharness.report.writing.html import write_html
-from kharness.report.writing.junit import write_junit
+from kharness.report.writing import files
 from kharness.report.writing.other_work import other_work_lines
 from kharness.runs.files import REPORT_HTML, SUMMARY_MD
 from kharness.runs.latest import shown
@@ -60,7 +58,8 @@ def write_all(summary: Summary) -> list[Path]:
     if names:  # drawing takes time, and there is no room for the others either
         writing.leave_out(f"{len(names) - 1} more graphs are not drawn")
     else:
-        writing.write(partial(draw_cells, summary, cells_of_report(summary)))
+        cells = summary.part("GPUs", partial(cells_of_report, summary), [])
+        writing.write(partial(draw_cells, summary, cells))
     return _write_files(summary, writing, again=again)
 
 
@@ -71,10 +70,7 @@ def write_files(summary: Summary) -> list[Path]:
 
 def _write_files(summary: Summary, writing: Writing, *, again: str) -> list[Path]:
     drawn = len(writing.written)
-    for name, text in summary_texts(summary).items():
-        writing.write(partial(lambda name, text: [write_text(summary, name, text)], name, text))
-    writing.write(lambda: [write_junit(summary)])
-    writing.write(lambda: [write_html(summary)])
+    files.write_files(summary, writing)
     writing.check(again=again)
     return writing.written[drawn:]
 
@@ -84,11 +80,16 @@ def told_report(directory: Path, say: Callable[[str], None], given: Mapping[str,
 
     With FAIL_ON_REGRESSION=y among the `given` make variables that is 3 if a variant is worse than its
     baseline and 2 if that cannot be decided; else it is 0. NotWritten, as `write_report`, once printed.
+    A graph or another part that fails is a line `warning: …`, and changes nothing of that.
     """
     summary = collect(directory, given)
     verdict, code = told_regressions(summary, given or {})
     say("\n".join([*report_lines(summary), *verdict]))
-    write_all(summary)
+    try:
+        write_all(summary)
+    finally:
+        for line in warnings_of(summary):
+            say(f"warning: {line}")
     if not summary.settings.graphs:
         say(f"graphs: not drawn (REPORT_GRAPHS=n); make graphs summary RUN={shown(directory)}")
     say(f"summary: {shown(directory / SUMMARY_MD)}  page: {shown(directory / REPORT_HTML)}")
@@ -151,6 +152,6 @@ def report_lines(summary: Summary) -> list[str]:
     if known:
         lines.append(f"known failures: {len(known)}")
         lines += [f"  {on_one_line(line)}" for line in known]
-    lines += map(on_one_line, other_work_lines(summary))
+    lines += map(on_one_line, summary.part("other work", partial(other_work_lines, summary), []))
     compared = map(on_one_line, comparison_lines(summary.conclusions))
-    return [*gpu_summary_lines(summary), *lines, *compared]
+    return [*summary.part("GPUs", partial(gpu_summary_lines, summary), []), *lines, *compared]

@@ -57,6 +57,8 @@ class RuleWatch:
                 self._rules[name] = open_rule(name, config)
             except FollowerOptionsError as error:
                 alerts.add("rule", "error", str(error))
+            except Exception as error:  # noqa: BLE001 - a rule is opened here; the others watch without it
+                alerts.add("rule", "error", _failed(name, error))
         self._tails = {source: RecordTail(directory / source) for source in (JOURNAL, *SAMPLES.values())}
         self._seen = dict.fromkeys(self._tails, 0)  # the seq of the last record of each
         self._directory = directory
@@ -124,16 +126,21 @@ class RuleWatch:
         except Exception as error:  # noqa: BLE001 - a rule is called here; its failure becomes an alert
             self._give_up(name, error)
             return
-        for finding in findings:
-            subject = self._subject(name, finding)
-            # nearly all findings are as those before them
-            if finding.holds == subject.fires and subject.contrary_since is None:
-                continue
-            shown = finding.shown_by or record
-            time, seq = number(shown, "time"), number(shown, "seq")
-            if time is not None and seq is not None and seq > subject.last_seq:
-                of = JOURNAL if finding.shown_by else source
-                self._weigh(name, finding, time, of, int(seq), shown.get("global_step"))
+        try:
+            for finding in findings:
+                subject = self._subject(name, finding)
+                # nearly all findings are as those before them
+                if finding.holds == subject.fires and subject.contrary_since is None:
+                    continue
+                shown = finding.shown_by or record
+                time, seq = number(shown, "time"), number(shown, "seq")
+                if time is not None and seq is not None and seq > subject.last_seq:
+                    of = JOURNAL if finding.shown_by else source
+                    self._weigh(name, finding, time, of, int(seq), shown.get("global_step"))
+        except OSError:  # of alerts.jsonl
+            raise
+        except Exception as error:  # noqa: BLE001 - no findings, or a value that is no number
+            self._give_up(name, error)
 
     def _look_at_ranks(self) -> bool:
         """Take in what ranks above 0 have recorded, for rules that compare them; True if there is more."""
@@ -180,8 +187,13 @@ class RuleWatch:
             except Exception as error:  # noqa: BLE001 - a rule is called here; its failure becomes an alert
                 self._give_up(name, error)
                 continue
-            for finding in findings:
-                self._weigh(name, finding, now, JOURNAL, self._seen[JOURNAL], None)
+            try:
+                for finding in findings:
+                    self._weigh(name, finding, now, JOURNAL, self._seen[JOURNAL], None)
+            except OSError:  # of alerts.jsonl
+                raise
+            except Exception as error:  # noqa: BLE001 - as in _judge
+                self._give_up(name, error)
 
     def _weigh(self, name: str, finding: Finding, time: float, source: str, seq: int, step: object) -> None:
         """Report a finding that is new and has lasted."""
@@ -242,9 +254,13 @@ class RuleWatch:
         return found
 
     def _give_up(self, name: str, error: Exception) -> None:
-        del self._rules[name]
+        self._rules.pop(name, None)
         self._readers = self._by_event()
-        self._alerts.add("rule", "error", f"alert rule {name} failed: {type(error).__name__}: {error}")
+        self._alerts.add("rule", "error", _failed(name, error))
+
+
+def _failed(name: str, error: Exception) -> str:
+    return f"alert rule {name} failed: {type(error).__name__}: {error}"
 
 
 def _told(path: Path) -> dict[tuple[str, str], _Subject]:

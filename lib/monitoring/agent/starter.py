@@ -29,6 +29,7 @@ from typing import Any
 from monitoring.agent.follow import leave
 from monitoring.agent.follow import main as follow_run
 from monitoring.agent.process import STARTER, open_log, peer_user
+from monitoring.errors import MonitoringError
 from monitoring.follower import ALWAYS, follower_module
 from monitoring.host.process import process_started
 from monitoring.rules import RULES
@@ -98,7 +99,8 @@ def preload() -> None:
     for name in ALWAYS:
         follower_module(name)
     for name in RULES.names:
-        RULES.load(name)
+        with contextlib.suppress(MonitoringError):  # one that is broken: its opening says so
+            RULES.load(name)
     gc.collect()
     # agents share these pages until something writes to them, as a collection does (docs of gc.freeze)
     gc.freeze()

@@ -39,6 +39,7 @@ def probe_all(root: Path = Path("/"), *, simulated: int = 0) -> tuple[Sampler | 
     for name in sampler_names():
         try:
             sampler: Sampler | None = SAMPLERS.load(name).probe(root)
+            _ = sampler.devices() if sampler is not None else ()  # one that fails here would fail below
         except MonitoringError as error:
             problems.append(f"{error} ({error.hint})" if error.hint else str(error))
             continue

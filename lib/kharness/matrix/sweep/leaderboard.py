@@ -15,7 +15,7 @@ from pathlib import Path
 from kharness.config.affects import Affects
 from kharness.config.config_py import read_affects
 from kharness.config.foreign_text import in_markdown, list_item, on_one_line
-from kharness.config.writing import Writing
+from kharness.config.writing import Writing, guarded
 from kharness.matrix.planning.axis_values import is_setting
 from kharness.matrix.planning.matrix_json import read_plan
 from kharness.matrix.sweep.rank_errors import CONFIDENCE, Measured, Ranges, rank_ranges
@@ -222,7 +222,7 @@ def _counted(run: Path) -> tuple[Spent, int | None]:
     return spent(state.start, state.end, last_step=state.step), size if isinstance(size, int) else None
 
 
-def write_leaderboard(board: Leaderboard, directory: Path) -> None:
+def write_leaderboard(board: Leaderboard, directory: Path, say: Callable[[str], None]) -> None:
     """Write leaderboard.json, .csv and .md into the sweep's directory; NotWritten names what cannot be."""
     writing = Writing()
     for name, as_text in (
@@ -230,7 +230,9 @@ def write_leaderboard(board: Leaderboard, directory: Path) -> None:
         (LEADERBOARD_CSV, as_csv),
         (LEADERBOARD_MD, as_markdown),
     ):
-        writing.write(partial(_written, directory / name, as_text(board)))
+        text = guarded(name, partial(as_text, board), None, lambda line: say(f"warning: {line}"))
+        if text is not None:
+            writing.write(partial(_written, directory / name, text))
     writing.check(again=f"make continue RUN={shown(directory)}")
 
 
@@ -258,7 +260,7 @@ def told_leaderboard(directory: Path, say: Callable[[str], None]) -> int:
     if not board.rows:
         lines.append(f"no trial is complete and has {board.objective.metric}: there is no best one")
     say("\n".join(lines))
-    write_leaderboard(board, directory)
+    write_leaderboard(board, directory, say)
     say(f"leaderboard: {directory / LEADERBOARD_MD}")
     return 0 if board.rows else EXIT_FAILED
 

@@ -11,6 +11,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -23,7 +24,10 @@ from monitoring.journal.atomic_file import write_atomically
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GRAPH_MODULES = DropIns("graph", "kharness.report.graphs", unknown=ReportError)
+GRAPH_MODULES = DropIns("graph", "kharness.report.graphs", unknown=ReportError, refused=ReportError)
+
+# Beside the pictures: why one could not be drawn.
+FAILED = ".failed"
 
 
 @dataclass(frozen=True)
@@ -54,28 +58,50 @@ def gpu_graphs() -> list[str]:
 def draw_all(summary: Summary, names: Sequence[str] | None = None) -> list[Path]:
     """Write graphs/NAME.png and NAME.csv for every graph, or for those named; returns the pictures.
 
-    A run without the numbers of a graph is named in it; a graph without any number says so.
+    A run without the numbers of a graph is named in it; a graph without any number says so. One that fails
+    leaves its reason in graphs/NAME.failed, and no picture of earlier numbers.
     """
-    import matplotlib
-
-    from kharness.report.graphs._canvas import STYLE, png
-
     folder = summary.directory / GRAPHS
     folder.mkdir(exist_ok=True)
     pictures = []
     for name in GRAPH_MODULES.names if names is None else names:
-        module = GRAPH_MODULES.load(name)
-        if hasattr(module, "applies") and not module.applies(summary):
+        files = [folder / f"{name}.{ending}" for ending in ("csv", "png")]
+        drawn = summary.part(f"graph {name}", partial(_drawn, summary, name), None)
+        if drawn is None:
+            for earlier in files:
+                earlier.unlink(missing_ok=True)
+            write_atomically(folder / f"{name}{FAILED}", f"{summary.warnings[-1]}\n".encode())
             continue
-        graph = cast(Graph, module)
-        with matplotlib.rc_context():
-            matplotlib.rcdefaults()  # nobody's matplotlibrc decides how a graph looks
-            matplotlib.rcParams.update(STYLE)
-            picture = png(graph.draw(summary))
-        write_atomically(folder / f"{name}.csv", graph.numbers(summary).csv().encode())
-        write_atomically(folder / f"{name}.png", picture)
-        pictures.append(folder / f"{name}.png")
+        (folder / f"{name}{FAILED}").unlink(missing_ok=True)
+        for file, content in zip(files, drawn, strict=False):
+            write_atomically(file, content)
+            pictures += [file] if file.suffix == ".png" else []
     return pictures
+
+
+def _drawn(summary: Summary, name: str) -> tuple[bytes, ...]:
+    """The CSV and the picture of a graph; nothing where it does not apply."""
+    import matplotlib
+
+    from kharness.report.graphs._canvas import STYLE, png
+
+    module = GRAPH_MODULES.load(name)
+    if hasattr(module, "applies") and not module.applies(summary):
+        return ()
+    graph = cast(Graph, module)
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # nobody's matplotlibrc decides how a graph looks
+        matplotlib.rcParams.update(STYLE)
+        picture = png(graph.draw(summary))
+    return graph.numbers(summary).csv().encode(), picture
+
+
+def warnings_of(summary: Summary) -> list[str]:
+    """What is not in the report because it failed: parts of it, and graphs when they were last drawn."""
+    folders = dict.fromkeys([summary.directory, *summary.run_directories])
+    failed = [path for folder in folders for path in sorted((folder / GRAPHS).glob(f"*{FAILED}"))]
+    lines = [path.read_text(errors="replace").strip() for path in failed if path.stem in GRAPH_MODULES.names]
+    return list(dict.fromkeys([*lines, *summary.warnings]))
 
 
 def shows_numbers(picture: Path) -> bool:

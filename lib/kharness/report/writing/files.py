@@ -1,6 +1,6 @@
-"""summary.json, summary.csv and summary.md: the same numbers for programs, spreadsheets and people.
+"""The files of a report; summary.json, .csv and .md: the same numbers for programs, spreadsheets and people.
 
-All three follow from the run directories alone: the same input gives the same bytes.
+All follow from the run directories alone: the same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
 from kharness.config.foreign_text import in_markdown, list_item
+from kharness.config.writing import Writing
 from kharness.report.collection import REPLICATE_AXIS, CellResult, Variant
 from kharness.report.comparison_table import (
     EXPLANATION,
@@ -24,7 +26,7 @@ from kharness.report.comparison_table import (
     unexpected,
     unstable_words,
 )
-from kharness.report.graphs import shows_numbers
+from kharness.report.graphs import shows_numbers, warnings_of
 from kharness.report.summary import Summary
 from kharness.report.writing.conclusion_files import (
     conclusion_columns,
@@ -34,32 +36,53 @@ from kharness.report.writing.conclusion_files import (
 )
 from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_json, gpus_table, said_of_gpus
+from kharness.report.writing.html import as_html
+from kharness.report.writing.junit import as_junit
 from kharness.report.writing.other_work import other_work_json, other_work_lines
-from kharness.runs.files import GRAPHS, OUTPUT_LOG, SUMMARY_CSV, SUMMARY_JSON, SUMMARY_MD
+from kharness.runs.files import (
+    GRAPHS,
+    JUNIT_XML,
+    OUTPUT_LOG,
+    REPORT_HTML,
+    SUMMARY_CSV,
+    SUMMARY_JSON,
+    SUMMARY_MD,
+)
 from monitoring.alert_sentences import alert_lines, alerts_of
 from monitoring.counts import counted
 from monitoring.journal.atomic_file import write_atomically
 
 
-def write_summary(summary: Summary) -> list[Path]:
-    """Write the three files into the summary's directory; returns their paths."""
-    return [write_text(summary, name, text) for name, text in summary_texts(summary).items()]
+FILES: Mapping[str, Callable[[Summary], str]] = {
+    SUMMARY_JSON: lambda summary: json.dumps(as_json(summary), indent=2, allow_nan=False) + "\n",
+    SUMMARY_CSV: lambda summary: as_csv(summary),
+    SUMMARY_MD: lambda summary: as_markdown(summary),
+    JUNIT_XML: as_junit,
+    REPORT_HTML: as_html,
+}
 
 
-def summary_texts(summary: Summary) -> dict[str, str]:
-    """The contents of the three files, by name."""
-    return {
-        SUMMARY_JSON: json.dumps(as_json(summary), indent=2, allow_nan=False) + "\n",
-        SUMMARY_CSV: as_csv(summary),
-        SUMMARY_MD: as_markdown(summary),
-    }
+def write_files(summary: Summary, writing: Writing) -> None:
+    """Write the five files into the summary's directory.
+
+    One whose content cannot be made is missing, and the others say so.
+    """
+    texts: dict[str, str | None] = {}
+    for _ in range(2):  # the first of them cannot know yet that a later one fails
+        before = len(warnings_of(summary))
+        texts = {name: summary.part(name, partial(make, summary), None) for name, make in FILES.items()}
+        if len(warnings_of(summary)) == before:
+            break
+    for name, text in texts.items():
+        writing.write(partial(_write_text, summary.directory / name, text))
 
 
-def write_text(summary: Summary, name: str, text: str) -> Path:
-    """Write one file into the summary's directory; returns its path."""
-    path = summary.directory / name
+def _write_text(path: Path, text: str | None) -> list[Path]:
+    if text is None:  # an earlier one would show other numbers than the files beside it
+        path.unlink(missing_ok=True)
+        return []
     write_atomically(path, text.encode())
-    return path
+    return [path]
 
 
 def as_json(summary: Summary) -> dict[str, object]:
@@ -79,9 +102,14 @@ def as_json(summary: Summary) -> dict[str, object]:
         "variants": [_variant_json(variant, summary) for variant in summary.variants],
         "other_work": other_work_json(summary),
         **conclusions_json(summary.conclusions),
-        "alerts": [asdict(alert) for directory in summary.run_directories for alert in alerts_of(directory)],
+        "alerts": summary.part("alerts", partial(_alerts_json, summary), []),
+        "warnings": warnings_of(summary),
         "runs": [_run_json(cell, summary) for cell in summary.cells],
     }
+
+
+def _alerts_json(summary: Summary) -> list[dict[str, object]]:
+    return [asdict(alert) for directory in summary.run_directories for alert in alerts_of(directory)]
 
 
 def as_csv(summary: Summary) -> str:
@@ -136,20 +164,18 @@ def as_markdown(summary: Summary) -> str:
     remarks = _remarks(summary)
     if remarks:
         parts.append("\n".join(list_item(in_markdown(remark)) for remark in remarks))
-    alerts = alert_lines(summary.run_directories)
+    alerts = summary.part("alerts", partial(alert_lines, summary.run_directories), [])
     if alerts:
         parts += ["## Alerts", "\n".join(list_item(in_markdown(line)) for line in alerts)]
-    gpus = gpus_table(summary)
-    if gpus is not None:
-        parts += ["## GPUs", gpus.markdown(), GPU_EXPLANATION]
-        said = said_of_gpus(summary)
-        if said:
-            parts.append("\n".join(list_item(in_markdown(line)) for line in said))
+    parts += summary.part("GPUs", partial(_gpus, summary), [])
     graphs = [path for path in sorted((summary.directory / GRAPHS).glob("*.png")) if shows_numbers(path)]
     if graphs:
         parts.append("## Graphs")
         parts += [f"![{path.stem.replace('_', ' ')}](graphs/{path.name})" for path in graphs]
         parts.append("The numbers in each graph are in the CSV file of the same name.")
+    failed = warnings_of(summary)
+    if failed:
+        parts += ["## Not in this report", "\n".join(list_item(in_markdown(line)) for line in failed)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -165,6 +191,14 @@ def _facts(summary: Summary) -> list[str]:
     if isinstance(versions, Mapping):
         lines.append(", ".join(f"{name} {version}" for name, version in versions.items() if version))
     return ["\n".join(list_item(in_markdown(line)) for line in lines)] if lines else []
+
+
+def _gpus(summary: Summary) -> list[str]:
+    gpus = gpus_table(summary)
+    if gpus is None:
+        return []
+    said = "\n".join(list_item(in_markdown(line)) for line in said_of_gpus(summary))
+    return ["## GPUs", gpus.markdown(), GPU_EXPLANATION, *([said] if said else [])]
 
 
 def _other_work(summary: Summary) -> list[str]:

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from kharness.report.collection import CellResult
 from kharness.report.comparison_table import EXPLANATION, Table, comparison, each_run
-from kharness.report.graphs import shows_numbers
+from kharness.report.graphs import shows_numbers, warnings_of
 from kharness.report.graphs._canvas import DPI
 from kharness.report.judging.conclusions import Conclusions
 from kharness.report.judging.sentences import comparison_sentence, explanation
@@ -36,11 +37,10 @@ from kharness.report.writing.gpu_tables import EXPLANATION as GPU_EXPLANATION
 from kharness.report.writing.gpu_tables import gpus_table, said_of_gpus
 from kharness.report.writing.inference import inference_table, prediction_sheets
 from kharness.report.writing.other_work import other_work_lines
-from kharness.runs.files import GRAPHS, REPORT_HTML
+from kharness.runs.files import GRAPHS
 from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
 from monitoring.alert_sentences import alert_lines
-from monitoring.journal.atomic_file import write_atomically
 from monitoring.journal.files import RUN_JSON
 
 # A thousand failed runs have mostly one cause; the page stays small enough to mail.
@@ -77,13 +77,6 @@ class Incomplete:
     """The end of its output, empty if it has none or too many runs failed."""
 
 
-def write_html(summary: Summary) -> Path:
-    """Write report.html into the summary's directory; returns its path."""
-    path = summary.directory / REPORT_HTML
-    write_atomically(path, as_html(summary).encode())
-    return path
-
-
 def as_html(summary: Summary) -> str:
     """The page; its graphs are those in the summary's directory (draw_all)."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -97,7 +90,7 @@ def as_html(summary: Summary) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["emphasised"] = _emphasised
-    comparisons = summary.conclusions.comparisons
+    part, comparisons = summary.part, summary.conclusions.comparisons
     compared = [*comparisons, *summary.conclusions.effects]
     return environment.get_template("report.html.jinja").render(
         title=summary.title,
@@ -105,25 +98,28 @@ def as_html(summary: Summary) -> str:
         counts=Counter(cell.run.shown_status for cell in summary.cells),
         conclusions=summary.conclusions,
         judged_by=explanation(with_texts(summary.conclusions, _without_emphasis)),
-        verdicts=[(part, verdicts_table(part)) for part in summary.conclusions.by_metric],
-        effects=[effects_table(part) for part in summary.conclusions.by_metric if part.effects],
+        verdicts=[(of_metric, verdicts_table(of_metric)) for of_metric in summary.conclusions.by_metric],
+        effects=[
+            effects_table(of_metric) for of_metric in summary.conclusions.by_metric if of_metric.effects
+        ],
         effects_are=EFFECTS,
         sentences=[comparison_sentence(with_texts(one, _without_emphasis)) for one in compared],
         num_verdicts=Counter(one.verdict.value for one in comparisons),
-        prices=_prices(summary.conclusions),
+        prices=part("prices", partial(_prices, summary.conclusions), {}),
         comparison=comparison(summary) if summary.plan else None,
         explanation=" ".join(
             [EXPLANATION, *(f"{line[0].upper()}{line[1:]}." for line in other_work_lines(summary))]
         ),
-        gpus=gpus_table(summary),
+        gpus=part("GPUs", partial(gpus_table, summary), None),
         gpu_explanation=GPU_EXPLANATION,
-        said_of_gpus=said_of_gpus(summary),
-        pictures=_pictures(summary.directory / GRAPHS),
-        samples=_samples(summary),
-        inference=inference_table(summary),
-        sheets=[_picture(path, title=name, dpi=96) for name, path in prediction_sheets(summary)],
+        said_of_gpus=part("GPUs", partial(said_of_gpus, summary), []),
+        pictures=part(GRAPHS, partial(_pictures, summary.directory / GRAPHS), []),
+        samples=part("samples", partial(_samples, summary), []),
+        inference=part("inference", partial(inference_table, summary), None),
+        sheets=part("predictions", partial(_sheets, summary), []),
         incomplete=_incomplete(summary),
-        alerts=alert_lines(summary.run_directories),
+        alerts=part("alerts", partial(alert_lines, summary.run_directories), []),
+        failed=warnings_of(summary),
         num_runs=len(summary.cells),
         refused=refused(summary.plan),
         runs=_runs_with_commands(summary),
@@ -178,6 +174,10 @@ def _facts(summary: Summary) -> Mapping[str, str]:
 def _pictures(folder: Path) -> list[PagePicture]:
     """Those with something to show."""
     return [_picture(path) for path in sorted(folder.glob("*.png")) if shows_numbers(path)]
+
+
+def _sheets(summary: Summary) -> list[PagePicture]:
+    return [_picture(path, title=name, dpi=96) for name, path in prediction_sheets(summary)]
 
 
 def _picture(path: Path, *, title: str = "", dpi: int = DPI) -> PagePicture:

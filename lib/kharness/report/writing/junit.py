@@ -8,31 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from xml.etree import ElementTree
 
 from kharness.config.foreign_text import readable
 from kharness.report.collection import CellResult
 from kharness.report.summary import Summary
-from kharness.runs.files import JUNIT_XML
 from kharness.runs.matrix_plan import refused
 from kharness.runs.output_tail import output_tail
 from kharness.runs.status import FAILED, PENDING, RUNNING, Attempt
-from monitoring.journal.atomic_file import write_atomically
 
 # Not (yet) judged: neither passed nor failed.
 _SKIPPED = (PENDING, RUNNING)
 
 
-def write_junit(summary: Summary) -> Path:
-    """Write junit.xml into the summary's directory; returns its path."""
-    path = summary.directory / JUNIT_XML
-    write_atomically(path, as_junit(summary))
-    return path
-
-
-def as_junit(summary: Summary) -> bytes:
-    """The file's content.
+def as_junit(summary: Summary) -> str:
+    """The file's content, in UTF-8.
 
     A complete run passes. Pending and running ones, those stopped early by the matrix itself, cells that the
     option tree refused, and known failures (quarantine) are skipped, each with its reason; every other run
@@ -63,7 +53,7 @@ def as_junit(summary: Summary) -> bytes:
     root.append(suite)
     ElementTree.indent(root)
     content: bytes = ElementTree.tostring(root, encoding="UTF-8", xml_declaration=True)
-    return content + b"\n"
+    return content.decode() + "\n"
 
 
 def _case(cell: CellResult, summary: Summary) -> ElementTree.Element:

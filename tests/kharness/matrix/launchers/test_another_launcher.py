@@ -75,15 +75,32 @@ def extended(checkout: Checkout, root: Path, tmp_path: Path) -> Iterator[Extende
     queue.wait()
 
 
-def test_a_matrix_on_somebody_elses_queue(extended: Extended) -> None:
+def test_a_matrix_on_somebody_elses_queue_with_drop_ins_that_fail(extended: Extended) -> None:
+    """A graph of one's own and the launcher's end: each is a warning, and the report is written."""
+    own = extended.checkout.root / "lib/kharness"
+    (own / "report/graphs/of_mine.py").write_text(
+        "def numbers(summary): ...\ndef draw(summary): raise ZeroDivisionError('no runs')\n"
+    )
+    with (own / "matrix/launchers/spool.py").open("a") as module:
+        module.write("\n\ndef fails(self):\n    raise ConnectionError('no queue')\n\n\nSpool.close = fails\n")
     code, output = extended.checkout.run(
         "test_matrix",
         "LAUNCHER=spool",
         f"CONFIG_LAUNCHER_SPOOL_FOLDER={extended.folder}",
+        "CONFIG_REPORT_GRAPHS=y",
         "JOBS=2",
         environment=extended.environment,
     )
     assert code == 0, output
+    warnings = [line for line in output.splitlines() if line.startswith("warning:")]
+    assert warnings == [
+        "warning: launcher spool: ConnectionError: no queue",
+        "warning: graph of_mine: ZeroDivisionError: no runs",
+    ]
+    latest = extended.checkout.latest
+    for name in ("summary.md", "report.html", "summary.json"):
+        assert "ZeroDivisionError: no runs" in (latest / name).read_text().replace("\\", "")
+    assert (latest / "graphs/training_loss.png").exists()
     assert set(extended.checkout.statuses().values()) == {"complete"}
     assert list(extended.launched_by.values()) == [["spool"]] * 4
 

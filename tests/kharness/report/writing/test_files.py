@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 from kharness.report.comparison_table import comparison, each_run, incomplete_lines
+from kharness.report.report import write_files
 from kharness.report.summary import collect
-from kharness.report.writing.files import as_csv, as_json, as_markdown, write_summary
+from kharness.report.writing.files import as_csv, as_json, as_markdown
 
 from ..conftest import Make, MatrixDirectory
 
@@ -197,10 +198,12 @@ def test_csv_has_a_row_a_variant_with_unrounded_numbers(matrix: MatrixDirectory)
 
 
 def test_the_same_directories_give_the_same_files(matrix: MatrixDirectory) -> None:
-    paths = write_summary(collect(matrix.directory))
-    assert [path.name for path in paths] == ["summary.json", "summary.csv", "summary.md"]
+    paths = write_files(collect(matrix.directory))
+    assert [path.name for path in paths] == [
+        *("summary.json", "summary.csv", "summary.md", "junit.xml", "report.html")
+    ]
     first = [path.read_bytes() for path in paths]
-    assert [path.read_bytes() for path in write_summary(collect(matrix.directory))] == first
+    assert [path.read_bytes() for path in write_files(collect(matrix.directory))] == first
     assert json.loads(first[0])["name"] == "test_matrix_x"
 
 
@@ -215,4 +218,5 @@ def test_a_matrix_without_any_data_still_reports(tmp_path: Path, make: Make) -> 
         "optimizer-sgd: missing (it has no directory)",
         "optimizer-adam: missing (it has no directory)",
     ]
-    assert [path.exists() for path in write_summary(summary)] == [True, True, True]
+    assert len(write_files(summary)) == 5
+    assert summary.warnings == []
