@@ -120,7 +120,7 @@ class Collection:
     """Parts of the report that failed, a line each."""
 
     def part(self, name: str, make: Callable[[], Made], instead: Made) -> Made:
-        """What `make` returns for a part of the report; one that fails is a warning, and no other goes with it."""
+        """What `make` returns for a part of the report, or `instead`: one that fails is a warning."""
         return guarded(name, make, instead, self.warnings.append)
 
     @property

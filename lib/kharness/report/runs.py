@@ -7,6 +7,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from operator import methodcaller
 from pathlib import Path
 from types import MappingProxyType, NoneType
@@ -23,9 +24,9 @@ from monitoring.journal.records import Record, points, record_batches
 from monitoring.journal.run_state import NOTHING, RunState
 
 STEP_METRICS = tuple(row.of for row in rows_at(REPORT) if row.of)
-"""What reports read of step records, which are nearly all there is in a journal; the rest stays there.
+"""What every report reads of step records, which are nearly all there is in a journal.
 
-A report that reads another one names it in a row of `fields`: `RunData.metric` refuses what is not listed.
+The rest stays there, so that a thousand runs fit into memory: `RunData.metric` reads another one when asked.
 """
 
 WALL_TIMES = frozenset(row.name for row in FIELDS if row.kind == "wall time")
@@ -113,8 +114,17 @@ class RunData:
         return planned if isinstance(planned, int) else None
 
     def metric(self, event: str, name: str) -> Series:
-        assert event != "step" or name in STEP_METRICS, f"{name} is not among runs.STEP_METRICS"
-        return self.series.get((event, name), Series())
+        """Any metric that was recorded; without points for one that was not."""
+        key = (event, name)
+        if event == "step" and name not in STEP_METRICS and key not in self._asked:
+            self._asked[key] = _read_steps(self.directory, name).get(key, Series())
+        found = self.series.get(key) or self._asked.get(key)
+        return found if found is not None and not (self.crowded and name in WALL_TIMES) else Series()
+
+    @cached_property
+    def _asked(self) -> dict[tuple[str, str], Series]:
+        """Metrics of steps beyond STEP_METRICS that have been asked for."""
+        return {}
 
     def validation(self, name: str) -> Series:
         """A validation metric; evaluations have it, or the epochs where a training writes no eval records."""
@@ -133,9 +143,7 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
     """
     if not directory.is_dir():
         return RunData(directory, "missing", "it has no directory", 0, {}, {}, {}, 0)
-    history = _History()
-    for records in record_batches(directory / JOURNAL):
-        history.extend(records)
+    history = _read_history(directory, STEP_METRICS)
     state = history.state
     status, reason, tried = _status(directory, state)
     share = other_work(tried)
@@ -160,11 +168,23 @@ def load_run(directory: Path, *, most_other_work: float = 1.0) -> RunData:
     )
 
 
+def _read_steps(directory: Path, name: str) -> Mapping[tuple[str, str], Series]:
+    return _read_history(directory, (name,)).series()
+
+
+def _read_history(directory: Path, step_metrics: Sequence[str]) -> _History:
+    history = _History(step_metrics)
+    for records in record_batches(directory / JOURNAL):
+        history.extend(records)
+    return history
+
+
 class _History:
     """What still counts: what a later attempt did again replaces what an earlier one did."""
 
-    def __init__(self) -> None:
+    def __init__(self, step_metrics: Sequence[str]) -> None:
         self.state = RunState()
+        self._step_metrics = step_metrics
         self._columns = {event: _Columns() for event in ("step", "epoch", "eval")}
         self._nonfinite = array("q")
 
@@ -183,7 +203,7 @@ class _History:
                 first = place + 1
 
     def _add_steps(self, records: Sequence[Record]) -> None:
-        if not self._columns["step"].extend(records, STEP_METRICS):
+        if not self._columns["step"].extend(records, self._step_metrics):
             for record in records:
                 self._add(record)
 
@@ -201,7 +221,7 @@ class _History:
         if columns is None or not isinstance(step, int):
             return
         if event == "step":
-            columns.add(step, seq, record, STEP_METRICS)
+            columns.add(step, seq, record, self._step_metrics)
         else:
             found = points(record)
             columns.add(step, seq, found, found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,19 @@ def test_an_attempt_during_which_the_clock_was_set_back_took_nobody_knows_how_lo
     }
     (tmp_path / "status.json").write_text(json.dumps({"status": "complete", "attempts": [attempt]}))
     assert [one.seconds for one in read_status(tmp_path).attempts] == [None]
+
+
+def test_any_recorded_metric_can_be_read(tmp_path: Path, make: Make) -> None:
+    """One of one's own, of the attempts that count, and without a time where others kept the machine busy."""
+    steps = [{"event": "step", "global_step": n, "aux_loss": n / 2, "data_seconds": 1.0} for n in (1, 2, 3)]
+    superseded = {"first_seq": 3, "last_seq": 4}
+    again = [{"event": "start", "attempt": 2, "resumed_from": {"attempt": 1}, "supersedes": superseded}]
+    again += [{"event": "step", "attempt": 2, "global_step": n, "aux_loss": 10.0 * n} for n in (2, 3)]
+    make.journal(tmp_path / "run", [{"event": "start", "num_steps": 3}, *steps, *again])
+    run = load_run(tmp_path / "run")
+    found = run.metric("step", "aux_loss")
+    assert (list(found.steps), list(found.values)) == ([1, 2, 3], [0.5, 20.0, 30.0])
+    assert run.metric("step", "aux_loss") is found, "the journal is read once"
+    assert len(run.metric("step", "of_nobody")) == 0
+    assert list(replace(run, crowded=True).metric("step", "aux_loss").values) == [0.5, 20.0, 30.0]
+    assert len(replace(run, crowded=True).metric("step", "sec_per_step")) == 0

@@ -514,7 +514,7 @@ def test_tracker_that_lacks_old_records_is_an_alert_until_it_has_them(tmp_path: 
 
 
 THEIRS = {
-    "broken": "import of_nothing_that_is_there",
+    "broken": "import of_nobody",
     "no_options": "class Rule: ...",
     "opens": "class Rule:\n    def __init__(self, options): raise RuntimeError('no file')",
     "returns_none": "class Rule(Good):\n    def update(self, record): return None",
@@ -562,9 +562,10 @@ def test_a_rule_of_ones_own_that_fails_is_an_alert_and_no_other_stops(tmp_path: 
             sys.modules.pop(f"{RULES.package}.{name}", None)
     *failed, found = messages(tmp_path)
     assert sorted(map(str, failed)) == [
-        "alert rule 'broken' cannot be imported: ModuleNotFoundError: No module named 'of_nothing_that_is_there'",
+        "alert rule 'broken' cannot be imported: ModuleNotFoundError: No module named 'of_nobody'",
         "alert rule look failed: KeyError: 'place'",
-        "alert rule no_options failed: AttributeError: module 'monitoring.rules.no_options' has no attribute 'Options'",
+        "alert rule no_options failed: AttributeError: "
+        "module 'monitoring.rules.no_options' has no attribute 'Options'",
         "alert rule opens failed: RuntimeError: no file",
         "alert rule returns_none failed: TypeError: 'NoneType' object is not iterable",
         "alert rule says_text failed: ValueError: Unknown format code 'g' for object of type 'str'",

@@ -52,7 +52,6 @@ from monitoring.alert_sentences import alert_lines, alerts_of
 from monitoring.counts import counted
 from monitoring.journal.atomic_file import write_atomically
 
-
 FILES: Mapping[str, Callable[[Summary], str]] = {
     SUMMARY_JSON: lambda summary: json.dumps(as_json(summary), indent=2, allow_nan=False) + "\n",
     SUMMARY_CSV: lambda summary: as_csv(summary),

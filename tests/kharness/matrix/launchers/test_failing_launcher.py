@@ -50,9 +50,9 @@ class Queue:
 def test_each_method_fails_by_itself(tmp_path: Path) -> None:
     said: list[str] = []
     launcher = Guarded(queue := Queue(), said.append)
-    with pytest.raises(MatrixError, match="^launcher queue cannot start cell: KeyError: 'partition'$"):
+    with pytest.raises(MatrixError, match=r"^launcher queue cannot start cell: KeyError: 'partition'$"):
         launcher.submit(Launch("cell", tmp_path, tmp_path, "m", {}), Slot())
-    with pytest.raises(MatrixError, match="^launcher queue does not know whether job 17 runs: ValueError"):
+    with pytest.raises(MatrixError, match=r"^launcher queue does not know whether job 17 runs: ValueError"):
         launcher.alive(JOB)
     assert [launcher.poll(JOB), launcher.poll(JOB), launcher.filenos()] == [None, None, ()]
     launcher.cancel(JOB, kill=False)
