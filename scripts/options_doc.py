@@ -22,7 +22,12 @@ def page(tree: Tree) -> str:
     """The page."""
     by_name = {option.name: option for option in options(tree)}
     members = {member for option in by_name.values() for member in option.members.values()}
-    shown = [option for option in by_name.values() if option.name not in members]
+    # What other symbols select says nothing that they do not.
+    shown = [
+        option
+        for option in by_name.values()
+        if option.name not in members and (option.type != "bool" or option.prompt)
+    ]
     chunks = [HEAD]
     for menu in dict.fromkeys(option.menu for option in shown):
         chunks.append(f"\n## {': '.join(menu)}\n")

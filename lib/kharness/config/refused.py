@@ -134,10 +134,17 @@ def unmet(lib: Any, symbol: Any) -> tuple[str, str]:
         for term in _terms(lib, node.prompt[1]) if node.prompt else []:
             if lib.expr_value(term):
                 continue
-            if isinstance(term, lib.Symbol):
+            negated = isinstance(term, tuple) and term[0] is lib.NOT
+            selecting = _selectors(lib, term[1] if negated else term)
+            if selecting:
+                chosen = [one.name for one in selecting if one.str_value == "y" or not negated]
+                needs.append(f"{chosen[0]}=n, which is y" if negated else " || ".join(chosen))
+                if choice := selecting[0].choice:
+                    remedies.append(f"another member of the choice '{choice.nodes[0].prompt[0]}'")
+            elif isinstance(term, lib.Symbol):
                 needs.append(f"{term.name}=y, which is n")
                 remedies.append(f"CONFIG_{term.name}=y")
-            elif isinstance(term, tuple) and term[0] is lib.NOT and isinstance(term[1], lib.Symbol):
+            elif negated and isinstance(term[1], lib.Symbol):
                 needs.append(f"{term[1].name}=n, which is y")
                 choice = term[1].choice
                 other = f"another member of the choice '{choice.nodes[0].prompt[0]}'" if choice else ""
@@ -148,6 +155,19 @@ def unmet(lib: Any, symbol: Any) -> tuple[str, str]:
         return "it only follows other symbols", ""
     remedy = f"set {' and '.join(dict.fromkeys(remedies))}" if remedies else ""
     return f"needs {' and '.join(dict.fromkeys(needs))}", remedy
+
+
+def _selectors(lib: Any, symbol: Any) -> list[Any]:
+    """The symbols that people set and that select this one, which has no prompt; else nothing."""
+    if not isinstance(symbol, lib.Symbol) or any(node.prompt for node in symbol.nodes):
+        return []
+    selecting = [
+        item
+        for item in lib.expr_items(symbol.rev_dep)
+        if isinstance(item, lib.Symbol) and any(target is symbol for target, _ in item.selects)
+    ]
+    found = [one for item in selecting for one in (_selectors(lib, item) or [item])]
+    return sorted(dict.fromkeys(found), key=lambda one: str(one.name))
 
 
 def but_for_case(value: str, known: Iterable[str]) -> str | None:
